@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# make demo   set up, record real I/O, convert it, say what to open
+# make test   set up, lint, type-check, run all tests
+
+PYTHON ?=
+KERNELS ?= 6.1
+PYTEST_ARGS ?=
+BIN := .venv/bin
+export PYTHON
+
+.PHONY: help setup setup-test packages demo test lint bpf generated bench wheel test-vm clean distclean
+.DEFAULT_GOAL := help
+
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: .venv/.ready ## system packages (as root), .venv, the BPF object; quick when done
+	@scripts/build-bpf --optional
+
+setup-test: setup ## setup, and what only the tests need
+	@scripts/system-packages test
+
+.venv/.ready: pyproject.toml setup.py scripts/make-venv | packages
+	@scripts/make-venv
+
+packages:
+	@scripts/system-packages demo
+
+demo: setup ## record real I/O and make a trace of it
+	$(BIN)/biotrail demo
+
+test: setup-test lint generated ## lint, types, layers, and every test but the virtual machines
+	$(BIN)/python -m pytest --ignore=tests/vm $(PYTEST_ARGS)
+
+lint: .venv/.ready ## ruff's rules and format, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+generated: .venv/.ready ## what is generated from the schema is up to date
+	$(BIN)/python -m recorder.generate --check
+
+bpf: ## compile the BPF programs
+	@scripts/build-bpf
+
+bench: setup ## speed and size of the conversion, beside blkparse where there is one
+	$(BIN)/python benchmarks/log_to_perfetto.py
+
+wheel: .venv/.ready ## a wheel with the BPF object in dist/
+	rm -rf build # or modules that are gone would get in
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python scripts/check_wheel.py dist
+
+test-vm: setup ## the smoke test under other kernels: make test-vm KERNELS="6.1 6.12"
+	@scripts/system-packages vm
+	VMTEST_KERNELS="$(KERNELS)" $(BIN)/python -m pytest tests/vm -rA $(PYTEST_ARGS)
+
+clean: ## remove what was built, but for .venv
+	rm -rf bpf/*.o build dist *.egg-info demo-output .state
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv too
+	rm -rf .venv
