@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs on bios and plugs write. */
+#ifndef BIOTRAIL_BIOS_H
+#define BIOTRAIL_BIOS_H
+
+#include "block.h"
+#include "dictionary.h"
+#include "ring.h"
+
+/* The prefix that all bio records share. */
+#define FILL_BIO(record, bio_, place)                                                              \
+	do {                                                                                       \
+		(record)->bio = (__u64)(bio_);                                                     \
+		(record)->sector = (bio_)->bi_iter.bi_sector;                                      \
+		(record)->bytes = (bio_)->bi_iter.bi_size;                                         \
+		(record)->opf = (bio_)->bi_opf;                                                    \
+		(record)->dev = (place).dev;                                                       \
+	} while (0)
+
+static __always_inline int on_queue(struct bio *bio)
+{
+	struct bt_place place;
+	struct bt_writer w;
+	struct bt_q *r;
+	__u64 cgroup;
+	__u32 tid;
+
+	if (!bio)
+		return 0;
+	place = bt_bio_place(bio);
+	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, BT_Q))
+		return 0;
+	tid = bt_task(&w);
+	cgroup = bt_cgroup(&w, bio);
+	r = bt_reserve(&w, BT_Q, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, bio, place);
+		r->tid = tid;
+		r->part = place.part;
+		r->ioprio = bio->bi_ioprio;
+		r->hint = bt_bio_hint(bio);
+		r->reserved = 0;
+		r->cgroup = cgroup;
+		r->page = bt_bio_page(bio, bio->bi_opf);
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static __always_inline int on_getrq(struct bio *bio)
+{
+	struct bt_place place;
+	struct bt_writer w;
+	struct bt_g *r;
+	__u32 tid;
+
+	/* Up to 5.10 passthrough has no bio here. */
+	if (!bio)
+		return 0;
+	place = bt_bio_place(bio);
+	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, BT_G))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, BT_G, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, bio, place);
+		r->tid = tid;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+/* bt_m and bt_f are the same but for their names. */
+_Static_assert(sizeof(struct bt_m) == sizeof(struct bt_f), "merges");
+_Static_assert(__builtin_offsetof(struct bt_m, rq) == __builtin_offsetof(struct bt_f, rq), "rq");
+
+static __always_inline int on_merge(struct bio *bio, __u64 rq, enum bt_kind kind)
+{
+	struct bt_place place;
+	struct bt_writer w;
+	struct bt_m *r;
+	__u32 tid;
+
+	if (!bio)
+		return 0;
+	place = bt_bio_place(bio);
+	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, kind))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, kind, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, bio, place);
+		r->tid = tid;
+		r->rq = rq;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static __always_inline int on_split(struct bio *bio, __u32 new_sector)
+{
+	struct bt_place place;
+	struct bt_writer w;
+	struct bt_x *r;
+	__u32 tid;
+
+	if (!bio)
+		return 0;
+	place = bt_bio_place(bio);
+	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, BT_X))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, BT_X, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, bio, place);
+		r->tid = tid;
+		r->parent = (__u64)bio->bi_private;
+		r->new_sector = new_sector;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static __always_inline int on_remap(struct bio *bio, __u32 from_dev, __u64 from_sector)
+{
+	struct bt_place place;
+	struct bt_writer w;
+	struct bt_a *r;
+	__u32 tid;
+
+	if (!bio)
+		return 0;
+	place = bt_bio_place(bio);
+	if (!bt_wanted(place, bio->bi_iter.bi_sector) && !bt_wanted_source(from_dev))
+		return 0;
+	if (!bt_begin(&w, BT_A))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, BT_A, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, bio, place);
+		r->tid = tid;
+		r->from_sector = from_sector;
+		r->from_dev = from_dev;
+		r->part = place.part;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static __always_inline int on_bio_complete(struct bio *bio)
+{
+	struct bt_place place;
+	struct bt_bio_complete *r;
+	struct bt_writer w;
+
+	if (!bio)
+		return 0;
+	place = bt_bio_place(bio);
+	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, BT_BIO_COMPLETE))
+		return 0;
+	r = bt_reserve(&w, BT_BIO_COMPLETE, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, bio, place);
+		r->status = bio->bi_status;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static __always_inline int on_plug(struct request_queue *q)
+{
+	struct bt_place place = { .dev = bt_queue_dev(q) };
+	struct bt_writer w;
+	struct bt_p *r;
+	__u32 tid;
+
+	if (!bt_wanted(place, 0) || !bt_begin(&w, BT_P))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, BT_P, sizeof(*r));
+	if (r) {
+		r->dev = place.dev;
+		r->tid = tid;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static __always_inline int on_unplug(struct request_queue *q, __u32 depth, bool explicit)
+{
+	struct bt_place place = { .dev = bt_queue_dev(q) };
+	struct bt_writer w;
+	struct bt_u *r;
+	__u32 tid;
+
+	if (!bt_wanted(place, 0) || !bt_begin(&w, BT_U))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, BT_U, sizeof(*r));
+	if (r) {
+		r->dev = place.dev;
+		r->tid = tid;
+		r->depth = depth;
+		r->explicit = explicit;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+#endif

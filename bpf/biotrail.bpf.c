@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * One program per tracepoint of the block layer, each writing one kind of record.
+ *
+ * Where the tracepoint's arguments differ between kernels there are two programs on it; the one
+ * whose name ends in _q has the request_queue as first argument. The loader counts the
+ * parameters in the kernel's BTF and loads the one that fits (recorder/probes/core.py).
+ *
+ * A name that ends in _p belongs to a program that holds preemption off by itself, for kernels
+ * whose tracepoints no longer do (7.0 and later): the rings' nesting depth relies on it.
+ *
+ * `ctx` holds the tracepoint's arguments, 8 bytes each.
+ */
+#include "bios.h"
+#include "requests.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Since 6.10; weak, so that the object opens where they are missing. */
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
+
+#define PROGRAM(name, tracepoint, body)                                                            \
+	SEC("tp_btf/" #tracepoint) int name(__u64 *ctx)                                            \
+	{                                                                                          \
+		return body;                                                                       \
+	}
+/* A program, and its twin for kernels whose tracepoints leave preemption on. */
+#define PROGRAMS(name, tracepoint, body)                                                           \
+	PROGRAM(name, tracepoint, body)                                                            \
+	SEC("tp_btf/" #tracepoint) int name##_p(__u64 *ctx)                                        \
+	{                                                                                          \
+		bpf_preempt_disable();                                                             \
+		body;                                                                              \
+		bpf_preempt_enable();                                                              \
+		return 0;                                                                          \
+	}
+#define BIO(n) ((struct bio *)ctx[n])
+#define RQ(n) ((struct request *)ctx[n])
+#define QUEUE(n) ((struct request_queue *)ctx[n])
+
+PROGRAMS(bt_queue, block_bio_queue, on_queue(BIO(0)))
+PROGRAM(bt_queue_q, block_bio_queue, on_queue(BIO(1)))
+PROGRAMS(bt_getrq, block_getrq, on_getrq(BIO(0)))
+PROGRAM(bt_getrq_q, block_getrq, on_getrq(BIO(1)))
+PROGRAMS(bt_back, block_bio_backmerge, on_merge(BIO(0), 0, BT_M))
+PROGRAM(bt_back_q, block_bio_backmerge, on_merge(BIO(2), ctx[1], BT_M))
+PROGRAMS(bt_front, block_bio_frontmerge, on_merge(BIO(0), 0, BT_F))
+PROGRAM(bt_front_q, block_bio_frontmerge, on_merge(BIO(2), ctx[1], BT_F))
+PROGRAMS(bt_split, block_split, on_split(BIO(0), ctx[1]))
+PROGRAM(bt_split_q, block_split, on_split(BIO(1), ctx[2]))
+PROGRAMS(bt_remap, block_bio_remap, on_remap(BIO(0), ctx[1], ctx[2]))
+PROGRAM(bt_remap_q, block_bio_remap, on_remap(BIO(1), ctx[2], ctx[3]))
+PROGRAMS(bt_start, block_io_start, on_request(RQ(0), BT_START))
+PROGRAMS(bt_insert, block_rq_insert, on_request(RQ(0), BT_I))
+PROGRAM(bt_insert_q, block_rq_insert, on_request(RQ(1), BT_I))
+PROGRAMS(bt_requeue, block_rq_requeue, on_request(RQ(0), BT_R))
+PROGRAM(bt_requeue_q, block_rq_requeue, on_request(RQ(1), BT_R))
+PROGRAMS(bt_merge, block_rq_merge, on_request(RQ(0), BT_RQ_MERGE))
+PROGRAM(bt_merge_q, block_rq_merge, on_request(RQ(1), BT_RQ_MERGE))
+PROGRAMS(bt_issue, block_rq_issue, on_issue(RQ(0)))
+PROGRAM(bt_issue_q, block_rq_issue, on_issue(RQ(1)))
+PROGRAMS(bt_complete, block_rq_complete, on_complete(RQ(0), ctx[1], ctx[2], BT_C))
+PROGRAMS(bt_error, block_rq_error, on_complete(RQ(0), ctx[1], ctx[2], BT_E))
+PROGRAMS(bt_rqremap, block_rq_remap, on_rq_remap(RQ(0), ctx[1], ctx[2]))
+PROGRAM(bt_rqremap_q, block_rq_remap, on_rq_remap(RQ(1), ctx[2], ctx[3]))
+PROGRAMS(bt_bio_end, block_bio_complete, on_bio_complete(BIO(1)))
+PROGRAMS(bt_io_done, block_io_done, on_done(RQ(0)))
+PROGRAMS(bt_hold, block_plug, on_plug(QUEUE(0)))
+PROGRAMS(bt_release, block_unplug, on_unplug(QUEUE(0), ctx[1], ctx[2] & 0xff))

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * TASK and CGROUP records: written before the first record that uses them, and again when what
+ * they say has changed or the direct-mapped slot was taken by another.
+ */
+#ifndef BIOTRAIL_DICTIONARY_H
+#define BIOTRAIL_DICTIONARY_H
+
+#include "ring.h"
+
+#define BT_TASK_SLOTS 16384
+#define BT_CGROUP_SLOTS 1024
+
+struct bt_task_slot {
+	__u32 tid;
+	__u32 tgid;
+	__u64 comm[2];
+	__u64 generation;
+};
+
+struct bt_cgroup_slot {
+	__u64 id;
+	__u64 generation;
+};
+
+/*
+ * Slots are shared by all CPUs without a lock: a torn slot matches no task, and its task is
+ * written once more.
+ */
+struct bt_task_slot bt_tasks[BT_TASK_SLOTS] = {};
+struct bt_cgroup_slot bt_cgroups[BT_CGROUP_SLOTS] = {};
+
+static __always_inline void bt_current(struct bt_task_slot *now)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id___task,
+				       BPF_FUNC_get_current_task_btf___task)) {
+		struct task_struct *task = (void *)bpf_get_current_task_btf();
+		__u64 *comm = (__u64 *)task->comm;
+
+		now->tid = task->pid;
+		now->tgid = task->tgid;
+		now->comm[0] = comm[0];
+		now->comm[1] = comm[1];
+	} else {
+		__u64 ids = bpf_get_current_pid_tgid();
+
+		now->tid = ids;
+		now->tgid = ids >> 32;
+		bpf_get_current_comm(now->comm, sizeof(now->comm));
+	}
+	now->generation = bt_generation;
+}
+
+/* The running thread's id, its TASK record written if need be. */
+static __always_inline __u32 bt_task(struct bt_writer *w)
+{
+	struct bt_task_slot now, *slot;
+	struct bt_task *record;
+
+	bt_current(&now);
+	slot = &bt_tasks[now.tid & (BT_TASK_SLOTS - 1)];
+	if (slot->tid == now.tid && slot->tgid == now.tgid && slot->comm[0] == now.comm[0] &&
+	    slot->comm[1] == now.comm[1] && slot->generation == now.generation)
+		return now.tid;
+	record = bt_reserve(w, BT_TASK, sizeof(*record));
+	if (!record)
+		return now.tid;
+	record->tid = now.tid;
+	record->tgid = now.tgid;
+	((__u64 *)record->comm)[0] = now.comm[0];
+	((__u64 *)record->comm)[1] = now.comm[1];
+	*slot = now;
+	return now.tid;
+}
+
+static __always_inline void bt_write_cgroup(struct bt_writer *w, struct kernfs_node *kn, __u64 id)
+{
+	__u64 generation = bt_generation;
+	struct bt_cgroup_slot *slot = &bt_cgroups[id & (BT_CGROUP_SLOTS - 1)];
+	struct bt_cgroup *record;
+
+	if (slot->id == id && slot->generation == generation)
+		return;
+	record = bt_reserve(w, BT_CGROUP, sizeof(*record));
+	if (!record)
+		return;
+	record->cgroup = id;
+	__builtin_memset(record->name, 0, sizeof(record->name));
+	bpf_probe_read_kernel_str(record->name, sizeof(record->name), kn->name);
+	slot->id = id;
+	slot->generation = generation;
+}
+
+/* Id of the cgroup that is charged for the bio, its CGROUP record written if need be; 0: none. */
+static __always_inline __u64 bt_cgroup(struct bt_writer *w, struct bio *bio)
+{
+	struct blkcg_gq *blkg;
+	struct kernfs_node *kn;
+	__u64 id;
+
+	if (!bpf_core_field_exists(bio->bi_blkg))
+		return 0;
+	blkg = bio->bi_blkg;
+	if (!blkg)
+		return 0;
+	kn = blkg->blkcg->css.cgroup->kn;
+	id = kn->id;
+	if (id)
+		bt_write_cgroup(w, kn, id);
+	return id;
+}
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The few members of kernel structures that are read, relocated to the running kernel (CO-RE).
+ * A flavour (name after ___) shows a member as some kernels have it; its presence is asked
+ * of the running kernel's BTF, never of its version.
+ */
+#ifndef BIOTRAIL_KERNEL_H
+#define BIOTRAIL_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+
+typedef _Bool bool;
+#define true 1
+#define false 0
+
+/* include/uapi/linux/bpf.h */
+enum bpf_map_type { BPF_MAP_TYPE_ARRAY = 2 };
+#define BPF_F_MMAPABLE (1U << 10)
+enum bpf_func_id___task { BPF_FUNC_get_current_task_btf___task = 158 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct block_device;
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+	__u32 bd_dev;
+};
+
+/* Here since 5.17; before, a request names its disk (struct request___disk). */
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct page;
+struct bio_vec {
+	struct page *bv_page;
+	__u32 bv_len;
+	__u32 bv_offset;
+};
+
+/* Packed in the kernel; here not, or clang would read it byte by byte. */
+struct bvec_iter {
+	__u64 bi_sector;
+	__u32 bi_size;
+	__u32 bi_idx;
+};
+
+struct kernfs_node {
+	const char *name;
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+struct blkcg {
+	struct cgroup_subsys_state css;
+};
+
+struct blkcg_gq {
+	struct blkcg *blkcg;
+};
+
+struct bio {
+	struct bio *bi_next;
+	struct block_device *bi_bdev;
+	__u32 bi_opf;
+	__u16 bi_ioprio;
+	__u8 bi_status;
+	struct bvec_iter bi_iter;
+	void *bi_private;
+	struct blkcg_gq *bi_blkg;
+	struct bio_vec *bi_io_vec;
+};
+
+/* Before 5.12: no bi_bdev, and bi_partno is 0 once the partition was added to bi_sector. */
+struct bio___disk {
+	struct gendisk *bi_disk;
+};
+
+/* The write hint: unsigned short up to 5.17, gone, and an enum of one byte since 6.9. */
+enum rw_hint { WRITE_LIFE_NOT_SET } __attribute__((packed));
+
+struct bio___hint16 {
+	__u16 bi_write_hint;
+};
+
+struct bio___hint8 {
+	enum rw_hint bi_write_hint;
+};
+
+struct blk_mq_hw_ctx {
+	__u32 queue_num;
+};
+
+struct request {
+	struct request_queue *q;
+	struct blk_mq_hw_ctx *mq_hctx;
+	__u32 cmd_flags;
+	int tag;
+	int internal_tag;
+	__u32 __data_len;
+	__u64 __sector;
+	struct bio *bio;
+	struct bio *biotail;
+};
+
+struct request___disk {
+	struct gendisk *rq_disk;
+};
+
+/* A request has a priority of its own up to 6.11; since then it is its bio's. */
+struct request___ioprio {
+	__u16 ioprio;
+};
+
+struct request___hint16 {
+	__u16 write_hint;
+};
+
+struct request___hint8 {
+	enum rw_hint write_hint;
+};
+
+struct task_struct {
+	int pid;
+	int tgid;
+	char comm[16];
+};
+
+#pragma clang attribute pop
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#define barrier() asm volatile("" ::: "memory")
+
+/* A scalar that the compiler must not reason about, so that a bound stays where it was tested. */
+#define opaque(value) asm volatile("" : "+r"(value))
+
+#endif
