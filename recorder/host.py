@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of the host and its kernel for a log's header. A fact that is absent is an absent key."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path("/")
+_OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
+
+
+def facts(root: Path = _ROOT) -> dict[str, Any]:
+    """{"name", "machine", "cpus", "boot_id", "os", "kernel": {"release", "version"}}.
+
+    cpus: how many are configured, so that per-CPU numbers of a log fit, not how many are
+    online. The kernel's op enums are not here: they come from its BTF.
+    """
+    system = os.uname()
+    found: dict[str, Any] = {
+        "name": system.nodename,
+        "machine": system.machine,
+        "cpus": os.sysconf("SC_NPROCESSORS_CONF"),
+        "boot_id": _text(root / "proc/sys/kernel/random/boot_id"),
+        "os": _os_name(root),
+        "cpu_model": _cpu_model(root),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "hypervisor": _text(root / "sys/hypervisor/type"),
+        "product": _text(root / "sys/class/dmi/id/product_name"),
+        "kernel": {"release": system.release, "version": system.version},
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _os_name(root: Path) -> str | None:
+    """PRETTY_NAME of os-release(5)."""
+    for name in _OS_RELEASE:
+        for line in (_text(root / name) or "").splitlines():
+            key, _, value = line.partition("=")
+            if key == "PRETTY_NAME":
+                return value.strip().strip("\"'")
+    return None
+
+
+def _cpu_model(root: Path) -> str | None:
+    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return value.strip()
+    return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip() or None
+    except OSError:
+        return None

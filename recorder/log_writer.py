@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a log, front to back, to a file or a pipe: it never seeks."""
+
+import errno
+import io
+import os
+import select
+import stat
+import zlib
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+import zstandard
+
+from recorder import log_frames
+from recorder.errors import OutputError
+from recorder.log_chunks import Segment, encode_chunk, first_time, split
+from recorder.log_frames import INDEX_ENTRY, INDEX_FRAMES, Codec, FrameType
+
+_WINDOW_LOG = (log_frames.MAX_CHUNK_DATA - 1).bit_length()
+_HASH_LOG = 16  # 256 KiB of table: stays in a core's second-level cache
+
+
+class LogWriter:
+    """One log being written. Everything handed over is in the file when a call returns.
+
+    One thread may use it at a time. Every method raises OutputError where the stream fails,
+    and goes on doing so: what was written before reads back as an interrupted log.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, header: dict[str, Any], *, level: int = 1, sync: bool = False
+    ) -> None:
+        """Write the preamble, and the header twice.
+
+        `level` is zstd's, 0 stores without compression. `sync` makes every chunk durable
+        before its call returns (a regular file only).
+        """
+        self._stream = _unbuffered(stream)
+        self._name = _name(stream)
+        self._compressor = _compressor(level) if level else None
+        self._sync = sync
+        if sync and not _is_file(stream):
+            raise OutputError(f"{self._name}: only a regular file can be synced; leave out --sync")
+        self._failure = ""
+        self._sequence = 0
+        self._index = bytearray()
+        self._last_index = 0
+        self.size = 0
+        self.chunks = 0
+        self.raw_bytes = 0
+        head = {**header, "format": {"major": log_frames.MAJOR, "minor": log_frames.MINOR}}
+        payload = log_frames.encode_json(head)
+        self._tag = zlib.crc32(payload)
+        self._write(log_frames.encode_preamble())
+        for _ in range(2):
+            self._frame(FrameType.HEADER, payload)
+
+    def write_chunk(self, segments: Sequence[Segment], clock: dict[str, Any]) -> int:
+        """Write what one drain gave and the clock as read after it; returns bytes written.
+
+        More than 8 MiB of records become several chunks, cut between records.
+        """
+        before = self.size
+        for group in split([s for s in segments if len(s.data)]):
+            last = int(clock["monotonic"])
+            words = (first_time(group, last), last)
+            payload = encode_chunk(group, clock, columns=self._compressor is not None)
+            self._frame(FrameType.CHUNK, payload, words)
+            self.chunks += 1
+            self.raw_bytes += sum(len(s.data) for s in group)
+        return self.size - before
+
+    def write_loss(self, windows: list[dict[str, int]]) -> None:
+        """Write loss windows: {"start", "end" (ns), "cpu", "level", "kind", "count"} each.
+
+        kind 0: of unknown kind.
+        """
+        self._frame(FrameType.LOSS, log_frames.encode_json(windows))
+
+    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+        """Write something learned while recording, e.g. "devices" or "cgroups"."""
+        self._frame(FrameType.NOTE, log_frames.encode_json({"name": name, "payload": payload}))
+
+    def close(self, end: dict[str, Any]) -> None:
+        """Write the end frame (statistics, clocks), the index and the trailer.
+
+        Adds "log": {"chunks", "raw_bytes" of records, "bytes" up to here}. The stream stays open.
+        """
+        log = {"chunks": self.chunks, "raw_bytes": self.raw_bytes, "bytes": self.size}
+        self._frame(FrameType.END, log_frames.encode_json({**end, "log": log}))
+        self._write_index()
+        self._emit(FrameType.TRAILER, b"", (self._last_index, self._sequence))
+        self._flush_to_disk()
+
+    def _frame(self, kind: FrameType, payload: bytes, words: tuple[int, int] = (0, 0)) -> None:
+        entry = INDEX_ENTRY.pack(self.size, *words, self._sequence & 0xFFFFFFFF, kind)
+        self._emit(kind, payload, words)
+        self._index += entry
+        if len(self._index) >= INDEX_FRAMES * INDEX_ENTRY.size:
+            self._write_index()
+        self._flush_to_disk()
+
+    def _write_index(self) -> None:
+        offset = self.size
+        count = len(self._index) // INDEX_ENTRY.size
+        self._emit(FrameType.INDEX, bytes(self._index), (self._last_index, count))
+        self._last_index = offset
+        self._index.clear()
+
+    def _emit(self, kind: FrameType, payload: bytes, words: tuple[int, int]) -> None:
+        if len(payload) > log_frames.MAX_RAW:
+            raise OutputError(
+                f"{self._name}: a {kind.name} frame of {len(payload)} bytes is more than the "
+                f"{log_frames.MAX_RAW} that a log's frame may hold; record fewer devices (-d)"
+            )
+        stored, codec = payload, Codec.NONE
+        if self._compressor is not None and payload:
+            stored, codec = self._compressor.compress(payload), Codec.ZSTD
+        head = log_frames.encode_frame(
+            kind,
+            stored,
+            sequence=self._sequence,
+            tag=self._tag,
+            codec=codec,
+            raw=len(payload),
+            words=words,
+        )
+        self._write(head + stored)
+        self._sequence += 1
+
+    def _write(self, data: bytes) -> None:
+        """Write all of `data` through to the operating system."""
+        if self._failure:
+            raise OutputError(self._failure)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._some(view) :]
+            self._stream.flush()
+        except OSError as error:
+            raise self._failed(error) from error
+        self.size += len(data)
+
+    def _some(self, view: memoryview) -> int:
+        """Write some of `view`; waits where the stream is a non-blocking pipe that is full."""
+        done = self._stream.write(view)
+        if not done:
+            select.select([], [self._stream], [])
+        return done or 0
+
+    def _flush_to_disk(self) -> None:
+        if not self._sync:
+            return
+        try:
+            os.fdatasync(self._stream.fileno())
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> OutputError:
+        if error.errno == errno.EPIPE:
+            advice = "whoever read the pipe went away: see to its error and record again"
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            advice = "make room, or record to another file system (-o), or stream with -o -"
+        else:
+            advice = "check the device that it is on, or record to another place (-o)"
+        self._failure = (
+            f"{self._name}: cannot be written at offset {self.size}: {error.strerror or error}; "
+            f"{self.chunks} chunks ({self.size} bytes) before it are kept and read back as an "
+            f"interrupted log; {advice}"
+        )
+        return OutputError(self._failure)
+
+
+def _compressor(level: int) -> zstandard.ZstdCompressor:
+    """zstd whose window holds a whole chunk, so that every column can match any other."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        level, source_size=log_frames.MAX_CHUNK_DATA, window_log=_WINDOW_LOG, hash_log=_HASH_LOG
+    )
+    return zstandard.ZstdCompressor(compression_params=parameters)
+
+
+def _unbuffered(stream: BinaryIO) -> BinaryIO | io.RawIOBase:
+    """Get below a buffer: a frame is written at once, and no part of one waits in it."""
+    if not isinstance(stream, io.BufferedWriter):
+        return stream
+    stream.flush()
+    raw: io.RawIOBase = stream.raw
+    return raw
+
+
+def _name(stream: BinaryIO) -> str:
+    name = getattr(stream, "name", None)
+    return name if isinstance(name, str) else "the output"
+
+
+def _is_file(stream: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:
+        return False

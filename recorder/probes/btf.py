@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the running kernel's BTF says: tracepoints' prototypes and the block layer's enums.
+
+The prototype decides which program fits a tracepoint, never the kernel's version:
+distributions backport.
+"""
+
+import ctypes
+from types import TracebackType
+from typing import Self
+
+from recorder.errors import ProbeError
+from recorder.probes.libbpf import load_library
+
+_KIND_PTR = 2
+_KIND_STRUCT = 4
+_KIND_ENUM = 6
+_KIND_TYPEDEF = 8
+_KIND_FUNC = 12
+_KIND_FUNC_PROTO = 13
+_OP_ENUMS = ("req_op", "req_opf")  # req_opf up to 5.19
+_FLAG_ENUM = "req_flag_bits"
+
+
+class _Type(ctypes.Structure):
+    """`struct btf_type` (include/uapi/linux/btf.h)."""
+
+    _fields_ = (
+        ("name_off", ctypes.c_uint32),
+        ("info", ctypes.c_uint32),
+        ("size_or_type", ctypes.c_uint32),
+    )
+
+    @property
+    def kind(self) -> int:
+        """BTF_KIND_*."""
+        return int(self.info >> 24 & 0x1F)
+
+    @property
+    def count(self) -> int:
+        """Members, values or parameters that follow."""
+        return int(self.info & 0xFFFF)
+
+
+class _Enum(ctypes.Structure):
+    """`struct btf_enum`."""
+
+    _fields_ = (("name_off", ctypes.c_uint32), ("value", ctypes.c_int32))
+
+
+class _Member(ctypes.Structure):
+    """`struct btf_member`."""
+
+    _fields_ = (
+        ("name_off", ctypes.c_uint32),
+        ("type", ctypes.c_uint32),
+        ("offset", ctypes.c_uint32),
+    )
+
+
+class KernelBtf:
+    """The BTF of the running kernel (a context manager)."""
+
+    def __init__(self) -> None:
+        """Raises ProbeError where the kernel has none."""
+        self._lib = load_library()
+        self._btf: int | None = self._lib.pointer(
+            "the kernel's type information (BTF) cannot be read from /sys/kernel/btf/vmlinux, "
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF",
+            "btf__load_vmlinux_btf",
+        )
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Frees the BTF."""
+        self.close()
+
+    def close(self) -> None:
+        """Frees the BTF; may be called again."""
+        if self._btf is not None:
+            self._lib.void("btf__free", self._btf)
+            self._btf = None
+
+    def _find(self, name: str, kind: int) -> int | None:
+        number = int(self._lib.get("btf__find_by_name_kind")(self._btf, name.encode(), kind))
+        return number if number > 0 else None
+
+    def _address(self, number: int) -> int:
+        doing = f"type {number} of the kernel's BTF cannot be read"
+        return self._lib.pointer(doing, "btf__type_by_id", self._btf, number)
+
+    def _type(self, number: int) -> _Type:
+        return _Type.from_address(self._address(number))
+
+    def parameters(self, tracepoint: str) -> int | None:
+        """How many arguments a tracepoint passes to its probes; None: no such tracepoint."""
+        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF)
+        if number is None:
+            return None
+        kind = self._type(number)
+        while kind.kind in (_KIND_TYPEDEF, _KIND_PTR):
+            kind = self._type(kind.size_or_type)
+        if kind.kind != _KIND_FUNC_PROTO:
+            raise ProbeError(f"btf_trace_{tracepoint} is no function in the kernel's BTF")
+        return kind.count - 1  # the first is the probe's own data
+
+    def enum(self, name: str) -> dict[str, int] | None:
+        """Values of an enum by name; None: no such enum."""
+        number = self._find(name, _KIND_ENUM)
+        if number is None:
+            return None
+        address = self._address(number)
+        count = _Type.from_address(address).count
+        values = (_Enum * count).from_address(address + ctypes.sizeof(_Type))
+        return {self._name(value.name_off): int(value.value) for value in values}
+
+    def has_function(self, name: str) -> bool:
+        """Whether BTF describes a kernel function (a kfunc always is)."""
+        return self._find(name, _KIND_FUNC) is not None
+
+    def members(self, name: str) -> list[str] | None:
+        """Names of a struct's members; None: no such struct."""
+        number = self._find(name, _KIND_STRUCT)
+        if number is None:
+            return None
+        address = self._address(number)
+        count = _Type.from_address(address).count
+        members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
+        return [self._name(member.name_off) for member in members]
+
+    def _name(self, offset: int) -> str:
+        return str(self._lib.get("btf__name_by_offset")(self._btf, offset).decode())
+
+
+def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dict[str, int]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in values.items()
+        if name.startswith(prefix) and name not in without
+    }
+
+
+def kernel_enums(btf: KernelBtf) -> dict[str, dict[str, int]]:
+    """The log header's `op_enum` {"READ": 0, ...} and `flag_bits` {"SYNC": bit, ...}.
+
+    Raises ProbeError where the kernel's BTF lacks them.
+    """
+    ops = next((found for name in _OP_ENUMS if (found := btf.enum(name))), None)
+    flags = btf.enum(_FLAG_ENUM)
+    if ops is None or flags is None:
+        raise ProbeError(
+            "the kernel's BTF has no enum req_op or req_flag_bits: its block layer is unknown, "
+            "please report the kernel's version"
+        )
+    return {
+        "op_enum": _strip(ops, "REQ_OP_", ("REQ_OP_LAST",)),
+        "flag_bits": _strip(flags, "__REQ_", ("__REQ_NR_BITS",)),
+    }

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine can record, and what to do about what is missing (`biotrail doctor`)."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.errors import ProbeError
+from recorder.probes.btf import KernelBtf, kernel_enums
+from recorder.probes.libbpf import load_library
+from recorder.probes.programs import (
+    ESSENTIAL,
+    OBJECT_NAME,
+    PROBES,
+    Probe,
+    default_object_path,
+    is_preemptible,
+    offered,
+)
+
+BTF_PATH = Path("/sys/kernel/btf/vmlinux")
+_LOCKDOWN = Path("/sys/kernel/security/lockdown")
+_TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
+_CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+_RIGHTS_REMEDY = "run as root (sudo), or give the process CAP_BPF and CAP_PERFMON"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `required`: recording is impossible without; else it only says less."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    required: bool = True
+
+
+def _effective_capabilities() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def missing_rights() -> list[str]:
+    """Names of the capabilities that this process lacks for recording."""
+    held = _effective_capabilities()
+    if held >> _CAPABILITIES["CAP_SYS_ADMIN"] & 1:
+        return []
+    return [name for name in ("CAP_BPF", "CAP_PERFMON") if not held >> _CAPABILITIES[name] & 1]
+
+
+def require_rights() -> None:
+    """Raises ProbeError where this process may not load BPF programs for tracing."""
+    if missing := missing_rights():
+        raise ProbeError(
+            f"recording needs {' and '.join(missing)}, which this process lacks: {_RIGHTS_REMEDY}"
+        )
+
+
+def _rights() -> Check:
+    missing = missing_rights()
+    who = f"uid {os.geteuid()}"
+    if missing:
+        return Check("rights", False, f"{who} lacks {' and '.join(missing)}", _RIGHTS_REMEDY)
+    return Check("rights", True, f"{who} may load BPF programs")
+
+
+def _btf() -> Check:
+    if not BTF_PATH.exists():
+        return Check(
+            "kernel types (BTF)",
+            False,
+            f"{BTF_PATH} is missing",
+            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; distributions' kernels are",
+        )
+    return Check("kernel types (BTF)", True, f"{BTF_PATH}, {BTF_PATH.stat().st_size} bytes")
+
+
+def _libbpf() -> Check:
+    try:
+        return Check("libbpf", True, f"version {load_library().version}")
+    except ProbeError as error:
+        return Check("libbpf", False, str(error), "apt-get install libbpf1 (or your system's name)")
+
+
+def _object() -> Check:
+    try:
+        path = default_object_path()
+    except ProbeError as error:
+        return Check("BPF programs", False, str(error), "run scripts/build-bpf, or install a wheel")
+    return Check("BPF programs", True, f"{OBJECT_NAME}, {path.stat().st_size} bytes")
+
+
+def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
+    program, reason = offered(probe, btf)
+    name = f"event {probe.letter} ({probe.tracepoint})"
+    required = probe.letter in ESSENTIAL
+    if program is not None:
+        return Check(name, True, f"offered, program {program}", "", required)
+    remedy = "use another kernel" if required else "none needed: recorded without it"
+    return Check(name, False, reason, remedy, required)
+
+
+def _kernel() -> list[Check]:
+    """What the kernel's BTF says; nothing where there is none, which `_btf` reports."""
+    try:
+        with KernelBtf() as btf:
+            ops = kernel_enums(btf)["op_enum"]
+            checks = [Check("operations", True, f"{len(ops)} known from the kernel's types")]
+            checks += [_tracepoint(probe, btf) for probe in PROBES]
+            how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
+            return [*checks, Check("preemption", True, how, "", False)]
+    except ProbeError as error:
+        return [Check("kernel types", False, str(error).splitlines()[0], "see above")]
+
+
+def _tracefs() -> Check:
+    for path in _TRACEFS:
+        if (path / "events").is_dir():
+            return Check("tracefs", True, f"mounted at {path}", "", False)
+    return Check(
+        "tracefs",
+        False,
+        "not mounted or not readable; recording does not need it",
+        "mount -t tracefs tracefs /sys/kernel/tracing",
+        False,
+    )
+
+
+def _lockdown() -> Check:
+    try:
+        text = _LOCKDOWN.read_text().strip()
+    except OSError:
+        return Check("lockdown", True, "not in this kernel, or securityfs is not mounted")
+    state = text.partition("[")[2].partition("]")[0] or text
+    if state == "confidentiality":
+        return Check(
+            "lockdown",
+            False,
+            "confidentiality: BPF may not read kernel memory",
+            "boot with lockdown=integrity or lockdown=none",
+        )
+    return Check("lockdown", True, state)
+
+
+def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
+    """A sysctl that changes nothing for root but is worth knowing."""
+    try:
+        value = Path(path).read_text().strip()
+    except OSError:
+        return Check(name, True, f"{path} cannot be read", "", False)
+    return Check(name, True, f"{value}: {meanings.get(value, 'unknown value')}", "", False)
+
+
+def _unprivileged() -> Check:
+    return _setting(
+        "unprivileged BPF",
+        "/proc/sys/kernel/unprivileged_bpf_disabled",
+        {
+            "0": "allowed, but tracing needs the rights above all the same",
+            "1": "refused until the next boot; does not concern recording as root",
+            "2": "refused; does not concern recording as root",
+        },
+    )
+
+
+def _jit() -> Check:
+    path = Path("/proc/sys/net/core/bpf_jit_enable")
+    try:
+        on = path.read_text().strip() != "0"
+    except OSError:
+        return Check("BPF compiler (JIT)", True, f"{path} cannot be read", "", False)
+    if on:
+        return Check("BPF compiler (JIT)", True, "on", "", False)
+    detail = "off: programs are interpreted, recording costs several times as much"
+    return Check("BPF compiler (JIT)", False, detail, "sysctl net.core.bpf_jit_enable=1", False)
+
+
+def report() -> list[Check]:
+    """Everything that recording depends on, in the order in which to put it right."""
+    checks: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
+    rest: list[Callable[[], Check]] = [_tracefs, _lockdown, _unprivileged, _jit]
+    return [*(check() for check in checks), *_kernel(), *(check() for check in rest)]
+
+
+def possible(checks: list[Check]) -> bool:
+    """Whether anything can be recorded, given what `report` found."""
+    return all(check.ok for check in checks if check.required)

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core backend: precompiled CO-RE programs on the block layer's typed tracepoints."""
+
+import ctypes
+import errno
+import resource
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.errors import ProbeError
+from recorder.log import Segment
+from recorder.probes.btf import KernelBtf, kernel_enums
+from recorder.probes.capability import require_rights
+from recorder.probes.libbpf import BpfObject, RefusedError, load_library
+from recorder.probes.programs import (
+    ESSENTIAL,
+    Choice,
+    all_programs,
+    choose,
+    default_object_path,
+)
+from recorder.ring import Rings, RingSizes
+
+MAX_FILTERS = 32
+"""Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
+
+_OLD_LIMIT = 4 << 20
+"""Array elements that old kernels (5.10) accept are no larger: KMALLOC_MAX_SIZE."""
+
+_NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
+_MAX_OP = 63
+
+
+@dataclass
+class ProbeConfig:
+    """What to record.
+
+    `devices`: (dev_t of the disk, dev_t of the partition or 0); empty for every device.
+    `ring_bytes`: of a CPU's main ring; None chooses.
+    """
+
+    events: str = "lifecycle"
+    devices: list[tuple[int, int]] = field(default_factory=list)
+    ring_bytes: int | None = None
+    preemptible: bool | None = None
+    """Programs hold preemption off by themselves; None: where the kernel needs it."""
+
+
+@dataclass(frozen=True)
+class ProgramInfo:
+    """One tracepoint's program: attached, or the reason why not.
+
+    `run_count` and `run_ns` stay 0 unless kernel.bpf_stats_enabled is on.
+    `recursion_misses`: events skipped because the program was already running on that CPU.
+    """
+
+    name: str
+    letter: str
+    tracepoint: str
+    attached: bool
+    reason: str
+    run_count: int
+    run_ns: int
+    recursion_misses: int
+
+
+class _Filter(ctypes.Structure):
+    """`struct bt_filter` (bpf/config.h)."""
+
+    _fields_ = (
+        ("disk", ctypes.c_uint32),
+        ("part", ctypes.c_uint32),
+        ("start", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+    )
+
+
+class _Config(ctypes.Structure):
+    """`struct bt_config` (bpf/config.h)."""
+
+    _fields_ = (
+        ("ring_bytes", ctypes.c_uint32),
+        ("upper_bytes", ctypes.c_uint32),
+        ("area_bytes", ctypes.c_uint32),
+        ("nr_filters", ctypes.c_uint32),
+        ("no_data_ops", ctypes.c_uint64),
+        ("filters", _Filter * MAX_FILTERS),
+    )
+
+
+class _Data(ctypes.Structure):
+    """.data of the object."""
+
+    _fields_ = (("generation", ctypes.c_uint64),)
+
+
+def _partition_sectors(dev: int) -> tuple[int, int]:
+    """First sector on the disk and the one after the last, from sysfs."""
+    base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
+    try:
+        start = int((base / "start").read_text())
+        return start, start + int((base / "size").read_text())
+    except (OSError, ValueError) as error:
+        raise ProbeError(
+            f"{dev >> 20}:{dev & 0xFFFFF} is no partition of this machine ({base}): "
+            "name a device that /sys/class/block lists"
+        ) from error
+
+
+def _filters(devices: list[tuple[int, int]]) -> list[_Filter]:
+    if len(devices) > MAX_FILTERS:
+        raise ProbeError(
+            f"{len(devices)} devices were named, at most {MAX_FILTERS} can be: "
+            "record all devices and choose when converting"
+        )
+    return [
+        _Filter(disk, part, *(_partition_sectors(part) if part else (0, 0)))
+        for disk, part in devices
+    ]
+
+
+def _allow_locked_memory() -> None:
+    """Before 5.11 BPF maps count against RLIMIT_MEMLOCK; later kernels ignore it."""
+    try:
+        resource.setrlimit(
+            resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
+    except (ValueError, OSError):
+        # Not ours to raise: where it matters, creating the maps says so.
+        return
+
+
+class CoreProbes:
+    """The programs from load to unload: open(), attach(), drain() again and again, close().
+
+    Nothing is pinned: when the process ends, however it does, everything is gone.
+    """
+
+    def __init__(self, config: ProbeConfig, object_path: Path | None = None) -> None:
+        """Only keeps its arguments."""
+        self.config = config
+        self.enums: dict[str, dict[str, int]] = {}
+        self.sizes: RingSizes | None = None
+        self._path = object_path
+        self._object: BpfObject | None = None
+        self._rings: Rings | None = None
+        self._choices: list[Choice] = []
+        self._attached: set[str] = set()
+        self._generation = 1
+
+    def __enter__(self) -> Self:
+        """Opens."""
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes."""
+        self.close()
+
+    def open(self) -> None:
+        """Loads the programs and maps the rings; nothing is recorded yet.
+
+        Raises ProbeError: rights, BTF, libbpf or the object are missing, or the kernel
+        refuses the programs.
+        """
+        require_rights()
+        path = self._path or default_object_path()
+        library = load_library()
+        cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
+        with KernelBtf() as btf:
+            self.enums = kernel_enums(btf)
+            self._choices = choose(self.config.events, btf, self.config.preemptible)
+        self._refuse_missing()
+        _allow_locked_memory()
+        self.sizes = self._load_fitting(path, RingSizes.choose(cpus, self.config.ring_bytes), cpus)
+
+    def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
+        """Loads with rings of `sizes`, or smaller ones where the kernel asks for it."""
+        while True:
+            self._object = BpfObject(path)
+            try:
+                self._load(self._object, self._bpf_config(sizes), sizes, cpus)
+                return sizes
+            except RefusedError as error:
+                self.close()
+                if error.number != errno.E2BIG or sizes.area_bytes <= _OLD_LIMIT:
+                    raise
+                sizes = sizes.halved()
+            except ProbeError:
+                self.close()
+                raise
+
+    def _refuse_missing(self) -> None:
+        for choice in self._choices:
+            if choice.program is None and choice.probe.letter in ESSENTIAL:
+                raise ProbeError(
+                    f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
+                    "use another kernel"
+                )
+
+    def _bpf_config(self, sizes: RingSizes) -> _Config:
+        filters = _filters(self.config.devices)
+        ops = (self.enums["op_enum"].get(name) for name in _NO_DATA_OPS)
+        return _Config(
+            ring_bytes=sizes.ring_bytes,
+            upper_bytes=sizes.upper_bytes,
+            area_bytes=sizes.area_bytes,
+            nr_filters=len(filters),
+            no_data_ops=sum(1 << op for op in ops if op is not None and op <= _MAX_OP),
+            filters=(_Filter * MAX_FILTERS)(*filters),
+        )
+
+    def _load(self, bpf: BpfObject, config: _Config, sizes: RingSizes, cpus: int) -> None:
+        chosen = {choice.program for choice in self._choices}
+        for program in all_programs():
+            bpf.set_autoload(program, program in chosen)
+        bpf.set_initial_value(".rodata", config)
+        bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
+        bpf.load()
+        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes)
+
+    def attach(self) -> None:
+        """Starts recording. Raises ProbeError where an essential tracepoint cannot be had."""
+        bpf = self._opened()
+        # Requests' ends before their beginnings: what is seen to begin is seen to end.
+        for choice in reversed(self._choices):
+            if choice.program is not None:
+                bpf.attach(choice.program)
+                self._attached.add(choice.program)
+
+    def detach(self) -> None:
+        """Stops recording; what the rings hold can still be drained."""
+        self._opened().detach()
+
+    def close(self) -> None:
+        """Detaches, unmaps and unloads everything; may be called again."""
+        if self._rings is not None:
+            self._rings.close()
+            self._rings = None
+        if self._object is not None:
+            self._object.close()
+            self._object = None
+
+    def _opened(self) -> BpfObject:
+        if self._object is None:
+            raise ProbeError("the probes are not open: call open() first")
+        return self._object
+
+    def _mapped(self) -> Rings:
+        if self._rings is None:
+            raise ProbeError("the probes are not open: call open() first")
+        return self._rings
+
+    def drain(self) -> list[Segment]:
+        """Bulk copy of all committed records, one Segment per ring that has any."""
+        return self._mapped().drain()
+
+    def lost(self) -> NDArray[np.uint64]:
+        """Records lost to full rings: shape (cpus, levels, 256) by kind, running totals."""
+        return self._mapped().lost()
+
+    def too_deep(self) -> NDArray[np.uint64]:
+        """Events lost to too deep nesting: shape (cpus, 256) by kind, running totals."""
+        return self._mapped().too_deep()
+
+    def fill(self) -> float:
+        """The fullest ring's share in use, 0 to 1."""
+        return self._mapped().fill()
+
+    def kernel_enums(self) -> dict[str, dict[str, int]]:
+        """`op_enum` and `flag_bits` of this kernel, for the log's header."""
+        return self.enums
+
+    def renew_dictionaries(self) -> None:
+        """Has TASK and CGROUP records written again: a new log needs its own."""
+        self._generation += 1
+        self._opened().update_section(".data", _Data(generation=self._generation))
+
+    def programs(self) -> list[ProgramInfo]:
+        """Every tracepoint: its program's account, or why it has none."""
+        return [self._program_info(choice) for choice in self._choices]
+
+    def _program_info(self, choice: Choice) -> ProgramInfo:
+        letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
+        if choice.program is None:
+            return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)
+        info = self._opened().info(choice.program)
+        return ProgramInfo(
+            choice.program,
+            letter,
+            tracepoint,
+            choice.program in self._attached,
+            choice.reason,
+            int(info.run_cnt),
+            int(info.run_time_ns),
+            int(info.recursion_misses),
+        )

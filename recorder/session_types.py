@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes into a recording session and what comes out of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.errors import TraceError
+from recorder.log import Segment
+from recorder.probes.core import ProgramInfo
+from recorder.ring import RingSizes
+
+
+class Probes(Protocol):
+    """What a session needs of a backend; see recorder/probes/core.py."""
+
+    @property
+    def sizes(self) -> RingSizes | None:
+        """Ring sizes, once open."""
+
+    def open(self) -> None:
+        """Load programs and maps."""
+
+    def attach(self) -> None:
+        """Start recording into the rings."""
+
+    def detach(self) -> None:
+        """Stop recording; the rings and counters stay readable."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+    def drain(self) -> list[Segment]:
+        """Take what the rings hold."""
+
+    def fill(self) -> float:
+        """Fullest ring, 0 to 1."""
+
+    def lost(self) -> NDArray[np.uint64]:
+        """Running totals (cpus, levels, 256) of records lost to full rings, by kind."""
+
+    def too_deep(self) -> NDArray[np.uint64]:
+        """Running totals (cpus, 256) of records that nested too deep, by kind."""
+
+    def kernel_enums(self) -> dict[str, dict[str, int]]:
+        """`op_enum` and `flag_bits`."""
+
+    def programs(self) -> list[ProgramInfo]:
+        """Programs and whether they are attached."""
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What to record, and where to."""
+
+    created_by: str
+    argv: Sequence[str]
+    """The command line, for the header."""
+    output: str | None
+    """Path of the log; None: standard output."""
+    force: bool = False
+    devices: Sequence[str] = ()
+    """Names, paths, links or mount points; none: all devices."""
+    events: str = "lifecycle"
+    ring_bytes: int | None = None
+    duration: float | None = None
+    """Seconds; None: until told."""
+    sync: bool = False
+    level: int = 1
+    """zstd level; 0: no compression."""
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a recording is doing."""
+
+    seconds: float
+    events: int
+    """Written so far, about."""
+    lost: int
+    log_bytes: int
+    note: str = ""
+    """Something to tell the user, empty most of the time."""
+
+
+@dataclass
+class Summary:
+    """How a recording went."""
+
+    reason: str
+    seconds: float
+    events: int
+    """In the log; an estimate unless `events_exact`."""
+    events_exact: bool
+    raw_bytes: int
+    """Bytes of records in the log."""
+    log_bytes: int
+    chunks: int
+    lost: dict[int, int]
+    """Records that found no room, by record kind."""
+    too_deep: int
+    """How many of them had no room because programs nested too deep."""
+    skipped: dict[str, int]
+    """Events whose program was not run because it was running already, by letter."""
+    unwritten_bytes: int
+    """Bytes of records that were taken and could not be written."""
+    cpu_seconds: float
+    max_rss_bytes: int
+    missing: list[dict[str, str]] = field(default_factory=list)
+    """Tracepoints that could not be recorded."""
+    command_status: int | None = None
+    error: TraceError | None = None
+    """Why it had to stop, when it had to."""

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why and when a recording stops: signals, a deadline, or another thread that asks for it."""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+_SIGNALS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "hung up",
+}
+
+
+class StopRequests:
+    """Takes SIGINT, SIGTERM and SIGHUP while it is open, and sleeps so that they wake it.
+
+    Signals only set a reason; none of them ends the process, so a second Ctrl-C cannot cost
+    the end of a log. SIGHUP stays ignored where it was (nohup). Outside the main thread
+    signals are left alone.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.signals = 0
+        """How many arrived."""
+        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._old: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                handler = signal.getsignal(number)
+                if number == signal.SIGHUP and handler == signal.SIG_IGN:
+                    continue
+                self._old[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        for descriptor in self._wake:
+            os.close(descriptor)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.signals += 1
+        self.request(_SIGNALS[signal.Signals(number)])
+
+    def request(self, reason: str) -> None:
+        """Ask for the end, from any thread; the first reason stays."""
+        self.reason = self.reason or reason
+        with suppress(BlockingIOError):  # a pipe full of wake-ups wakes as well
+            os.write(self._wake[1], b"x")
+
+    def sleep(self, seconds: float, *descriptors: int | None) -> None:
+        """Sleep until the time is over, a stop is asked for, or a descriptor is readable."""
+        wake = self._wake[0]
+        poller = select.poll()  # unlike select(), at home with any descriptor number
+        for descriptor in (wake, *descriptors):
+            if descriptor is not None:
+                poller.register(descriptor, select.POLLIN)
+        if any(descriptor == wake for descriptor, _ in poller.poll(seconds * 1000)):
+            os.read(wake, 4096)
+
+
+class Every:
+    """Says when something periodic is due. Times are ns of CLOCK_MONOTONIC."""
+
+    def __init__(self, period_ns: int, action: Callable[[int], None], start_ns: int) -> None:
+        """Due for the first time a period after `start_ns`."""
+        self._period = period_ns
+        self._action = action
+        self._next = start_ns + period_ns
+
+    def run(self, now_ns: int) -> None:
+        """Call the action with `now_ns` if a period has passed since the last time."""
+        if now_ns >= self._next:
+            self._next = now_ns + self._period
+            self._action(now_ns)
