@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Association to tables: one row per bio and per request, with its times and certainty."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recorder.records import NO_TAG, Kind
+
+from .association import NO_SECTOR, Association, associate, came_with
+from .completion import RequestEnds, bio_ends, request_ends, times
+from .context import OP_MASK, PASSTHROUGH_OPS, Context
+from .events import Events
+from .families import Whole, wholes
+from .keeping import Kept, keep, unanswered
+from .repair import loop_parents, repair
+from .stages import Milestones, bio_stages, milestones, request_stages
+from .tables import (
+    I64,
+    NEVER,
+    U8,
+    U32,
+    Bios,
+    Bool,
+    Certainty,
+    Edges,
+    RequestKind,
+    Requests,
+    Stages,
+)
+from .tasks import TaskNames
+
+UNSEEN_BIRTH = 1 << 62
+"""Numbers of bios whose beginning is not in the log start here."""
+_SLOTS = 1 << 12
+NEVER_BORN = np.iinfo(np.int64).max
+
+
+@dataclass
+class Result:
+    """One window, associated. Tables are in the order of `number`."""
+
+    association: Association
+    kept: Kept
+    bios: Bios
+    requests: Requests
+    edges: Edges
+    open_bios: Bios
+    open_requests: Requests
+    bio_stages: Stages
+    """Of `bios`, in their order."""
+    request_stages: Stages
+    """Of `requests`, in their order."""
+
+
+class Builder:
+    """Builds tables for one log; remembers only since when devices are known to take requests."""
+
+    def __init__(self, context: Context, tasks: TaskNames) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._first_request: dict[int, int] = {
+            dev: -1
+            for dev, entry in context.devices.items()
+            if entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {})
+        }
+
+    def build(self, events: Events, *, settled: int, final: bool) -> Result:
+        """Associates a window. settled: ns before which nothing more will be said of it."""
+        a = associate(events, self._context)
+        ends = request_ends(a, self._context)
+        repair(a, ends, self._context)
+        pieces = bio_ends(a, ends)
+        loop_parents(a, ends, pieces, self._context)
+        whole = wholes(a, pieces, ends.requeues)
+        kept = keep(a, ends, whole, settled=settled, final=final)
+        m = milestones(a, ends, whole)
+        number, family = _numbers(a, whole)
+        request_number = _request_numbers(a)
+        bios = self._bios(a, whole, m, number, family, request_number)
+        bios.certainty[:] = _bio_certainty(a, ends, whole, m, self._context)
+        # It ended after its fronts; in which requests those were, no event tells.
+        hidden = _fronts_elsewhere(a, whole) & self._takes_requests(a, whole)
+        bios.certainty[hidden & (bios.certainty < Certainty.AMBIGUOUS)] = Certainty.LOST
+        requests = self._requests(a, ends, whole, family, request_number)
+        bio_open = kept.bios[whole.gen]
+        rows = _in_order(number, ~bio_open)
+        request_rows = _in_order(request_number, ~kept.requests)
+        flush_bio = (ends.total <= 0) & (ends.done == 0) & (requests.kind == RequestKind.NORMAL)
+        flush_bio &= _may_flush(requests.opf, self._context)
+        return Result(
+            a,
+            kept,
+            bios.take(rows),
+            requests.take(request_rows),
+            _edges(a, whole, number, request_number, ~bio_open),
+            bios.take(_in_order(number, bio_open)),
+            requests.take(_in_order(request_number, kept.requests)),
+            bio_stages(a, self._context, whole, m, self._takes_requests(a, whole), number, rows),
+            request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
+        )
+
+    def _takes_requests(self, a: Association, whole: Whole) -> Bool:
+        """Whether each bio's device is known to, by the header or by what came before its end."""
+        births = a.requests.birth if len(a.requests) else np.zeros(0, np.int64)
+        births = births[np.argsort(a.events.number[births])]
+        seen, at = np.unique(a.events.dev[births], return_index=True)
+        for dev, number in zip(seen.tolist(), a.events.number[births[at]].tolist(), strict=True):
+            self._first_request[dev] = min(number, self._first_request.get(dev, number))
+        devices, of = np.unique(a.facts.dev[whole.gen], return_inverse=True)
+        since = np.array([self._first_request.get(d, NEVER_BORN) for d in devices.tolist()])
+        if not len(devices):
+            return np.zeros(0, dtype=np.bool_)
+        last = np.where(whole.end >= 0, whole.end, a.bios.birth[whole.gen])
+        known: Bool = since[of] < a.events.number[last]
+        return known
+
+    def _bios(
+        self,
+        a: Association,
+        whole: Whole,
+        m: Milestones,
+        number: I64,
+        family: I64,
+        request_number: I64,
+    ) -> Bios:
+        gen = whole.gen
+        queued = a.bios.first(Kind.Q)[gen]
+        at, seen = np.maximum(queued, 0), queued >= 0
+
+        def of(name: str, dtype: type) -> np.ndarray:
+            if not len(a.events):
+                return np.zeros(len(gen), dtype)
+            return np.where(seen, a.events.field(Kind.Q, name, at), 0).astype(dtype)
+
+        tid = of("tid", np.uint32)
+        served = np.maximum(m.request, 0)
+        upper = a.upper[gen]
+        parents = number[whole.row_of_gen[np.maximum(upper, 0)]] if len(gen) else number
+        dev = a.facts.dev[gen]
+        return Bios(
+            number=number,
+            dev=dev,
+            part=np.where(seen, of("part", np.uint32), dev).astype(np.uint32),
+            sector=a.facts.sector[gen],
+            bytes=np.maximum(a.facts.bytes[gen], 0).astype(np.uint32),
+            opf=a.facts.opf[gen],
+            tid=tid,
+            task=np.where(seen, self._tasks.rows(tid, m.queue), -1).astype(np.int32),
+            cgroup=of("cgroup", np.uint64),
+            ioprio=of("ioprio", np.uint16),
+            hint=of("hint", np.uint8),
+            queue=m.queue,
+            getrq=m.getrq,
+            merge=m.merge,
+            insert=m.insert,
+            issue=m.issue,
+            complete=m.complete,
+            fragments=whole.fragments,
+            requests=whole.requests,
+            requeues=whole.requeues,
+            status=whole.status,
+            done_bytes=whole.good.astype(np.uint32),
+            request=np.where(
+                m.request >= 0, request_number[served] if len(request_number) else NEVER, NEVER
+            ).astype(np.int64),
+            parent=np.where(upper >= 0, parents, NEVER).astype(np.int64),
+            family=family,
+            certainty=np.zeros(len(gen), np.uint8),
+        )
+
+    def _requests(
+        self, a: Association, ends: RequestEnds, whole: Whole, family: I64, number: I64
+    ) -> Requests:
+        r, events = a.requests, a.events
+        held = np.flatnonzero(a.request >= 0)
+        first = np.full(len(r), -1, dtype=np.int64)
+        first[a.request[held][::-1]] = whole.row_of_gen[held][::-1]
+        told = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
+        opf = events.opf[told] if len(r) else np.zeros(0, np.uint32)
+        sector = events.sector[told] if len(r) else np.zeros(0, np.uint64)
+        taker = np.maximum(a.absorbed_by, 0)
+        return Requests(
+            number=number,
+            dev=events.dev[told] if len(r) else np.zeros(0, np.uint32),
+            sector=sector,
+            bytes=(events.bytes[told] if len(r) else np.zeros(0, np.int64)).astype(np.uint32),
+            opf=opf,
+            tag=_tags(a, ends.last_issue, "tag"),
+            sched_tag=_tags(a, ends.issue, "sched_tag"),
+            hctx=_tags(a, ends.issue, "hctx"),
+            start=_starts(a, ends),
+            insert=times(a, ends.insert),
+            issue=times(a, ends.issue),
+            complete=times(a, ends.end),
+            bios=np.bincount(a.request[held], minlength=len(r)).astype(np.uint32),
+            requeues=ends.requeues.astype(np.uint32),
+            status=ends.status,
+            done_bytes=np.clip(ends.good, 0, 0xFFFFFFFF).astype(np.uint32),
+            kind=self._request_kind(opf, sector),
+            absorbed_by=np.where(
+                a.absorbed_by >= 0, number[taker] if len(number) else NEVER, NEVER
+            ).astype(np.int64),
+            family=np.where(
+                first >= 0, family[np.maximum(first, 0)] if len(family) else NEVER, number
+            ).astype(np.int64),
+            certainty=_request_certainty(a, ends, ~_may_flush(opf, self._context)),
+        )
+
+    def _request_kind(self, opf: U32, sector: np.ndarray) -> U8:
+        kind = np.zeros(len(opf), dtype=np.uint8)
+        flush = (opf & OP_MASK) == self._context.op_number("flush")
+        kind[flush & (sector == NO_SECTOR)] = RequestKind.FLUSH
+        codes, names = self._context.op_codes(opf)
+        through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
+        if through.any():
+            kind[through[codes]] = RequestKind.PASSTHROUGH
+        return kind
+
+
+def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
+    """Number and family of every whole bio."""
+    birth = a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
+    number = a.events.number[birth] if len(whole.gen) else whole.gen
+    role = a.bios.birth_role[whole.gen] if len(whole.gen) else np.zeros(0, np.uint8)
+    known = (role == Kind.Q) | (role == Kind.A) | (role == Kind.X)
+    slot = a.bios.row_slot[a.bios.start[whole.gen]] if len(whole.gen) else whole.gen
+    number = np.where(known, number, UNSEEN_BIRTH + number * _SLOTS + slot)
+    upper = a.upper[whole.gen]
+    top = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], np.arange(len(number)))
+    for _ in range(64):  # deeper stacks than any kernel allows
+        further = top[top]
+        if (further == top).all():
+            break
+        top = further
+    return number.astype(np.int64), number[top].astype(np.int64)
+
+
+def _request_numbers(a: Association) -> I64:
+    return a.events.number[a.requests.birth] if len(a.requests) else np.zeros(0, np.int64)
+
+
+def _tags(a: Association, index: I64, name: str) -> np.ndarray:
+    if not len(a.events):
+        return np.zeros(len(index), np.uint16)
+    told = a.events.field(Kind.D, name, np.maximum(index, 0))
+    return np.where(index >= 0, told, NO_TAG).astype(np.uint16)
+
+
+def _starts(a: Association, ends: RequestEnds) -> I64:
+    """s; where the kernel has none, the first bio's G; else the first event seen."""
+    birth = times(a, a.requests.birth) if len(a.requests) else np.zeros(0, np.int64)
+    got = a.bios.first(Kind.G)
+    own = (a.request >= 0) & (got >= 0)
+    if (a.absorbed_by >= 0).any():
+        own &= came_with(a) < 0
+    held = np.flatnonzero(own)
+    allocated = np.full(len(a.requests), np.iinfo(np.int64).max)
+    np.minimum.at(allocated, a.request[held], a.events.ts[got[held]])
+    start = np.where(ends.started >= 0, times(a, ends.started), np.minimum(birth, allocated))
+    return start.astype(np.int64)
+
+
+def _may_flush(opf: U32, context: Context) -> Bool:
+    """Operations that, without data, are flushes; those on zones have no data either."""
+    names = (context.op_number("write"), context.op_number("flush"))
+    return np.isin(opf & OP_MASK, names)
+
+
+def _bio_certainty(
+    a: Association, ends: RequestEnds, whole: Whole, m: Milestones, context: Context
+) -> U8:
+    certainty = whole.certainty.copy()
+    # Data came back without an issue: its record is missing. An error needs no issue.
+    no_issue = (m.request >= 0) & (m.issue < 0) & (m.complete >= 0)
+    issued = (a.facts.bytes[whole.gen] > 0) | ~_may_flush(a.facts.opf[whole.gen], context)
+    no_issue &= issued & (m.queue >= 0)
+    if len(ends.unissued):
+        request = np.maximum(m.request, 0)
+        # The flush machinery completes what it could not issue once.
+        twice = m.sequence & (ends.completions[request] > 1)
+        no_issue &= (ends.status[request] == 0) | (ends.good[request] > 0) | twice
+        no_issue |= (m.request >= 0) & (ends.unissued[request] > a.bios.birth[whole.gen])
+    certainty[no_issue] = Certainty.LOST
+    unseen = m.queue < 0
+    # Several could be its request: that, not the trace's end, hides its completion.
+    hidden = (whole.certainty == Certainty.AMBIGUOUS) & ~unseen
+    certainty[(unseen | (m.complete < 0)) & ~hidden] = Certainty.INCOMPLETE
+    certainty[whole.lost & ~unseen & ~hidden] = Certainty.LOST
+    return certainty
+
+
+def _fronts_elsewhere(a: Association, whole: Whole) -> Bool:
+    """Per whole bio: whether it ended by itself, and fronts of it went to no known request."""
+    fronts = np.flatnonzero((a.root != np.arange(len(a.bios))) & ~a.is_piece)
+    unknown = np.bincount(whole.row_of_gen[fronts], minlength=len(whole.gen)) > 0
+    return np.asarray(unknown & (a.bios.last(Kind.BIO_COMPLETE)[whole.gen] >= 0), dtype=np.bool_)
+
+
+def _request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
+    r = a.requests
+    certainty = np.zeros(len(r), dtype=np.uint8)
+    if a.events.doubt is not None and len(r):
+        certainty[:] = np.maximum.reduceat(a.events.doubt[r.row_event], r.start)
+    absorbed = r.first(Kind.RQ_MERGE) >= 0
+    begun = _begun(a, ends)
+    no_issue = (ends.issue < 0) & ((ends.total > 0) | (ends.good > 0) | issued) & ends.finished
+    no_issue &= (ends.status == 0) | (ends.good > 0) | (ends.completions > 1)
+    certainty[(no_issue | (ends.unissued >= 0)) & begun] = Certainty.LOST
+    unfinished = ~ends.finished & ~absorbed
+    certainty[unfinished | (~begun & ~absorbed)] = Certainty.INCOMPLETE
+    certainty[unfinished & begun & (r.superseded | unanswered(a))] = Certainty.LOST
+    certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
+    return certainty
+
+
+def _begun(a: Association, ends: RequestEnds) -> Bool:
+    """Requests whose beginning is in the log: s, their bio's Q or G, D where they have no bio."""
+    held = np.flatnonzero(a.request >= 0)
+    # A request began with a bio that it was allocated for, not with those that joined it.
+    alone = a.bios.first(Kind.M, Kind.F) < 0
+    told = ((a.queued[a.root] >= 0) & alone) | (a.bios.first(Kind.G) >= 0)
+    begun = ends.started >= 0
+    begun[a.request[held[told[held]]]] = True
+    alone = np.bincount(a.request[held], minlength=len(a.requests)) == 0
+    return np.asarray(begun | (alone & ((ends.issue >= 0) | (ends.insert >= 0))), dtype=np.bool_)
+
+
+def _in_order(number: I64, rows: Bool) -> I64:
+    chosen = np.flatnonzero(rows)
+    return chosen[np.argsort(number[chosen])]
+
+
+def _edges(a: Association, whole: Whole, number: I64, request_number: I64, rows: Bool) -> Edges:
+    """Edges of the whole bios in the mask."""
+    piece = np.flatnonzero(a.request >= 0)
+    piece = piece[rows[whole.row_of_gen[piece]]] if len(rows) else piece
+    row = whole.row_of_gen[piece]
+    return Edges(
+        bio=number[row] if len(number) else piece,
+        request=request_number[a.request[piece]] if len(request_number) else piece,
+        sector=a.facts.piece_sector[piece],
+        bytes=np.maximum(a.facts.piece_bytes[piece], 0).astype(np.uint32),
+        certainty=a.certainty[piece],
+    )

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bios and requests under way on one device, found by range, for logs without identities.
+
+Exact ranges and shared edges are looked up directly; an interval tree answers what only it
+can (who covers this, who lies within) and is kept only once that was asked for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .intervals import PendingRanges
+from .tables import Certainty
+
+
+@dataclass(eq=False)
+class Held:
+    """A bio or a request: an identity made up for it, and where it is.
+
+    Sectors of 512 bytes, half open. op: operation number. tid: who queued it. origin: order
+    in which it came. doubt: how what is said of it is known.
+    """
+
+    identity: int
+    sector: int
+    end: int
+    op: int
+    tid: int
+    origin: int
+    doubt: int = Certainty.INTERVAL
+    request: int = 0
+    inserted: bool = False
+    started: bool = False
+    flags: int = 0
+    """Flags of its bios that may set the flush machinery to work."""
+    sequence: bool = False
+    """That runs it: a completion of no bytes ends it."""
+    data_done: bool = False
+    joined: bool = False
+    """A bio that merged into a request which is not known."""
+    place: tuple[int, int] = (0, 0)
+    """Where a bio was sent that awaits its Q: partition or disk, and sector there."""
+    unserved: "set[Held]" = field(default_factory=set)
+    """Fronts that were split off a bio and are in no request."""
+    parent: "Held | None" = None
+
+
+class PendingSet:
+    """Held things of one sort on one device, oldest first among equals."""
+
+    def __init__(self) -> None:
+        self._by_start: dict[int, dict[Held, None]] = {}
+        self._by_end: dict[int, dict[Held, None]] = {}
+        self._all: dict[Held, None] = {}
+        self._tree: PendingRanges[Held] | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self._all)
+
+    def __contains__(self, held: Held) -> bool:
+        return held in self._all
+
+    def add(self, held: Held) -> None:
+        """Puts it where its range says."""
+        self._all[held] = None
+        self._by_start.setdefault(held.sector, {})[held] = None
+        self._by_end.setdefault(held.end, {})[held] = None
+        if self._tree is not None:
+            self._tree.add(held, held.sector, held.end)
+
+    def remove(self, held: Held) -> None:
+        """Takes it away."""
+        del self._all[held]
+        _drop(self._by_start, held.sector, held)
+        _drop(self._by_end, held.end, held)
+        if self._tree is not None:
+            self._tree.remove(held)
+
+    def move(self, held: Held, sector: int, end: int) -> None:
+        """Gives it another range; its place among equals stays."""
+        self.remove(held)
+        held.sector, held.end = sector, end
+        self.add(held)
+
+    def exact(self, sector: int, end: int, op: int) -> list[Held]:
+        """All of that range and operation, oldest first."""
+        return _oldest(h for h in self._by_start.get(sector, ()) if h.end == end and h.op == op)
+
+    def starting(self, sector: int, op: int) -> list[Held]:
+        """All that begin there."""
+        return _oldest(h for h in self._by_start.get(sector, ()) if h.op == op)
+
+    def ending(self, sector: int, op: int) -> list[Held]:
+        """All that end there."""
+        return _oldest(h for h in self._by_end.get(sector, ()) if h.op == op)
+
+    def covering(self, sector: int, end: int, op: int) -> list[Held]:
+        """All whose range holds `[sector, end)`."""
+        return _oldest(h for h in self._ranges().covering(sector, end) if h.op == op)
+
+    def sharing(self, sector: int, end: int, op: int) -> list[Held]:
+        """All that have a sector in common with `[sector, end)`."""
+        return _oldest(h for h in self._ranges().touching(sector, end) if h.op == op)
+
+    def within(self, sector: int, end: int, op: int) -> list[Held]:
+        """All whose range lies in `[sector, end)`, by sector."""
+        found = self._ranges().touching(sector, end)
+        inside = (h for h in found if h.op == op and h.sector >= sector and h.end <= end)
+        return sorted(inside, key=lambda h: (h.sector, h.origin))
+
+    def _ranges(self) -> PendingRanges[Held]:
+        if self._tree is None:
+            self._tree = PendingRanges()
+            for held in self._all:
+                self._tree.add(held, held.sector, held.end)
+        return self._tree
+
+
+def _oldest(found: Iterator[Held]) -> list[Held]:
+    return sorted(found, key=lambda h: h.origin)
+
+
+def _drop(index: dict[int, dict[Held, None]], key: int, held: Held) -> None:
+    at = index[key]
+    del at[held]
+    if not at:
+        del index[key]
+
+
+class Device:
+    """What is under way on one device."""
+
+    def __init__(self) -> None:
+        self.waiting = PendingSet()
+        """Bios that are in no request."""
+        self.allocated = PendingSet()
+        """Requests that are not issued."""
+        self.issued = PendingSet()
+        """Requests that are issued; also those whose data is done before the last flush."""
+        self.takes_requests = False
+        self.tells_allocations = False
+        self.flush_issued = 0
+        """`origin` of the newest flush request that was issued."""
+        self._blurs: list[tuple[int, int, list[Held]]] = []
+
+    def blur(self, sector: int, end: int, candidates: list[Held]) -> None:
+        """Something went to one of several: where the others are is not sure."""
+        lowest, highest = min(c.sector for c in candidates), max(c.end for c in candidates)
+        self._blurs.append((min(lowest, sector), max(highest, end), candidates))
+
+    def blurred(self, sector: int, end: int) -> bool:
+        """Whether such a choice was near, and one of its candidates still waits."""
+        if not self._blurs:
+            return False
+        self._blurs = [b for b in self._blurs if any(self._waits(h) for h in b[2])]
+        return any(low < end and sector < high for low, high, _ in self._blurs)
+
+    def _waits(self, held: Held) -> bool:
+        return held in self.allocated or held in self.waiting

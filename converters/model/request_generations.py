@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests told apart: where on a request's address another request begins.
+
+docs/lifecycles.md lists the rules.
+"""
+
+import numpy as np
+
+from recorder.records import Kind
+
+from .events import Events
+from .generations import SECTOR_BYTES, Generations, build, is_in
+from .sorting import stable_order
+from .tables import I64, U8, Bool
+
+_REQUEST_KINDS = (
+    Kind.START,
+    Kind.I,
+    Kind.R,
+    Kind.RQ_MERGE,
+    Kind.D,
+    Kind.C,
+    Kind.E,
+    Kind.DONE,
+    Kind.RQ_REMAP,
+    Kind.G,
+    Kind.M,
+    Kind.F,
+)
+
+
+def request_generations(events: Events, zone_append: int = -1) -> Generations:
+    """Generations of request pointers. A row's role is its record kind.
+
+    zone_append: the operation whose completions tell another sector than its issues.
+    """
+    rows = events.rows(*_REQUEST_KINDS)
+    rows = rows[events.rq[rows] != 0]
+    rows = rows[stable_order(events.rq[rows])]
+    pointer, kind = events.rq[rows], events.kind[rows]
+    first = np.ones(len(rows), dtype=np.bool_)
+    first[1:] = pointer[1:] != pointer[:-1]
+    before = np.where(first, 0, np.roll(kind, 1)).astype(np.uint8)
+    ended = is_in(before, Kind.C, Kind.E, Kind.DONE)
+    begins = first | (kind == Kind.G) | (kind == Kind.RQ_REMAP)
+    begins |= (kind == Kind.START) & ~is_in(before, Kind.G, Kind.RQ_REMAP)
+    begins |= (before == Kind.RQ_MERGE) & ~is_in(kind, Kind.E, Kind.DONE)
+    begins |= ended & is_in(kind, Kind.D, Kind.I, Kind.M, Kind.F, Kind.RQ_MERGE, Kind.RQ_REMAP)
+    begins |= _issued_another(events, rows, kind, before, zone_append)
+    waits = is_in(before, Kind.START, Kind.I)
+    waits &= is_in(kind, Kind.M, Kind.F, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
+    begins |= waits & _another_operation(events, rows, np.roll(rows, 1))
+    # Inserted again without a word of why, and elsewhere.
+    elsewhere = events.sector[rows] != events.sector[np.roll(rows, 1)]
+    begins |= (before == Kind.I) & (kind == Kind.I) & elsewhere
+    begins |= _ended_another(events, rows, kind, ended & ~begins, begins)
+    gen = np.cumsum(begins) - 1
+    told = np.zeros(int(gen[-1]) + 1 if len(gen) else 0, dtype=np.bool_)
+    told[gen[~is_in(kind, Kind.E, Kind.DONE)]] = True
+    # What only comments on a request that is not here makes none.
+    keep = told[gen]
+    if not keep.all():
+        rows, pointer, kind, begins = rows[keep], pointer[keep], kind[keep], begins[keep]
+        first = np.append(True, pointer[1:] != pointer[:-1])[: len(rows)]
+    return build(pointer, rows, kind, np.zeros(len(rows), np.int64), begins, first)
+
+
+def _issued_another(events: Events, rows: I64, kind: U8, before: U8, zone_append: int) -> Bool:
+    """What follows D and cannot be of the request that D issued: its completion was lost.
+
+    Nothing joins an issued request, so its head bio and sector stay until it completes.
+    """
+    result = (before == Kind.D) & is_in(kind, Kind.M, Kind.F, Kind.RQ_MERGE, Kind.RQ_REMAP)
+    at = np.flatnonzero((before == Kind.D) & is_in(kind, Kind.D, Kind.I, Kind.R, Kind.C))
+    now, then = rows[at], rows[at - 1]
+    bio, old = events.bio[now], events.bio[then]
+    other = (bio != old) & (bio != 0) & (old != 0)
+    moved = events.sector[now] != events.sector[then]
+    moved &= (kind[at] != Kind.C) | (
+        (events.bytes[then] > 0) & ((events.opf[now] & 0xFF) != np.uint32(zone_append % 256))
+    )
+    other |= moved | _another_operation(events, now, then)
+    # Without a bio to tell, a second issue is another request's: the flush machinery's.
+    other |= (kind[at] == Kind.D) & (bio == 0) & (old == 0)
+    other |= (bio == 0) != (old == 0)
+    other |= _queued_between(events, then, now)
+    result[at] |= other
+    return np.asarray(result | _left_out(events, rows, kind, before), dtype=np.bool_)
+
+
+def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
+    """I and D without the sectors that the request had at the event before.
+
+    A request grows by merging at both ends; it never leaves a sector out before it is issued,
+    and it never changes its operation.
+    """
+    at = np.flatnonzero(is_in(before, Kind.START, Kind.I, Kind.R) & is_in(kind, Kind.I, Kind.D))
+    now, then = rows[at], rows[at - 1]
+    begin, old = events.sector[now], events.sector[then]
+    size = np.uint64(SECTOR_BYTES)
+    end = begin + events.bytes[now].astype(np.uint64) // size
+    stop = old + events.bytes[then].astype(np.uint64) // size
+    result = np.zeros(len(rows), dtype=np.bool_)
+    result[at] = (begin > old) | (end < stop) | _another_operation(events, now, then)
+    return result
+
+
+def _another_operation(events: Events, now: I64, then: I64) -> Bool:
+    return np.asarray((events.opf[now] ^ events.opf[then]) & np.uint32(0xFF) != 0, np.bool_)
+
+
+def _ended_another(events: Events, rows: I64, kind: U8, ended: Bool, begins: Bool) -> Bool:
+    """C and R after a C that are a new request's, whose start was not seen.
+
+    A partial completion goes on until the bytes of the issue are through, and a flush
+    sequence ends in a second C, of no bytes, for the same bio. Anything else is another
+    request, and so is what completes a bio that was queued after the C before.
+    ended: rows that follow an end. begins: rows that are known to begin a generation.
+    """
+    result = np.zeros(len(rows), dtype=np.bool_)
+    at = np.flatnonzero(ended & is_in(kind, Kind.C, Kind.R))
+    if not len(at):
+        return result
+    index = np.arange(len(rows))
+    start = np.maximum.accumulate(np.where(begins, index, 0))[at]
+    begun = np.where(is_in(kind, Kind.D, Kind.START, Kind.I), index, -1)
+    begun = np.maximum.accumulate(begun)[at]
+    issue = np.maximum.accumulate(np.where(kind == Kind.D, index, -1))[at]
+    begun = np.where(issue >= start, issue, begun)
+    last = np.maximum.accumulate(np.where(kind == Kind.C, index, -1))[at - 1]
+    size, bio = events.bytes[rows], events.bio[rows]
+    done = np.cumsum(np.where(kind == Kind.C, size, 0))
+    had = np.maximum(begun, 0)
+    full = (begun >= start) & (done[at - 1] - done[had] >= size[had])
+    old = np.maximum(last, 0)
+    other = (bio[at] != bio[old]) & (bio[at] != 0) & (bio[old] != 0)
+    empty = (kind[at] == Kind.C) & (size[at] == 0)
+    # What is left of a request begins where the part that completed ended.
+    stops = events.sector[rows[old]] + (size[old] // SECTOR_BYTES).astype(np.uint64)
+    elsewhere = (events.sector[rows[at]] != stops) & (last >= start)
+    other |= _another_operation(events, rows[at], rows[old])
+    other |= elsewhere & (events.sector[rows[at]] != events.sector[rows[old]])
+    another = np.where(empty, other | (size[old] == 0), full | elsewhere)
+    another |= _queued_between(events, rows[old], rows[at])
+    result[at] = another | (last < start)
+    return result
+
+
+def _queued_between(events: Events, after: I64, until: I64) -> Bool:
+    """Whether the bio of event `until` was queued after event `after`."""
+    wanted = np.unique(events.bio[until])
+    queued = events.rows(Kind.Q, Kind.A, Kind.X, Kind.G)
+    queued = queued[np.isin(events.bio[queued], wanted[wanted != 0])]
+    if not len(queued):
+        return np.zeros(len(until), dtype=np.bool_)
+    # One sortable number for (pointer, event).
+    width = len(events) + 1
+    keys = np.sort(np.searchsorted(wanted, events.bio[queued]) * width + queued)
+    base = np.searchsorted(wanted, events.bio[until]) * width
+    latest = np.searchsorted(keys, base + until) - 1
+    return np.asarray((latest >= 0) & (keys[np.maximum(latest, 0)] > base + after), dtype=np.bool_)
