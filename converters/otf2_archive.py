@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OTF2 library, as far as the converter uses it: an archive's events, then definitions.
+
+Events go through the library's C functions with their argument types declared once: three
+times as fast as the package's own wrappers, which declare them at each call.
+"""
+
+import ctypes
+import shutil
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from converters.otf2_memory import CHUNK_BYTES, Memory, check_room, unwritten_bytes
+from recorder.errors import ConversionError, OutputError
+
+NAME = "traces"
+"""Of the archive; `traces.otf2` is its anchor file."""
+
+CHUNK_DEFINITION_BYTES = 4 << 20
+NO_STRING = 0xFFFF_FFFF
+
+_EVT = "OTF2_EvtWriter_Io"
+_ADD = "OTF2_AttributeList_Add"
+_POINTER, _U8, _U32, _U64 = ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64
+_SIGNATURES = {
+    "begin": (_EVT + "OperationBegin", (_U64, _U32, _U8, _U32, _U64, _U64)),
+    "issued": (_EVT + "OperationIssued", (_U64, _U32, _U64)),
+    "complete": (_EVT + "OperationComplete", (_U64, _U32, _U64, _U64)),
+    "cancelled": (_EVT + "OperationCancelled", (_U64, _U32, _U64)),
+    "add_u8": (_ADD + "Uint8", (_U32, _U8)),
+    "add_u64": (_ADD + "Uint64", (_U32, _U64)),
+    "add_string": (_ADD + "StringRef", (_U32, _U32)),
+}
+
+
+def library() -> ModuleType:
+    """The `_otf2` package; raises ConversionError where it is not installed."""
+    try:
+        return import_module("_otf2")
+    except ImportError as error:
+        raise ConversionError(
+            f"OTF2 output needs the otf2 package ({error}): pip install 'biotrail[otf2]'"
+        ) from error
+
+
+def check_directory(directory: Path) -> None:
+    """Raises OutputError unless `directory` is empty or does not exist, its parent does."""
+    try:
+        _check_directory(directory)
+    except OSError as error:
+        raise OutputError(f"{directory}: {error.strerror}: name another directory") from error
+
+
+def _check_directory(directory: Path) -> None:
+    if not directory.parent.is_dir():
+        raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
+    if directory.exists() and not directory.is_dir():
+        raise OutputError(f"{directory} is no directory: OTF2 archives are, name another path")
+    if directory.exists() and any(directory.iterdir()):
+        raise OutputError(f"{directory} is not empty: name another directory or remove it")
+
+
+class _Quiet:
+    """Keeps the library's error lines off standard error: an exception tells of the error."""
+
+    # void *, file, line, function, code, format, va_list; the latter a pointer on x86-64 and
+    # arm64 alike. It returns the code.
+    _TYPE = ctypes.CFUNCTYPE(
+        ctypes.c_int, _POINTER, _POINTER, _U64, _POINTER, ctypes.c_int, _POINTER, _POINTER
+    )
+
+    def __init__(self) -> None:
+        shared = import_module("_otf2.Config").conf.lib
+        self._register = shared["OTF2_Error_RegisterCallback"]
+        self._register.argtypes = (_POINTER, _POINTER)
+        self._register.restype = _POINTER
+        self._callback = self._TYPE(lambda *arguments: int(arguments[4]))
+        self._before = self._register(ctypes.cast(self._callback, _POINTER), None)
+
+    def end(self) -> None:
+        """Gives errors back to whoever had them."""
+        self._register(self._before, None)
+
+
+class Functions:
+    """The library's functions for events and attributes.
+
+    Each takes (writer or attribute list, …) as pointers and returns 0 when all is well.
+    """
+
+    begin: Callable[..., int]
+    issued: Callable[..., int]
+    complete: Callable[..., int]
+    cancelled: Callable[..., int]
+    add_u8: Callable[..., int]
+    add_u64: Callable[..., int]
+    add_string: Callable[..., int]
+
+    def __init__(self) -> None:
+        library()
+        shared = import_module("_otf2.Config").conf.lib
+        for name, (symbol, arguments) in _SIGNATURES.items():
+            function = shared[symbol]
+            handles = (_POINTER,) if symbol.startswith(_ADD) else (_POINTER, _POINTER)
+            function.argtypes = handles + arguments
+            function.restype = ctypes.c_int
+            setattr(self, name, function)
+
+
+class Archive:
+    """An archive being written: events of any location first, definitions at the end."""
+
+    def __init__(self, directory: Path) -> None:
+        """Creates the archive; raises OutputError where it cannot, or ConversionError."""
+        self.lib: Any = library()
+        check_directory(directory)
+        self._existed = directory.exists()
+        self.directory = directory
+        self.functions = Functions()
+        self.strings: dict[str, int] = {"": 0}
+        self.event_counts: dict[int, int] = {}
+        """Events of each location, known when events have ended."""
+        self._writers: dict[int, Any] = {}
+        self._definitions: Any = None
+        self._quiet = _Quiet()
+        try:
+            self._open()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _open(self) -> None:
+        lib = self.lib
+        self.handle = self.call(
+            lib.Archive_Open,
+            str(self.directory),
+            NAME,
+            lib.FILEMODE_WRITE,
+            CHUNK_BYTES,
+            CHUNK_DEFINITION_BYTES,
+            lib.SUBSTRATE_POSIX,
+            lib.COMPRESSION_NONE,
+        )
+        # The library keeps a pointer to the callbacks: they must live as long as the archive.
+        self._callbacks = lib.FlushCallbacks(lambda *_: lib.FLUSH, None)
+        self.call(lib.Archive_SetFlushCallbacks, self.handle, self._callbacks, None)
+        self._memory = Memory(self.handle)
+        self.call(lib.Archive_SetSerialCollectiveCallbacks, self.handle)
+        self.call(lib.Archive_OpenEvtFiles, self.handle)
+        self._attributes = lib.AttributeList_New()
+        self.attributes = ctypes.cast(self._attributes, ctypes.c_void_p)
+
+    @property
+    def anchor(self) -> Path:
+        """The file that readers open."""
+        return self.directory / f"{NAME}.otf2"
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A function of the library, its errors raised as OutputError."""
+        try:
+            return function(*arguments)
+        except self.lib.Error as error:
+            raise self.failure(str(error)) from error
+
+    def check(self, code: int) -> None:
+        """Raises OutputError unless a function of `functions` returned 0."""
+        if code:
+            known = self.lib.ErrorCodes
+            raise self.failure(f"{known.Error_GetDescription(known.ErrorCode(code))} ({code})")
+
+    def failure(self, what: str) -> OutputError:
+        """The error to raise when the library refuses something."""
+        free = shutil.disk_usage(self.directory.parent).free
+        return OutputError(
+            f"{self.directory}: OTF2 cannot be written: {what}; {free >> 20} MiB are free there"
+        )
+
+    def string(self, text: str) -> int:
+        """Number of a string, the same for the same text."""
+        if text not in self.strings:
+            self.strings[text] = len(self.strings)
+            if self._definitions is not None:
+                self.define("String", self.strings[text], text)
+        return self.strings[text]
+
+    def writer(self, location: int) -> ctypes.c_void_p:
+        """The event writer of a location, opened when first asked for."""
+        if location not in self._writers:
+            writer = self.call(self.lib.Archive_GetEvtWriter, self.handle, location)
+            self._writers[location] = writer
+        return ctypes.cast(self._writers[location], ctypes.c_void_p)
+
+    def end_events(self) -> None:
+        """Closes all event writers; definitions may follow."""
+        lib, handle = self.lib, self.handle
+        # Counted before the writers are closed, for that frees them.
+        for location, writer in self._writers.items():
+            self.event_counts[location] = int(self.call(lib.EvtWriter_GetNumberOfEvents, writer))
+        events = sum(self.event_counts.values())
+        check_room(self.directory, unwritten_bytes(events, len(self._writers)))
+        for writer in self._writers.values():
+            self.call(lib.Archive_CloseEvtWriter, handle, writer)
+        self.call(lib.Archive_CloseEvtFiles, handle)
+        self.call(lib.Archive_OpenDefFiles, handle)
+        for location in self._writers:
+            local = self.call(lib.Archive_GetDefWriter, handle, location)
+            self.call(lib.Archive_CloseDefWriter, handle, local)
+        self.call(lib.Archive_CloseDefFiles, handle)
+        self._definitions = self.call(lib.Archive_GetGlobalDefWriter, handle)
+
+    def define(self, what: str, *arguments: Any) -> None:
+        """Writes one global definition, such as "Location"; strings as numbers."""
+        function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
+        self.call(function, self._definitions, *arguments)
+
+    def define_strings(self) -> None:
+        """Writes the strings numbered so far; later ones write themselves."""
+        for text, number in self.strings.items():
+            self.define("String", number, text)
+
+    def markers(self, group: str, category: str, rows: list[tuple[int, int, str]]) -> None:
+        """Writes markers (start ns, duration ns, text) over the whole trace."""
+        lib = self.lib
+        writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
+        high = lib.SEVERITY_HIGH
+        self.call(lib.MarkerWriter_WriteDefMarker, writer, 0, group, category, high)
+        for start, duration, text in rows:
+            scope = lib.MARKER_SCOPE_GLOBAL
+            self.call(lib.MarkerWriter_WriteMarker, writer, start, duration, 0, scope, 0, text)
+        self.call(lib.Archive_CloseMarkerWriter, self.handle, writer)
+
+    def close(self) -> None:
+        """Ends the definitions and the archive: only now can it be read."""
+        lib, handle = self.lib, self.handle
+        self.call(lib.Archive_CloseGlobalDefWriter, handle, self._definitions)
+        lib.AttributeList_Delete(self._attributes)
+        self.call(lib.Archive_Close, handle)
+        self._quiet.end()
+
+    def abandon(self) -> None:
+        """Removes what was written: half an archive is none."""
+        self._quiet.end()
+        for path in self.directory.glob(f"{NAME}*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not self._existed and self.directory.is_dir():
+            self.directory.rmdir()

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifecycles as OTF2's I/O operation events: which ones each bio and request has, and when.
+
+An operation is Begin, Issued, Complete; Begin, Complete when it was never issued; Begin,
+Issued, Cancelled when its completion was not seen. OTF2 wants the events of a location in
+order of time, and a window brings the early events of what ended late: a `Queue` holds
+events back until nothing older can come.
+"""
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converters.model.tables import I32, I64, NEVER, U32, U64, Bios, Bool, Requests
+
+HOLD_EVENTS = 2_000_000
+"""Events that a queue holds back (42 bytes each) before it begins what has long been open."""
+
+LONG_NS = 1_000_000_000
+"""How long an operation is under way before its first events may be written without it."""
+
+LATEST = np.iinfo(np.int64).max
+
+
+class Phase(IntEnum):
+    """An operation's events, in their order."""
+
+    BEGIN = 0
+    ISSUED = 1
+    COMPLETE = 2
+    CANCELLED = 3
+
+
+TRUNCATED = 1
+"""EVENT.flags: the trace did not show this event; its time is the nearest that is known."""
+BLOCKING = 2
+"""EVENT.flags, at BEGIN: the operation was never issued, COMPLETE follows directly."""
+
+EVENT = np.dtype(
+    [
+        ("time", "<i8"),  # ns
+        ("number", "<i8"),  # the operation's
+        ("detail", "<u8"),  # BEGIN: first sector; CANCELLED: absorbing request's number + 1, or 0
+        ("dev", "<u4"),  # dev_t of the device or partition that was addressed
+        ("bytes", "<u4"),  # BEGIN: asked for; COMPLETE: done
+        ("opf", "<u4"),
+        ("status", "<i4"),
+        ("flags", "u1"),
+        ("phase", "u1"),
+    ]
+)
+EventArray = NDArray[np.void]
+
+
+@dataclass
+class Operations:
+    """Bios or requests, as rows of one shape. Times in ns, NEVER where not seen."""
+
+    number: I64
+    disk: U32
+    dev: U32
+    """The partition or the disk, as addressed."""
+    sector: U64
+    bytes: U32
+    opf: U32
+    begin: I64
+    """When it began; NEVER: before the trace did."""
+    first: I64
+    """The earliest time known of it."""
+    last: I64
+    """The latest time known of it, its completion aside."""
+    issue: I64
+    complete: I64
+    done_bytes: U32
+    status: I32
+    absorbed_by: I64
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def take(self, rows: I64 | Bool) -> Self:
+        """The rows given by index or by mask."""
+        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def _bounds(*times: I64) -> tuple[I64, I64]:
+    """Earliest and latest of the times that were seen; NEVER where none was."""
+    table = np.stack(times)
+    seen = table != NEVER
+    first = np.where(seen, table, LATEST).min(axis=0)
+    return np.where(seen.any(axis=0), first, NEVER), np.where(seen, table, NEVER).max(axis=0)
+
+
+def bio_operations(bios: Bios) -> Operations:
+    """Each bio as an operation on the partition (or disk) that it was sent to."""
+    first, _ = _bounds(bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete)
+    _, last = _bounds(bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue)
+    return Operations(
+        number=bios.number,
+        disk=bios.dev,
+        dev=np.where(bios.part == 0, bios.dev, bios.part),
+        sector=bios.sector,
+        bytes=bios.bytes,
+        opf=bios.opf,
+        begin=bios.queue,
+        first=first,
+        last=last,
+        issue=bios.issue,
+        complete=bios.complete,
+        done_bytes=bios.done_bytes,
+        status=bios.status,
+        absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
+    )
+
+
+def request_operations(requests: Requests) -> Operations:
+    """Each request as an operation on its disk."""
+    first, _ = _bounds(requests.start, requests.insert, requests.issue, requests.complete)
+    _, last = _bounds(requests.start, requests.insert, requests.issue)
+    return Operations(
+        number=requests.number,
+        disk=requests.dev,
+        dev=requests.dev,
+        sector=requests.sector,
+        bytes=requests.bytes,
+        opf=requests.opf,
+        begin=requests.start,
+        first=first,
+        last=last,
+        issue=requests.issue,
+        complete=requests.complete,
+        done_bytes=requests.done_bytes,
+        status=requests.status,
+        absorbed_by=requests.absorbed_by,
+    )
+
+
+def _rows(ops: Operations, phase: Phase, time: I64, truncated: Bool) -> EventArray:
+    events = np.zeros(len(ops), dtype=EVENT)
+    events["time"] = time
+    events["number"] = ops.number
+    events["phase"] = int(phase)
+    events["dev"] = ops.dev
+    events["opf"] = ops.opf
+    events["flags"] = np.where(truncated, TRUNCATED, 0)
+    return events
+
+
+def _begin(ops: Operations, time: I64, blocking: Bool) -> EventArray:
+    events = _rows(ops, Phase.BEGIN, time, ops.begin == NEVER)
+    events["detail"] = ops.sector
+    events["bytes"] = ops.bytes
+    events["flags"] |= np.where(blocking, BLOCKING, 0).astype(np.uint8)
+    return events
+
+
+@dataclass
+class Begun:
+    """Operations whose first events were written while they were open."""
+
+    numbers: I64
+    issued: Bool
+    """Whether Issued was written too."""
+
+    @classmethod
+    def none(cls) -> Self:
+        """No operation."""
+        return cls(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_))
+
+    def extend(self, numbers: I64, issued: Bool) -> None:
+        """Notes operations; no number twice."""
+        order = np.argsort(np.concatenate([self.numbers, numbers]), kind="stable")
+        self.numbers = np.concatenate([self.numbers, numbers])[order]
+        self.issued = np.concatenate([self.issued, issued])[order]
+
+    def of(self, numbers: I64) -> tuple[Bool, Bool]:
+        """For each number, whether its Begin was written, and whether its Issued was."""
+        if not len(self.numbers):
+            no = np.zeros(len(numbers), dtype=np.bool_)
+            return no, no
+        at = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
+        begun = self.numbers[at] == numbers
+        return begun, begun & self.issued[at]
+
+    def forget(self, numbers: I64) -> None:
+        """Drops operations that ended."""
+        keep = ~np.isin(self.numbers, numbers)
+        self.numbers, self.issued = self.numbers[keep], self.issued[keep]
+
+
+def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArray, int]:
+    """The events of operations that ended, or that `until` (ns) cuts off, unsorted.
+
+    Also how many of their times were moved, because they contradicted each other.
+    """
+    begun_before, issued_before = begun.of(ops.number)
+    absorbed = ops.absorbed_by != NEVER
+    completed = ops.complete != NEVER
+    issued = ops.issue != NEVER
+    start = np.where(ops.begin != NEVER, ops.begin, ops.first)
+    start = np.where(start == NEVER, until, start)
+    cut = np.where(absorbed, ops.last, np.maximum(ops.last, until))
+    end = np.where(completed, ops.complete, np.maximum(cut, start))
+    issue = np.where(issued, ops.issue, end)
+    moved_issue = np.maximum(issue, start)
+    moved_end = np.maximum(end, moved_issue)
+    moved = int(np.count_nonzero((moved_issue != issue) | (moved_end != end)))
+    blocking = completed & ~issued & ~begun_before
+    wants_issued = ~blocking & ~issued_before
+    done = _rows(ops, Phase.COMPLETE, moved_end, np.zeros(len(ops), dtype=np.bool_))
+    done["bytes"], done["status"] = ops.done_bytes, ops.status
+    cancelled = _rows(ops, Phase.CANCELLED, moved_end, ~absorbed)
+    cancelled["detail"] = ops.absorbed_by + 1
+    parts = [
+        _begin(ops, start, blocking)[~begun_before],
+        _rows(ops, Phase.ISSUED, moved_issue, ~issued)[wants_issued],
+        done[completed],
+        cancelled[~completed],
+    ]
+    return np.concatenate(parts), moved
+
+
+def open_events(ops: Operations) -> EventArray:
+    """Begin, and Issued where it is known, of operations that are still under way."""
+    start = np.where(ops.begin != NEVER, ops.begin, ops.first)
+    begins = _begin(ops, start, np.zeros(len(ops), dtype=np.bool_))
+    issued = ops.issue != NEVER
+    issues = _rows(ops, Phase.ISSUED, np.maximum(ops.issue, start), ~issued)[issued]
+    return np.concatenate([begins, issues])
+
+
+class Queue:
+    """One location's events, held back until nothing older can come."""
+
+    def __init__(self, hold_events: int = HOLD_EVENTS) -> None:
+        self._parts: list[EventArray] = []
+        self._hold_events = hold_events
+        self._written_to = np.iinfo(np.int64).min
+        self._begun = Begun.none()
+        self.held = 0
+        """Events held back now."""
+        self.peak = 0
+        """The most that were ever held back."""
+        self.moved = 0
+        """Operations or events whose time was moved to keep an order that OTF2 demands."""
+
+    def finish(self, ops: Operations, until: int) -> None:
+        """Takes operations that ended, or that `until` (ns) cuts off."""
+        events, moved = finished_events(ops, until, self._begun)
+        self._begun.forget(ops.number)
+        self.moved += moved
+        self._put(events)
+
+    def release(self, end: int, still_open: Operations) -> EventArray:
+        """The events, sorted, to which nothing before `end` (ns) will be added any more.
+
+        That is, those before the first of what is open. Beyond the events to be held, what has
+        been open for LONG_NS has its first events written at once and holds nothing back.
+        """
+        begun, issued = self._begun.of(still_open.number)
+        self._issue_begun(still_open.take(begun & ~issued & (still_open.issue != NEVER)))
+        waiting = still_open.take(~begun & (still_open.first != NEVER))
+        if self.held > self._hold_events:
+            waiting = self._begin_long_open(waiting, end)
+        edge = min(end, int(waiting.first.min())) if len(waiting) else end
+        return self._take(edge)
+
+    def _issue_begun(self, ops: Operations) -> None:
+        """Writes the Issued of what was begun before, and is issued by now."""
+        if len(ops):
+            self._put(_rows(ops, Phase.ISSUED, ops.issue, np.zeros(len(ops), dtype=np.bool_)))
+            self._begun.forget(ops.number)
+            self._begun.extend(ops.number, np.ones(len(ops), dtype=np.bool_))
+
+    def _begin_long_open(self, waiting: Operations, end: int) -> Operations:
+        """Begins what has long been open; returns the rest."""
+        long_open = (waiting.complete == NEVER) & (waiting.first < end - LONG_NS)
+        begun = waiting.take(long_open)
+        self._put(open_events(begun))
+        self._begun.extend(begun.number, begun.issue != NEVER)
+        return waiting.take(~long_open)
+
+    def drain(self) -> EventArray:
+        """All that is left, sorted."""
+        return self._take(LATEST)
+
+    def _put(self, events: EventArray) -> None:
+        if len(events):
+            self._parts.append(events)
+            self.held += len(events)
+            self.peak = max(self.peak, self.held)
+
+    def _take(self, edge: int) -> EventArray:
+        if not self._parts:
+            return np.empty(0, dtype=EVENT)
+        events = np.concatenate(self._parts)
+        ready = events["time"] < edge
+        rest = events[~ready]
+        self._parts, self.held = ([rest] if len(rest) else []), len(rest)
+        out = events[ready]
+        # At equal times, an operation's events stay in their order.
+        out = out[np.lexsort((out["phase"], out["number"], out["time"]))]
+        late = out["time"] < self._written_to
+        if late.any():
+            self.moved += int(late.sum())
+            out["time"] = np.maximum(out["time"], self._written_to)
+        if len(out):
+            self._written_to = int(out["time"][-1])
+        return out

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifecycles to a Perfetto trace: a group per device, lanes of bios and requests, counters.
+
+docs/perfetto.md describes tracks, arguments and SQL. The trace is written window by window;
+memory does not grow with its length.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import BinaryIO
+
+import numpy as np
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import ClockSnapshot, TracePacket
+
+from converters.model.context import Context
+from converters.model.tables import I64, Lifecycles, LossWindows
+from converters.perfetto_clocks import MONOTONIC, ClockBook
+from converters.perfetto_counters import LossTotal, Samples
+from converters.perfetto_events import (
+    Placed,
+    encode_ends,
+    encode_samples,
+    encode_slices,
+    last_packet,
+)
+from converters.perfetto_gauges import Gauges, Passage
+from converters.perfetto_lanes import FOREVER, LanePool
+from converters.perfetto_metadata import attributes, instant, recording_facts
+from converters.perfetto_names import STAGE_IIDS, Interned
+from converters.perfetto_slices import SliceMaker, Slices, no_stages
+from converters.perfetto_tracks import Identity, Streams, framed
+from converters.perfetto_tree import IN_DEVICE, LOST, QUEUED, Tree
+from recorder.errors import OutputError
+
+LARGE = 500_000_000
+"""Bytes from which on a browser may not hold the trace."""
+_MOST_STRINGS = 1 << 14
+_CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+
+
+@dataclass
+class PerfettoSummary:
+    """What was written."""
+
+    bios: int = 0
+    requests: int = 0
+    slices: int = 0
+    """Of bios, requests, their stages and loss windows."""
+    samples: int = 0
+    """Of counters."""
+    lanes: int = 0
+    devices: int = 0
+    loss_windows: int = 0
+    open_at_end: int = 0
+    """Bios and requests without an end, drawn to the trace's end."""
+    not_drawn: int = 0
+    """Bios and requests of which no time at all was seen."""
+    bytes: int = 0
+
+    @property
+    def warning(self) -> str | None:
+        """What to know about a trace of this size, if anything."""
+        if self.bytes < LARGE:
+            return None
+        return (
+            f"The trace has {self.bytes / 1e6:.0f} MB; a browser holds about 2 GB and needs "
+            "2 to 4 times the file. Cut it by time or device, or open it with trace_processor."
+        )
+
+
+Progress = Callable[[PerfettoSummary], None]
+
+
+def convert(
+    lifecycles: Iterable[Lifecycles],
+    context: Context,
+    out: BinaryIO,
+    *,
+    on_progress: Progress | None = None,
+) -> PerfettoSummary:
+    """Writes a Perfetto trace of the windows to `out` as they come.
+
+    on_progress is called after every window with what was written so far. Raises
+    OutputError when `out` cannot be written.
+    """
+    converter = _Converter(context, out)
+    for window in lifecycles:
+        converter.window(window)
+        if on_progress is not None:
+            on_progress(replace(converter.summary))
+    converter.finish()
+    return converter.summary
+
+
+@dataclass
+class _Pool:
+    """The lanes of one device's bios or requests, or of the loss windows."""
+
+    lanes: LanePool = field(default_factory=LanePool)
+    streams: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Stream of each lane."""
+
+
+class _Converter:
+    def __init__(self, context: Context, out: BinaryIO) -> None:
+        self.context = context
+        self.summary = PerfettoSummary()
+        self._out = out
+        identity = Identity(context.log_id)
+        self._sequence = identity.sequence(0)
+        self._clocks = ClockBook()
+        self._timed = bool(context.clocks)
+        # Stage names have the first ids.
+        names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
+        self._maker = SliceMaker(context, names, strings)
+        self._streams = Streams(identity, self._clocks, names, strings)
+        self._tree = Tree(identity, context)
+        self._pools: dict[tuple[str, int], _Pool] = {}
+        self._gauges: dict[int, Gauges] = {}
+        self._counters: dict[tuple[str, int], int] = {}
+        self._lost = LossTotal()
+        self._unended: list[int] = []
+        """Streams whose last slice waits for the trace's end."""
+        self._last_window: Lifecycles | None = None
+        self._begin: int | None = None
+        self._end = 0
+
+    # The trace as a whole
+
+    def window(self, window: Lifecycles) -> None:
+        """Writes what a window ended."""
+        bios = self._maker.bios(window.bios, window.bio_stages, window.tasks)
+        requests = self._maker.requests(window.requests, window.request_stages)
+        open_bios = self._maker.under_way(window.open_bios)
+        open_requests = self._maker.under_way(window.open_requests)
+        losses = self._maker.losses(window.loss, self.summary.loss_windows)
+        self._start(window, (bios, requests, open_bios, open_requests, losses))
+        self._clock_readings()
+        self._slices(bios, open_bios)
+        self._slices(requests, open_requests)
+        self._gauge(window, bios, open_bios)
+        self._losses(window.loss, losses)
+        self._count(window, bios, requests)
+        self._last_window = window
+        if len(self._maker.strings) > _MOST_STRINGS:
+            self._maker.strings = self._streams.forget_strings()
+
+    def finish(self) -> None:
+        """Ends what has no end, and says how it went."""
+        last = self._last_window
+        if last is None:
+            self._start(None, ())
+        elif len(last.open_bios) or len(last.open_requests):
+            self.window(_left_over(last))
+        begin = self._begin or 0
+        readings = self.context.clocks if self._timed else []
+        self._end = max([self._end, begin, *(int(r["monotonic"]) for r in readings)])
+        self._clock_readings()
+        self._finish_slices()
+        for dev, gauges in self._gauges.items():
+            self._samples(dev, gauges.finish(self._end))
+        for dev in self._tree.devices():
+            self._samples(dev, {LOST: self._lost.samples(begin)})
+        self.summary.lanes = sum(len(p.lanes) for p in self._pools.values())
+        self.summary.devices = len(self._tree.devices())
+        facts = {k: v for k, v in asdict(self.summary).items() if k != "bytes"}
+        self._packets([instant(self._tree.recording, self._end, "end of recording", facts)])
+
+    def _start(self, window: Lifecycles | None, slices: Iterable[Slices]) -> None:
+        """The trace's first packets, once its begin is known."""
+        for some in slices:
+            if len(some):
+                self._end = max(self._end, int(last_packet(some).max()))
+        if self._begin is not None:
+            return
+        starts = [int(s.start.min()) for s in slices if len(s)]
+        readings = self.context.clocks
+        if window is not None:
+            starts.append(window.begin)
+        elif readings:
+            starts.append(int(readings[0]["monotonic"]))
+        self._begin = max(min(starts, default=0), 0)
+        first = TracePacket(sequence_flags=_CLEARED, first_packet_on_sequence=True)
+        first.trace_packet_defaults.timestamp_clock_id = MONOTONIC
+        self._packets([first])
+        if not self._timed:
+            snapshot = ClockSnapshot(primary_trace_clock=MONOTONIC)
+            snapshot.clocks.add(clock_id=MONOTONIC, timestamp=self._begin)
+            self._packets([TracePacket(clock_snapshot=snapshot)])
+        self._clock_readings()
+        facts = recording_facts(self.context)
+        self._packets([attributes(facts), *self._tree.announcements()])
+        self._packets([instant(self._tree.recording, self._begin, "recording", facts)])
+
+    def _clock_readings(self) -> None:
+        if self._timed:
+            taken = self._clocks.take(self.context.clocks)
+            self._packets([TracePacket(clock_snapshot=snapshot) for snapshot in taken])
+
+    def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
+        total = self.summary
+        total.bios += len(bios)
+        total.requests += len(requests)
+        total.not_drawn += len(window.bios) - len(bios) + len(window.requests) - len(requests)
+        total.open_at_end += int((bios.end == FOREVER).sum() + (requests.end == FOREVER).sum())
+
+    # Slices
+
+    def _slices(self, slices: Slices, under_way: Slices) -> None:
+        """Puts slices on lanes and writes them; those under way keep a lane for later."""
+        stream = np.zeros(len(slices), dtype=np.int64)
+        groups = np.unique(np.concatenate([slices.group, under_way.group]))
+        known = [dev for category, dev in self._pools if category == slices.category]
+        for dev in sorted({*groups.tolist(), *known}):
+            ours = np.flatnonzero(slices.group == dev)
+            later = self._concurrent(slices, ours, under_way, dev)
+            stream[ours] = self._lanes(slices, ours, under_way, later, dev)
+        if len(slices):
+            self._write_slices(slices, stream)
+
+    def _concurrent(self, slices: Slices, ours: I64, under_way: Slices, dev: int) -> I64:
+        """Those under way that began before the last of `ours` ended: they need lanes now.
+
+        Later ones can wait: a window hands on all that ended near its end.
+        """
+        pool = self._pools.get((slices.category, dev))
+        ends = slices.end[ours]
+        ended = int(ends[ends != FOREVER].max(initial=-1))
+        until = max(
+            ended, pool.lanes.frontier if pool else -1, int(slices.start[ours].max(initial=-1))
+        )
+        return np.flatnonzero((under_way.group == dev) & (under_way.start <= until))
+
+    def _lanes(self, slices: Slices, ours: I64, under_way: Slices, later: I64, dev: int) -> I64:
+        """The stream of each of `ours`."""
+        pool = self._pools.setdefault((slices.category, dev), _Pool())
+        number = np.concatenate([slices.number[ours], under_way.number[later]])
+        start = np.concatenate([slices.start[ours], under_way.start[later]])
+        end = np.concatenate([slices.end[ours], under_way.end[later]])
+        order = np.lexsort((number, start)) if len(later) else slice(None)
+        lane = np.empty(len(number), dtype=np.int64)
+        stays = np.concatenate([end[: len(ours)] == FOREVER, np.zeros(len(later), dtype=np.bool_)])
+        lane[order] = pool.lanes.assign(number[order], start[order], end[order], stays[order])
+        lane, start = lane[: len(ours)], start[: len(ours)]
+        self._new_streams(pool, slices.category, dev, lane, start)
+        return pool.streams[lane]
+
+    def _new_streams(self, pool: _Pool, category: str, dev: int, lane: I64, start: I64) -> None:
+        """Streams for lanes that have their first slice."""
+        lanes = int(lane.max(initial=-1)) + 1
+        more = np.full(max(lanes - len(pool.streams), 0), -1, dtype=np.int64)
+        pool.streams = np.concatenate([pool.streams, more])
+        first = np.full(len(pool.streams), FOREVER)
+        np.minimum.at(first, lane, start)
+        for new in np.flatnonzero((pool.streams < 0) & (first != FOREVER)).tolist():
+            descriptor = self._tree.lane(category, dev, new)
+            pool.streams[new] = self._streams.add(descriptor, category, int(first[new]))
+
+    def _write_slices(self, slices: Slices, stream: I64) -> None:
+        order = np.argsort(_small(stream), kind="stable")
+        ordered = stream[order]
+        last = last_packet(slices)[order]
+        change = np.flatnonzero(np.diff(ordered, prepend=-1))
+        before = np.concatenate([[0], last[:-1]])
+        before[change] = self._streams.last[ordered[change]]
+        uses = [
+            (stream, c.values if c.where is None else np.where(c.where, c.values, np.uint64(0)))
+            for c in slices.columns
+            if c.interned
+        ]
+        used = ordered[change]
+        stages = [] if slices.stages is None else np.unique(slices.stages.name).tolist()
+        self._streams.use(slices.category, [c.iid for c in slices.columns], stages)
+        self._packets(self._tree.announcements())
+        self._write(self._streams.prepare(used, uses))
+        for data in encode_slices(Placed(slices, order, self._streams.sequence[ordered], before)):
+            self._write(data)
+        final = np.append(change[1:], len(ordered)) - 1
+        self._streams.last[used] = last[final]
+        self._unended += stream[slices.end == FOREVER].tolist()
+        nested = 0 if slices.stages is None else len(slices.stages.name)
+        self.summary.slices += len(slices) + nested
+
+    def _finish_slices(self) -> None:
+        stream = np.array(sorted(self._unended), dtype=np.int64)
+        self._write(self._streams.prepare(stream, ()))
+        since = np.maximum(self._end - self._streams.last[stream], 0)
+        self._write(encode_ends(since, self._streams.sequence[stream]))
+
+    def _losses(self, table: LossWindows, losses: Slices) -> None:
+        self._lost.add(table.end, table.count)
+        self.summary.loss_windows += len(losses)
+        if len(losses):
+            self._slices(losses, _nothing(losses))
+
+    # Counters
+
+    def _gauge(self, window: Lifecycles, bios: Slices, open_bios: Slices) -> None:
+        origin = self._begin or 0
+        begin = max(window.begin, origin)
+        end = max(window.end, begin)
+        for dev in self._tree.devices():
+            gauges = self._gauges.setdefault(dev, Gauges(origin))
+            over = Passage.of(self.context, bios, window.bios, dev)
+            under_way = Passage.of(self.context, open_bios, window.open_bios, dev)
+            self._samples(dev, gauges.update(begin, end, over, under_way))
+
+    def _samples(self, dev: int, samples: dict[str, Samples]) -> None:
+        for name, (times, values) in samples.items():
+            if not len(times):
+                continue
+            stream = self._counters.get((name, dev))
+            if stream is None:
+                descriptor = self._tree.counter(name, dev)
+                stream = self._streams.add(descriptor, "", int(times[0]))
+                self._counters[name, dev] = stream
+                self._packets(self._tree.announcements())
+            self._write(self._streams.prepare(np.array([stream]), ()))
+            since = np.diff(times, prepend=self._streams.last[stream])
+            sequence = np.full(len(times), self._streams.sequence[stream], dtype=np.uint64)
+            whole = name in (QUEUED, IN_DEVICE, LOST)
+            self._write(encode_samples(since, sequence, values, whole))
+            self._streams.last[stream] = times[-1]
+            self.summary.samples += len(times)
+
+    # Bytes
+
+    def _packets(self, packets: Iterable[TracePacket]) -> None:
+        """Packets of the converter's own sequence."""
+        ready = list(packets)
+        for packet in ready:
+            packet.trusted_packet_sequence_id = self._sequence
+            if not packet.sequence_flags:
+                packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+        self._write(framed(ready))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._out.write(data)
+        except OSError as error:
+            raise OutputError(
+                f"The trace cannot be written after {self.summary.bytes} bytes: {error.strerror}. "
+                "Make room or choose another place."
+            ) from error
+        self.summary.bytes += len(data)
+
+
+def _small(stream: I64) -> I64 | np.ndarray:
+    """The same numbers in two bytes where they fit, which sort several times faster."""
+    return stream.astype(np.int16) if int(stream.max(initial=0)) < 1 << 15 else stream
+
+
+def _nothing(slices: Slices) -> Slices:
+    """No slices of the same category."""
+    none = np.zeros(0, dtype=np.int64)
+    return Slices(slices.category, none, none, none, none, none.astype(np.uint64), None)
+
+
+def _left_over(window: Lifecycles) -> Lifecycles:
+    """A window that ends what the last one left open, though no later one came."""
+    none = np.zeros(0, dtype=np.int64)
+    return replace(
+        window,
+        begin=window.end,
+        bios=window.open_bios,
+        requests=window.open_requests,
+        edges=window.edges.take(none),
+        bio_stages=no_stages(),
+        request_stages=no_stages(),
+        open_bios=window.open_bios.take(none),
+        open_requests=window.open_requests.take(none),
+        loss=window.loss.take(none),
+    )
