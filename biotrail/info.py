@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail info`: what a log holds, what is missing from it, and how much is certain."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from biotrail import tallies, units
+from biotrail.opening import associate_option, log_argument, open_trace
+from converters.model.trace import Trace
+from recorder.records import RECORDS
+
+_SCHEMA_KEYS = ("schema",)
+_WIDTH = 14
+
+
+@click.command()
+@log_argument
+@associate_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(log: str, associate: str, as_json: bool) -> None:
+    """Tell what LOG holds, and how much of it is certain.
+
+    Reads the whole log: its header, the events of each kind and device, the time they cover,
+    what was lost or is damaged, and the account of every event: used in a bio's or request's
+    lifecycle, or left out for one named reason. LOG - reads standard input.
+
+    \b
+    biotrail info disk.biotrail
+    biotrail info --json disk.biotrail | jq .account
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    trace = open_trace(log, associate)
+    for _ in trace.lifecycles():
+        pass
+    if as_json:
+        click.echo(json.dumps(facts(trace), indent=2))
+    else:
+        click.echo("\n".join(lines(log, trace)))
+
+
+def wall_clock(trace: Trace, monotonic_ns: int) -> str | None:
+    """A CLOCK_MONOTONIC time as ISO 8601 in UTC, by the nearest reading of the log's clocks."""
+    readings = trace.context.clocks
+    if not readings:
+        return None
+    near = min(readings, key=lambda reading: abs(reading["monotonic"] - monotonic_ns))
+    realtime = near["realtime"] + monotonic_ns - near["monotonic"]
+    moment = datetime.fromtimestamp(realtime // 10**9, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{realtime % 10**9 // 1000:06d}Z"
+
+
+def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:
+    """{dev_t: {letter: events}}."""
+    table: dict[int, dict[str, int]] = {}
+    for (dev, letter), number in sorted(trace.account.devices.items()):
+        table.setdefault(dev, {})[letter] = number
+    return table
+
+
+def facts(trace: Trace) -> dict[str, Any]:
+    """All of it for JSON; units: ns, bytes."""
+    account, header = trace.account, trace.context.header
+    span = account.last_ns - account.first_ns if account.first_ns >= 0 else 0
+    return {
+        "size": trace.reader.size,
+        "header": {k: v for k, v in header.items() if k not in _SCHEMA_KEYS},
+        "end": trace.reader.end,
+        "time": {
+            "first_ns": account.first_ns,
+            "last_ns": account.last_ns,
+            "span_ns": span,
+            "first": wall_clock(trace, account.first_ns) if span else None,
+            "last": wall_clock(trace, account.last_ns) if span else None,
+        },
+        "devices": {
+            trace.context.device_label(dev): kinds for dev, kinds in device_kinds(trace).items()
+        },
+        **tallies.as_dict(trace),
+    }
+
+
+def lines(log: str, trace: Trace) -> list[str]:
+    """All of it for a person to read."""
+    return [
+        *_origin_lines(log, trace),
+        "",
+        *_kind_lines(trace),
+        "",
+        *_device_lines(trace),
+        "",
+        *_loss_lines(trace),
+        "",
+        *_account_lines(trace),
+    ]
+
+
+def _field(name: str, value: str) -> str:
+    return f"{name:<{_WIDTH}}{value}"
+
+
+def _origin_lines(log: str, trace: Trace) -> list[str]:
+    header, account = trace.context.header, trace.account
+    host, kernel = header.get("host", {}), header.get("kernel", {})
+    state = "interrupted" if trace.reader.interrupted else "complete"
+    found = [
+        _field("log", f"{log}, {units.size(trace.reader.size)}, {state}"),
+        _field("id", trace.context.log_id),
+        _field("written by", f"{header.get('created_by', '?')}, backend {header.get('backend')}"),
+        _field("host", f"{trace.context.host}, {host.get('os', '?')}, {host.get('machine', '?')}"),
+        _field("kernel", str(kernel.get("release", "?"))),
+        _field("command", " ".join(header.get("command", []))),
+        _field("recorded", _recorded(header)),
+    ]
+    if account.first_ns >= 0:
+        span = units.duration(account.last_ns - account.first_ns)
+        first, last = (wall_clock(trace, ns) for ns in (account.first_ns, account.last_ns))
+        found.append(_field("time", f"{first} to {last} ({span})"))
+    return found + _cost_lines(trace)
+
+
+def _recorded(header: Mapping[str, Any]) -> str:
+    events = header.get("events", {})
+    devices = [str(d.get("spec")) for d in header.get("filters", {}).get("devices", [])]
+    where = ", ".join(devices) or "all devices"
+    text = f"{where}; events {events.get('set', '?')} ({''.join(events.get('letters', []))})"
+    missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
+    return f"{text}; missing {missing}" if missing else text
+
+
+def _cost_lines(trace: Trace) -> list[str]:
+    end = trace.reader.end
+    if not end or "recorder" not in end:
+        return []
+    seconds, cost = float(end.get("seconds", 0)), end["recorder"]
+    cpu = float(cost["cpu_seconds"])
+    share = f" ({100 * cpu / seconds:.1f} % of a core)" if seconds else ""
+    text = (
+        f"{units.duration(seconds * 1e9)}, ended: {end.get('reason', '?')}; took {cpu:.2f} s of "
+        f"CPU time{share}, {units.size(cost['max_rss_bytes'])} of memory"
+    )
+    return [_field("recorder", text)]
+
+
+def _kind_lines(trace: Trace) -> list[str]:
+    counts = trace.account.by_letter()
+    rows = [
+        f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
+        for r in RECORDS
+        if r.letter in counts
+    ]
+    return [_field("events", units.count(trace.account.total)), *rows]
+
+
+def _device_lines(trace: Trace) -> list[str]:
+    table = device_kinds(trace)
+    found = ["devices" if table else _field("devices", "none")]
+    for dev, kinds in table.items():
+        counts = "  ".join(f"{letter} {units.count(n)}" for letter, n in kinds.items())
+        found.append(f"  {trace.context.device_label(dev):<20}  {counts}")
+    return found
+
+
+def _listed(name: str, items: Iterable[str], none: str) -> list[str]:
+    found = list(items)
+    return [_field(name, found[0] if found else none), *(_field("", text) for text in found[1:])]
+
+
+def _loss_lines(trace: Trace) -> list[str]:
+    return _listed("missing", tallies.loss_lines(trace), "nothing")
+
+
+def _account_lines(trace: Trace) -> list[str]:
+    account = trace.account
+    found = ["account of every event"]
+    for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):
+        found.append(f"  {units.count(number):>14}  {reason}")
+    found += _listed("certainty", tallies.certainty_lines(trace), "")
+    seen = {c for t in (account.bios, account.requests, account.edges) for c in t if t[c]}
+    for certainty, meaning in tallies.CERTAINTY_MEANINGS.items():
+        if certainty in seen:
+            found.append(f"  {certainty:>12}  {meaning}")
+    return found

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `biotrail`: its subcommands, and the one place where errors are printed.
+
+A subcommand's module is imported when it is called, so that `record` runs where only what
+recording needs is installed, and no command pays for what another one imports.
+"""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from biotrail import __version__
+from recorder.errors import TraceError
+
+ERROR_STATUS = 1
+INTERRUPTED_STATUS = 130
+PIPE_STATUS = 141
+"""128 + SIGINT and 128 + SIGPIPE, as a shell reports a command that these ended."""
+
+_COMMANDS = {
+    "record": "Record block I/O to a log.",
+    "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
+    "view": "Open a log or a trace in the Perfetto UI.",
+    "info": "Tell what a log holds, and how much of it is certain.",
+    "dump": "Print a log's records as text or JSON lines.",
+    "doctor": "Tell what this machine can record, and what is missing.",
+    "demo": "Record some real I/O, convert it and show what came out.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports `biotrail.NAME` for subcommand NAME, and takes its `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order in which a user meets them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand, imported now; None when there is no such one."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"biotrail.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; that nobody reads its output any more is no error."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence_stdout()
+            return PIPE_STATUS
+        return result
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="biotrail", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Record what the Linux block layer does with every bio and request, and look at it.
+
+    \b
+    sudo biotrail record -o disk.biotrail -- fio job.fio
+    biotrail convert disk.biotrail     # → disk.pftrace, for https://ui.perfetto.dev
+    biotrail info disk.biotrail
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and end the process.
+
+    Status 0 done, 1 failed, 2 wrong usage, 130 interrupted; `record -- COMMAND` ends with
+    the command's own status.
+    """
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        status = cli.main(arguments, prog_name="biotrail", standalone_mode=False)
+    except click.exceptions.Abort:
+        return INTERRUPTED_STATUS
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
+    except TraceError as error:
+        return _failed(str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _failed(f"{where}{error.strerror or error}")
+    return status if isinstance(status, int) else 0
+
+
+def _failed(message: str) -> int:
+    click.echo(f"biotrail: error: {message}", err=True)
+    return ERROR_STATUS
+
+
+def _silence_stdout() -> None:
+    """What is still buffered has no reader; without this, Python says so at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+if __name__ == "__main__":
+    main()

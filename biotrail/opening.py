@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs as the commands that read them take them: a path, or - for standard input."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from converters.model.trace import Trace
+
+log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG")
+
+
+associate_option: Callable[[Any], Any] = click.option(
+    "--associate",
+    type=click.Choice(["auto", "identity", "intervals"]),
+    default="auto",
+    show_default=True,
+    help="Which request served which bio: by kernel pointers, or by sectors alone.",
+)
+
+
+def open_trace(log: str, associate: str = "auto") -> Trace:
+    """The trace in a log, blktrace data, or standard input for `-`. Raises LogFormatError."""
+    if log != "-":
+        return Trace(log, associate)
+    if sys.stdin.isatty():
+        raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
+    return Trace(sys.stdin.buffer, associate)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail record`: from the probes to a log. Imports only what recording needs."""
+
+import os
+import re
+import shutil
+import sys
+import time
+
+import click
+
+from biotrail import __version__, units
+from recorder.records import BY_KIND, Kind
+from recorder.session import RecordOptions, Status, Summary, record
+
+EVENT_SETS = ("minimal", "lifecycle", "all")
+LOG_SUFFIX = ".biotrail"
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "-d",
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="DEV",
+    help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
+    "mount point. Give it several times for several devices. Default: all devices.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail here.",
+)
+@click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, 2h, …"
+)
+@click.option(
+    "--events",
+    type=click.Choice(EVENT_SETS),
+    default="lifecycle",
+    show_default=True,
+    help="minimal: queue, issue, complete and what links them; lifecycle: every step of a bio and "
+    "request; all: plugs and the rest too.",
+)
+@click.option(
+    "--buffer-size",
+    type=units.Size(),
+    metavar="SIZE",
+    help="Ring per CPU, e.g. 4M. Make it larger when events are lost. Default: by the machine.",
+)
+@click.option("--sync", is_flag=True, help="Make each second of the log survive a power loss.")
+@click.option(
+    "--level",
+    type=click.IntRange(0, 19),
+    default=1,
+    show_default=True,
+    help="zstd's compression level; 0: none.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ...]")
+def command(
+    devices: tuple[str, ...],
+    output: str | None,
+    force: bool,
+    duration: float | None,
+    events: str,
+    buffer_size: int | None,
+    sync: bool,
+    level: int,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> int:
+    """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
+
+    The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
+    it), and it is complete up to the last second even if the recorder is killed.
+
+    With COMMAND, recording begins before it starts and ends when it ends, and its exit status
+    becomes biotrail's. The command runs as the user that biotrail runs as. If --duration is
+    over first, recording ends and the command runs on; Ctrl-C ends both. With -o - the
+    command's standard output goes to standard error.
+
+    \b
+    sudo biotrail record                                  # everything, until Ctrl-C
+    sudo biotrail record -d nvme0n1 --duration 10s -o slow.biotrail
+    sudo biotrail record -d /home -- make -j8             # the device below /home
+    ssh host sudo biotrail record -o - --duration 5s > host.biotrail
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    path = None if output == "-" else output or default_name()
+    if path is None and sys.stdout.isatty():
+        raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
+    if duration is not None and duration <= 0:
+        raise click.BadParameter("must be more than 0", param_hint="--duration")
+    options = RecordOptions(
+        created_by=f"biotrail {__version__}",
+        argv=["biotrail", *sys.argv[1:]],
+        output=path,
+        force=force,
+        devices=devices,
+        events=events,
+        ring_bytes=buffer_size,
+        duration=duration,
+        sync=sync,
+        level=level,
+        command=command,
+    )
+    line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
+    try:
+        summary = record(options, line.update)
+    finally:
+        line.clear()
+    return _finish(options, summary, quiet)
+
+
+def default_name() -> str:
+    """`biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`, in the current directory."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "_", os.uname().nodename) or "host"
+    return f"biotrail-{host}-{time.strftime('%Y%m%d-%H%M%S')}{LOG_SUFFIX}"
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _what(options: RecordOptions) -> str:
+    what = ", ".join(options.devices) or "all devices"
+    if options.command:
+        until = f"while {options.command[0]} runs"
+    elif options.duration is not None:
+        until = f"for {units.duration(options.duration * 1e9)}"
+    else:
+        until = "until Ctrl-C"
+    return f"recording {what} {until} to {options.output or 'standard output'}"
+
+
+class LiveLine:
+    """One line on a terminal's standard error, written over and over."""
+
+    def __init__(self, what: str, show: bool) -> None:
+        """`what` is said once, when recording has begun; empty: not at all."""
+        self._what = what
+        self._show = show
+        self._last: Status | None = None
+        self._shown = False
+
+    def update(self, status: Status) -> None:
+        """Show how the recording is doing."""
+        if self._what:
+            _say(f"biotrail: {self._what}")
+            self._what = ""
+        if status.note:
+            self.clear()
+            _say(f"biotrail: {status.note}")
+        elif self._show:
+            width = shutil.get_terminal_size().columns - 1
+            self._write("\r" + self._text(status)[:width] + "\x1b[K")
+            self._shown = True
+        self._last = status
+
+    def _text(self, status: Status) -> str:
+        last = self._last or Status(0.0, 0, 0, 0)
+        passed = status.seconds - last.seconds
+        rate = round((status.events - last.events) / passed) if passed > 0 else 0
+        return (
+            f"{status.seconds:7.1f} s   {units.count(status.events)} events   "
+            f"{units.count(rate)}/s   {units.count(status.lost)} lost   "
+            f"{units.size(status.log_bytes)}"
+        )
+
+    def clear(self) -> None:
+        """Leave the terminal as if there had been no line."""
+        if self._shown:
+            self._write("\r\x1b[K")
+            self._shown = False
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
+    if not quiet:
+        for line in _summary_lines(options, summary):
+            _say(line)
+    for line in loss_lines(summary):
+        _say(line)
+    if summary.error is not None:
+        raise summary.error
+    return summary.command_status or 0
+
+
+def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
+    about = "" if summary.events_exact else "about "
+    per_event = summary.log_bytes / summary.events if summary.events else 0.0
+    size = os.stat(options.output).st_size if options.output else summary.log_bytes
+    lines = [
+        f"biotrail: {about}{units.plural(summary.events, 'event')} in "
+        f"{units.duration(summary.seconds * 1e9)} ({summary.reason}), log {units.size(size)}"
+        + (f", {per_event:.1f} bytes per event" if summary.events else ""),
+        f"biotrail: the recorder took {summary.cpu_seconds:.2f} s of CPU time and "
+        f"{units.size(summary.max_rss_bytes)} of memory",
+    ]
+    if summary.missing:
+        names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
+        lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
+    if options.output and summary.error is None:
+        lines.append(f"biotrail: next: biotrail convert {_quoted(options.output)}")
+    return lines
+
+
+def _quoted(path: str) -> str:
+    return path if re.fullmatch(r"[A-Za-z0-9._/+-]+", path) else f"'{path}'"
+
+
+def loss_lines(summary: Summary) -> list[str]:
+    """What was lost and what to do about it; nothing lost, no line."""
+    lines = []
+    if summary.lost:
+        what = ", ".join(f"{_kind_name(k)} {units.count(n)}" for k, n in summary.lost.items())
+        lines.append(
+            f"biotrail: LOST {units.plural(sum(summary.lost.values()), 'event')}: {what}; "
+            f"{units.count(summary.too_deep)} of them because interrupts nested too deep, the "
+            "others because rings were full: use a larger --buffer-size, fewer devices (-d) or "
+            "--events minimal. I/O of that time is marked in what is made from the log."
+        )
+    if summary.skipped:
+        what = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.skipped.items())
+        lines.append(
+            f"biotrail: {units.plural(sum(summary.skipped.values()), 'event')} not seen: {what}. "
+            "The kernel skips a probe that is already running on that CPU."
+        )
+    if summary.unwritten_bytes:
+        lines.append(
+            f"biotrail: {units.size(summary.unwritten_bytes)} of records could not be written"
+        )
+    return lines
+
+
+def _kind_name(kind: int) -> str:
+    found = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
+    return f"kind {kind}" if found is None else f"{found.letter} ({found.name})"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of a log in sentences: what was lost, what is damaged, how certain the rest is."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from biotrail import units
+from converters.model.trace import Trace
+from recorder.records import BY_KIND, Kind
+
+CERTAINTY_MEANINGS = {
+    "exact": "known from its pointers",
+    "interval": "found by its sectors",
+    "ambiguous": "one of several that fit",
+    "incomplete": "began or ended outside the log",
+    "lost": "in flight while events were lost, or its completion was not seen",
+}
+
+
+def kind_name(kind: int) -> str:
+    """`Q (queue)`; `events of unknown kind` for 0."""
+    if kind not in set(Kind):
+        return "events of unknown kind" if kind == 0 else f"events of kind {kind}"
+    found = BY_KIND[Kind(kind)]
+    return f"{found.letter} ({found.name})"
+
+
+def lost_by_kind(trace: Trace) -> dict[int, int]:
+    """Events that the recorder counted as lost, by record kind."""
+    lost: Counter[int] = Counter()
+    for window in trace.reader.losses:
+        lost[int(window.get("kind", 0))] += int(window.get("count", 0))
+    return dict(sorted(lost.items()))
+
+
+def loss_lines(trace: Trace) -> list[str]:
+    """Everything that is not in the log and should be, a sentence each; complete when read."""
+    lines = []
+    lost = lost_by_kind(trace)
+    if lost:
+        what = ", ".join(f"{kind_name(kind)} {units.count(n)}" for kind, n in lost.items())
+        lines.append(f"{units.plural(sum(lost.values()), 'event')} lost while recording: {what}")
+    if trace.reader.interrupted:
+        lines.append("interrupted: the log has no end; up to a second before it may be missing")
+    lines += [f"damaged: {problem}" for problem in trace.reader.problems]
+    account = trace.account
+    if account.late:
+        lines.append(f"{units.plural(account.late, 'event')} came too late for their window")
+    for kind, number in sorted(account.unknown.items()):
+        lines.append(
+            f"{units.plural(number, 'record')} of unknown kind {kind}: written by a newer biotrail"
+        )
+    if account.unreadable_bytes:
+        lines.append(f"{units.size(account.unreadable_bytes)} of records could not be read")
+    if account.completions_not_seen:
+        lines.append(
+            f"the completion of {units.plural(account.completions_not_seen, 'request')} was not "
+            "seen by any program: closed as lost, without a latency"
+        )
+    return lines
+
+
+def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
+    """`1,000 bios: 990 exact, 10 incomplete`."""
+    total = units.plural(sum(counts.values()), one, many)
+    parts = [f"{units.count(n)} {certainty}" for certainty, n in counts.items() if n]
+    return total + (f": {', '.join(parts)}" if parts else "")
+
+
+def certainty_lines(trace: Trace) -> list[str]:
+    """How much is certain of bios, requests and the edges between them."""
+    account = trace.account
+    return [
+        certainty_line("bio", "bios", account.bios),
+        certainty_line("request", "requests", account.requests),
+        certainty_line("edge between them", "edges between them", account.edges),
+    ]
+
+
+def as_dict(trace: Trace) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "lost": {kind_name(kind): n for kind, n in lost_by_kind(trace).items()},
+        "interrupted": trace.reader.interrupted,
+        "problems": trace.reader.problems,
+        "damaged": trace.reader.damaged,
+        "account": trace.account.as_dict(),
+    }

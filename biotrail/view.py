@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail view`: a log or a trace, opened in the Perfetto UI in the browser."""
+
+import os
+import re
+import signal
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+import click
+
+from biotrail.view_server import TraceServer
+from recorder.errors import LogFormatError
+
+UI = "https://ui.perfetto.dev"
+PORT = 9001
+"""The UI's content security policy lets it fetch from this port of 127.0.0.1 only."""
+
+_TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
+"""A trace is a protobuf message of `packet` fields (tag 0a), or that in gzip."""
+
+
+@click.command()
+@click.argument("source", metavar="LOG|TRACE")
+@click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="The Perfetto UI accepts the default only.",
+)
+@click.option("--origin", default=UI, hidden=True)
+def command(source: str, no_open: bool, port: int, origin: str) -> None:
+    """Open a log or a Perfetto trace in the Perfetto UI (https://ui.perfetto.dev).
+
+    A log is converted first. The trace stays on this machine: the UI, a page in your
+    browser, fetches it from 127.0.0.1, and the command ends when it has, or on Ctrl-C.
+    Your browser may ask whether the page may reach this device: allow it.
+    """
+    with terminated_as_interrupted(), trace_file(source) as path, open(path, "rb") as trace:
+        size = os.fstat(trace.fileno()).st_size
+        with TraceServer(trace, size, served_name(source), port=port, origin=origin) as server:
+            show(f"{origin}/#!/?url={server.url}", server.port, no_open)
+            wait(server)
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, so that a temporary trace is removed."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def trace_file(source: str) -> Iterator[Path]:
+    """The trace: `source` itself, or what it converts to, in a private directory for a while."""
+    if source != "-" and is_trace(source):
+        yield Path(source)
+        return
+    from biotrail.convert import PERFETTO, convert
+    from biotrail.opening import open_trace
+
+    with tempfile.TemporaryDirectory(prefix="biotrail-view-") as directory:
+        target = Path(directory) / "trace.pftrace"
+        result = convert(open_trace(source), PERFETTO, str(target), False)
+        if result.warning:
+            click.echo(result.warning, err=True)
+        yield target
+
+
+def is_trace(path: str) -> bool:
+    """Whether the file starts as Perfetto traces do."""
+    with open(path, "rb") as stream:
+        return _starts_as_trace(stream, path)
+
+
+def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
+    head = stream.read(2)
+    if not head:
+        raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
+    return head.startswith(_TRACE_STARTS)
+
+
+def served_name(source: str) -> str:
+    """The trace's name in the UI: the file's, with characters that need no quoting."""
+    stem = "stdin" if source == "-" else Path(source).name
+    for suffix in (".gz", ".biotrail", ".pftrace", ".perfetto-trace"):
+        stem = stem.removesuffix(suffix)
+    return (re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip(".") or "trace") + ".pftrace"
+
+
+def show(address: str, port: int, no_open: bool) -> None:
+    """Opens the address where there is a browser to open it in, and prints it in any case."""
+    opened = not no_open and has_browser() and webbrowser.open(address)
+    click.echo(f"{'opened' if opened else 'open'} {address}")
+    if not opened and "SSH_CONNECTION" in os.environ:
+        click.echo(f"from another machine: ssh -L {port}:127.0.0.1:{port} and open it there")
+    click.echo("waiting for the UI to fetch the trace; Ctrl-C ends")
+    sys.stdout.flush()
+
+
+def has_browser() -> bool:
+    """Whether a graphical browser can be started, by a user who should."""
+    if os.geteuid() == 0:
+        return False  # nobody wants a browser that runs as root
+    return sys.platform == "darwin" or any(
+        os.environ.get(n) for n in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+
+
+def wait(server: TraceServer) -> None:
+    """Until the trace was fetched, or Ctrl-C; tells of requests that were refused."""
+    told = 0
+    try:
+        while not server.fetched.wait(0.2):
+            for why in server.refused[told:]:
+                click.echo(f"refused a request: {ascii(why)[1:-1]}", err=True)
+                told += 1
+    except KeyboardInterrupt:
+        click.echo("stopped")
+        return
+    click.echo("the UI has the trace")
