@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests share: `--update` for golden files, and the policy on skipped tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+from skip_policy import Permission, Skip, forbidden, read_permissions
+
+MAY_SKIP = Path(__file__).with_name("may-skip.toml")
+PERMISSIONS = pytest.StashKey[list[Permission]]()
+SKIPS = pytest.StashKey[list[Skip]]()
+COLLECTED_ONLY = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("biotrail")
+    group.addoption(
+        "--update", action="store_true", help="rewrite the expected files of golden tests"
+    )
+    group.addoption(
+        "--strict-skips",
+        action="store_true",
+        default=os.environ.get("CI", "") not in ("", "0", "false"),
+        help="fail when a test skips that may-skip.toml does not list (default where CI is set)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[PERMISSIONS] = read_permissions(MAY_SKIP)
+    config.stash[SKIPS] = []
+    config.pluginmanager.register(SkipRecorder(config.stash[SKIPS]))
+
+
+class SkipRecorder:
+    """Notes every skip, of single tests and of whole modules."""
+
+    def __init__(self, skips: list[Skip]) -> None:
+        self.skips = skips
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+            self.skips.append(Skip(report.nodeid, str(text).removeprefix("Skipped: ")))
+
+
+def _unlisted(config: pytest.Config) -> list[Skip]:
+    return forbidden(config.stash[SKIPS], config.stash[PERMISSIONS])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    strict = session.config.getoption("--strict-skips")
+    if strict and _unlisted(session.config) and session.exitstatus in (0, COLLECTED_ONLY):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    skips, unlisted = config.stash[SKIPS], _unlisted(config)
+    if not skips:
+        return
+    terminalreporter.section("skipped tests")
+    for skip in skips:
+        mark = "NOT LISTED" if skip in unlisted else "may skip  "
+        terminalreporter.write_line(f"{mark}  {skip.test}: {skip.reason}")
+    if unlisted and config.getoption("--strict-skips"):
+        terminalreporter.write_line(
+            f"FAILED: {len(unlisted)} skipped that tests/may-skip.toml does not list; "
+            "provide what they need, or add an entry that says why they may.",
+            red=True,
+        )
+
+
+@pytest.fixture
+def update(request: pytest.FixtureRequest) -> bool:
+    """Whether golden tests shall rewrite their expected files."""
+    return bool(request.config.getoption("--update"))

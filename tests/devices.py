@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real devices and real loads, for live tests and benchmarks."""
+
+import json
+import os
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MEBIBYTE = 1 << 20
+SHM = Path("/dev/shm")
+COMMAND_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class LoopDevice:
+    """A loop device over a fresh file.
+
+    path: "/dev/loop3"; name: "loop3"; dev: the kernel's dev_t (major << 20 | minor);
+    size: bytes; backing: the file behind it.
+    """
+
+    path: str
+    name: str
+    dev: int
+    size: int
+    backing: Path
+
+
+def run(*command: str | Path) -> str:
+    """Return the command's standard output; RuntimeError with what it said if it fails."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        words = " ".join(map(str, command))
+        raise RuntimeError(f"{words}: exit {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@contextmanager
+def loop(
+    size: int = 64 * MEBIBYTE, direct_io: bool = False, directory: Path = SHM
+) -> Iterator[LoopDevice]:
+    """Make a loop device of size bytes over a file in directory; both are gone afterwards."""
+    backing = directory / f"biotrail-test-{uuid.uuid4().hex}.img"
+    try:
+        # Allocated, not sparse: the backing file system shall have nothing to do in a test.
+        run("fallocate", "-l", str(size), backing)
+        mode = "on" if direct_io else "off"
+        path = run("losetup", "--find", "--show", f"--direct-io={mode}", backing).strip()
+        try:
+            number = os.stat(path).st_rdev
+            dev = os.major(number) << 20 | os.minor(number)
+            yield LoopDevice(path, Path(path).name, dev, size, backing)
+        finally:
+            run("losetup", "--detach", path)
+    finally:
+        backing.unlink(missing_ok=True)
+
+
+def fio_arguments(path: str | Path, **options: object) -> list[str]:
+    """Arguments of one fio job on path; direct I/O unless told otherwise."""
+    job = {"name": "job", "filename": path, "direct": True, **options}
+    return [f"--{k}={int(v) if isinstance(v, bool) else v}" for k, v in job.items()]
+
+
+def read_fio_report(path: Path) -> dict[str, Any]:
+    """Return fio's JSON; fio may put warnings before it into the same file."""
+    text = path.read_text(encoding="utf-8")
+    report: dict[str, Any] = json.loads(text[text.index("{") :])
+    return report
+
+
+def fio(path: str | Path, **options: object) -> dict[str, Any]:
+    """Run one fio job and return fio's own JSON; RuntimeError if fio fails."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        run("fio", "--output-format=json", f"--output={out.name}", *fio_arguments(path, **options))
+        return read_fio_report(Path(out.name))

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifecycles of every captured sequence, as text. `--update` rewrites what is expected."""
+
+from pathlib import Path
+
+import captures
+import pytest
+from scenario_tools import describe, tables_of
+
+EXPECTED = Path(__file__).parent / "captures"
+FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_lifecycles_of_a_capture(name: str, update: bool) -> None:
+    # GIVEN a captured sequence / WHEN its log is read
+    found = describe(tables_of(captures.load(name))) + "\n"
+    # THEN its bios and requests are those on file
+    path = EXPECTED / f"{name}.txt"
+    if update:
+        path.write_text(found)
+    assert found == path.read_text()
+
+
+def test_nothing_else_is_expected() -> None:
+    # GIVEN the files / THEN each belongs to a capture
+    assert sorted(path.stem for path in EXPECTED.glob("*.txt")) == FILES

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories: a kernel, some devices, some tasks with loads on them, all drawn from one source.
+
+`history(rng, size)` makes one. `size` is about how many loads run; `theme` picks devices.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from capture_text import device_number
+from layers_delivery import deliver
+from layers_devices import (
+    DISCARD,
+    FUA,
+    PREFLUSH,
+    READ,
+    SYNC,
+    WRITE,
+    WRITE_ZEROES,
+    ZONE_APPEND,
+    RequestDevice,
+    Task,
+    Traits,
+)
+from layers_model import (
+    EVERYTHING,
+    EVERYTHING_WITHOUT_START,
+    LIFECYCLE,
+    LIFECYCLE_WITHOUT_START,
+    MINIMAL,
+    SECTOR,
+    Bio,
+    History,
+    Kernel,
+    Request,
+)
+from layers_sim import Process, Sim
+from layers_stacked import (
+    BioDevice,
+    Disk,
+    LoopDevice,
+    MappedDevice,
+    MultipathMap,
+    Resubmitting,
+    Target,
+    through,
+)
+
+UNIT = 8
+VDA, VDB = device_number("254:0"), device_number("254:16")
+LOOP, ZRAM = device_number("7:1"), device_number("253:1")
+DM, MD, NVME = device_number("252:0"), device_number("9:0"), device_number("259:8")
+VDA1, VDA2 = device_number("254:1"), device_number("254:2")
+REQUESTS = {"nr_hw_queues": 1}
+
+
+THEMES = ["disk", "two disks", "zram", "zram", "dm", "dm", "md", "md", "loop", "loop"]
+THEMES += ["multipath", "multipath", "disk"]
+
+
+class World:
+    """The devices of one history, and what loads do to them."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.devices: list[dict[str, Any]] = []
+        self.disks: dict[int, RequestDevice] = {}
+        self.targets: list[tuple[Disk, list[int]]] = []
+        """What loads go to: a disk, and the parts of it that may be addressed."""
+
+    def traits(self) -> Traits:
+        """How a disk behaves; plain when all choices are zero."""
+        sim = self.sim
+        odd = sim.chance(0.5)
+        return Traits(
+            scheduler=sim.choose(["none", "mq-deadline", "bfq", "kyber"]),
+            max_bytes=sim.choose([64, 24, 1024]) * SECTOR,
+            depth=sim.choose([4, 1, 2, 16]),
+            hw_fua=sim.chance(0.4),
+            ranges=sim.choose([1, 4, 12]),
+            fails_early=0.15 if odd and sim.chance(0.5) else 0.0,
+            fails_before_issue=0.06 if odd and sim.chance(0.25) else 0.0,
+            requeues=0.25 if odd and sim.chance(0.6) else 0.0,
+            partial=0.25 if odd and sim.chance(0.6) else 0.0,
+            errors=0.12 if odd and sim.chance(0.6) else 0.0,
+            slow=sim.choose([1, 1, 8, 60]),
+        )
+
+    def disk(self, dev: int, name: str, *, target: bool = True) -> RequestDevice:
+        """A request-based disk; vda has partitions."""
+        disk = RequestDevice(self.sim, dev, name, self.traits())
+        self.disks[dev] = disk
+        entry = {"dev": dev, "name": name, "kind": "disk", "queue": REQUESTS}
+        self.devices.append(entry)
+        parts = [dev]
+        if dev == VDA:
+            for part, start in ((VDA1, 2048), (VDA2, 4096)):
+                disk.partitions[part] = start
+                place = {"disk": dev, "start": start, "sectors": 2048}
+                self.devices.append(
+                    {"dev": part, "name": f"{name}{part - dev}", "kind": "partition"} | place
+                )
+                parts.append(part)
+        if target:
+            self.targets.append((disk, parts))
+        disk.after_requeue = self._meet if self.sim.chance(0.6) else None
+        return disk
+
+    def _meet(self, disk: RequestDevice, rq: Request) -> None:
+        """Somebody writes or reads on, right behind a request that was requeued."""
+        task = Task(100 + self.sim.rng.randrange(4), self.sim.rng.randrange(self.sim.cpus))
+        bio = self.bio(task, disk, disk.dev, rq.end_sector, UNIT * SECTOR, rq.opf)
+        self.sim.spawn(disk.submit(task, bio))
+
+    def zram(self) -> None:
+        """A bio-based device."""
+        sim = self.sim
+        self.devices.append({"dev": ZRAM, "name": "zram1", "kind": "disk"})
+        disk = BioDevice(
+            sim,
+            ZRAM,
+            keeps_size=not sim.chance(0.5),
+            errors=0.25 if sim.chance(0.6) else 0.0,
+            limit=sim.choose([1024, 32, 32]) * SECTOR,
+        )
+        self.targets.append((disk, [ZRAM]))
+
+    def dm(self) -> None:
+        """dm: linear, of several targets, or striped."""
+        sim = self.sim
+        vda, vdb = self.disk(VDA, "vda"), self.disk(VDB, "vdb")
+        self.devices.append(
+            {"dev": DM, "name": "dm-0", "kind": "dm", "dm_name": "data", "stacked_on": [VDA, VDB]}
+        )
+        size = sim.choose([4096, 32, 32])
+        targets = [
+            Target(0, size, vda, 10_000),
+            Target(size, 48, vdb, 20_000),
+            Target(size + 48, 4096, vda, 30_000),
+        ]
+        if sim.chance(0.7):
+            targets[0] = Target(0, size, vda, 100, VDA1)
+        mapped = MappedDevice(
+            sim,
+            DM,
+            targets,
+            deferred=0.3 if sim.chance(0.4) else 0.0,
+            says_x="rest" if sim.kernel.dm_says_x else "none",
+        )
+        self.targets += [(mapped, [DM])] * 4
+
+    def md(self) -> None:
+        """md raid1 (every write twice) or striped."""
+        sim = self.sim
+        vda, vdb = self.disk(VDA, "vda"), self.disk(VDB, "vdb")
+        self.devices.append({"dev": MD, "name": "md0", "kind": "md", "stacked_on": [VDA, VDB]})
+        mirrors = not sim.chance(0.5)
+        chunk = 0 if mirrors else 16
+        lowers = [vda, vdb] if mirrors else [vda]
+        targets = [Target(0, 1 << 20, lower, 5000) for lower in lowers]
+        says_x = "none" if sim.kernel.splits_silently else "front"
+        array = MappedDevice(
+            sim,
+            MD,
+            targets,
+            mirrors=mirrors,
+            chunk=chunk or sim.choose([32, 1024]),
+            deferred=0.3 if sim.chance(0.4) else 0.0,
+            says_x=says_x,
+        )
+        self.targets += [(array, [MD])] * 4
+
+    def loop(self) -> None:
+        """A loop device over a disk or a bio-based device."""
+        sim = self.sim
+        vda = self.disk(VDA, "vda")
+        direct = not sim.chance(0.5)
+        backing = {"backing_dev": VDA, "direct_io": direct}
+        self.devices.append(
+            {"dev": LOOP, "name": "loop1", "kind": "loop", "loop": backing, "queue": REQUESTS}
+        )
+        loop = LoopDevice(sim, LOOP, "loop1", self.traits(), vda, direct=direct)
+        self.disks[LOOP] = loop
+        self.targets += [(loop, [LOOP])] * 2
+
+    def multipath(self) -> None:
+        """NVMe multipath, or request-based dm."""
+        sim = self.sim
+        vdb = self.disk(VDB, "vdb", target=sim.chance(0.5))
+        if sim.chance(0.5):
+            self.devices.append(
+                {"dev": DM, "name": "dm-0", "kind": "dm", "stacked_on": [VDB], "queue": REQUESTS}
+            )
+            self.disks[DM] = MultipathMap(sim, DM, "dm-0", self.traits(), vdb)
+            self.targets.append((self.disks[DM], [DM]))
+            return
+        self.devices.append({"dev": NVME, "name": "nvme0n1", "kind": "disk", "stacked_on": [VDB]})
+        head = Resubmitting(sim, NVME, vdb, queues_below=sim.chance(0.4))
+        self.targets.append((head, [NVME]))
+
+    # Loads. Each is a process of one task.
+
+    def unplug(self, task: Task) -> Process:
+        """The task lets go what it held back."""
+        for dev in sorted({rq.dev for rq in task.plug}):
+            yield from self.disks[dev].unplug(task)
+
+    def bio(self, task: Task, disk: Disk, part: int, sector: int, size: int, opf: int) -> Bio:
+        """A new bio of a task."""
+        bio = self.sim.new_bio(disk.dev, sector, size, opf, task.tid)
+        bio.part = part
+        if size and bio.op in (READ, WRITE):
+            bio.page = self.sim.pages.take()
+        bio.cgroup = task.tid & 1
+        return bio
+
+    def place(self) -> int:
+        """A sector; few different ones, so that I/O meets."""
+        return self.sim.rng.randrange(16) * UNIT
+
+    def single(self, task: Task, disk: Disk, part: int) -> Process:
+        """One read or write."""
+        sim = self.sim
+        opf = sim.choose([READ, WRITE, WRITE | SYNC])
+        size = sim.choose([8, 8, 16, 1, 40, 72]) * SECTOR
+        yield from disk.submit(task, self.bio(task, disk, part, self.place(), size, opf))
+
+    def identical(self, task: Task, disk: Disk, part: int) -> Process:
+        """Identical reads, at once."""
+        sim = self.sim
+        sector = self.place()
+        sim.features["identical concurrent reads"] += 1
+        for number in range(sim.choose([2, 3])):
+            other = Task(task.tid + number * sim.choose([0, 50]), sim.rng.randrange(sim.cpus))
+            yield from disk.submit(other, self.bio(other, disk, part, sector, UNIT * SECTOR, READ))
+
+    def run_of(self, task: Task, disk: Disk, part: int) -> Process:
+        """Neighbours under a plug, forwards, backwards, shuffled, or with gaps filled late."""
+        sim = self.sim
+        count = sim.choose([3, 8, 12])
+        order = list(range(count))
+        shape = sim.rng.randrange(4)
+        if shape == 1:
+            order.reverse()
+        elif shape == 2:
+            order = order[::2] + order[1::2]
+        elif shape == 3:
+            sim.rng.shuffle(order)
+        opf = sim.choose([WRITE, READ])
+        base = self.place() + sim.rng.randrange(4) * 256
+        task.plugged = not sim.chance(0.4)
+        for number in order:
+            sector = base + number * UNIT
+            yield from disk.submit(task, self.bio(task, disk, part, sector, UNIT * SECTOR, opf))
+        task.plugged = False
+        yield from self.unplug(task)
+
+    def gap(self, task: Task, disk: Disk, part: int) -> Process:
+        """Two that the scheduler holds, and what lies between, from another task's plug."""
+        sim = self.sim
+        opf = sim.choose([WRITE, READ])
+        base = self.place() + 2048
+        other = Task(task.tid + 50, sim.rng.randrange(sim.cpus), plugged=True)
+        for number in (1, 0, 2):
+            owner = task if number != 1 else other
+            bio = self.bio(owner, disk, part, base + number * UNIT, UNIT * SECTOR, opf)
+            yield from disk.submit(owner, bio)
+        other.plugged = False
+        yield from self.unplug(other)
+
+    def large(self, task: Task, disk: Disk, part: int) -> Process:
+        """More than the limit."""
+        sim = self.sim
+        opf = sim.choose([WRITE, READ])
+        size = sim.choose([100, 200, 130]) * SECTOR
+        sector = self.place()
+        task.plugged = sim.chance(0.5)
+        if task.plugged:  # what the first piece can join
+            before = self.bio(task, disk, part, sector, UNIT * SECTOR, opf)
+            yield from disk.submit(task, before)
+            sector += UNIT
+        yield from disk.submit(task, self.bio(task, disk, part, sector, size, opf))
+        task.plugged = False
+        yield from self.unplug(task)
+
+    def discards(self, task: Task, disk: Disk, part: int) -> Process:
+        """Several discards under a plug, and a large one."""
+        sim = self.sim
+        task.plugged = True
+        for _ in range(sim.choose([2, 5, 9])):
+            size = sim.choose([8, 16, 24, 80]) * SECTOR
+            yield from disk.submit(task, self.bio(task, disk, part, self.place(), size, DISCARD))
+        task.plugged = False
+        yield from self.unplug(task)
+
+    def zeroes(self, task: Task, disk: Disk, part: int) -> Process:
+        """Write zeroes."""
+        size = self.sim.choose([8, 100]) * SECTOR
+        yield from disk.submit(task, self.bio(task, disk, part, self.place(), size, WRITE_ZEROES))
+
+    def append(self, task: Task, disk: Disk, part: int) -> Process:
+        """Zone appends, all to the zone's start."""
+        for _ in range(self.sim.choose([1, 3])):
+            size = self.sim.choose([8, 16]) * SECTOR
+            yield from disk.submit(task, self.bio(task, disk, part, 1024, size, ZONE_APPEND))
+
+    def fsyncs(self, task: Task, disk: Disk, part: int) -> Process:
+        """Writes and fsyncs."""
+        for _ in range(self.sim.choose([1, 2, 3])):
+            flush = self.bio(task, disk, part, 0, 0, WRITE | PREFLUSH | SYNC)
+            yield from disk.submit(task, flush)
+
+    def commits(self, task: Task, disk: Disk, part: int) -> Process:
+        """FUA writes, and journal commits (flush, data, flush)."""
+        opf = WRITE | SYNC | FUA | (PREFLUSH if self.sim.chance(0.5) else 0)
+        yield from disk.submit(task, self.bio(task, disk, part, self.place(), 4096, opf))
+
+    def passthrough(self, task: Task, disk: Disk, part: int) -> Process:
+        """A command that a program made."""
+        del part
+        if isinstance(disk, RequestDevice):
+            yield from through(self.sim, disk, task, lambda: None)
+
+    def loads_for(self, disk: Disk) -> list[Callable[[Task, Disk, int], Process]]:
+        """What a disk can be asked."""
+        common = [self.single, self.single, self.identical, self.run_of, self.run_of, self.large]
+        if isinstance(disk, MappedDevice):
+            common += [self.large, self.large]
+        if isinstance(disk, RequestDevice):
+            common += [self.gap]
+        if not isinstance(disk, RequestDevice):
+            flush = [] if isinstance(disk, BioDevice) else [self.fsyncs, self.commits]
+            return common + flush
+        more = [self.fsyncs, self.fsyncs, self.commits, self.zeroes, self.passthrough]
+        if isinstance(disk, LoopDevice | MultipathMap):
+            return common + more
+        return common + more + [self.discards, self.discards, self.append]
+
+
+def _kernel(sim_choice: Callable[[list[Any]], Any], chance: Callable[[float], bool]) -> Kernel:
+    letters = sim_choice(
+        [
+            EVERYTHING,
+            EVERYTHING,
+            LIFECYCLE,
+            LIFECYCLE_WITHOUT_START,
+            EVERYTHING_WITHOUT_START,
+            MINIMAL,
+        ]
+    )
+    old = chance(0.4)
+    return Kernel(
+        letters=letters,
+        has_start="s" in letters or (letters == MINIMAL and not old),
+        tells_merge=old and "s" not in letters,
+        splits_silently=old,
+        dm_says_x=not old,
+        fronts_merge=chance(0.6),
+        chain_records=1 if chance(0.35) else 43,
+    )
+
+
+def history(rng: random.Random, size: int = 12) -> History:
+    """One history, ended and delivered."""
+    sim = Sim(rng, Kernel())
+    sim.kernel = _kernel(sim.choose, sim.chance)
+    sim.cpus = sim.choose([2, 1, 4])
+    world = World(sim)
+    theme = sim.choose(THEMES)
+    _build(world, theme)
+    span = sim.choose([100_000, 1_000_000, 20_000_000])
+    for number in range(1 + sim.rng.randrange(size)):
+        tid = 100 + sim.rng.randrange(4)
+        task = Task(tid, sim.rng.randrange(sim.cpus), comm=f"load{tid}")
+        disk, parts = sim.choose(world.targets)
+        load = sim.choose(world.loads_for(disk))
+        sim.spawn(_named(sim, task, load(task, disk, sim.choose(parts))), sim.delay(0, span))
+        del number
+    sim.run()
+    bios = [b for b in sim.bios if b.records]
+    bios.sort(key=lambda b: b.records[0].order)
+    found = History(sim.kernel, world.devices, sim.records, bios, sim.requests, sim.features)
+    found.label = theme
+    deliver(found, rng)
+    return found
+
+
+def _named(sim: Sim, task: Task, load: Process) -> Process:
+    sim.name_task(task.tid, task.cpu, task.comm)
+    yield 1
+    yield from load
+
+
+def _build(world: World, theme: str) -> None:
+    if theme == "disk":
+        world.disk(VDA, "vda")
+    elif theme == "two disks":
+        world.disk(VDA, "vda")
+        world.disk(VDB, "vdb")
+    else:
+        getattr(world, theme)()
+    if theme == "zram":
+        world.disk(VDB, "vdb")

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's ftrace `blk` tracer in binary form, and the tools that read blktrace's data."""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+TRACEFS = Path("/sys/kernel/tracing")
+LOCK = Path(tempfile.gettempdir()) / "biotrail-ftrace.lock"
+BUFFER_KIB = 32768
+SECONDS = 120
+
+
+def needs_tools(*names: str) -> None:
+    """Skip unless these commands are there."""
+    for name in names:
+        if shutil.which(name) is None:
+            pytest.skip(f"needs {name} (blktrace)")
+
+
+@contextmanager
+def _tracefs() -> Iterator[Path]:
+    if (TRACEFS / "current_tracer").exists():
+        yield TRACEFS
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(["mount", "-t", "tracefs", "none", directory], capture_output=True)
+        if done.returncode != 0:
+            pytest.skip("needs tracefs")
+        try:
+            yield Path(directory)
+        finally:
+            subprocess.run(["umount", directory], check=True)
+
+
+@contextmanager
+def _set(path: Path, value: str) -> Iterator[None]:
+    """The file holds `value`, and then again what it held."""
+    before = path.read_text().strip()
+    # `local [mono] boot`; `7 (expanded: 1408)`: what the buffer has once it is in use.
+    chosen = re.search(r"\[(.+?)\]", before) or re.search(r"expanded: (\d+)", before)
+    path.write_text(value)
+    try:
+        yield
+    finally:
+        path.write_text(chosen[1] if chosen else before.split()[0])
+
+
+def _copy(pipe: int, out: Path, stop: threading.Event) -> None:
+    with open(out, "wb") as stream:
+        while True:
+            ended = stop.is_set()
+            try:
+                data = os.read(pipe, 1 << 16)
+            except BlockingIOError:
+                if ended:
+                    return
+                stop.wait(0.01)
+                continue
+            stream.write(data)
+
+
+@contextmanager
+def blk_tracer(names: Sequence[str], out: Path) -> Iterator[None]:
+    """Trace these devices into a stream of records, times of CLOCK_MONOTONIC."""
+    if "blk" not in _tracers():
+        pytest.skip("needs the kernel's blk tracer (CONFIG_BLK_DEV_IO_TRACE)")
+    with ExitStack() as stack:
+        lock = stack.enter_context(open(LOCK, "w"))
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        root = stack.enter_context(_tracefs())
+        if (root / "current_tracer").read_text().strip() != "nop":
+            pytest.skip("the machine's ftrace is in use")
+        for name, value in (
+            ("trace_clock", "mono"),
+            ("buffer_size_kb", str(BUFFER_KIB)),
+            ("options/bin", "1"),
+            ("options/context-info", "0"),
+            ("current_tracer", "blk"),
+        ):
+            stack.enter_context(_set(root / name, value))
+        pipe = os.open(root / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
+        stack.callback(os.close, pipe)
+        stop = threading.Event()
+        copier = threading.Thread(target=_copy, args=(pipe, out, stop))
+        copier.start()
+        try:
+            with ExitStack() as devices:
+                for name in names:
+                    enable = Path("/sys/block") / name / "trace" / "enable"
+                    devices.enter_context(_set(enable, "1"))
+                yield
+        finally:
+            stop.set()
+            copier.join()
+
+
+def _tracers() -> list[str]:
+    with _tracefs() as root:
+        return (root / "available_tracers").read_text().split()
+
+
+def _run(*command: str | Path, cwd: Path | None = None, stdin: Path | None = None) -> str:
+    with open(stdin or os.devnull, "rb") as given:
+        done = subprocess.run(
+            command, cwd=cwd, stdin=given, capture_output=True, text=True, timeout=SECONDS
+        )
+    assert done.returncode == 0, (command, done.stderr)
+    assert not done.stderr, (command, done.stderr)
+    return done.stdout
+
+
+def blkparse_set(prefix: Path) -> list[str]:
+    """blkparse's lines of a set. (It wants the set's name without a directory.)"""
+    return _events(_run("blkparse", "-q", "-i", prefix.name, cwd=prefix.parent))
+
+
+def blkparse_stream(path: Path) -> list[str]:
+    """blkparse's lines of a stream."""
+    return _events(_run("blkparse", "-q", "-i", "-", stdin=path))
+
+
+def _events(text: str) -> list[str]:
+    line = re.compile(r" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} ")
+    return [found for found in text.splitlines() if line.match(found)]
+
+
+def blkparse_binary(prefix: Path, out: Path) -> Path:
+    """The merged binary stream of `blkparse -d`."""
+    _run("blkparse", "-q", "-O", "-i", prefix.name, "-d", out, cwd=prefix.parent)
+    return out
+
+
+def btt(binary: Path) -> str:
+    """btt's report of a merged stream."""
+    return _run("btt", "-i", binary, cwd=binary.parent)
+
+
+def in_order(lines: Sequence[str]) -> list[str]:
+    """Lines with those of one nanosecond by CPU and number: the tools order these differently."""
+
+    def key(line: str) -> tuple[str, int, int]:
+        words = line.split()
+        return words[3].zfill(30), int(words[1]), int(words[2])
+
+    return sorted(lines, key=key)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices and loads for live tests, as fixtures; all are gone however a test ends."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import devices
+import pytest
+from devices import LoopDevice
+
+BTF = Path("/sys/kernel/btf/vmlinux")
+
+
+@pytest.fixture
+def needs_root() -> None:
+    """Skip unless the tests run as root."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
+@pytest.fixture
+def needs_bpf(needs_root: None) -> None:
+    """Skip unless this machine can load typed tracepoint programs."""
+    if not BTF.exists():
+        pytest.skip(f"needs the kernel's type information: {BTF} is missing")
+
+
+@pytest.fixture
+def make_loop(needs_root: None) -> Iterator[Callable[..., LoopDevice]]:
+    """Return a function that makes loop devices; all are gone when the test ends.
+
+    Arguments: size in bytes (64 MiB), direct_io (False: the file is reached through the page
+    cache), directory (/dev/shm, so that the file is in memory and causes no other disk I/O).
+    """
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(devices.loop(**options))
+
+
+@pytest.fixture
+def loop_device(request: pytest.FixtureRequest, make_loop: Callable[..., LoopDevice]) -> LoopDevice:
+    """A RAM-backed loop device; parametrize it indirectly with make_loop's arguments.
+
+    @pytest.mark.parametrize("loop_device", [{"direct_io": True}], indirect=True)
+    """
+    return make_loop(**getattr(request, "param", {}))
+
+
+@pytest.fixture
+def fio() -> Callable[..., dict[str, Any]]:
+    """Return a function that runs one fio job and returns fio's own JSON.
+
+    fio(loop_device.path, rw="randread", bs="4k", size="16m", ioengine="io_uring", iodepth=8)
+
+    Direct I/O unless told otherwise (direct=False). A failing fio fails the test.
+    """
+    if shutil.which("fio") is None:
+        pytest.skip("needs fio")
+    return devices.fio

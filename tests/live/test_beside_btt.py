@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One load recorded twice, by biotrail and by the kernel's blk tracer, beside btt's tables.
+
+Where btt is right, lifecycles give its numbers to the nanosecond. Where it is not, each bio
+that makes a difference has the rule of btt's behind it (`btt_rules`).
+"""
+
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import record_helpers
+from blk_tracer import blk_tracer, blkparse_binary, btt, needs_tools
+from blktrace_helpers import split
+from btt_rules import (
+    STAGES,
+    Comparison,
+    Rules,
+    compare,
+    figures,
+    merge_table,
+    ours,
+    printed,
+)
+from devices import LoopDevice
+
+import converters.model.trace
+from converters import blktrace
+from converters.model.opening import open_source
+from converters.model.tables import Bios, Edges, Requests
+from converters.model.trace import Trace
+from recorder.records import Kind
+
+Fio = Callable[..., dict[str, Any]]
+
+
+def books() -> Rules:
+    """Rules of the btt that is installed: blkparse, of the same package, tells its version."""
+    said = subprocess.run(["blkparse", "-V"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", said)
+    assert found is not None, said
+    return Rules(by_start=(int(found[1]), int(found[2])) >= (1, 3))
+
+
+@dataclass
+class Whole:
+    """A trace's tables in one, and what btt's rules make of the same events."""
+
+    bios: Bios
+    requests: Requests
+    edges: Edges
+    rules: Rules
+    ambiguous: int
+
+    def compare(self) -> Comparison:
+        return compare(self.rules, self.bios, self.requests, self.edges)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Whole]:
+    """Return a function that associates a log or a set of blktrace's files."""
+    monkeypatch.setattr(converters.model.trace, "LogSource", open_source, raising=False)
+
+    def whole(path: Path) -> Whole:
+        rules, trace = books(), Trace(path)
+        if "G" not in trace.context.header["events"]["letters"]:
+            rules.getrq = Kind.START
+        for events, _ in trace.events():
+            rules.feed(events)
+        trace = Trace(path)
+        windows = list(trace.lifecycles())
+        return Whole(
+            Bios.concatenate([w.bios for w in windows]),
+            Requests.concatenate([w.requests for w in windows]),
+            Edges.concatenate([w.edges for w in windows]),
+            rules,
+            trace.account.bios["ambiguous"],
+        )
+
+    return whole
+
+
+def clean_load(fio: Fio, path: str) -> None:
+    """I/O that btt can follow: no splits, no flushes, nothing twice at once."""
+    common = {"direct": True, "iodepth": 16, "iodepth_batch": 16}
+    fio(path, rw="randrw", bs="4k", size="16m", ioengine="io_uring", **common)
+    # Submitted together, neighbours merge.
+    fio(path, rw="write", bs="4k", size="8m", offset="16m", ioengine="libaio", **common)
+    fio(path, rw="randread", bsrange="4k-16k", size="16m", offset="32m", ioengine="io_uring")
+
+
+def hard_load(fio: Fio, path: str) -> None:
+    """Everything that btt gets wrong, each in a place of its own."""
+    batch = {"ioengine": "libaio", "iodepth": 8, "iodepth_batch": 8}
+    fio(path, rw="randrw", bsrange="512-32k", size="4m", ioengine="io_uring", iodepth=8)
+    fio(path, rw="read", bs="2m", size="6m", offset="8m")
+    fio(path, rw="write:-8k", bs="4k", size="2m", offset="16m", number_ios=64, **batch)
+    fio(path, rw="trim", bs="256k", size="4m", offset="24m", number_ios=8)
+    fio(path, rw="write", bs="4k", size="2m", offset="32m", direct=False, fsync=64)
+    same = {"bs": "4k", "size": "64k", "offset": "40m", "norandommap": True, "io_size": "8m"}
+    fio(path, rw="randread", ioengine="io_uring", iodepth=32, **same)
+    fio(path, rw="write", bs="4k", size="256k", offset="48m", sync=1)
+
+
+def traced(device: LoopDevice, directory: Path, load: Callable[[], None]) -> Path:
+    """The set of files that the blk tracer makes of a load under mq-deadline."""
+    needs_tools("blkparse", "btt")
+    (Path("/sys/block") / device.name / "queue" / "scheduler").write_text("mq-deadline")
+    stream = directory / "stream.bin"
+    with blk_tracer([device.name], stream):
+        load()
+    (directory / "set").mkdir()
+    [prefix] = split(stream.read_bytes(), directory / "set")
+    return prefix
+
+
+def check_table(whole: Whole, report: str) -> None:
+    """btt's figures are those of its rules, and ours."""
+    table, mine = printed(report), ours(whole.bios)
+    for stage in STAGES:
+        by_rule = figures(value for _, value in whole.rules.values[stage])
+        assert by_rule == table.get(stage), stage
+        # btt shows what took no time as 1 ns.
+        assert figures(max(value, 1) for value in mine[stage].values()) == by_rule, stage
+
+
+def check_sizes(whole: Whole, report: str) -> None:
+    """Merges and sizes: how many Q and D there were, and the sectors of completions."""
+    [(dev, found)] = merge_table(report).items()
+    with_data = whole.requests.take((whole.requests.bytes > 0) & (whole.requests.complete >= 0))
+    sectors = with_data.bytes.astype(np.int64) >> 9
+    queued = int((whole.bios.bytes > 0).sum())
+    average = int(sectors.sum()) // len(with_data)
+    assert found == (
+        queued,
+        len(with_data),
+        int(sectors.min()),
+        average,
+        int(sectors.max()),
+        int(sectors.sum()),
+    )
+    assert set(whole.bios.dev.tolist()) == {dev}
+
+
+def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
+    needs_bpf: None,
+    loop_device: LoopDevice,
+    fio: Fio,
+    tmp_path: Path,
+    read: Callable[[Path], Whole],
+):
+    # GIVEN one load, recorded by biotrail and by the kernel's tracer at once
+    log = tmp_path / "disk.biotrail"
+
+    def load() -> None:
+        with record_helpers.recorder("-o", log, "-d", loop_device.path) as process:
+            clean_load(fio, loop_device.path)
+            record_helpers.stop(process, record_helpers.signal.SIGINT)
+
+    prefix = traced(loop_device, tmp_path, load)
+    # WHEN the tracer's files are imported and associated by intervals
+    imported = read(prefix)
+    report = btt(blkparse_binary(prefix, tmp_path / "tracer.bin"))
+    # THEN counts, least, average and most of each stage are btt's, to the nanosecond
+    check_table(imported, report)
+    check_sizes(imported, report)
+    # AND WHEN the log is associated by identity, and btt is given what we export of it
+    recorded = read(log)
+    trace = Trace(log)
+    blktrace.write(trace.events(), trace.context, tmp_path / "export")
+    report = btt(blkparse_binary(tmp_path / "export", tmp_path / "export.bin"))
+    # THEN the same holds
+    check_table(recorded, report)
+    check_sizes(recorded, report)
+    # AND both recordings hold the same I/O, which went the same way
+    for stage in STAGES:
+        assert len(ours(recorded.bios)[stage]) == len(ours(imported.bios)[stage]), stage
+    both = [
+        sorted(zip(w.bios.sector.tolist(), w.bios.bytes.tolist(), strict=True))
+        for w in (recorded, imported)
+    ]
+    assert both[0] == both[1]
+    assert len(both[0]) > 5000
+
+
+RULES = {
+    "a split Q is contained in no D or C",
+    "a second Q at a sector takes the first one's place",
+    "an insert is matched by its first sector, which a front merge moved",
+    "an end without data is dropped: a flush sequence ends with its data",
+}
+
+
+def test_every_difference_from_btt_has_a_rule_of_btts(
+    loop_device: LoopDevice, fio: Fio, tmp_path: Path, read: Callable[[Path], Whole]
+):
+    # GIVEN a load with all that btt gets wrong
+    prefix = traced(loop_device, tmp_path, lambda: hard_load(fio, loop_device.path))
+    # WHEN it is associated by intervals, and btt's rules are followed on the same events
+    whole = read(prefix)
+    report = btt(blkparse_binary(prefix, tmp_path / "tracer.bin"))
+    table, found = printed(report), whole.compare()
+    # THEN the rules are btt's: they give its table
+    for stage in STAGES:
+        by_rule = figures(value for _, value in whole.rules.values[stage])
+        assert by_rule == table.get(stage), stage
+    # AND each bio's time is btt's, or one of the rules explains why not
+    print()
+    for stage in STAGES:
+        print(f"{stage}  {found.agree[stage]:6d} as btt has it")
+        for rule, number in found.rules[stage].most_common():
+            print(f"     {number:6d} {rule}")
+    assert found.unexplained == []
+    assert {rule for rules in found.rules.values() for rule in rules} >= RULES

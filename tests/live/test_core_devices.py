@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions, bio-based devices and stacked ones: what names the device of a record."""
+
+import mmap
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from core_decoder import decode
+from core_recording import recording
+
+from recorder.errors import ProbeError
+from recorder.probes.core import CoreProbes, ProbeConfig
+from recorder.records import Kind
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+ZRAM = Path("/sys/class/zram-control")
+
+
+def _dev(path):
+    number = os.stat(path).st_rdev
+    return os.major(number) << 20 | os.minor(number)
+
+
+def _read(path, offset=0, size=4096):
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        os.preadv(fd, [mmap.mmap(-1, size)], offset)
+    finally:
+        os.close(fd)
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A disk and the paths of its two partitions, at sectors 2048 and 20480."""
+
+    path: str
+    dev: int
+    parts: list[str]
+
+
+@pytest.fixture
+def disk(needs_root):
+    """A loop device that takes partitions, added without a table on it."""
+    if shutil.which("addpart") is None:
+        pytest.skip("needs addpart (util-linux)")
+    backing = Path(f"/dev/shm/biotrail-test-{uuid.uuid4().hex}.img")
+    backing.write_bytes(bytes(32 << 20))
+    command = ["losetup", "--find", "--show", "--partscan", str(backing)]
+    path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        for number, start in (("1", "2048"), ("2", "20480")):
+            subprocess.run(["addpart", path, number, start, "16384"], check=True)
+        parts = [f"{path}p{number}" for number in (1, 2)]
+        if not all(_appears(part) for part in parts):
+            pytest.skip("needs device nodes of partitions, which nobody makes here")
+        yield Partitioned(path, _dev(path), parts)
+    finally:
+        for number in ("1", "2"):
+            subprocess.run(["delpart", path, number], check=False)
+        subprocess.run(["losetup", "--detach", path], check=True)
+        backing.unlink()
+
+
+def _appears(path):
+    for _ in range(50):
+        if os.path.exists(path):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_partition_is_kept_beside_its_disk(disk):
+    # GIVEN a disk with partitions, recorded as a whole
+    with recording("all", [(disk.dev, 0)]) as record:
+        # WHEN the second partition is read
+        _read(disk.parts[1], offset=8192)
+
+    # THEN the remap names the partition and where it came from
+    events = decode(record.segments)
+    (remap,) = events.of(Kind.A)
+    assert (remap.dev, remap.from_dev) == (disk.dev, _dev(disk.parts[1]))
+    assert (remap.from_sector, remap.sector) == (16, 20480 + 16)
+    # AND the queued bio is on the disk, by way of the partition
+    (queued,) = events.of(Kind.Q)
+    assert (queued.dev, queued.part) == (disk.dev, _dev(disk.parts[1]))
+    assert (queued.bio, queued.sector) == (remap.bio, remap.sector)
+
+
+def test_a_filter_on_a_partition(disk):
+    # GIVEN a recording of one partition
+    wanted = _dev(disk.parts[0])
+    with recording("all", [(disk.dev, wanted)]) as record:
+        # WHEN both, and the bare disk, are read
+        _read(disk.parts[0])
+        _read(disk.parts[1])
+        _read(disk.path)
+
+    # THEN only its I/O is there, requests included
+    events = decode(record.segments)
+    assert [e.part for e in events.of(Kind.Q)] == [wanted]
+    assert [e.sector for e in events.of(Kind.Q, Kind.START, Kind.D, Kind.C)] == [2048] * 4
+
+
+def test_several_devices(loop_device, make_loop):
+    # GIVEN a recording of two devices of three
+    other, third = make_loop(), make_loop()
+    with recording("all", [(loop_device.dev, 0), (third.dev, 0)]) as record:
+        # WHEN all are read
+        for device in (loop_device, other, third):
+            _read(device.path)
+    # THEN the two are there
+    events = decode(record.segments)
+    assert [e.dev for e in events.of(Kind.Q)] == [loop_device.dev, third.dev]
+
+
+def test_a_partition_that_does_not_exist_is_refused(loop_device):
+    # GIVEN a partition number that nothing has
+    probes = CoreProbes(ProbeConfig(devices=[(loop_device.dev, loop_device.dev + 0xFFF)]))
+    # WHEN it is asked for
+    # THEN the message names it
+    with pytest.raises(ProbeError, match="is no partition"):
+        probes.open()
+
+
+def test_too_many_devices_are_refused():
+    # GIVEN more devices than a filter holds
+    probes = CoreProbes(ProbeConfig(devices=[(number, 0) for number in range(1, 40)]))
+    # WHEN they are asked for
+    # THEN the message says how many can be
+    with pytest.raises(ProbeError, match="at most 32"):
+        probes.open()
+
+
+@pytest.fixture
+def zram():
+    """A fresh bio-based device of 16 MiB."""
+    if not ZRAM.exists():
+        pytest.skip("needs zram")
+    number = (ZRAM / "hot_add").read_text().strip()
+    sysfs = Path(f"/sys/class/block/zram{number}")
+    try:
+        (sysfs / "disksize").write_text("16M")
+        yield f"/dev/zram{number}"
+    finally:
+        (sysfs / "reset").write_text("1")
+        (ZRAM / "hot_remove").write_text(number)
+
+
+def test_a_bio_based_device_has_queue_and_bio_completion_alone(zram):
+    # GIVEN a device without requests
+    with recording("all", [(_dev(zram), 0)]) as record:
+        # WHEN it is written and read
+        fd = os.open(zram, os.O_RDWR | os.O_DIRECT)
+        buffer = mmap.mmap(-1, 4096)
+        os.pwritev(fd, [buffer], 0)
+        os.preadv(fd, [buffer], 0)
+        os.close(fd)
+
+    # THEN each bio is queued and ends by itself
+    events = decode(record.segments)
+    queued, ended = events.of(Kind.Q), events.of(Kind.BIO_COMPLETE)
+    assert len(queued) == len(ended) == 2
+    assert [e.bio for e in queued] == [e.bio for e in ended]
+    assert [e.status for e in ended] == [0, 0]
+    assert not events.of(Kind.D, Kind.C)
+
+
+def test_the_first_page_links_a_loop_device_to_what_is_below(make_loop):
+    # GIVEN a direct-I/O loop device over another loop device, which is in memory
+    lower = make_loop()
+    command = ["losetup", "--find", "--show", "--direct-io=on", lower.path]
+    upper = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        # WHEN the upper one is read
+        with recording("all", [(_dev(upper), 0), (lower.dev, 0)]) as record:
+            _read(upper, offset=4096)
+    finally:
+        subprocess.run(["losetup", "--detach", upper], check=True)
+
+    # THEN the lower bio carries the same first page
+    events = decode(record.segments)
+    above = events.of(Kind.Q, dev=_dev(upper))
+    below = events.of(Kind.Q, dev=lower.dev)
+    assert [e.sector for e in above] == [e.sector for e in below] == [8]
+    assert above[0].page == below[0].page != 0

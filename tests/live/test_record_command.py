@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail record` as a user meets it: outputs, stops, crashes, several at once."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import devices
+import pytest
+from record_helpers import (
+    BIOTRAIL,
+    ROOT,
+    SECONDS,
+    biotrail,
+    count_events,
+    environment,
+    read,
+    recorder,
+    stop,
+    wait_for_size,
+)
+
+from recorder.log import LogReader
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+RECORD_SIDE = {"numpy", "zstandard", "click"}
+
+
+def busy(path: str, **options: object) -> subprocess.Popen[bytes]:
+    """fio reading at random until killed."""
+    job = {"rw": "randread", "bs": "4k", "ioengine": "psync", "time_based": True, "runtime": 60}
+    arguments = devices.fio_arguments(path, **{**job, **options})
+    return subprocess.Popen(["fio", "--output=/dev/null", *arguments])
+
+
+@pytest.fixture
+def load(loop_device: Any, fio: Callable[..., Any]) -> Iterator[Any]:
+    """A loop device that fio reads all the time."""
+    process = busy(loop_device.path)
+    try:
+        yield loop_device
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+
+
+def test_a_killed_recorder_leaves_a_log_that_reads_and_converts(tmp_path: Path, load: Any) -> None:
+    # GIVEN a recorder at work that has written for a while
+    log = tmp_path / "killed.biotrail"
+    with recorder("-d", load.name, "-o", log) as process:
+        wait_for_size(log, 100_000)
+        # WHEN it is killed
+        process.kill()
+        process.wait(SECONDS)
+    # THEN the log says so, reads to its last whole chunk, and converts
+    facts = json.loads(biotrail("info", "--json", log).stdout)
+    assert facts["interrupted"]
+    assert facts["account"]["events"] > 1000
+    assert facts["account"]["unreadable_bytes"] == 0
+    biotrail("convert", log)
+    assert (tmp_path / "killed.pftrace").stat().st_size > 1000
+    # AND nothing of the recorder is left in the kernel: the next one records
+    biotrail("record", "-d", load.name, "--duration", "0.2", "-o", tmp_path / "next.biotrail")
+    assert count_events(tmp_path / "next.biotrail") > 0
+
+
+@pytest.mark.parametrize(
+    ("signals", "reason"),
+    [
+        ([signal.SIGTERM], "terminated"),
+        ([signal.SIGHUP], "hung up"),
+        ([signal.SIGINT, signal.SIGINT, signal.SIGINT], "interrupted"),
+    ],
+)
+def test_signals_end_the_log_well(
+    tmp_path: Path, load: Any, signals: list[signal.Signals], reason: str
+) -> None:
+    # GIVEN a recorder at work
+    log = tmp_path / "log"
+    with recorder("-d", load.name, "-o", log) as process:
+        wait_for_size(log, 20_000)
+        # WHEN it is told to end, even more than once
+        status, said = stop(process, *signals)
+    # THEN the log is complete, and says why it ended
+    reader = LogReader(log)
+    assert (status, reader.interrupted, reader.problems) == (0, False, []), said
+    assert reader.end is not None
+    assert reader.end["reason"] == reason
+    assert "biotrail convert" in said
+
+
+def test_a_log_can_be_streamed_and_converted_on_the_way(tmp_path: Path, load: Any) -> None:
+    # GIVEN a recorder that writes to a pipe
+    trace = tmp_path / "trace.pftrace"
+    record = subprocess.Popen(
+        [*BIOTRAIL, "record", "-q", "-d", load.name, "-o", "-", "--duration", "1"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+    )
+    # WHEN the other end converts it
+    done = biotrail("convert", "-", "-o", trace, stdin=record.stdout)
+    # THEN both end well, and the trace holds all of the stream
+    assert record.wait(SECONDS) == 0
+    for complaint in ("interrupted", "damaged", "lost while recording", "could not be read"):
+        assert complaint not in done.stdout
+    assert trace.stat().st_size > 1000
+
+
+def test_a_commands_output_is_kept_out_of_a_streamed_log(tmp_path: Path) -> None:
+    # GIVEN a log on standard output WHEN a command that prints is recorded
+    done = biotrail("record", "-q", "-o", "-", "--", "echo", "hello", text=False)
+    # THEN the log is whole, and the command's words are on standard error
+    assert b"hello" in done.stderr
+    (tmp_path / "log").write_bytes(done.stdout)
+    reader = LogReader(tmp_path / "log")
+    assert (reader.interrupted, reader.problems) == (False, [])
+
+
+def test_a_reader_that_goes_away_ends_the_recording(load: Any) -> None:
+    # GIVEN a recorder that streams to a reader which takes little and leaves
+    process = subprocess.Popen(
+        [*BIOTRAIL, "record", "-d", load.name, "-o", "-"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.read(1000)
+    # WHEN it is gone THEN the recorder says so and fails, without a traceback
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read().decode()
+    assert process.wait(SECONDS) == 1
+    assert "pipe" in said
+    assert "Traceback" not in said
+
+
+def test_two_recorders_at_once_see_the_same(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN two recorders
+    logs = [tmp_path / "one.biotrail", tmp_path / "two.biotrail"]
+    with (
+        recorder("-d", loop_device.name, "-o", logs[0]) as one,
+        recorder("-d", loop_device.name, "-o", logs[1]) as two,
+    ):
+        # WHEN fio reads
+        result = fio(loop_device.path, rw="randread", bs="4k", size="4m")
+        stop(one, signal.SIGINT)
+        stop(two, signal.SIGINT)
+    # THEN each has all of it
+    ios = result["jobs"][0]["read"]["total_ios"]
+    assert [len(read(log).by("fio")) for log in logs] == [ios, ios]
+
+
+def test_nothing_is_overwritten_unless_forced(tmp_path: Path) -> None:
+    # GIVEN a file
+    log = tmp_path / "log"
+    log.write_text("precious")
+    # WHEN it is recorded to THEN it is refused
+    done = biotrail("record", "-o", log, "--duration", "0.1", status=1)
+    assert "--force" in done.stderr
+    assert log.read_text() == "precious"
+    # WHEN that is forced THEN it holds the log
+    biotrail("record", "-f", "-o", log, "--duration", "0.1")
+    assert not LogReader(log).interrupted
+
+
+def test_a_log_is_private_and_belongs_to_the_caller_of_sudo(tmp_path: Path) -> None:
+    # GIVEN root under sudo, and no name for the log
+    env = environment(SUDO_UID="1234", SUDO_GID="2345")
+    # WHEN something is recorded
+    biotrail("record", "--duration", "0.1", env=env, cwd=tmp_path)
+    # THEN the log has a telling name, and only that user may read it
+    (log,) = tmp_path.iterdir()
+    assert log.match(f"biotrail-{os.uname().nodename}-*.biotrail")
+    found = log.stat()
+    assert (found.st_uid, found.st_gid) == (1234, 2345)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+
+
+def test_a_full_disk_keeps_what_was_written(tmp_path: Path, load: Any) -> None:
+    # GIVEN a small file system
+    place = tmp_path / "small"
+    place.mkdir()
+    devices.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place)
+    try:
+        # WHEN a log outgrows it
+        log = place / "log"
+        done = biotrail("record", "-d", load.name, "-o", log, status=1)
+        # THEN the recording stopped by itself, said why, and what is there reads
+        assert "No space left" in done.stderr
+        assert "could not be written" in done.stderr
+        facts = json.loads(biotrail("info", "--json", log).stdout)
+        assert facts["interrupted"]
+        assert facts["account"]["events"] > 0
+    finally:
+        devices.run("umount", place)
+
+
+def test_a_duration_and_a_status(tmp_path: Path) -> None:
+    # GIVEN a duration WHEN it is over THEN the recorder ends with 0
+    done = biotrail("record", "--duration", "300ms", "-o", tmp_path / "a")
+    assert "(duration)" in done.stderr
+    # GIVEN a command WHEN it ends THEN its status is the recorder's, as a shell has it
+    biotrail("record", "-o", tmp_path / "b", "--", "sh", "-c", "exit 7", status=7)
+    biotrail("record", "-o", tmp_path / "c", "--", "sh", "-c", "kill -9 $$", status=137)
+    # GIVEN no such command WHEN it is to be recorded THEN it fails and leaves no log
+    biotrail("record", "-o", tmp_path / "d", "--", "no-such-program", status=1)
+    assert not (tmp_path / "d").exists()
+
+
+def test_ctrl_c_reaches_the_command_and_keeps_the_log(tmp_path: Path) -> None:
+    # GIVEN a command that would run for long
+    log = tmp_path / "log"
+    with recorder("-o", log, "--", "sleep", "60") as process:
+        # WHEN the recorder is interrupted, and the command by nobody
+        status, _ = stop(process, signal.SIGINT)
+    # THEN the command was asked to end, and the log is complete
+    assert status == 128 + signal.SIGTERM
+    assert not LogReader(log).interrupted
+
+
+def test_devices_and_cgroups_that_are_learned_while_recording(
+    tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
+) -> None:
+    # GIVEN a recorder at work
+    log = tmp_path / "log"
+    with recorder("-o", log) as process:
+        # WHEN a device appears and is used
+        late = make_loop()
+        fio(late.path, rw="randread", bs="4k", size="1m")
+        time.sleep(1.5)
+        stop(process, signal.SIGINT)
+    # THEN the log tells what it is
+    found = read(log)
+    entries = found.context.devices
+    assert entries[late.dev]["name"] == late.name
+    assert entries[late.dev]["loop"]["file"] == str(late.backing)
+    # AND every cgroup that was charged is known by its path
+    charged = {int(number) for number in found.by("fio").cgroup if number}
+    assert charged <= set(found.context.cgroups)
+
+
+def test_record_imports_the_record_side_alone(tmp_path: Path) -> None:
+    # GIVEN an interpreter that refuses everything but what recording needs
+    allowed = sorted(RECORD_SIDE)
+    script = f"""
+import importlib.abc, json, sys
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        top = name.partition(".")[0]
+        ours = top in {[*allowed, "recorder", "biotrail", "bpf"]!r}
+        if not ours and top not in sys.stdlib_module_names and not top.startswith("_"):
+            raise ImportError("not on the record side: " + name)
+sys.meta_path.insert(0, Refuse())
+from biotrail.main import main
+sys.argv = ["biotrail", "record", "-o", sys.argv[1], "--duration", "0.2"]
+try:
+    main()
+finally:
+    print(json.dumps(sorted({{m.partition(".")[0] for m in sys.modules}})))
+"""
+    # WHEN it records
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script, str(tmp_path / "log")],
+        env=environment(PYTHONPATH=os.pathsep.join([str(ROOT), *site_packages()])),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    # THEN it works, and no converter was imported
+    assert done.returncode == 0, done.stderr
+    assert "converters" not in json.loads(done.stdout)
+    assert not LogReader(tmp_path / "log").interrupted
+
+
+def site_packages() -> list[str]:
+    return [path for path in sys.path if path.endswith("site-packages")]

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real browser fetches the trace as the Perfetto UI would, across origins.
+
+A page under the very origin https://ui.perfetto.dev stands in for the UI: Chromium is told
+that this name is a server of ours. The page takes `?url=` from its address as the UI does,
+fetches that, and reports the SHA-256 of what it got.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+UI = "https://ui.perfetto.dev"
+PATIENCE = 60
+
+PAGE = """<!doctype html><meta charset="utf-8"><title>stand-in</title><script>
+(async () => {
+  const report = {origin: location.origin};
+  try {
+    const url = location.hash.slice(location.hash.indexOf('?url=') + 5);
+    const response = await fetch(url);
+    const data = await response.arrayBuffer();
+    const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', data));
+    report.bytes = data.byteLength;
+    report.sha256 = [...digest].map(b => b.toString(16).padStart(2, '0')).join('');
+  } catch (error) { report.error = String(error); }
+  await fetch('/report', {method: 'POST', body: JSON.stringify(report)});
+})();
+</script>
+"""
+
+
+class StandIn:
+    """An HTTPS server for any name, with the page; keeps what pages report."""
+
+    def __init__(self, directory: Path) -> None:
+        key, certificate = directory / "key.pem", directory / "certificate.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+             "-subj", "/CN=ui.perfetto.dev", "-keyout", key, "-out", certificate],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        self.reports: list[dict] = []
+        self.reported = threading.Event()
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(PAGE.encode())
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                assert self.path == "/report"
+                self.send_response(204)
+                self.end_headers()
+                stand_in.reports.append(json.loads(body))
+                stand_in.reported.set()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def ui(tmp_path):
+    stand_in = StandIn(tmp_path)
+    yield stand_in
+    stand_in.server.shutdown()
+    stand_in.server.server_close()
+
+
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("chromium is not installed")
+    return found
+
+
+@contextmanager
+def browser(address: str, port: int, profile: Path):
+    """Headless Chromium on an address; the names below lead here, all others nowhere."""
+    names = ", ".join(
+        [f"MAP {name} 127.0.0.1:{port}" for name in ("ui.perfetto.dev", "evil.example")]
+        + ["MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"]
+    )
+    process = subprocess.Popen(
+        [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+         "--no-first-run", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--disable-dev-shm-usage", "--ignore-certificate-errors",
+         f"--host-resolver-rules={names}",
+         f"--user-data-dir={profile}", "--remote-debugging-port=0", address],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+def visit(ui: StandIn, address: str, profile: Path) -> dict:
+    """What the page at the address reports."""
+    ui.reported.clear()
+    with browser(address, ui.port, profile):
+        assert ui.reported.wait(PATIENCE), "the page reported nothing"
+    return ui.reports[-1]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "disk.pftrace"
+    path.write_bytes(b"\x0a" + random.Random(1).randbytes(20_000_000))
+    return path
+
+
+@contextmanager
+def viewing(source: Path):
+    """`biotrail view --no-open` on its usual port; gives the process and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "biotrail.main", "view", "--no-open", str(source)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        first = process.stdout.readline()
+        assert first.startswith("open "), first + process.stderr.read()
+        yield process, first.removeprefix("open ").strip()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_the_ui_fetches_the_trace_across_origins(ui, trace, tmp_path):
+    # GIVEN a trace that `biotrail view` serves, for the real origin of the UI
+    with viewing(trace) as (process, address):
+        assert address.startswith(f"{UI}/#!/?url=http://127.0.0.1:9001/")
+        # WHEN a page of that origin fetches it in a browser
+        report = visit(ui, address, tmp_path / "profile")
+        # THEN it gets the file as it is, and the command ends
+        assert report == {
+            "origin": UI,
+            "bytes": trace.stat().st_size,
+            "sha256": hashlib.sha256(trace.read_bytes()).hexdigest(),
+        }
+        assert process.wait(PATIENCE) == 0
+        assert "the UI has the trace" in process.stdout.read()
+
+
+def test_a_page_of_another_origin_is_refused(ui, trace, tmp_path):
+    # GIVEN the same, and a page of another origin that knows even the path
+    with viewing(trace) as (process, address):
+        evil = address.replace(UI, "https://evil.example")
+        # WHEN it fetches the trace / THEN the browser gets nothing
+        report = visit(ui, evil, tmp_path / "profile")
+        assert report["origin"] == "https://evil.example"
+        assert "bytes" not in report
+        assert "TypeError" in report["error"]
+        # AND it ended nothing: the UI still gets it
+        assert process.poll() is None
+        report = visit(ui, address, tmp_path / "profile2")
+        assert report["bytes"] == trace.stat().st_size
+        assert process.wait(PATIENCE) == 0
+        assert "refused a request: origin https://evil.example" in process.stderr.read()

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables by hand for OTF2 tests, and archives read back by two readers."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import captures
+import numpy as np
+import pytest
+
+from converters.model.context import Context
+from converters.model.tables import (
+    NEVER,
+    Bios,
+    Edges,
+    Lifecycles,
+    LossWindows,
+    Requests,
+    Stages,
+    Table,
+    Tasks,
+)
+
+VDA = captures.names()["vda"]
+LOOP = captures.names()["loop1"]
+LOOP_PART = captures.names()["loop1p1"]
+ZRAM = captures.names()["zram1"]
+
+_NEVER_BY_DEFAULT = frozenset(
+    ["queue", "getrq", "merge", "insert", "issue", "complete", "request", "parent", "absorbed_by"]
+)
+
+
+def _table(kind: type[Table], rows: Sequence[dict[str, Any]], **defaults: Any) -> Any:
+    hints = kind.__dataclass_fields__
+    columns = {}
+    for column in fields(kind):
+        default = defaults.get(column.name, NEVER if column.name in _NEVER_BY_DEFAULT else 0)
+        name = str(hints[column.name].type)
+        dtype = {"I64": "i8", "U64": "u8", "U32": "u4", "I32": "i4", "U16": "u2", "U8": "u1"}
+        values = [row.get(column.name, default) for row in rows]
+        known = next((d for alias, d in dtype.items() if alias in name), "O")
+        columns[column.name] = np.array(values, dtype=known)
+    return kind(**columns)
+
+
+def bios(*rows: dict[str, Any]) -> Bios:
+    """Bios of vda, 4096 bytes each where a row says nothing else."""
+    return _table(Bios, rows, dev=VDA, bytes=4096)  # type: ignore[no-any-return]
+
+
+def requests(*rows: dict[str, Any]) -> Requests:
+    """Requests of vda, 4096 bytes each where a row says nothing else."""
+    return _table(Requests, rows, dev=VDA, bytes=4096)  # type: ignore[no-any-return]
+
+
+def window(
+    begin: int,
+    end: int,
+    ended: Bios | None = None,
+    ended_requests: Requests | None = None,
+    open_bios: Bios | None = None,
+    loss: Sequence[dict[str, Any]] = (),
+) -> Lifecycles:
+    """A window of a trace."""
+    return Lifecycles(
+        begin=begin,
+        end=end,
+        bios=bios() if ended is None else ended,
+        requests=requests() if ended_requests is None else ended_requests,
+        edges=_table(Edges, []),
+        bio_stages=_table(Stages, []),
+        request_stages=_table(Stages, []),
+        open_bios=bios() if open_bios is None else open_bios,
+        open_requests=requests(),
+        tasks=_table(Tasks, []),
+        loss=_table(LossWindows, loss),
+    )
+
+
+def context() -> Context:
+    """The context of a test log's header."""
+    return Context(captures.header())
+
+
+@dataclass
+class Operation:
+    """One operation as a reader of the archive sees it."""
+
+    handle: str
+    mode: str
+    blocking: bool
+    asked: int
+    sector: int | None
+    events: list[tuple[str, int]] = field(default_factory=list)
+    done: int | None = None
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def operations(anchor: Path) -> dict[tuple[str, int], Operation]:
+    """Operations by (location's name, matching id), read by the otf2 package.
+
+    Fails where an event is out of order, ends what did not begin, or begins what goes on.
+    """
+    otf2 = pytest.importorskip("otf2")
+    found: dict[tuple[str, int], Operation] = {}
+    last: dict[str, int] = {}
+    with otf2.reader.open(str(anchor)) as trace:
+        for location, event in trace.events:
+            assert event.time >= last.get(location.name, 0)
+            last[location.name] = event.time
+            kind = type(event).__name__.removeprefix("IoOperation").lower()
+            attributes = {a.name: value for a, value in (event.attributes or {}).items()}
+            key = (location.name, event.matching_id)
+            if kind == "begin":
+                assert key not in found
+                found[key] = Operation(
+                    event.handle.name,
+                    str(event.mode).rpartition(".")[2].lower(),
+                    event.operation_flags == otf2.IoOperationFlag.NONE,
+                    event.bytes_request,
+                    attributes.pop("sector", None),
+                )
+            operation = found[key]
+            operation.events.append((kind, event.time))
+            if attributes:
+                operation.attributes[kind] = attributes
+            if kind == "complete":
+                operation.done = event.bytes_result
+    return found
+
+
+LEGAL = (
+    (True, ["begin", "complete"]),
+    (False, ["begin", "issued", "complete"]),
+    (False, ["begin", "issued", "cancelled"]),
+)
+"""(blocking, events) of the operations that OTF2 permits."""
+
+
+def assert_legal(found: dict[tuple[str, int], Operation]) -> None:
+    """Fails where an operation's events are not those that OTF2 permits."""
+    for operation in found.values():
+        assert (operation.blocking, [kind for kind, _ in operation.events]) in LEGAL
+
+
+def otf2_print(anchor: Path) -> str:
+    """Everything of an archive as otf2-print shows it; a warning is an error."""
+    if shutil.which("otf2-print") is None:
+        pytest.skip("otf2-print is not installed")
+    command = ["otf2-print", "--warnings-as-errors", "--show-all", str(anchor)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout

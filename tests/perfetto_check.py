@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a Perfetto trace with the protobuf classes, as trace_processor would, and checks it.
+
+Shares no code with the converter. `read` raises Unsound at the first rule that is broken:
+sequences begin with cleared state, interned ids are known before they are used, clocks have
+a snapshot, tracks have their parents, uuids are unique, slices nest, every BEGIN has its
+END, time does not go back on a track.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.unknown_fields import UnknownFieldSet
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    Trace,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
+
+MONOTONIC = 3
+
+
+class Unsound(Exception):
+    """A rule that the trace breaks."""
+
+
+def require(condition: object, message: str) -> None:
+    if not condition:
+        raise Unsound(message)
+
+
+@dataclass
+class Slice:
+    track: int
+    name: str
+    category: str
+    start: int
+    end: int
+    depth: int
+    args: dict[str, Any]
+    correlation: int | None
+    children: list["Slice"] = field(default_factory=list)
+
+    @property
+    def dur(self) -> int:
+        return self.end - self.start
+
+
+@dataclass
+class Instant:
+    track: int
+    name: str
+    at: int
+    args: dict[str, Any]
+
+
+@dataclass
+class Track:
+    descriptor: TrackDescriptor
+    slices: list[Slice] = field(default_factory=list)
+    """Outermost only."""
+    samples: list[tuple[int, float]] = field(default_factory=list)
+    instants: list[Instant] = field(default_factory=list)
+    _open: list[Slice] = field(default_factory=list)
+    _last: int = -1
+
+    @property
+    def name(self) -> str:
+        return self.descriptor.name
+
+
+@dataclass
+class _Sequence:
+    valid: bool = False
+    default_track: int | None = None
+    default_clock: int | None = None
+    clock: dict[int, int] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    categories: dict[int, str] = field(default_factory=dict)
+    arguments: dict[int, str] = field(default_factory=dict)
+    strings: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Read:
+    tracks: dict[int, Track]
+    snapshots: list[dict[int, int]]
+    attributes: dict[str, Any]
+    packets: int
+    sequences: set[int]
+
+    def path(self, uuid: int) -> str:
+        names: list[str] = []
+        while uuid:
+            descriptor = self.tracks[uuid].descriptor
+            names.append(descriptor.name)
+            uuid = descriptor.parent_uuid
+        return "/".join(reversed(names))
+
+    def slices(self, category: str) -> list[Slice]:
+        """Outer slices of a category, by start and number."""
+        found = [s for t in self.tracks.values() for s in t.slices if s.category == category]
+        return sorted(found, key=lambda s: (s.start, s.args.get("number", 0)))
+
+    def counter(self, path_end: str) -> list[tuple[int, float]]:
+        (found,) = [
+            t
+            for u, t in self.tracks.items()
+            if t.descriptor.HasField("counter") and self.path(u).endswith(path_end)
+        ]
+        return found.samples
+
+    def instants(self) -> list[Instant]:
+        return [i for t in self.tracks.values() for i in t.instants]
+
+
+def read(data: bytes) -> Read:
+    """The trace's content; raises Unsound."""
+    trace = Trace()
+    trace.ParseFromString(data)
+    result = Read({}, [], {}, len(trace.packet), set())
+    sequences: dict[int, _Sequence] = {}
+    for packet in trace.packet:
+        _packet(packet, result, sequences)
+    for uuid, track in result.tracks.items():
+        require(not track._open, f"track {result.path(uuid)}: {len(track._open)} without END")
+        parent = track.descriptor.parent_uuid
+        require(not parent or parent in result.tracks, f"track {track.name}: no parent")
+    return result
+
+
+def _packet(packet: TracePacket, result: Read, sequences: dict[int, _Sequence]) -> None:
+    number = packet.trusted_packet_sequence_id
+    require(number, f"a packet without a sequence: {packet}")
+    for message in (packet, packet.track_event, *packet.track_event.debug_annotations):
+        require(not len(UnknownFieldSet(message)), f"a field that does not exist: {message}")
+    result.sequences.add(number)
+    sequence = sequences.setdefault(number, _Sequence())
+    if packet.sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
+        sequences[number] = sequence = _Sequence(valid=True, clock=sequence.clock)
+    require(packet.sequence_flags & 2 and sequence.valid, f"sequence {number}: state not cleared")
+    if packet.HasField("trace_packet_defaults"):
+        defaults = packet.trace_packet_defaults
+        sequence.default_clock = defaults.timestamp_clock_id or None
+        sequence.default_track = defaults.track_event_defaults.track_uuid or None
+    _intern(packet, sequence)
+    if packet.HasField("clock_snapshot"):
+        _snapshot(packet, result, sequence)
+    for attribute in packet.trace_attributes.attribute:
+        kind = attribute.WhichOneof("value")
+        result.attributes[attribute.key] = getattr(attribute, kind)
+    if packet.HasField("track_descriptor"):
+        _track(packet.track_descriptor, result)
+    if packet.HasField("track_event"):
+        _event(packet, result, sequence)
+
+
+def _intern(packet: TracePacket, sequence: _Sequence) -> None:
+    data = packet.interned_data
+    for entries, table in (
+        (data.event_names, sequence.names),
+        (data.event_categories, sequence.categories),
+        (data.debug_annotation_names, sequence.arguments),
+    ):
+        for entry in entries:
+            require(entry.iid and entry.iid not in table, f"interned twice: {entry}")
+            table[entry.iid] = entry.name
+    for entry in data.debug_annotation_string_values:
+        require(entry.iid and entry.iid not in sequence.strings, f"interned twice: {entry}")
+        sequence.strings[entry.iid] = entry.str.decode()
+
+
+def _snapshot(packet: TracePacket, result: Read, sequence: _Sequence) -> None:
+    clocks = {c.clock_id: c.timestamp for c in packet.clock_snapshot.clocks}
+    for clock in packet.clock_snapshot.clocks:
+        if 64 <= clock.clock_id < 128:
+            require(clock.is_incremental, "only incremental clocks are expected")
+            require(clock.timestamp == clocks[MONOTONIC], "not the time of MONOTONIC")
+            require(clock.timestamp >= sequence.clock.get(clock.clock_id, 0), "clock goes back")
+            sequence.clock[clock.clock_id] = clock.timestamp
+    if not any(64 <= c < 128 for c in clocks):
+        result.snapshots.append(clocks)
+
+
+def _track(descriptor: TrackDescriptor, result: Read) -> None:
+    known = result.tracks.get(descriptor.uuid)
+    require(descriptor.uuid, "a track without uuid")
+    parent = descriptor.parent_uuid
+    require(not parent or parent in result.tracks, f"{descriptor.name}: parent comes later")
+    if known is None:
+        result.tracks[descriptor.uuid] = Track(descriptor)
+    else:
+        require(known.descriptor == descriptor, f"uuid {descriptor.uuid} used for two tracks")
+
+
+def _time(packet: TracePacket, sequence: _Sequence) -> int:
+    clock = packet.timestamp_clock_id or sequence.default_clock
+    require(clock, "an event without a clock")
+    if clock == MONOTONIC:
+        return packet.timestamp
+    require(clock in sequence.clock, f"clock {clock} without a snapshot")
+    require(packet.timestamp < 1 << 62, "time goes back")
+    sequence.clock[clock] += packet.timestamp
+    return sequence.clock[clock]
+
+
+def _event(packet: TracePacket, result: Read, sequence: _Sequence) -> None:
+    event = packet.track_event
+    at = _time(packet, sequence)
+    uuid = event.track_uuid or sequence.default_track
+    require(uuid in result.tracks, "an event on an unknown track")
+    track = result.tracks[uuid]
+    where = f"{result.path(uuid)} at {at}"
+    require(at >= track._last, f"{where}: time goes back")
+    if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+        _begin(event, track, at, sequence, where)
+    elif event.type == TrackEvent.TYPE_SLICE_END:
+        require(track._open, f"{where}: END without BEGIN")
+        require(not event.HasField("name_iid"), f"{where}: END with a name")
+        track._open.pop().end = at
+    elif event.type == TrackEvent.TYPE_COUNTER:
+        require(track.descriptor.HasField("counter"), f"{where}: not a counter")
+        kind = "counter_value" if event.HasField("counter_value") else "double_counter_value"
+        require(not track.samples or at > track.samples[-1][0], f"{where}: two samples at once")
+        track.samples.append((at, getattr(event, kind)))
+    else:
+        require(event.type == TrackEvent.TYPE_INSTANT, f"{where}: type {event.type}")
+        track.instants.append(Instant(uuid, event.name, at, _arguments(event, sequence)))
+    track._last = at
+
+
+def _begin(event: TrackEvent, track: Track, at: int, sequence: _Sequence, where: str) -> None:
+    depth = len(track._open)
+    if depth == 0 and track.slices:
+        require(at > track.slices[-1].end, f"{where}: BEGIN not after the last END")
+    require(event.name_iid in sequence.names, f"{where}: name {event.name_iid} unknown")
+    categories = [sequence.categories[i] for i in event.category_iids]
+    new = Slice(
+        track=track.descriptor.uuid,
+        name=sequence.names[event.name_iid],
+        category=categories[0] if categories else "",
+        start=at,
+        end=-1,
+        depth=depth,
+        args=_arguments(event, sequence),
+        correlation=event.correlation_id if event.HasField("correlation_id") else None,
+    )
+    (track._open[-1].children if depth else track.slices).append(new)
+    track._open.append(new)
+
+
+def _arguments(event: TrackEvent, sequence: _Sequence) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for annotation in event.debug_annotations:
+        name = annotation.name or sequence.arguments.get(annotation.name_iid)
+        require(name, f"argument name {annotation.name_iid} unknown")
+        require(name not in result, f"argument {name} twice")
+        kind = annotation.WhichOneof("value")
+        value = getattr(annotation, kind)
+        if kind == "string_value_iid":
+            require(value in sequence.strings, f"string {value} unknown")
+            value = sequence.strings[value]
+        result[name] = value
+    return result
+
+
+def render(trace: Read) -> str:
+    """The whole trace as text: tracks in their order, their slices, samples, instants."""
+    children: dict[int, list[int]] = {}
+    for uuid, track in trace.tracks.items():
+        children.setdefault(track.descriptor.parent_uuid, []).append(uuid)
+    lines = [f"attribute {k} = {v}" for k, v in sorted(trace.attributes.items())]
+    lines += [f"clocks {snapshot}" for snapshot in trace.snapshots]
+
+    def one(uuid: int, indent: str) -> None:
+        track = trace.tracks[uuid]
+        counter = track.descriptor.counter.unit_name
+        lines.append(f"{indent}{track.name}" + (f" [{counter}]" if counter else ""))
+        for at, value in track.samples:
+            lines.append(f"{indent}  {at} = {value:g}")
+        for instant in track.instants:
+            lines.append(f"{indent}  {instant.at} {instant.name}{_text(instant.args)}")
+        for outer in track.slices:
+            lines.append(
+                f"{indent}  {outer.start}+{outer.dur} {outer.category} {outer.name} "
+                f"~{outer.correlation}{_text(outer.args)}"
+            )
+            for inner in outer.children:
+                lines.append(f"{indent}    {inner.start}+{inner.dur} {inner.name}")
+        below = children.get(uuid, [])
+        below.sort(key=lambda u: trace.tracks[u].descriptor.sibling_order_rank)
+        for child in below:
+            one(child, indent + "  ")
+
+    for root in children.get(0, []):
+        one(root, "")
+    return "\n".join(lines) + "\n"
+
+
+def _text(args: dict[str, Any]) -> str:
+    return "".join(f" {k}={v}" for k, v in args.items())

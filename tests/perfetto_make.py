@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes lifecycles for tests of converters: rows as dicts, windows cut anywhere."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from converters.model.context import Context
+from converters.model.tables import (
+    NEVER,
+    Bios,
+    Certainty,
+    Edges,
+    Lifecycles,
+    LossWindows,
+    Requests,
+    Stage,
+    Stages,
+    Table,
+    Tasks,
+)
+
+DISK, PART, LOOP = 259 << 20, 259 << 20 | 1, 7 << 20
+SYNC, PREFLUSH, FUA = 1 << 11, 1 << 18, 1 << 17
+READ, WRITE = 0, 1
+
+HEADER: dict[str, Any] = {
+    "log_id": "0123456789abcdef0123456789abcdef",
+    "created_by": "biotrail 0.1.0",
+    "host": {"name": "testhost", "machine": "x86_64", "cpus": 2, "os": "Debian 12"},
+    "kernel": {"release": "6.1.0", "version": "#1 SMP"},
+    "clocks": {
+        "monotonic": 1_000_000_000,
+        "boottime": 1_500_000_000,
+        "realtime": 1_700_000_000_000_000_000,
+        "uncertainty": 100,
+    },
+    "command": ["biotrail", "record", "-d", "nvme0n1"],
+    "events": {"set": "lifecycle", "missing": []},
+    "backend": "core",
+    "devices": [
+        {"dev": DISK, "name": "nvme0n1", "kind": "disk"},
+        {"dev": PART, "name": "nvme0n1p1", "kind": "partition", "disk": DISK},
+        {"dev": LOOP, "name": "loop0", "kind": "loop"},
+    ],
+}
+
+_TYPES: dict[type[Table], dict[str, Any]] = {
+    Bios: {
+        "dev": np.uint32, "part": np.uint32, "sector": np.uint64, "bytes": np.uint32,
+        "opf": np.uint32, "tid": np.uint32, "task": np.int32, "cgroup": np.uint64,
+        "ioprio": np.uint16, "hint": np.uint8, "fragments": np.uint32, "requests": np.uint32,
+        "requeues": np.uint32, "status": np.int32, "done_bytes": np.uint32,
+        "certainty": np.uint8,
+    },
+    Requests: {
+        "dev": np.uint32, "sector": np.uint64, "bytes": np.uint32, "opf": np.uint32,
+        "tag": np.uint16, "sched_tag": np.uint16, "hctx": np.uint16, "bios": np.uint32,
+        "requeues": np.uint32, "status": np.int32, "done_bytes": np.uint32, "kind": np.uint8,
+        "certainty": np.uint8,
+    },
+    Edges: {"sector": np.uint64, "bytes": np.uint32, "certainty": np.uint8},
+    Stages: {"stage": np.uint8},
+    Tasks: {"tid": np.uint32, "tgid": np.uint32, "comm": np.object_},
+    LossWindows: {"cpu": np.int32, "kind": np.uint8},
+}  # fmt: skip
+
+_BIO: dict[str, Any] = {
+    "dev": DISK, "part": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tid": 101, "task": 0,
+    "cgroup": 1, "ioprio": 0, "hint": 0, "getrq": NEVER, "merge": NEVER, "insert": NEVER,
+    "issue": NEVER, "complete": NEVER, "fragments": 1, "requests": 1, "requeues": 0,
+    "status": 0, "request": NEVER, "parent": NEVER, "certainty": Certainty.EXACT,
+}  # fmt: skip
+_REQUEST: dict[str, Any] = {
+    "dev": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tag": 5, "sched_tag": 0xFFFF,
+    "hctx": 0, "insert": NEVER, "issue": NEVER, "complete": NEVER, "bios": 1, "requeues": 0,
+    "status": 0, "kind": 0, "absorbed_by": NEVER, "certainty": Certainty.EXACT,
+}  # fmt: skip
+
+
+def table(kind: type[Any], rows: Sequence[dict[str, Any]]) -> Any:
+    types = _TYPES[kind]
+    columns = {}
+    for f in fields(kind):
+        data = [row[f.name] for row in rows]
+        columns[f.name] = np.array(data, dtype=types.get(f.name, np.int64))
+    return kind(**columns)
+
+
+def bio(number: int, queue: int, **more: Any) -> dict[str, Any]:
+    """A bio's row; `stages`: [(Stage, start, end), …] beside the columns."""
+    row = {**_BIO, "number": number, "queue": queue, "family": number, **more}
+    row.setdefault("done_bytes", row["bytes"] if row["complete"] >= 0 else 0)
+    row.setdefault("stages", [])
+    return row
+
+
+def request(number: int, start: int, **more: Any) -> dict[str, Any]:
+    """A request's row; `stages` as for a bio."""
+    row = {**_REQUEST, "number": number, "start": start, "family": number, **more}
+    row.setdefault("done_bytes", row["bytes"] if row["complete"] >= 0 else 0)
+    row.setdefault("stages", [])
+    return row
+
+
+def direct(number: int, queue: int, d2c: int, **more: Any) -> dict[str, Any]:
+    """A bio that took Q2G 1 µs, G2D 2 µs, and D2C as given."""
+    getrq, issue = queue + 1000, queue + 3000
+    complete = issue + d2c
+    stages = [
+        (Stage.Q2G, queue, getrq),
+        (Stage.G2D, getrq, issue),
+        (Stage.D2C, issue, complete),
+    ]
+    return bio(number, queue, getrq=getrq, issue=issue, complete=complete, stages=stages, **more)
+
+
+def stages_of(rows: Iterable[dict[str, Any]]) -> Stages:
+    flat = [
+        {"owner": row["number"], "stage": s, "start": a, "end": b}
+        for row in rows
+        for s, a, b in row["stages"]
+    ]
+    result: Stages = table(Stages, flat)
+    return result
+
+
+@dataclass
+class Scene:
+    """Everything of a recording; `windows` cuts it."""
+
+    bios: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    tasks: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"tid": 101, "tgid": 100, "comm": "fio"}]
+    )
+    losses: list[dict[str, Any]] = field(default_factory=list)
+    begin: int = 1_000_000_000
+    end: int = 2_000_000_000
+
+    def windows(self, cuts: Sequence[int] = (), keep_open: bool = True) -> Iterable[Lifecycles]:
+        bounds = [self.begin, *sorted(c for c in cuts if self.begin < c < self.end), self.end]
+        for begin, end in pairwise(bounds):
+            yield self._window(begin, end, end == self.end, keep_open)
+
+    def _window(self, begin: int, end: int, final: bool, keep_open: bool) -> Lifecycles:
+        first = begin == self.begin
+
+        def ended(row: dict[str, Any]) -> bool:
+            at = row.get("closed", row["complete"])
+            if at < 0:
+                return final
+            return (begin <= at or first) and (at < end or final)
+
+        def under_way(row: dict[str, Any], start: str) -> bool:
+            at = row.get("closed", row["complete"])
+            return not final and row[start] < end and (at < 0 or at >= end)
+
+        bios = [r for r in self.bios if ended(r)]
+        requests = [r for r in self.requests if ended(r)]
+        open_bios = [_as_of(r, end) for r in self.bios if keep_open and under_way(r, "queue")]
+        open_requests = [
+            _as_of(r, end) for r in self.requests if keep_open and under_way(r, "start")
+        ]
+        losses = [w for w in self.losses if (begin <= w["end"] or first) and w["end"] < end]
+        return Lifecycles(
+            begin=begin,
+            end=end,
+            bios=table(Bios, bios),
+            requests=table(Requests, requests),
+            edges=table(Edges, []),
+            bio_stages=stages_of(bios),
+            request_stages=stages_of(requests),
+            open_bios=table(Bios, open_bios),
+            open_requests=table(Requests, open_requests),
+            tasks=table(Tasks, self.tasks),
+            loss=table(LossWindows, losses),
+        )
+
+
+def _as_of(row: dict[str, Any], end: int) -> dict[str, Any]:
+    """What is known of a row when only what came before `end` was seen."""
+    times = ("getrq", "merge", "insert", "issue", "complete")
+    return {k: NEVER if k in times and v >= end else v for k, v in row.items()}
+
+
+def context(**more: Any) -> Context:
+    return Context({**HEADER, **more})

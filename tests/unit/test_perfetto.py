@@ -1,0 +1,539 @@
+# SPDX-License-Identifier: Apache-2.0
+import errno
+import io
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from perfetto_check import read
+from perfetto_make import (
+    DISK,
+    FUA,
+    HEADER,
+    LOOP,
+    PART,
+    PREFLUSH,
+    SYNC,
+    WRITE,
+    Scene,
+    bio,
+    context,
+    direct,
+    request,
+)
+
+from converters.model.context import Context
+from converters.model.tables import NEVER, STAGE_NAMES, Certainty, RequestKind, Stage
+from converters.perfetto import convert
+from converters.perfetto_names import ARGUMENTS, BIO, REQUEST, stage_argument
+from recorder.errors import OutputError
+
+T = 1_000_000_000
+LABELS = {DISK: "nvme0n1 (259:0)", PART: "nvme0n1p1 (259:1)", LOOP: "loop0 (7:0)"}
+
+
+def trace_of(scene, cuts=(), header=None, **how):
+    out = io.BytesIO()
+    facts = context() if header is None else Context(header)
+    summary = convert(scene.windows(cuts, **how), facts, out)
+    data = out.getvalue()
+    assert summary.bytes == len(data)
+    return read(data), summary
+
+
+# What every slice must say, derived from the rows alone.
+
+
+def common_arguments(row, facts):
+    ended = row["complete"] >= 0
+    return {
+        "sector": row["sector"] if row["sector"] != 2**64 - 1 else None,
+        "bytes": row["bytes"],
+        "flags": facts.flag_names(row["opf"]) or None,
+        "status": facts.status_name(row["status"]),
+        "certainty": Certainty(row["certainty"]).name.lower(),
+        "device": LABELS[row["dev"]],
+        "number": row["number"],
+        "done_bytes": row["done_bytes"] if ended and row["done_bytes"] != row["bytes"] else None,
+        "requeues": row["requeues"] or None,
+    }
+
+
+def stage_arguments(row):
+    sums = {}
+    for stage, start, end in row["stages"]:
+        sums[stage_argument(stage)] = sums.get(stage_argument(stage), 0) + end - start
+    return sums
+
+
+def bio_arguments(row, scene, facts):
+    task = scene.tasks[row["task"]] if row["task"] >= 0 else None
+    ended = row["complete"] >= 0
+    return {
+        **common_arguments(row, facts),
+        "tid": row["tid"] or None,
+        "process": task and task["comm"],
+        "pid": task and task["tgid"],
+        "latency_ns": row["complete"] - row["queue"] if ended else None,
+        "partition": LABELS[row["part"]] if row["part"] != row["dev"] else None,
+        "request": row["request"] if row["request"] >= 0 else None,
+        "parent": row["parent"] if row["parent"] >= 0 else None,
+        "fragments": row["fragments"] if row["fragments"] != 1 else None,
+        "requests": row["requests"] if row["requests"] > 1 else None,
+        "ioprio": row["ioprio"] or None,
+        "open_at_end": (not ended and row["certainty"] != Certainty.LOST) or None,
+        "end_not_seen": (not ended and row["certainty"] == Certainty.LOST) or None,
+        **stage_arguments(row),
+    }
+
+
+def request_arguments(row, facts):
+    ended = row["complete"] >= 0
+
+    def number(name):
+        return row[name] if row[name] != 0xFFFF else None
+
+    return {
+        **common_arguments(row, facts),
+        "latency_ns": row["complete"] - row["start"] if ended else None,
+        "bios": row["bios"],
+        "tag": number("tag"),
+        "sched_tag": number("sched_tag"),
+        "hctx": number("hctx"),
+        "kind": RequestKind(row["kind"]).name.lower() if row["kind"] else None,
+        "absorbed_by": row["absorbed_by"] if row["absorbed_by"] >= 0 else None,
+        "open_at_end": (not ended and row["absorbed_by"] < 0) or None,
+        **stage_arguments(row),
+    }
+
+
+def present(arguments):
+    return {k: v for k, v in arguments.items() if v is not None}
+
+
+def assert_shows(trace, scene):
+    """Every bio and request is there once, with its times, stages and arguments."""
+    facts = context()
+    for category, rows, start in (
+        ("bio", scene.bios, "queue"),
+        ("request", scene.requests, "start"),
+    ):
+        found = {s.args["number"]: s for s in trace.slices(category)}
+        assert sorted(found) == sorted(r["number"] for r in rows)
+        for row in rows:
+            one = found[row["number"]]
+            expected = (
+                bio_arguments(row, scene, facts)
+                if category == "bio"
+                else request_arguments(row, facts)
+            )
+            assert one.args == present(expected)
+            assert one.start == row[start]
+            assert one.correlation == row["family"]
+            assert trace.path(one.track) == f"testhost/{LABELS[row['dev']]}/{category}s"
+            if row["complete"] >= 0:
+                assert one.end == row["complete"]
+            nested = [(c.name, c.start, c.end) for c in one.children]
+            assert nested == [(STAGE_NAMES[s], a, b) for s, a, b in row["stages"] if b > a]
+
+
+# Loads made up at random.
+
+
+def make_stages(draw, start, end):
+    count = draw(st.integers(0, 4))
+    inner = sorted(draw(st.integers(start, end)) for _ in range(count))
+    bounds = [start, *inner, end]
+    kinds = [draw(st.sampled_from(list(Stage))) for _ in bounds[1:]]
+    return list(zip(kinds, bounds[:-1], bounds[1:], strict=True))
+
+
+@st.composite
+def scenes(draw):
+    scene = Scene(tasks=[{"tid": 101 + i, "tgid": 100, "comm": f"job{i}"} for i in range(3)])
+    for number in range(draw(st.integers(0, 25))):
+        start = T + draw(st.integers(0, 400))
+        end = start + draw(st.integers(0, 150))
+        fate = draw(st.sampled_from(["done", "done", "done", "open", "lost"]))
+        row = {
+            "dev": draw(st.sampled_from([DISK, LOOP])),
+            "sector": draw(st.sampled_from([0, 8, 2**40])),
+            "bytes": draw(st.sampled_from([0, 512, 4096, 2**31])),
+            "opf": draw(st.sampled_from([0, WRITE, WRITE | SYNC, WRITE | FUA | SYNC, 3])),
+            "requeues": draw(st.sampled_from([0, 0, 3])),
+            "status": draw(st.sampled_from([0, 0, 10, -5])),
+            "family": draw(st.sampled_from([number, 2**62 + 5])),
+            "stages": make_stages(draw, start, end),
+            "complete": end if fate == "done" else NEVER,
+            "certainty": {
+                "done": draw(st.sampled_from([Certainty.EXACT, Certainty.INTERVAL])),
+                "open": Certainty.INCOMPLETE,
+                "lost": Certainty.LOST,
+            }[fate],
+        }
+        if fate == "lost":
+            row["closed"] = end + draw(st.integers(0, 100))
+        if draw(st.booleans()):
+            row["part"] = draw(st.sampled_from([row["dev"], PART]))
+            row["issue"] = draw(st.sampled_from([NEVER, draw(st.integers(start, end))]))
+            row["task"] = draw(st.sampled_from([-1, 0, 1, 2]))
+            row["fragments"] = draw(st.integers(0, 3))
+            row["request"] = draw(st.sampled_from([NEVER, 7]))
+            row["parent"] = draw(st.sampled_from([NEVER, 0]))
+            scene.bios.append(bio(number, start, **row))
+        elif fate != "lost":
+            row["tag"] = draw(st.sampled_from([0, 300, 0xFFFF]))
+            row["kind"] = draw(st.sampled_from([0, 1, 2]))
+            row["issue"] = draw(st.sampled_from([NEVER, draw(st.integers(start, end))]))
+            scene.requests.append(request(number, start, **row))
+    for _ in range(draw(st.integers(0, 3))):
+        start = T + draw(st.integers(0, 400))
+        scene.losses.append(
+            {
+                "start": start,
+                "end": start + draw(st.integers(0, 100)),
+                "cpu": draw(st.sampled_from([-1, 0, 1])),
+                "kind": draw(st.sampled_from([0, 1, 14])),
+                "count": draw(st.sampled_from([-1, 1, 1000])),
+            }
+        )
+    return scene
+
+
+cuts = st.lists(st.integers(T, T + 700), max_size=5)
+
+
+def drawn(trace):
+    """All slices without their lanes."""
+    return sorted(
+        (s.category, s.name, s.start, s.end, sorted(map(str, s.args.items())), s.correlation or -1)
+        for category in ("bio", "request", "loss")
+        for s in trace.slices(category)
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(scenes(), cuts)
+def test_everything_is_drawn_with_all_that_is_known(scene, windows):
+    # GIVEN any bios and requests, in windows / WHEN they are converted
+    trace, summary = trace_of(scene, windows)
+    # THEN the trace is sound (read checks it), and shows each of them
+    assert_shows(trace, scene)
+    assert (summary.bios, summary.requests) == (len(scene.bios), len(scene.requests))
+    assert summary.loss_windows == len(scene.losses) == len(trace.slices("loss"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenes(), cuts, st.booleans())
+def test_windows_change_nothing_that_is_drawn(scene, windows, keep_open):
+    # GIVEN the same load whole and in windows, that may leave out what is under way
+    whole, _ = trace_of(scene)
+    cut, _ = trace_of(scene, windows, keep_open=keep_open)
+    # WHEN both are converted / THEN their slices are the same
+    assert drawn(cut) == drawn(whole)
+
+
+def depth_at(rows, times, begin, end):
+    return [sum(1 for r in rows if begin(r) <= t < end(r)) for t in times]
+
+
+@settings(max_examples=50, deadline=None)
+@given(scenes(), st.lists(st.integers(T, T + 700), max_size=4))
+def test_depths_end_where_they_should(scene, windows):
+    # GIVEN any load / WHEN it is converted
+    trace, _ = trace_of(scene, windows)
+    for dev in {r["dev"] for r in scene.bios}:
+        bios = [r for r in scene.bios if r["dev"] == dev]
+        stuck = [r for r in bios if r["complete"] < 0 and r["certainty"] != Certainty.LOST]
+        queued = trace.counter(f"{LABELS[dev]}/queued")
+        running = trace.counter(f"{LABELS[dev]}/in device")
+        # THEN the counters rest at what never ended, and never go below zero
+        assert queued[-1][1] == sum(1 for r in stuck if r["issue"] < 0)
+        assert running[-1][1] == sum(1 for r in stuck if r["issue"] >= 0)
+        assert min(v for _, v in queued + running) >= 0
+        # AND hold one sample a millisecond at most
+        for samples in (queued, running):
+            bins = [at // 1_000_000 for at, _ in samples]
+            assert len(bins) == len(set(bins))
+
+
+def test_a_peak_within_a_millisecond_shows_and_the_rest_follows():
+    # GIVEN three bios at once for 3 µs, in the middle of a millisecond
+    scene = Scene(bios=[direct(n, T + 5_500_000, 40_000, family=n) for n in range(3)])
+    trace, _ = trace_of(scene)
+    # WHEN the depths are read / THEN the peak stands at the millisecond's start, then zero
+    assert trace.counter("nvme0n1 (259:0)/queued") == [
+        (T, 0), (T + 5_000_000, 3), (T + 6_000_000, 0),
+    ]  # fmt: skip
+    assert trace.counter("nvme0n1 (259:0)/in device")[1] == (T + 5_000_000, 3)
+
+
+def test_a_level_that_stays_is_shown_where_it_rests():
+    # GIVEN one bio in the device for long, and a short second one
+    scene = Scene(bios=[direct(1, T + 500_000, 50_000_000), direct(2, T + 700_000, 20_000)])
+    trace, _ = trace_of(scene)
+    # WHEN the depth is read / THEN it goes up to two, rests at one, ends at zero
+    assert trace.counter("nvme0n1 (259:0)/in device") == [
+        (T, 2), (T + 1_000_000, 1), (T + 51_000_000, 0),
+    ]  # fmt: skip
+
+
+def test_throughput_is_by_completion_and_direction():
+    # GIVEN a read and a write of 1 MB, and a discard
+    million = {"bytes": 1_000_000}
+    scene = Scene(
+        bios=[
+            direct(1, T + 1_000_000, 5_000, **million),
+            direct(2, T + 25_000_000, 5_000, opf=WRITE, **million),
+            direct(3, T + 25_000_000, 5_000, opf=3, bytes=2**30),
+        ]
+    )
+    trace, _ = trace_of(scene)
+    # WHEN rates are read / THEN each has its bin of 10 ms, and zero after it
+    assert trace.counter("nvme0n1 (259:0)/reads MB/s") == [(T, 100), (T + 10_000_000, 0)]
+    assert trace.counter("nvme0n1 (259:0)/writes MB/s") == [
+        (T, 0), (T + 20_000_000, 100), (T + 30_000_000, 0),
+    ]  # fmt: skip
+
+
+def test_bios_that_never_end_reach_the_end_of_the_recording():
+    # GIVEN a bio without an end, and a clock reading 3 s after the recording's begin
+    scene = Scene(bios=[bio(1, T + 5, issue=T + 9, certainty=Certainty.INCOMPLETE)])
+    facts = context()
+    later = {clock: at + 3_000_000_000 for clock, at in HEADER["clocks"].items()}
+    facts.clocks.append(later)
+    out = io.BytesIO()
+    # WHEN it is converted
+    summary = convert(scene.windows([T + 100]), facts, out)
+    # THEN it is drawn to that reading and marked
+    (one,) = read(out.getvalue()).slices("bio")
+    assert (one.start, one.end) == (T + 5, T + 3_000_000_000)
+    assert one.args["open_at_end"] is True
+    assert one.args["certainty"] == "incomplete"
+    assert summary.open_at_end == 1
+
+
+def test_what_is_still_open_when_the_windows_stop_is_drawn():
+    # GIVEN windows of which the last one leaves bios open / WHEN they are converted
+    scene = Scene(bios=[bio(1, T + 5, certainty=Certainty.INCOMPLETE)])
+    windows = list(scene.windows([T + 100]))[:1]
+    out = io.BytesIO()
+    summary = convert(windows, context(), out)
+    # THEN nothing of them is missing
+    assert [s.args["number"] for s in read(out.getvalue()).slices("bio")] == [1]
+    assert summary.bios == summary.open_at_end == 1
+
+
+def test_a_bio_whose_beginning_was_not_seen_has_no_latency():
+    # GIVEN a bio that is known from its issue on / WHEN it is converted
+    scene = Scene(bios=[bio(1, NEVER, issue=T + 50, complete=T + 90, tid=0, task=-1)])
+    (one,) = trace_of(scene)[0].slices("bio")
+    # THEN it begins there, and says what it does not know
+    assert (one.start, one.dur) == (T + 50, 40)
+    assert one.args["begin_not_seen"] is True
+    assert not {"latency_ns", "tid", "pid", "process"} & one.args.keys()
+
+
+def test_a_bio_without_any_time_is_counted():
+    # GIVEN a bio of which nothing was seen / WHEN it is converted / THEN the summary says so
+    _, summary = trace_of(Scene(bios=[bio(1, NEVER)]))
+    assert (summary.bios, summary.not_drawn) == (0, 1)
+
+
+def test_names_are_operations():
+    # GIVEN operations of all kinds / WHEN they are drawn / THEN slices are named after them
+    kinds = [(0, 4096, "read"), (1, 4096, "write"), (3, 4096, "discard"), (9, 4096, "write_zeroes"),
+             (2, 0, "flush"), (WRITE | PREFLUSH, 0, "flush"), (WRITE | PREFLUSH, 4096, "write"),
+             (77, 4096, "op 77")]  # fmt: skip
+    scene = Scene(
+        bios=[direct(n, T + n, 10, opf=opf, bytes=size) for n, (opf, size, _) in enumerate(kinds)]
+    )
+    found = trace_of(scene)[0].slices("bio")
+    assert [s.name for s in found] == [name for _, _, name in kinds]
+
+
+def test_an_absorbed_request_ends_where_it_was_absorbed():
+    # GIVEN a request that another one took in / WHEN it is drawn
+    stages = [(Stage.G2I, T + 5, T + 30)]
+    scene = Scene(requests=[request(1, T + 5, absorbed_by=2, stages=stages)])
+    (one,) = trace_of(scene)[0].slices("request")
+    # THEN it ends there and is not marked as open
+    assert (one.start, one.end) == (T + 5, T + 30)
+    assert one.args["absorbed_by"] == 2
+    assert not {"open_at_end", "end_not_seen"} & one.args.keys()
+
+
+def test_a_bio_of_very_many_stages_is_whole():
+    # GIVEN a bio that was requeued 3,000 times among others / WHEN it is drawn
+    bounds = [T + i for i in range(3001)]
+    turns = [(Stage.D2C if i % 2 == 0 else Stage.R2D, a, a + 1) for i, a in enumerate(bounds[:-1])]
+    scene = Scene(
+        bios=[
+            bio(1, T, complete=T + 3000, stages=turns),
+            *(direct(n, T + n, 10) for n in range(2, 40)),
+        ]
+    )
+    trace, _ = trace_of(scene)
+    # THEN all its stages are there, and its arguments add them up
+    assert_shows(trace, scene)
+
+
+def test_loss_is_visible():
+    # GIVEN windows of known and unknown loss / WHEN they are converted
+    scene = Scene(
+        bios=[direct(1, T + 10, 10)],
+        losses=[
+            {"start": T + 5, "end": T + 900, "cpu": 1, "kind": 14, "count": 7},
+            {"start": T + 500, "end": T + 9_500_000, "cpu": -1, "kind": 0, "count": -1},
+        ],
+    )
+    trace, _ = trace_of(scene)
+    # THEN both are slices on their own track, and the counter has what is known
+    assert [(s.start, s.end, s.args) for s in trace.slices("loss")] == [
+        (T + 5, T + 900, {"cpu": 1, "kind": "complete", "count": 7}),
+        (T + 500, T + 9_500_000, {"kind": "unknown"}),
+    ]
+    assert {trace.path(s.track) for s in trace.slices("loss")} == {"testhost/lost events"}
+    assert trace.counter("nvme0n1 (259:0)/lost events") == [(T, 0), (T + 1_000_000, 7)]
+
+
+def test_clocks_lead_to_wall_clock_time():
+    # GIVEN readings half a second apart, two seconds apart, and after a sleep of 5 s
+    def reading(after, slept=0):
+        at = T + after
+        return {"monotonic": at, "boottime": at + 500_000_000 + slept, "realtime": 10**18 + at}
+
+    facts = context(clocks=reading(0))
+    facts.clocks += [reading(5 * 10**8), reading(2 * 10**9, 70), reading(3 * 10**9, 5 * 10**9)]
+    out = io.BytesIO()
+    # WHEN a trace is made / THEN snapshots come at most once a second; 70 ns are no sleep
+    convert(Scene(bios=[direct(1, T + 5, 10)]).windows(), facts, out)
+    assert read(out.getvalue()).snapshots == [
+        {3: T, 6: T + 500_000_000, 1: 10**18 + T},
+        {3: T + 2 * 10**9, 6: T + 2_500_000_000, 1: 10**18 + T + 2 * 10**9},
+        {3: T + 3 * 10**9, 6: T + 3_500_000_000 + 5 * 10**9, 1: 10**18 + T + 3 * 10**9},
+    ]
+
+
+def test_a_log_without_clocks_still_has_a_time_line():
+    # GIVEN a header without clock readings / WHEN it is converted / THEN MONOTONIC stands alone
+    header = {k: v for k, v in HEADER.items() if k != "clocks"}
+    scene = Scene(bios=[direct(1, T + 5, 10)])
+    trace, _ = trace_of(scene, header=header)
+    assert [s.start for s in trace.slices("bio")] == [T + 5]
+    assert trace.snapshots == [{3: T}]
+
+
+def test_an_empty_recording_is_a_trace():
+    # GIVEN no windows at all, or an empty one / WHEN they are converted
+    for windows in ([], Scene().windows()):
+        out = io.BytesIO()
+        convert(windows, context(), out)
+        # THEN the metadata are there
+        trace = read(out.getvalue())
+        assert trace.attributes["biotrail.host"] == "testhost"
+        assert [i.name for i in trace.instants()] == ["recording", "end of recording"]
+
+
+def test_two_logs_can_be_concatenated():
+    # GIVEN the traces of two logs of one host
+    scene = Scene(bios=[direct(1, T + 5, 10)])
+    parts = []
+    for log_id in ("1" * 32, "2" * 32):
+        out = io.BytesIO()
+        convert(scene.windows(), context(log_id=log_id), out)
+        parts.append(out.getvalue())
+    # WHEN they are concatenated / THEN they read as one trace, with no track or sequence shared
+    alone = [read(p) for p in parts]
+    both = read(b"".join(parts))
+    assert len(both.tracks) == sum(len(a.tracks) for a in alone)
+    assert len(both.sequences) == sum(len(a.sequences) for a in alone)
+    assert len(both.slices("bio")) == 2
+
+
+def test_many_texts_are_interned_anew_without_harm(monkeypatch):
+    # GIVEN room for ten texts, and far more process names, in many windows
+    monkeypatch.setattr("converters.perfetto._MOST_STRINGS", 10)
+    rng = random.Random(1)
+    tasks = [{"tid": i + 1, "tgid": i + 1, "comm": f"job{i}"} for i in range(60)]
+    scene = Scene(
+        tasks=tasks,
+        bios=[
+            direct(n, T + 40 * n, rng.randrange(200), task=rng.randrange(60)) for n in range(300)
+        ],
+    )
+    # WHEN they are converted / THEN every bio has its own process
+    trace, _ = trace_of(scene, range(T, T + 12_000, 500))
+    assert_shows(trace, scene)
+
+
+def test_a_full_disk_is_an_error_with_a_remedy():
+    # GIVEN an output that cannot be written / WHEN a trace is made / THEN the error says so
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OutputError, match=r"No space left on device. Make room"):
+        convert(Scene().windows(), context(), Full())
+
+
+def test_progress_is_told_after_every_window():
+    # GIVEN three windows / WHEN they are converted / THEN the bytes written grow
+    told = []
+    scene = Scene(bios=[direct(n, T + n * 100, 10) for n in range(9)])
+    convert(scene.windows([T + 300, T + 600]), context(), io.BytesIO(), on_progress=told.append)
+    assert [p.bios for p in told] == sorted(p.bios for p in told)
+    assert len(told) == 3
+
+
+def test_memory_does_not_grow_with_the_recording():
+    # GIVEN recordings of few and of many windows, all with new process names
+    def windows(count):
+        for n in range(count):
+            begin = T + n * 1_000_000
+            scene = Scene(
+                begin=begin,
+                end=begin + 1_000_000,
+                tasks=[{"tid": i, "tgid": i, "comm": f"job{n}-{i}"} for i in range(50)],
+                bios=[
+                    direct(n * 1000 + i, begin + 700 * i, 5_000 + i, task=i % 50, tid=1)
+                    for i in range(1000)
+                ],
+            )
+            yield from scene.windows()
+
+    class Nowhere(io.BytesIO):
+        def write(self, data):
+            return len(data)
+
+    # WHEN both are converted
+    peaks = []
+    for count in (15, 15, 90):  # the first one warms caches
+        tracemalloc.start()
+        convert(windows(count), context(), Nowhere())
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # THEN six times the length needs hardly more memory
+    assert peaks[2] < 1.5 * peaks[1]
+
+
+def test_thousands_of_slices_at_once_are_drawn():
+    # GIVEN 3,000 bios in flight together / WHEN they are converted
+    scene = Scene(bios=[direct(n, T + n, 100_000) for n in range(3000)])
+    trace, summary = trace_of(scene, [T + 2000, T + 50_000])
+    # THEN each has a lane, and all are there
+    assert summary.lanes == 3000
+    assert len(trace.slices("bio")) == 3000
+
+
+def test_arguments_are_documented():
+    # GIVEN the arguments that slices can have / WHEN the page on Perfetto is read
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "perfetto.md").read_text(encoding="utf-8")
+    # THEN it names each of them
+    for category in (BIO, REQUEST, "loss"):
+        for argument in ARGUMENTS[category]:
+            assert f"`{argument.name}`" in page, argument.name

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counterexamples that generated histories found, shrunk and named, so that they stay right."""
+
+from captures import BASE_NS
+from scenario_cases_more import DM, LOOP, REQUEST_BASED
+from scenario_tools import events_of, tables_of
+
+from converters.model.tables import NEVER, Certainty
+
+NVME = ("259:8", {"name": "nvme0n1", "kind": "disk", "stacked_on": [254 << 20]})
+
+
+def test_a_bio_that_is_sent_on_is_not_the_child_of_its_twin() -> None:
+    # GIVEN two identical reads of a multipath disk, which sends the very bios on
+    events = events_of(
+        """
+        0  Q 259:8 R 40+8 bio=1
+        2  A 254:0 R 4136+8 bio=1 from=259:8+40
+        3  G 254:0 R 4136+8 bio=1
+        4  s 254:0 R 4136+8 bio=1 rq=1
+        5  D 254:0 R 4136+8 bio=1 rq=1
+        10 Q 259:8 R 40+8 bio=2
+        12 A 254:0 R 4136+8 bio=2 from=259:8+40
+        13 G 254:0 R 4136+8 bio=2
+        14 s 254:0 R 4136+8 bio=2 rq=2
+        15 D 254:0 R 4136+8 bio=2 rq=2
+        60 C 254:0 R 4136+8 bio=1 rq=1
+        70 C 254:0 R 4136+8 bio=2 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(NVME, REQUEST_BASED))
+    # THEN neither is the other's parent
+    assert t.bios.parent.tolist() == [NEVER, NEVER]
+    assert t.bios.certainty.tolist() == [0, 0]
+
+
+def test_a_flush_sent_to_a_lower_disk_has_its_parent() -> None:
+    # GIVEN an fsync of a mapped device, while a write that covers sector 0 is in flight there
+    events = events_of(
+        """
+        0  Q 252:0 W 0+8 bio=1
+        1  A 254:0 W 2048+8 bio=2 from=252:0+0
+        2  Q 254:0 W 2048+8 bio=2
+        10 Q 252:0 FWS 0+0 bio=3
+        11 A 254:0 FWS 0+0 bio=4 from=252:0+0
+        12 Q 254:0 FWS 0+0 bio=4
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(DM, REQUEST_BASED))
+    # THEN the flush below belongs to the flush above, and not to the write
+    upper, clone, fsync, flush = t.bios.number.tolist()
+    assert t.bios.parent.tolist() == [NEVER, upper, NEVER, fsync]
+    assert len({upper, clone, fsync, flush}) == 4
+
+
+def test_a_clone_has_a_parent_of_its_own_operation() -> None:
+    # GIVEN a read and a write of one place of a mapped device, at once
+    events = events_of(
+        """
+        0  Q 252:0 R 100+8 bio=1
+        1  Q 252:0 W 100+8 bio=2
+        3  A 254:0 W 2148+8 bio=3 from=252:0+100
+        4  Q 254:0 W 2148+8 bio=3
+        5  A 254:0 R 2148+8 bio=4 from=252:0+100
+        6  Q 254:0 R 2148+8 bio=4
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(DM, REQUEST_BASED))
+    # THEN each clone has the bio of its operation as parent
+    read, write, *_ = t.bios.number.tolist()
+    assert t.bios.parent.tolist() == [NEVER, NEVER, write, read]
+
+
+def test_a_bio_that_is_sent_on_is_served_where_it_went() -> None:
+    # GIVEN a multipath disk's read, of which only remap and issue are recorded
+    events = events_of(
+        """
+        0  Q 259:8 R 0+8 bio=1
+        2  A 254:0 R 4096+8 bio=1 from=259:8+0
+        5  D 254:0 R 4096+8 bio=1 rq=1
+        50 C 254:0 R 4096+8 bio=1 rq=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(NVME, REQUEST_BASED))
+    # THEN the request serves sectors of the lower disk
+    assert t.bios.sector.tolist() == [0]
+    assert t.edges.sector.tolist() == [4096]
+
+
+def test_the_next_flush_is_not_the_requeue_of_one_whose_end_was_missed() -> None:
+    # GIVEN a flush request used again, after a completion that no program saw
+    events = events_of(
+        """
+        0   D FF 18446744073709551615+0 rq=1
+        90  D FF 18446744073709551615+0 rq=1
+        150 C FF 18446744073709551615+0 rq=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN the second has its own times, and the first none
+    assert [(ns - BASE_NS) // 1000 if ns >= 0 else NEVER for ns in t.requests.complete] == [
+        NEVER,
+        150,
+    ]
+    assert t.requests.certainty.tolist() == [Certainty.LOST, Certainty.EXACT]
+
+
+def test_another_operation_is_another_request() -> None:
+    # GIVEN an fsync whose completion was missed, then a command that has its memory
+    events = events_of(
+        """
+        0  Q FWS 0+0 bio=1
+        1  G FWS 0+0 bio=1
+        2  s FWS 0+0 bio=1 rq=1
+        40 D N 0+1 bio=1 rq=1
+        90 C N 0+1 bio=1 rq=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN the command is no issue of the fsync
+    assert t.bios.issue.tolist()[0] == NEVER
+    assert t.requests.kind.tolist() == [0, 2]
+
+
+def test_without_start_a_request_begins_with_its_own_bio() -> None:
+    # GIVEN a kernel without s, and a request that takes an older one behind it
+    events = events_of(
+        """
+        0  Q R 8+8 bio=1
+        1  G R 8+8 bio=1
+        10 Q R 0+8 bio=2
+        11 G R 0+8 bio=2
+        13 I R 0+8 bio=2 rq=2
+        14 m R 8+8 bio=1 rq=1
+        20 D R 0+16 bio=2 rq=2 chain=2,1
+        90 C R 0+16 bio=2 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN it began when it was allocated for its own bio, and the other bio has no insert
+    start = dict(zip(t.requests.sector.tolist(), t.requests.start.tolist(), strict=True))
+    assert (start[0] - BASE_NS) // 1000 == 11
+    assert t.bios.insert.tolist()[0] == NEVER
+
+
+def test_a_fragment_that_is_issued_is_the_parent_below_a_loop_device() -> None:
+    # GIVEN a split read of a loop device, whose first piece alone was issued
+    events = events_of(
+        """
+        0  Q 7:1 R 0+16 bio=1 page=4000
+        1  X 7:1 R 0+8 bio=2 parent=1
+        2  G 7:1 R 0+8 bio=2
+        3  s 7:1 R 0+8 bio=2 rq=1
+        4  D 7:1 R 0+8 bio=2 rq=1
+        5  G 7:1 R 8+8 bio=1
+        6  s 7:1 R 8+8 bio=1 rq=2
+        20 Q 254:0 R 7000+8 bio=3 page=4000
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(LOOP, REQUEST_BASED))
+    # THEN the read of the backing disk belongs to it
+    upper, lower = t.bios.number.tolist()
+    assert t.bios.parent.tolist() == [NEVER, upper]
+    assert lower > upper
+
+
+def _by_intervals(text: str) -> list[tuple[int, int, int]]:
+    """(queue, complete, certainty) of each bio, times in µs, of a log that has no pointers."""
+    t = tables_of(events_of(text), devices=(REQUEST_BASED,), header={"backend": "bcc"})
+    times = (t.bios.queue, t.bios.complete)
+    queue, complete = ([(ns - BASE_NS) // 1000 if ns >= 0 else NEVER for ns in c] for c in times)
+    return list(zip(queue, complete, t.bios.certainty.tolist(), strict=True))
+
+
+def test_intervals_a_request_serves_no_sector_twice() -> None:
+    # GIVEN two identical reads, of which one is issued, and nothing told when it was allocated
+    found = _by_intervals(
+        """
+        0  Q R 112+8 bio=1
+        3  Q R 112+8 bio=2
+        20 D R 112+8 bio=1 rq=1
+        50 C R 112+8 bio=1 rq=1
+        """
+    )
+    # THEN the request serves one of them, and which is ambiguous
+    assert Certainty.AMBIGUOUS in [c for _, _, c in found]
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+    assert sum(complete >= 0 for _, complete, _ in found) == 1
+
+
+def test_intervals_the_front_of_a_request_ends_first() -> None:
+    # GIVEN a front merge, and a partial completion that ends the bio in front alone
+    found = _by_intervals(
+        """
+        0  Q W 80+8 bio=1
+        1  G W 80+8 bio=1
+        2  s W 80+8 bio=1 rq=1
+        5  Q W 72+8 bio=2
+        6  F W 72+8 bio=2
+        9  D W 72+16 bio=2 rq=1 bios=2
+        50 C W 72+16 bio=2 rq=1 bytes=6656
+        70 C W 85+3 bio=1 rq=1
+        """
+    )
+    # THEN the bio behind ends with the rest
+    assert found == [(0, 70, Certainty.INTERVAL), (5, 50, Certainty.INTERVAL)]
+
+
+def test_intervals_a_flush_first_ends_with_the_empty_completion() -> None:
+    # GIVEN a journal commit on a device that does FUA itself
+    found = _by_intervals(
+        """
+        0   Q FWFS 0+8 bio=1
+        1   G FWFS 0+8 bio=1
+        2   s FWFS 0+8 bio=1 rq=1
+        10  D FF 18446744073709551615+0 rq=9
+        60  C FF 18446744073709551615+0 rq=9
+        63  I WFS 0+8 bio=1 rq=1
+        66  D WFS 0+8 bio=1 rq=1
+        120 C WFS 0+8 bio=1 rq=1
+        125 C WFS 0+0 bio=1 rq=1
+        """
+    )
+    # THEN the last completion ends the bio
+    assert found == [(0, 125, Certainty.INTERVAL)]
+
+
+def test_intervals_another_tasks_merge_is_not_sure() -> None:
+    # GIVEN two identical reads that the scheduler holds, and a third behind them: it joins
+    # one of the two, whoever queued them
+    found = _by_intervals(
+        """
+        0   Q R 64+8 bio=1 pid=100
+        1   G R 64+8 bio=1 pid=100
+        2   I R 64+8 bio=1 rq=1
+        10  Q R 64+8 bio=2 pid=150
+        11  G R 64+8 bio=2 pid=150
+        12  I R 64+8 bio=2 rq=2
+        20  Q R 72+8 bio=3 pid=100
+        21  M R 72+8 bio=3 pid=100
+        30  D R 64+8 bio=1 rq=1
+        50  C R 64+8 bio=1 rq=1
+        60  D R 64+16 bio=2 rq=2 chain=2,3
+        90  C R 64+16 bio=2 rq=2
+        """
+    )
+    # THEN all three are ambiguous
+    assert [c for _, _, c in found] == [Certainty.AMBIGUOUS] * 3

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a recording session, each alone and without the kernel's help."""
+
+import io
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder import cgroups
+from recorder.child import Child
+from recorder.errors import OutputError, TraceError
+from recorder.log import LogReader, LogWriter, Segment
+from recorder.loss import LossCounters
+from recorder.meter import Meter
+from recorder.pace import LONGEST, SHORTEST, Pace
+from recorder.records import BLOCK_BYTES, BY_KIND, Kind
+from recorder.stop import Every, StopRequests
+from recorder.writer import WriterThread, merge
+
+CLOCK = {"monotonic": 10**9, "boottime": 10**9, "realtime": 10**18, "uncertainty": 100}
+
+
+def record_of(kind: Kind, ns: int = 5) -> bytes:
+    head = int(kind) << 56 | ns
+    return head.to_bytes(8, "little").ljust(BY_KIND[kind].size, b"\0")
+
+
+def block_of(*kinds: Kind) -> bytes:
+    data = b"".join(record_of(kind) for kind in kinds)
+    pad = int(Kind.PAD) << 56
+    return (data + pad.to_bytes(8, "little")).ljust(BLOCK_BYTES, b"\xee")[:BLOCK_BYTES]
+
+
+def test_segments_of_one_ring_that_follow_each_other_are_joined() -> None:
+    # GIVEN three polls of two rings, one ring with a gap
+    polls = [
+        Segment(0, 0, 0, b"a" * 8),
+        Segment(1, 0, 64, b"x" * 16),
+        Segment(0, 0, 8, memoryview(b"b" * 8)),
+        Segment(1, 0, 80, b"y" * 8),
+        Segment(0, 0, 32, b"c" * 8),
+        Segment(0, 1, 40, b"z" * 8),
+    ]
+    # WHEN they are merged
+    merged = [(s.cpu, s.level, s.position, bytes(s.data)) for s in merge(polls)]
+    # THEN what is contiguous is one segment, and nothing else is
+    assert merged == [
+        (0, 0, 0, b"a" * 8 + b"b" * 8),
+        (0, 0, 32, b"c" * 8),
+        (1, 0, 64, b"x" * 16 + b"y" * 8),
+        (0, 1, 40, b"z" * 8),
+    ]
+
+
+def test_few_blocks_are_counted_whole() -> None:
+    # GIVEN a segment that begins and ends within a block, with dictionary records
+    head = record_of(Kind.TASK) + record_of(Kind.Q) + record_of(Kind.D) + record_of(Kind.CHAIN)
+    whole = block_of(Kind.Q, Kind.C)
+    tail = record_of(Kind.C)
+    start = BLOCK_BYTES - len(head)
+    # WHEN it is counted
+    meter = Meter()
+    meter.add([Segment(0, 0, start, head + whole + tail)])
+    # THEN queue, issue and complete count, names and continuations do not
+    assert (meter.events, meter.exact) == (5, True)
+
+
+def test_many_blocks_are_estimated_from_some() -> None:
+    # GIVEN a hundred equal blocks on two rings
+    block = block_of(*[Kind.Q] * 40)
+    segments = [Segment(0, 0, 0, block * 70), Segment(1, 0, BLOCK_BYTES * 9, block * 30)]
+    # WHEN they are counted
+    meter = Meter()
+    meter.add(segments)
+    # THEN the estimate is their number
+    assert (meter.events, meter.exact) == (4000, False)
+
+
+def test_the_poll_loop_hurries_when_rings_fill_and_rests_when_they_do_not() -> None:
+    # GIVEN a pace WHEN rings are found empty THEN it slows down to its longest sleep
+    pace = Pace()
+    for _ in range(10):
+        pace.found(0.0)
+    assert pace.seconds == LONGEST
+    # WHEN they are found nearly full THEN it is at its shortest at once
+    pace.found(1.0)
+    assert pace.seconds == pytest.approx(SHORTEST)
+
+
+def test_lost_records_become_windows_between_samples() -> None:
+    # GIVEN counters of two CPUs, three levels
+    loss = LossCounters(start_ns=100)
+    lost, deep = np.zeros((2, 3, 256), np.uint64), np.zeros((2, 256), np.uint64)
+    assert loss.sample_rings(lost, deep, 200) == []
+    # WHEN they grow between two samples
+    lost[1, 2, Kind.Q] = 7
+    first = loss.sample_rings(lost, deep, 300)
+    lost[1, 2, Kind.Q] = 9
+    deep[0, Kind.C] = 1
+    second = loss.sample_rings(lost, deep, 400)
+    # THEN each window has the growth alone; too deep is a level of its own
+    queue = {"cpu": 1, "level": 2, "kind": int(Kind.Q)}
+    complete = {"cpu": 0, "level": 3, "kind": int(Kind.C)}
+    assert first == [{"start": 200, "end": 300, **queue, "count": 7}]
+    assert second == [
+        {"start": 300, "end": 400, **complete, "count": 1},
+        {"start": 300, "end": 400, **queue, "count": 2},
+    ]
+    assert loss.by_kind == {int(Kind.Q): 9, int(Kind.C): 1}
+    assert (loss.total, loss.too_deep) == (10, 1)
+
+
+def test_skipped_programs_become_windows_of_the_whole_machine() -> None:
+    # GIVEN programs that were skipped before the recording and during it
+    loss = LossCounters(start_ns=100)
+    windows = loss.sample_programs({"Q": 0, "C": 3}, 200)
+    # WHEN nothing more happens THEN nothing more is told
+    assert loss.sample_programs({"Q": 0, "C": 3}, 300) == []
+    assert windows == [
+        {"start": 100, "end": 200, "cpu": -1, "level": 0, "kind": int(Kind.C), "count": 3}
+    ]
+    assert loss.skipped == {"C": 3}
+
+
+def test_a_signal_wakes_the_sleeper_and_is_the_reason() -> None:
+    # GIVEN a recording that sleeps for long
+    with StopRequests() as stop:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        # WHEN a signal comes THEN it wakes at once and knows why; a second one changes nothing
+        stop.sleep(60)
+        assert stop.reason == "terminated"
+        os.kill(os.getpid(), signal.SIGINT)
+        stop.sleep(60)
+        assert (stop.reason, stop.signals) == ("terminated", 2)
+    # THEN afterwards signals are what they were
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_nohup_is_respected() -> None:
+    # GIVEN SIGHUP ignored, as nohup leaves it
+    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        # WHEN it comes while recording THEN recording goes on
+        with StopRequests() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            stop.sleep(0.01)
+            assert stop.reason is None
+    finally:
+        signal.signal(signal.SIGHUP, old)
+
+
+def test_periodic_actions_keep_their_distance() -> None:
+    # GIVEN something to do each 100 ns
+    seen: list[int] = []
+    every = Every(100, seen.append, 5)
+    # WHEN time passes THEN it is done when due, not more often
+    for now in (5, 50, 104, 105, 204, 300):
+        every.run(now)
+    assert seen == [105, 300]
+
+
+def test_a_command_that_does_not_exist_is_told_before_anything_starts() -> None:
+    # GIVEN no such program WHEN it is looked up THEN the error names it
+    with pytest.raises(TraceError, match="no-such-program"):
+        Child(["no-such-program"])
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("pass", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 15)", 143)],
+)
+def test_a_commands_status_is_a_shells(code: str, status: int) -> None:
+    # GIVEN a command
+    child = Child([sys.executable, "-c", code])
+    child.start()
+    # WHEN it ends
+    assert child.wait(60)
+    # THEN its status is what a shell would say
+    assert (child.status, child.running) == (status, False)
+    child.close()
+
+
+def test_the_end_of_a_command_wakes_the_sleeper() -> None:
+    # GIVEN a command and a long sleep
+    child = Child([sys.executable, "-c", "pass"])
+    child.start()
+    if child.pidfd is None:
+        pytest.skip("needs pidfd_open (Linux 5.3)")
+    # WHEN the command ends THEN the sleep does
+    with StopRequests() as stop:
+        stop.sleep(60, child.pidfd)
+    assert child.wait(60)
+    child.close()
+
+
+MOUNTINFO_V1 = """\
+30 24 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+33 24 0:29 /docker/abc /sys/fs/cgroup/my\\040blkio rw,nosuid shared:9 - cgroup cgroup rw,blkio
+"""
+MOUNTINFO_V2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (MOUNTINFO_V1, cgroups.Hierarchy("/sys/fs/cgroup/my blkio", "/docker/abc")),
+        (MOUNTINFO_V2, cgroups.Hierarchy("/sys/fs/cgroup", "/")),
+        ("30 24 0:26 / / rw - ext4 /dev/vda rw\n", None),
+    ],
+)
+def test_cgroups_come_from_where_block_io_is_charged(
+    tmp_path: Path, text: str, expected: cgroups.Hierarchy | None
+) -> None:
+    # GIVEN mounts WHEN the hierarchy is looked for THEN the one with the controller is found
+    (tmp_path / "mountinfo").write_text(text)
+    assert cgroups.hierarchy(tmp_path / "mountinfo") == expected
+
+
+def test_cgroup_ids_are_inodes(tmp_path: Path) -> None:
+    # GIVEN a tree of directories
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "tasks").write_text("")
+    # WHEN it is read
+    found = cgroups.paths(cgroups.Hierarchy(str(tmp_path), "/"))
+    # THEN each directory's inode leads to its path
+    inodes = [p.stat().st_ino for p in (tmp_path, tmp_path / "a", tmp_path / "a" / "b")]
+    assert found == dict(zip(inodes, ["/", "/a", "/a/b"], strict=True))
+    assert cgroups.paths(None) == {}
+
+
+def header() -> dict[str, Any]:
+    return {"log_id": "0" * 32, "clocks": CLOCK}
+
+
+def test_the_writer_writes_in_order_and_counts(tmp_path: Path) -> None:
+    # GIVEN a writer
+    with (tmp_path / "log").open("wb", buffering=0) as stream:
+        writer = WriterThread(LogWriter(stream, header()))
+        # WHEN a chunk, a loss and a note are handed over, and the end
+        data = record_of(Kind.Q) * 2
+        writer.submit(writer.chunk([Segment(0, 0, 0, data)], CLOCK))
+        window = {"start": 1, "end": 2, "cpu": 0, "level": 0, "kind": 1, "count": 3}
+        writer.submit(writer.loss([window]))
+        writer.submit(writer.note("cgroups", lambda: {"1": "/"}))
+        writer.submit(writer.note("devices", lambda: None))
+        assert writer.finish(lambda log: log.close({"reason": "test"}), lambda: False)
+    # THEN the log holds them, and the counts are right
+    reader = LogReader(tmp_path / "log")
+    assert [bytes(s.data) for c in reader.chunks() for s in c.segments] == [data]
+    assert reader.losses == [window]
+    assert reader.notes == [("cgroups", {"1": "/"})]
+    assert (writer.chunks, writer.raw_bytes, writer.meter.events) == (1, len(data), 2)
+    assert writer.error is None
+
+
+class FullDisk(io.RawIOBase):
+    """Takes so many bytes and then no more."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if len(data) > self.room:
+            raise OSError(28, "No space left on device")
+        self.room -= len(data)
+        return len(data)
+
+
+def test_a_full_disk_is_kept_as_the_error_and_nothing_counts_as_written() -> None:
+    # GIVEN an output with room for the header alone
+    probe = FullDisk(1 << 20)
+    LogWriter(probe, header())  # type: ignore[arg-type]
+    stream = FullDisk((1 << 20) - probe.room)
+    writer = WriterThread(LogWriter(stream, header()))  # type: ignore[arg-type]
+    # WHEN two chunks are handed over
+    segment = Segment(0, 0, 0, record_of(Kind.Q))
+    for _ in range(2):
+        writer.submit(writer.chunk([segment], CLOCK))
+    ended = writer.finish(lambda log: log.close({}), lambda: False)
+    # THEN the error is told and no byte counts as written
+    assert ended
+    assert isinstance(writer.error, OutputError)
+    assert (writer.log_bytes, writer.raw_bytes) == (0, 0)
+
+
+def test_an_output_that_hangs_can_be_given_up() -> None:
+    # GIVEN a writer whose job never ends until told
+    release = threading.Event()
+    writer = WriterThread(LogWriter(FullDisk(1 << 20), header()))  # type: ignore[arg-type]
+    writer.submit(lambda _log: release.wait(60) and None)
+    # WHEN the session gives up THEN it can go on without it
+    assert not writer.finish(lambda _log: None, lambda: True)
+    release.set()

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole recording over made-up probes: what reaches the log, and how it ends."""
+
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.errors import OutputError, ProbeError, TraceError
+from recorder.log import LogReader, Segment
+from recorder.probes.core import ProgramInfo
+from recorder.records import BY_KIND, Kind
+from recorder.ring import RingSizes
+from recorder.session import RecordOptions, Status, Summary, record
+
+
+class FakeProbes:
+    """Rings that give one queue record a poll, and counters that a test may move."""
+
+    sizes = RingSizes(1 << 16, 1 << 13)
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.given = 0
+        self.at_drain: Callable[[], None] = lambda: None
+        self.lost_records = np.zeros((2, 3, 256), np.uint64)
+        self.misses = 0
+        self.detached = False
+        self.size = BY_KIND[Kind.Q].size
+
+    def open(self) -> None:
+        self.calls.append("open")
+
+    def attach(self) -> None:
+        self.calls.append("attach")
+
+    def detach(self) -> None:
+        self.calls.append("detach")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def kernel_enums(self) -> dict[str, dict[str, int]]:
+        return {"op_enum": {"READ": 0}, "flag_bits": {"SYNC": 11}}
+
+    def drain(self) -> list[Segment]:
+        self.at_drain()
+        if "detach" in self.calls:
+            if self.calls[-1] == "last":
+                return []
+            self.calls.append("last")
+        position = self.given * self.size
+        self.given += 1
+        data = (int(Kind.Q) << 56 | self.given).to_bytes(8, "little").ljust(self.size, b"\0")
+        return [Segment(0, 0, position, data)]
+
+    def fill(self) -> float:
+        return 0.5
+
+    def lost(self) -> np.ndarray[Any, Any]:
+        return self.lost_records
+
+    def too_deep(self) -> np.ndarray[Any, Any]:
+        return np.zeros((2, 256), np.uint64)
+
+    def programs(self) -> list[ProgramInfo]:
+        return [
+            ProgramInfo("bt_queue", "Q", "block_bio_queue", True, "", 0, 0, self.misses),
+            ProgramInfo("", "s", "block_io_start", False, "this kernel has none", 0, 0, 0),
+            ProgramInfo("", "P", "block_plug", False, "not in the event set", 0, 0, 0),
+        ]
+
+
+def options(path: Path | str | None, **others: Any) -> RecordOptions:
+    output = None if path is None else str(path)
+    return RecordOptions(created_by="test 1", argv=["biotrail"], output=output, **others)
+
+
+def records_in(path: Path) -> list[bytes]:
+    return [bytes(s.data) for chunk in LogReader(path).chunks() for s in chunk.segments]
+
+
+def test_all_that_was_drained_is_in_the_log(tmp_path: Path) -> None:
+    # GIVEN probes that give records, before and after they are detached
+    probes, path = FakeProbes(), tmp_path / "log"
+    # WHEN a recording of a moment is made
+    summary = record(options(path, duration=0.1), probes=probes)
+    # THEN it is complete, in order, and the counts agree
+    assert probes.calls == ["open", "attach", "detach", "last", "close"]
+    data = b"".join(records_in(path))
+    assert len(data) == probes.given * probes.size
+    assert (summary.reason, summary.error) == ("duration", None)
+    assert (summary.events, summary.raw_bytes) == (probes.given, len(data))
+    reader = LogReader(path)
+    assert not reader.interrupted
+    assert reader.end is not None
+    assert reader.end["reason"] == "duration"
+    # AND it says when the probes began to go, before its last reading of the clocks
+    assert reader.end["stopped"]["monotonic"] <= reader.end["clocks"]["monotonic"]
+
+
+def test_the_header_says_how_it_was_recorded(tmp_path: Path) -> None:
+    # GIVEN a recording
+    path = tmp_path / "log"
+    record(options(path, duration=0.01), probes=FakeProbes())
+    # WHEN its header is read
+    header = LogReader(path).header
+    # THEN it has the facts of the contract, and only what belongs to the event set is missing
+    assert {"log_id", "host", "kernel", "clocks", "devices", "schema", "versions"} <= set(header)
+    assert header["kernel"]["op_enum"] == {"READ": 0}
+    assert header["events"] == {
+        "set": "lifecycle",
+        "letters": ["Q"],
+        "missing": [
+            {"letter": "s", "tracepoint": "block_io_start", "reason": "this kernel has none"}
+        ],
+    }
+    assert header["rings"] == {"levels": 3, "bytes": [65536, 8192, 8192]}
+    assert header["command"] == ["biotrail"]
+    assert header["created_by"] == "test 1"
+
+
+def test_losses_are_in_the_log_and_in_the_summary(tmp_path: Path) -> None:
+    # GIVEN probes that lose and skip something while recording
+    probes, path = FakeProbes(), tmp_path / "log"
+
+    def lose() -> None:
+        probes.lost_records[1, 0, Kind.D] = 5
+        probes.misses = 2
+
+    probes.at_drain = lose
+    # WHEN the recording ends
+    summary = record(options(path, duration=0.05), probes=probes)
+    # THEN both are told, with their windows
+    assert summary.lost == {int(Kind.D): 5}
+    assert summary.skipped == {"Q": 2}
+    found = {(w["cpu"], w["kind"], w["count"]) for w in LogReader(path).losses}
+    assert found == {(1, int(Kind.D), 5), (-1, int(Kind.Q), 2)}
+
+
+def test_a_signal_ends_the_recording_well(tmp_path: Path) -> None:
+    # GIVEN a recording without an end
+    path = tmp_path / "log"
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    # WHEN Ctrl-C comes
+    summary = record(options(path), probes=FakeProbes())
+    # THEN the log is complete
+    assert summary.reason == "interrupted"
+    assert not LogReader(path).interrupted
+
+
+def test_the_commands_end_is_the_recordings(tmp_path: Path) -> None:
+    # GIVEN a command that fails
+    path = tmp_path / "log"
+    command = [sys.executable, "-c", "raise SystemExit(7)"]
+    # WHEN it is recorded
+    summary = record(options(path, command=command), probes=FakeProbes())
+    # THEN its status is told and the log is complete
+    assert (summary.reason, summary.command_status) == ("command ended", 7)
+    assert not LogReader(path).interrupted
+
+
+def test_a_command_outlives_the_duration(tmp_path: Path) -> None:
+    # GIVEN a command that takes longer than the recording shall
+    proof = tmp_path / "proof"
+    code = f"import time; time.sleep(1); open({str(proof)!r}, 'w')"
+    seen: list[Status] = []
+    # WHEN the duration is over
+    summary = record(
+        options(tmp_path / "log", command=[sys.executable, "-c", code], duration=0.05),
+        seen.append,
+        FakeProbes(),
+    )
+    # THEN the command was waited for, and the user told
+    assert (summary.reason, summary.command_status) == ("duration", 0)
+    assert proof.exists()
+    assert any("waiting" in status.note for status in seen)
+
+
+def test_a_recording_that_cannot_begin_leaves_no_file(tmp_path: Path) -> None:
+    # GIVEN probes that cannot be attached
+    probes, path = FakeProbes(), tmp_path / "log"
+
+    def refuse() -> None:
+        raise ProbeError("not here")
+
+    probes.attach = refuse  # type: ignore[method-assign]
+    # WHEN a recording is asked for THEN it fails, all is closed and no file is there
+    with pytest.raises(ProbeError, match="not here"):
+        record(options(path, duration=1), probes=probes)
+    assert probes.calls == ["open", "close"]
+    assert not path.exists()
+
+
+def test_options_are_checked_before_anything_is_loaded(tmp_path: Path) -> None:
+    # GIVEN an output that exists, a command that does not, a device that does not
+    probes = FakeProbes()
+    path = tmp_path / "log"
+    path.write_bytes(b"old")
+    bad = [
+        (options(path, duration=1), "already exists"),
+        (options(tmp_path / "x", command=["no-such-program"]), "no-such-program"),
+        (options(tmp_path / "x", devices=["no-such-device"]), "no-such-device"),
+    ]
+    # WHEN a recording is asked for THEN each is told, and no probe was loaded
+    for wrong, message in bad:
+        with pytest.raises(TraceError, match=message):
+            record(wrong, probes=probes)
+    assert "open" not in probes.calls
+    assert os.listdir(tmp_path) == ["log"]
+
+
+def test_a_failing_output_ends_the_recording_and_keeps_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a limit on the size of files, as a full disk would be one
+    path = tmp_path / "log"
+    monkeypatch.setattr("recorder.session.CHUNK_NS", 1)
+    record(options(tmp_path / "short", level=0, duration=0.001), probes=FakeProbes())
+    limit = (tmp_path / "short").stat().st_size + 10_000
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+    try:
+        # WHEN the log outgrows it
+        summary: Summary = record(options(path, level=0, duration=60), probes=FakeProbes())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    # THEN recording stopped, said why, counted what it could not keep, and the rest reads back
+    assert summary.reason == "output failed"
+    assert isinstance(summary.error, OutputError)
+    assert summary.unwritten_bytes > 0
+    reader = LogReader(path)
+    kept = sum(len(s.data) for chunk in reader.chunks() for s in chunk.segments)
+    assert reader.interrupted
+    assert kept == summary.raw_bytes
