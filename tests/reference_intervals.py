@@ -435,6 +435,7 @@ class IntervalReference:
         rq = self._one(self._exact(d.issued, e))
         if rq is None:
             rq = self._new_request(e)
+            rq.doubt = True  # whose sectors these are is not known
         else:
             d.issued.remove(rq)
         rq.inserted = False

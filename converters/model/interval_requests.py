@@ -217,6 +217,8 @@ class RequestRules:
         request = self._find.one(event, device.issued.exact(event.sector, event.end, event.op))
         if request is None:
             request = self._find.new_request(event)
+            # Whose sectors these are is not known, and so not which C ends what joins it.
+            request.doubt = Certainty.AMBIGUOUS
         else:
             device.issued.remove(request)
         request.inserted = False
