@@ -276,7 +276,7 @@ def remapped_request(sim: Sim, upper: Request, lower: RequestDevice, cpu: int) -
     """Request-based dm: its request goes to a lower disk as another request (a)."""
     sim.features["request-based dm"] += 1
     rq = Request(lower.pool.take(), lower.dev, upper.sector + 64, upper.bytes, upper.opf)
-    rq.kind = "clone"
+    rq.kind, rq.upper = "clone", upper
     sim.requests.append(rq)
     for of in upper.bios:
         bio = Bio(sim.memory.take(), lower.dev, of.sector + 64, of.bytes, of.opf, of.tid)

@@ -309,6 +309,8 @@ class _Writer:
             facts.append(f"into {self._request[int(r['absorbed_by'])]}")
         elif r["complete"] != NEVER and r["done_bytes"] != r["bytes"]:
             facts.append(f"done {r['done_bytes']}")
+        if r["parent"] != NEVER:
+            facts.append(f"parent {self._request[int(r['parent'])]}")
         if r["tag"] != NO_TAG:
             facts.append(f"tag {r['tag']}")
         return facts

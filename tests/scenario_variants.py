@@ -452,7 +452,7 @@ DM_REQUESTS = Scenario(
     """
     b1 home read 100+8 Q@0 G1 D4 C66 | Q2G 1, G2D 3, D2C 62 | r1 | exact
     r1 home read 100+8 s@2 D2 C64 | G2D 2, D2C 62 | b1 | exact
-    r2 vda read 100+8 s@7 D1 C53 | G2D 1, D2C 52 | - | exact
+    r2 vda read 100+8 s@7 D1 C53 | G2D 1, D2C 52 | - | exact, parent r1
     """,
     devices=(DM, REQUEST_BASED),
 )

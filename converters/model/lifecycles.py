@@ -13,8 +13,8 @@ from .context import OP_MASK, PASSTHROUGH_OPS, Context
 from .events import Events
 from .families import Whole, wholes
 from .keeping import Kept, keep, unanswered
-from .request_parents import request_parents
 from .repair import loop_parents, repair
+from .request_parents import request_parents
 from .stages import Milestones, bio_stages, milestones, request_stages
 from .tables import (
     I64,
