@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories on a copy of the packages, until one is wrong: prints its number and what is said.
 
-Run by `mutants.py`: mutant_child.py DIRECTORY COUNT
+Run by `mutants.py`: mutant_child.py DIRECTORY FIRST COUNT
 """
 
 import sys
@@ -19,10 +19,10 @@ WIDTH = 90
 
 def main() -> None:
     """Print `number what`, or 0."""
-    directory, count = Path(sys.argv[1]), int(sys.argv[2])
+    directory, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     if not Path(converters.__file__).is_relative_to(directory):
         sys.exit(f"the copy in {directory} is not what is tested: {converters.__file__}")
-    for seed in range(count):
+    for seed in range(first, count):
         found = outcome(seed)
         if found.wrong:
             text = found.wrong[0].replace("|", "/")

@@ -152,11 +152,6 @@ MUTANTS = (
     ),
     # By intervals.
     Mutant(
-        "of identical I/O the youngest is taken",
-        "    return sorted(found, key=lambda h: h.origin)\n\n\ndef _drop",
-        "    return sorted(found, key=lambda h: -h.origin)\n\n\ndef _drop",
-    ),
-    Mutant(
         "of several candidates, by intervals, none is ambiguous",
         "            event.doubt = Certainty.AMBIGUOUS\n"
         "            for held in candidates:\n"
