@@ -36,6 +36,7 @@ class Identifier:
     """The state of all devices between windows; bounded by what is in flight."""
 
     def __init__(self, context: Context) -> None:
+        self._context = context
         self._devices: dict[int, Device] = {}
         self._members: dict[int, list[int]] = {}
         find = Finding(context)
@@ -65,12 +66,17 @@ class Identifier:
         forget_pointers(events, raw)
         rows = events.rows(*RELEVANT)
         for row, event in zip(rows.tolist(), read(events, rows), strict=True):
-            device = self._devices.setdefault(event.dev, Device())
+            device = self._devices.get(event.dev) or self._new_device(event.dev)
             if event.kind in WITH_TID:
                 event.sent = self._bios.sent.pop(event.tid, None)
             self._rules[event.kind](event, device)
             self._write(raw[row], doubt, row, event)
         return Events(events.ts, events.cpu, events.number, raw, doubt, self._members)
+
+    def _new_device(self, dev: int) -> Device:
+        queue = self._context.devices.get(dev, {}).get("queue", {})
+        self._devices[dev] = Device(one_queue=queue.get("nr_hw_queues") == 1)
+        return self._devices[dev]
 
     def _write(self, words: np.ndarray, doubt: U8, row: int, event: Event) -> None:
         doubt[row] = max(event.doubt, Certainty.INTERVAL)

@@ -4,7 +4,7 @@
 from .interval_bios import BioRules
 from .interval_events import Event
 from .interval_finding import Finding, oldest_first
-from .pending import Device, Held
+from .pending import Device, Held, TagUse
 from .tables import Certainty
 
 
@@ -56,6 +56,8 @@ class EndRules:
     def _data_done(self, device: Device, request: Held) -> None:
         if request.sequence:
             request.data_done = True
+            # Its tag may be the flush's that it waits for.
+            request.tags.pop(TagUse.FLIGHT, None)
         else:
             device.issued.remove(request)
 

@@ -3,7 +3,7 @@
 
 from .context import Context
 from .interval_events import Event
-from .pending import Held
+from .pending import Held, confuse
 from .tables import Certainty
 
 _BIOS = 1 << 32
@@ -15,6 +15,8 @@ class Finding:
 
     def __init__(self, context: Context) -> None:
         self._next = 0
+        self._unended: list[int] = []
+        """Identities of requests whose completion was not seen, to be used again."""
         self.preflush = context.flag_mask("PREFLUSH")
         self.fua = context.flag_mask("FUA")
         self.flush_op = context.op_number("flush")
@@ -31,6 +33,22 @@ class Finding:
         """A request that is where the event is."""
         return self._new(event, _REQUESTS)
 
+    def begin_request(self, event: Event) -> Held:
+        """A request that begins here.
+
+        It may take the identity of one whose completion was not seen, as the kernel uses an
+        address again: that is how the rules on generations know that the other one is lost.
+        Only for G, s and a, which begin a generation whatever came before.
+        """
+        request = self._new(event, _REQUESTS)
+        if self._unended:
+            request.identity = self._unended.pop()
+        return request
+
+    def lose(self, request: Held) -> None:
+        """Its completion was not seen, and will not be."""
+        self._unended.append(request.identity)
+
     def _new(self, event: Event, base: int) -> Held:
         self._next += 1
         return Held(base + self._next, event.sector, event.end, event.op, event.tid, self._next)
@@ -41,6 +59,7 @@ class Finding:
             event.doubt = Certainty.AMBIGUOUS
             for held in candidates:
                 held.doubt = Certainty.AMBIGUOUS
+            confuse(candidates)
         if not candidates:
             return None
         event.doubt = max(event.doubt, candidates[0].doubt)

@@ -6,7 +6,7 @@ from recorder.records import Kind
 from .interval_bios import BioRules
 from .interval_events import Event
 from .interval_finding import Finding, oldest_first, served
-from .pending import Device, Held
+from .pending import Device, Held, TagUse
 from .tables import Certainty
 
 
@@ -19,7 +19,7 @@ class RequestRules:
     def allocate(self, event: Event, device: Device) -> None:
         """G: a bio gets a request."""
         bio = self._bios.claim(event, device)
-        request = self._find.new_request(event)
+        request = self._find.begin_request(event)
         request.tid, request.flags = bio.tid, bio.flags
         request.request = bio.identity
         request.doubt = max(request.doubt, event.doubt)
@@ -36,11 +36,13 @@ class RequestRules:
             self.allocate(event, device)
             fresh = next(h for h in device.allocated if h.identity == event.request)
         fresh.started = True
+        if event.tag is not None:
+            self._lose(device.take_tag(fresh, TagUse.LIFE, event.tag))
         event.request, event.bio = fresh.identity, fresh.request
 
     def hand_on(self, event: Event, device: Device) -> None:
         """Request-based dm hands a request of its own to this device."""
-        request = self._find.new_request(event)
+        request = self._find.begin_request(event)
         device.allocated.add(request)
         self._find.about(event, request)
 
@@ -204,6 +206,12 @@ class RequestRules:
             request.flags & self._find.preflush or request.flags & self._find.fua & ~kept
         )
         device.issued.add(request)
+        if event.slot is not None:
+            self._lose(device.take_tag(request, TagUse.FLIGHT, event.slot))
+
+    def _lose(self, gone: list[Held]) -> None:
+        for request in gone:
+            self._find.lose(request)
 
     def _rivals(self, event: Event, device: Device, request: Held) -> None:
         """Where no allocation is told, the issue may be of a bio that waits."""
@@ -222,5 +230,6 @@ class RequestRules:
         else:
             device.issued.remove(request)
         request.inserted = False
+        request.tags.pop(TagUse.FLIGHT, None)
         device.allocated.add(request)
         self._find.about(event, request)
