@@ -17,6 +17,7 @@ from capture_text import FLAG_BITS, OPS
 from intervaltree import Interval, IntervalTree
 from layers_model import NO_SECTOR, NO_TAG, SECTOR
 
+PASSTHROUGH = {number for name, number in OPS.items() if name.startswith("DRV_")}
 PREFLUSH, FUA = 1 << FLAG_BITS["PREFLUSH"], 1 << FLAG_BITS["FUA"]
 
 
@@ -462,6 +463,9 @@ class IntervalReference:
             rq = self._new_request(e)
             d.flush_issued = e.age
             d.takes_requests = True
+        elif e.op in PASSTHROUGH:
+            rq = self._new_request(e)
+            d.takes_requests = True
         else:
             rq = self._one(self._exact(d.held, e))
             if rq is None:
@@ -536,7 +540,8 @@ class IntervalReference:
     def _end_of_flush(self, d: RefDevice, e: Thing, ts: int, status: int) -> None:
         """C of no bytes ends a sequence whose data is done, or a flush that had no data."""
         near = d.issued.near(e.sector, e.end)
-        ended = [r for r in near if r.data_done and r.sector == e.sector and r.op == e.op]
+        ended = [r for r in near if r.sector == e.sector and r.op == e.op]
+        ended = [r for r in ended if r.data_done or r.end == r.sector]
         empty = [r for r in d.held.all() if r.sector == r.end == e.sector and r.op == e.op]
         empty = [r for r in empty if r.age < d.flush_issued]
         waiting = [] if d.tells_allocations else self._exact(d.waiting, e)

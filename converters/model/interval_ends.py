@@ -73,8 +73,9 @@ class EndRules:
         event.bio, event.completes_bio = bio.identity, True
 
     def _end_of_flush(self, event: Event, device: Device) -> None:
-        """C of no bytes: the end of a flush sequence, or of a flush that had no data."""
-        ended = [h for h in device.issued.starting(event.sector, event.op) if h.data_done]
+        """C of no bytes: the end of a flush sequence, or of what never had data."""
+        issued = device.issued.starting(event.sector, event.op)
+        ended = [h for h in issued if h.data_done or h.end == h.sector]
         empty = device.allocated.exact(event.sector, event.end, event.op)
         # A flush serves only what was there when it was issued.
         empty = [h for h in empty if h.origin < device.flush_issued]

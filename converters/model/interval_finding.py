@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the rules of `identify` share: new identities, and the choice among candidates."""
 
-from .context import Context
+from .context import PASSTHROUGH_OPS, Context
 from .interval_events import Event
 from .pending import Held, confuse
 from .tables import Certainty
@@ -19,6 +19,7 @@ class Finding:
         """Identities of requests whose completion was not seen, to be used again."""
         self.preflush = context.flag_mask("PREFLUSH")
         self.fua = context.flag_mask("FUA")
+        self._passthrough_ops = {context.op_number(name) for name in PASSTHROUGH_OPS}
         self.flush_op = context.op_number("flush")
         self.append_op = context.op_number("zone_append")
         self.discard_op = context.op_number("discard")
@@ -73,6 +74,10 @@ class Finding:
     def is_flush_machinery(self, event: Event) -> bool:
         """A request of the flush machinery's own: it has no bio."""
         return event.op == self.flush_op and event.sector == event.end
+
+    def is_passthrough(self, event: Event) -> bool:
+        """A command of a user or driver: its bios, if it has any, were never queued."""
+        return event.op in self._passthrough_ops
 
 
 def served(bio: Held) -> None:

@@ -191,6 +191,9 @@ class RequestRules:
             request = self._find.new_request(event)
             device.flush_issued = request.origin
             device.takes_requests = True
+        elif self._find.is_passthrough(event):
+            request = self._find.new_request(event)
+            device.takes_requests = True
         else:
             found = device.allocated.exact(event.sector, event.end, event.op)
             chosen = self._find.one(event, found)
