@@ -106,8 +106,8 @@ PATH_LOST = Scenario(
     6   a 254:0 R 100+8 bio=9 rq=2 from=252:10+100
     7   s 254:0 R 100+8 bio=9 rq=2
     8   D 254:0 R 100+8 bio=9 rq=2
-    60  C 254:0 R 100+8 bio=9 rq=2 status=10
-    61  E 254:0 R 100+8 bio=9 rq=2 status=10
+    60  C 254:0 R 100+8 bio=9 rq=2 err=10
+    61  E 254:0 R 100+8 bio=9 rq=2 err=10
     62  R 252:10 R 100+8 bio=1 rq=1
     70  D 252:10 R 100+8 bio=1 rq=1
     72  a 254:16 R 100+8 bio=8 rq=3 from=252:10+100
@@ -119,7 +119,7 @@ PATH_LOST = Scenario(
     """
     b1 mpath read 100+8 Q@0 G1 D4 C95 | Q2G 1, G2D 3, D2C 58, R2D 8, D2C 25 | r1 | exact, requeues 1
     r1 mpath read 100+8 s@2 D2 C93 | G2D 2, D2C 58, R2D 8, D2C 25 | b1 | exact, requeues 1
-    r2 vda read 100+8 s@7 D1 C53 | G2D 1, D2C 52 | - | exact, parent r1
+    r2 vda read 100+8 s@7 D1 C53 | G2D 1, D2C 52 | - | exact, IOERR, done 0, parent r1
     r3 vdb read 100+8 s@73 D1 C17 | G2D 1, D2C 16 | - | exact, parent r1
     """,
     devices=(PATHS, REQUEST_BASED, SECOND_DISK),
