@@ -320,7 +320,8 @@ def _request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
     certainty[(no_issue | (ends.unissued >= 0)) & begun] = Certainty.LOST
     unfinished = ~ends.finished & ~absorbed
     certainty[unfinished | (~begun & ~absorbed)] = Certainty.INCOMPLETE
-    certainty[unfinished & begun & (r.superseded | unanswered(a))] = Certainty.LOST
+    gone = r.superseded | unanswered(a) | (a.absorbed_by >= 0)
+    certainty[unfinished & begun & gone] = Certainty.LOST
     certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
     return certainty
 
