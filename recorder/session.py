@@ -5,31 +5,33 @@ The poll loop copies committed bytes out of the rings and hands them to one writ
 It never looks into an event; what it does per round is a constant number of steps per ring.
 """
 
-import os
-import resource
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import Any
 
-from recorder import clocks, devices, facts
+from recorder import clocks, cost, devices, facts
 from recorder.child import Child
 from recorder.errors import OutputError
-from recorder.log import LogWriter, Segment
+from recorder.limits import StopLimits
+from recorder.log import Segment
 from recorder.loss import LossCounters, Window
-from recorder.output import create, explain
+from recorder.output import explain
 from recorder.pace import Pace
 from recorder.priority import hurry, relax
 from recorder.probes.core import CoreProbes, ProbeConfig
 from recorder.probes.programs import EVENT_SETS
+from recorder.rotation import Rotation
 from recorder.session_types import Probes, RecordOptions, Status, Summary
+from recorder.sinks import LogSink, Sink
+from recorder.sinks_open import open_sink, reserve
 from recorder.stop import Every, StopRequests
 from recorder.surroundings import CgroupWatch, DeviceWatch
 from recorder.writer import Job, WriterThread
 
 __all__ = ["Probes", "RecordOptions", "Session", "Status", "Summary", "record"]
 
-STDOUT, STDERR = 1, 2
+STDERR = 2
 CHUNK_BYTES = 4 << 20
 CHUNK_NS = 900_000_000
 """A chunk is closed at this size or age, so that kill -9 costs about a second."""
@@ -97,7 +99,7 @@ class Session:
         """Open the output, attach the probes, write the header, start the command."""
         with ExitStack() as undo:
             options = self._options
-            stream = self._open_output(undo)
+            stream = reserve(options, self._stack, undo)
             self._stack.callback(self._probes.close)
             self._probes.open()
             clock = clocks.reading()
@@ -108,19 +110,13 @@ class Session:
                 if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
             ]
             header = self._header(clock)
-            log = LogWriter(stream, header, level=options.level, sync=options.sync)
+            sink = open_sink(options, stream, header, self._probes.programs)
+            self._stack.callback(sink.release)
+            undo.callback(sink.discard)
             if self._child is not None:
                 self._child.start()
             undo.pop_all()
-        self._start_clocks(log, header)
-
-    def _open_output(self, undo: ExitStack) -> BinaryIO:
-        path = self._options.output
-        if path is None:
-            return self._stack.enter_context(open(STDOUT, "wb", buffering=0, closefd=False))
-        stream = self._stack.enter_context(create(path, force=self._options.force))
-        undo.callback(os.unlink, path)
-        return stream
+        self._start_clocks(sink, header)
 
     def _header(self, clock: dict[str, int]) -> dict[str, Any]:
         options, sizes = self._options, self._probes.sizes
@@ -136,11 +132,14 @@ class Session:
             rings={"levels": len(levels), "bytes": levels},
         )
 
-    def _start_clocks(self, log: LogWriter, header: dict[str, Any]) -> None:
-        self._began_ns = self._chunk_ns = time.monotonic_ns()
-        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+    def _start_clocks(self, sink: Sink, header: dict[str, Any]) -> None:
+        self._cost = cost.read(self._probes.programs())
+        self._began_ns = self._chunk_ns = self._cost.monotonic
+        self._sink = sink
         self._loss = LossCounters(int(header["clocks"]["monotonic"]))
-        self._writer = WriterThread(log)
+        self._writer = WriterThread(sink)
+        self._limits = StopLimits(self._options, self._writer)
+        self._rotation = Rotation(sink, self._writer)
         self._devices = DeviceWatch(header["devices"])
         self._cgroups = CgroupWatch()
         self._writer.submit(self._writer.note("cgroups", self._cgroups.changes))
@@ -163,6 +162,8 @@ class Session:
                 self._stop.request("command ended")
             elif self._writer.error is not None:
                 self._stop.request("output failed")
+            elif reached := self._limits.reached(self._taken_bytes):
+                self._stop.request(reached)
             else:
                 pidfd = None if self._child is None else self._child.pidfd
                 self._stop.sleep(min(self._pace.seconds, left), pidfd)
@@ -181,6 +182,16 @@ class Session:
             self._offer_chunk(now_ns)
         for periodic in self._periodic:
             periodic.run(now_ns)
+        if self._rotation.due():
+            self._rotate(now_ns)
+
+    def _rotate(self, now_ns: int) -> None:
+        """Put the border behind all that came before it; tried again where the queue is full."""
+        self._drain()
+        self._offer_chunk(now_ns)
+        self._sample_rings(now_ns)
+        if not self._pending and not self._windows:
+            self._rotation.order()
 
     def _drain(self) -> bool:
         segments = self._probes.drain()
@@ -189,6 +200,7 @@ class Session:
         self._pending.extend(segments)
         self._pending_bytes += size
         self._taken_bytes += size
+        self._limits.took(segments)
         return bool(segments)
 
     def _offer_chunk(self, now_ns: int) -> None:
@@ -217,6 +229,8 @@ class Session:
             self._writer.offer(self._writer.note("devices", self._devices.changes))
         if self._cgroups.due(now_ns):
             self._writer.offer(self._writer.note("cgroups", self._cgroups.changes))
+        if self._sink.removed() and not self._rotation.possible:
+            self._stop.request("output removed")
 
     def _tell_status(self, now_ns: int, note: str = "") -> None:
         if self._on_status is None:
@@ -251,6 +265,11 @@ class Session:
             )
         elif isinstance(self._writer.error, OSError):
             summary.error = explain(self._writer.error, self._options.output or "standard output")
+        elif self._writer.error is None and self._stop.reason == "output removed":
+            summary.error = OutputError(
+                f"{self._options.output} was removed while recording: nothing of it is left; "
+                "record again, to a place where it stays"
+            )
         else:
             summary.error = self._writer.error
         summary.command_status = self._see_off_command()
@@ -263,7 +282,7 @@ class Session:
         jobs.append(writer.note("devices", self._devices.changes))
         jobs.append(writer.note("cgroups", self._cgroups.changes))
 
-        def last(log: LogWriter) -> None:
+        def last(log: LogSink) -> None:
             for job in jobs:
                 job(log)
             log.close(self._end())
@@ -274,12 +293,9 @@ class Session:
         idle = time.monotonic_ns() - self._writer.progress_ns
         return self._stop.signals > 1 and idle > STUCK_NS
 
-    def _cpu_seconds(self) -> float:
-        now, then = resource.getrusage(resource.RUSAGE_SELF), self._usage
-        return now.ru_utime + now.ru_stime - then.ru_utime - then.ru_stime
-
     def _end(self) -> dict[str, Any]:
         """Statistics for the END frame; the writer adds the log's size."""
+        now = cost.read(self._probes.programs())
         return {
             "reason": self._stop.reason,
             "seconds": self._seconds,
@@ -288,20 +304,10 @@ class Session:
             "lost": {str(kind): count for kind, count in self._loss.by_kind.items()},
             "too_deep": self._loss.too_deep,
             "skipped": self._loss.skipped,
-            "programs": [
-                {
-                    "name": p.name,
-                    "letter": p.letter,
-                    "attached": p.attached,
-                    "run_count": p.run_count,
-                    "run_ns": p.run_ns,
-                    "recursion_misses": p.recursion_misses,
-                }
-                for p in self._probes.programs()
-            ],
+            "programs": cost.program_rows(None, now),
             "recorder": {
-                "cpu_seconds": self._cpu_seconds(),
-                "max_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "cpu_seconds": now.cpu_seconds - self._cost.cpu_seconds,
+                "max_rss_bytes": cost.max_rss_bytes(),
             },
         }
 
@@ -318,9 +324,11 @@ class Session:
             too_deep=self._loss.too_deep,
             skipped=self._loss.skipped,
             unwritten_bytes=self._taken_bytes - self._writer.raw_bytes,
-            cpu_seconds=self._cpu_seconds(),
-            max_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            cpu_seconds=cost.read(()).cpu_seconds - self._cost.cpu_seconds,
+            max_rss_bytes=cost.max_rss_bytes(),
             missing=self._missing,
+            files=self._sink.files,
+            files_deleted=self._rotation.deleted,
         )
 
     def _see_off_command(self) -> int | None:

@@ -12,6 +12,7 @@ from recorder.errors import TraceError
 from recorder.log import Segment
 from recorder.probes.core import ProgramInfo
 from recorder.ring import RingSizes
+from recorder.sinks import Limit
 
 
 class Probes(Protocol):
@@ -72,6 +73,14 @@ class RecordOptions:
     level: int = 1
     """zstd level; 0: no compression."""
     command: Sequence[str] = ()
+    max_events: int | None = None
+    """Stop when about so many events were recorded."""
+    max_bytes: int | None = None
+    """Stop when about so many bytes of log were written."""
+    rotate: Limit | None = None
+    """Begin a new file at this size or age."""
+    max_files: int | None = None
+    """Keep the newest so many files; None: all."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,10 @@ class Summary:
     max_rss_bytes: int
     missing: list[dict[str, str]] = field(default_factory=list)
     """Tracepoints that could not be recorded."""
+    files: list[str] = field(default_factory=list)
+    """What was written and is there, oldest first."""
+    files_deleted: int = 0
+    """By rotation."""
     command_status: int | None = None
     error: TraceError | None = None
     """Why it had to stop, when it had to."""

@@ -76,11 +76,8 @@ class CgroupWatch(_Periodic):
     def changes(self) -> dict[str, Any] | None:
         """A `cgroups` note {id: path} of what is new, None when nothing is."""
         began = time.monotonic_ns()
-        fresh = {
-            number: path
-            for number, path in cgroups.paths(self._where).items()
-            if self._known.get(number) != path
-        }
-        self._known.update(fresh)
+        now = cgroups.paths(self._where)
+        fresh = {number: path for number, path in now.items() if self._known.get(number) != path}
+        self._known = now  # what is gone is forgotten: ids do not come back
         self.looked(began)
         return {str(number): path for number, path in fresh.items()} or None
