@@ -91,6 +91,7 @@ def command(
     sudo biotrail record -d nvme0n1 --duration 10s -o slow.biotrail
     sudo biotrail record -d /home -- make -j8             # the device below /home
     sudo biotrail record --rotate 1G --max-files 10       # for as long as you like
+    sudo biotrail record --keep 30s --trigger slow=50ms   # what led to a slow I/O
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     path = None if output == "-" else output or default_name(record_keeping.several_files(keeping))
@@ -144,6 +145,10 @@ def _what(options: RecordOptions) -> str:
     else:
         until = "until Ctrl-C"
     to = options.output or "standard output"
+    if options.keep is not None:
+        kept = " or ".join(units.amount(x) for x in (options.keep.seconds, options.keep.bytes) if x)
+        how = f"kill -USR1 {os.getpid()} writes it"
+        return f"recording {what} {until}, keeping the newest {kept}; {how}"
     if options.rotate is not None:
         to = f"{to.removesuffix(LOG_SUFFIX)}-TIME-NUMBER{LOG_SUFFIX}"
     return f"recording {what} {until} to {to}"
@@ -209,7 +214,7 @@ def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
 def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     about = "" if summary.events_exact else "about "
     per_event = summary.log_bytes / summary.events if summary.events else 0.0
-    plain = [options.output] if options.output and not options.rotate else []
+    plain = [options.output] if options.output and not (options.rotate or options.keep) else []
     size = _size(plain) or summary.log_bytes
     lines = [
         f"biotrail: {about}{units.plural(summary.events, 'event')} in "
@@ -221,7 +226,7 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     if summary.missing:
         names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
         lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
-    if options.rotate:
+    if options.rotate or options.keep:
         lines.append(_files_line(summary))
     if (files := summary.files or plain) and summary.error is None:
         lines.append(f"biotrail: next: biotrail convert {_quoted(files[-1])}")

@@ -8,12 +8,15 @@ import click
 
 from biotrail import units
 from recorder.sinks import Limit
+from recorder.triggers import Triggers
 
 if TYPE_CHECKING:  # generic in click 8.2 and later only
     _AmountType = click.ParamType["int | float"]
+    _TriggerBase = click.ParamType[Triggers]
 else:
-    _AmountType = click.ParamType
+    _AmountType = _TriggerBase = click.ParamType
 
+AFTER, EVERY = 2.0, 60.0
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -50,6 +53,43 @@ def limit(amounts: Sequence[int | float]) -> Limit | None:
     return Limit(min(sizes, default=None), min(times, default=None))
 
 
+_TRIGGERS = "write slow=50ms, failed or depth=128"
+
+
+class TriggerType(_TriggerBase):
+    """`slow=50ms`, `failed`, `depth=128`: a Triggers with one of them."""
+
+    name = "trigger"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Triggers:
+        """A usage error for anything else."""
+        if isinstance(value, Triggers):
+            return value
+        name, sign, amount = str(value).partition("=")
+        if name == "failed" and not sign:
+            return Triggers(failed=True)
+        if name == "slow" and amount:
+            found = Triggers(slow_ns=round(units.Duration().convert(amount, param, ctx) * 1e9))
+        elif name == "depth" and amount.isascii() and amount.isdigit():
+            found = Triggers(depth=int(amount))
+        else:
+            self.fail(f"{value!r} is no trigger: {_TRIGGERS}", param, ctx)
+        if not found or found.depth >= 1 << 31 or found.slow_ns >= 1 << 62:
+            self.fail(f"{value!r} is out of range: {_TRIGGERS}", param, ctx)
+        return found
+
+
+def together(triggers: Sequence[Triggers]) -> Triggers:
+    """All of them; of one kind, the lower threshold."""
+    return Triggers(
+        min((t.slow_ns for t in triggers if t.slow_ns), default=0),
+        any(t.failed for t in triggers),
+        min((t.depth for t in triggers if t.depth), default=0),
+    )
+
+
 _OPTIONS = (
     click.option(
         "--max-events",
@@ -75,7 +115,36 @@ _OPTIONS = (
         "--max-files",
         type=click.IntRange(min=1),
         metavar="N",
-        help="With --rotate: delete the oldest file of this run beyond N.",
+        help="With --rotate or --keep: delete the oldest file of this run beyond N.",
+    ),
+    click.option(
+        "--keep",
+        type=Amount(),
+        multiple=True,
+        metavar="SIZE|TIME",
+        help="Flight recorder: keep the newest, e.g. 30s or 512M, in memory, and write it to a "
+        "file on SIGUSR1, at the end, and by --trigger.",
+    ),
+    click.option(
+        "--trigger",
+        "triggers",
+        type=TriggerType(),
+        multiple=True,
+        metavar="WHAT",
+        help="With --keep: write it out when an I/O takes long (slow=50ms), fails (failed), or "
+        "so many are in flight on a device (depth=128). May be given several times.",
+    ),
+    click.option(
+        "--after",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Go on for so long behind a trigger before writing.  [default: 2s]",
+    ),
+    click.option(
+        "--every",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Let triggers pass for so long behind one that was followed.  [default: 60s]",
     ),
 )
 
@@ -89,15 +158,22 @@ def options(command: _Command) -> _Command:
 
 def several_files(given: dict[str, Any]) -> bool:
     """Whether these options make more than one file."""
-    return bool(given["rotate"])
+    return bool(given["rotate"] or given["keep"])
 
 
 def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
     """RecordOptions' fields from what click gave. Raises UsageError where they do not fit."""
     if given["max_size"] is not None and given["max_size"] <= 0:
         raise click.BadParameter("must be more than 0", param_hint="--max-size")
-    if given["max_files"] is not None and not given["rotate"]:
-        raise click.UsageError("--max-files needs --rotate")
+    if given["rotate"] and given["keep"]:
+        raise click.UsageError("--rotate writes everything, --keep the newest: give one of them")
+    if given["max_files"] is not None and not several_files(given):
+        raise click.UsageError("--max-files needs --rotate or --keep")
+    if given["triggers"] and not given["keep"]:
+        raise click.UsageError("--trigger needs --keep")
+    for name in ("after", "every"):
+        if given[name] is not None and not given["triggers"]:
+            raise click.UsageError(f"--{name} needs --trigger")
     if several_files(given) and output is None:
         raise click.UsageError("-o - takes one log: give -o FILE, which the files are named after")
     return {
@@ -105,4 +181,8 @@ def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
         "max_bytes": given["max_size"],
         "rotate": limit(given["rotate"]),
         "max_files": given["max_files"],
+        "keep": limit(given["keep"]),
+        "triggers": together(given["triggers"]),
+        "after": AFTER if given["after"] is None else given["after"],
+        "every": EVERY if given["every"] is None else given["every"],
     }

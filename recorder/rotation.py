@@ -24,7 +24,7 @@ class Rotation:
         """Files that were deleted for being the oldest."""
         return 0 if self._sink is None else self._sink.deleted
 
-    def due(self) -> bool:
+    def due(self, _now_ns: int) -> bool:
         """Whether the present file is full, old enough, or was removed by others."""
         sink = self._sink
         if sink is None or self._ordered:

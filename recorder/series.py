@@ -7,10 +7,10 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from recorder import output
-from recorder.log import LogWriter
+from recorder.log import LogWriter, Segment
 from recorder.names import Found, Names
 
 Clock = dict[str, int]
@@ -57,12 +57,24 @@ class Background:
             **facts,
         }
 
-    def open(self, log: LogWriter, clock: Clock) -> None:
-        """Write what is known of cgroups and tasks at the log's beginning."""
-        if self._cgroups:
-            log.write_note("cgroups", dict(self._cgroups))
-        if segments := self._names.segments(clock["monotonic"]):
-            log.write_chunk(segments, clock)
+    def facts(self, clock: Clock) -> "Facts":
+        """What the file is to begin with, as it is now."""
+        return Facts(dict(self._cgroups), self._names.segments(clock["monotonic"]), clock)
+
+
+class Facts(NamedTuple):
+    """Cgroups and names that a log begins with."""
+
+    cgroups: dict[str, str]
+    names: list[Segment]
+    clock: Clock
+
+    def write(self, log: LogWriter) -> None:
+        """Right behind the header."""
+        if self.cgroups:
+            log.write_note("cgroups", dict(self.cgroups))
+        if self.names:
+            log.write_chunk(self.names, self.clock)
 
 
 class Series:

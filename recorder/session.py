@@ -13,6 +13,7 @@ from typing import Any
 from recorder import clocks, cost, devices, facts
 from recorder.child import Child
 from recorder.errors import OutputError
+from recorder.flight import Flight
 from recorder.limits import StopLimits
 from recorder.log import Segment
 from recorder.loss import LossCounters, Window
@@ -79,7 +80,12 @@ class Session:
         wanted = [(spec, devices.resolve(spec)) for spec in options.devices]
         self._filters = [{"spec": s, "disk": disk, "part": part} for s, (disk, part) in wanted]
         self._probes = probes or CoreProbes(
-            ProbeConfig(options.events, [dev for _, dev in wanted], options.ring_bytes)
+            ProbeConfig(
+                options.events,
+                [dev for _, dev in wanted],
+                options.ring_bytes,
+                triggers=options.triggers,
+            )
         )
         self._pending: list[Segment] = []
         self._pending_bytes = 0
@@ -140,6 +146,7 @@ class Session:
         self._writer = WriterThread(sink)
         self._limits = StopLimits(self._options, self._writer)
         self._rotation = Rotation(sink, self._writer)
+        self._flight = Flight(sink, self._writer, self._options.after, self._options.every)
         self._devices = DeviceWatch(header["devices"])
         self._cgroups = CgroupWatch()
         self._writer.submit(self._writer.note("cgroups", self._cgroups.changes))
@@ -182,16 +189,29 @@ class Session:
             self._offer_chunk(now_ns)
         for periodic in self._periodic:
             periodic.run(now_ns)
-        if self._rotation.due():
-            self._rotate(now_ns)
+        self._listen()
+        for border in (self._rotation, self._flight):
+            if border.due(now_ns):
+                self._put_border(border, now_ns)
 
-    def _rotate(self, now_ns: int) -> None:
-        """Put the border behind all that came before it; tried again where the queue is full."""
+    def _listen(self) -> None:
+        """Take in what asks for a dump, and tell of those that were made."""
+        if self._stop.dumps:
+            self._stop.dumps = 0
+            self._flight.ask()
+        if self._options.triggers:
+            for hit in self._probes.triggered():
+                self._flight.hit(hit)
+        for message in self._flight.messages():
+            self._tell_status(time.monotonic_ns(), message)
+
+    def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
+        """A file ends behind all that came before; tried again where the queue is full."""
         self._drain()
         self._offer_chunk(now_ns)
         self._sample_rings(now_ns)
         if not self._pending and not self._windows:
-            self._rotation.order()
+            border.order()
 
     def _drain(self) -> bool:
         segments = self._probes.drain()
@@ -257,6 +277,7 @@ class Session:
         self._sample_rings(now)
         self._sample_programs(now)
         ended = self._writer.finish(self._last_job(), self._given_up)
+        self._listen()
         summary = self._summary()
         if not ended:
             summary.error = OutputError(
@@ -298,6 +319,7 @@ class Session:
         now = cost.read(self._probes.programs())
         return {
             "reason": self._stop.reason,
+            **self._flight.at_end(),
             "seconds": self._seconds,
             "stopped": self._stopped,
             "clocks": clocks.reading(),
@@ -328,7 +350,7 @@ class Session:
             max_rss_bytes=cost.max_rss_bytes(),
             missing=self._missing,
             files=self._sink.files,
-            files_deleted=self._rotation.deleted,
+            files_deleted=self._rotation.deleted + self._flight.deleted,
         )
 
     def _see_off_command(self) -> int | None:

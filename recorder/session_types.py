@@ -13,6 +13,7 @@ from recorder.log import Segment
 from recorder.probes.core import ProgramInfo
 from recorder.ring import RingSizes
 from recorder.sinks import Limit
+from recorder.triggers import Hit, Triggers
 
 
 class Probes(Protocol):
@@ -52,6 +53,9 @@ class Probes(Protocol):
     def programs(self) -> list[ProgramInfo]:
         """Programs and whether they are attached."""
 
+    def triggered(self) -> list[Hit]:
+        """Triggers that fired since the last call, the first first; asked where there are any."""
+
 
 @dataclass(frozen=True)
 class RecordOptions:
@@ -81,6 +85,14 @@ class RecordOptions:
     """Begin a new file at this size or age."""
     max_files: int | None = None
     """Keep the newest so many files; None: all."""
+    keep: Limit | None = None
+    """Write nothing but the newest, and that only when asked."""
+    triggers: Triggers = field(default_factory=Triggers)
+    """What asks for it, besides SIGUSR1 and the end."""
+    after: float = 0.0
+    """Seconds to go on for when a trigger fired."""
+    every: float = 60.0
+    """Seconds between two dumps by triggers, at least."""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class RotatingLog:
         self._stream = self._series.create()
         header = self._background.header(clock, facts)
         log = LogWriter(self._stream, header, level=self._level, sync=self._sync)
-        self._background.open(log, clock)
+        self._background.facts(clock).write(log)
         self._losses = cost.Losses()
         self._log = log
         self._series.delete_old()

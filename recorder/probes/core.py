@@ -24,7 +24,9 @@ from recorder.probes.programs import (
     choose,
     default_object_path,
 )
+from recorder.probes.trigger_maps import TriggerMaps
 from recorder.ring import Rings, RingSizes
+from recorder.triggers import Hit, Triggers
 
 MAX_FILTERS = 32
 """Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
@@ -49,6 +51,7 @@ class ProbeConfig:
     ring_bytes: int | None = None
     preemptible: bool | None = None
     """Programs hold preemption off by themselves; None: where the kernel needs it."""
+    triggers: Triggers = field(default_factory=Triggers)
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,7 @@ class CoreProbes:
             bpf.set_autoload(program, program in chosen)
         bpf.set_initial_value(".rodata", config)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
+        self._triggers = TriggerMaps(bpf, self.config.triggers)
         bpf.load()
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes)
 
@@ -276,6 +280,10 @@ class CoreProbes:
     def fill(self) -> float:
         """The fullest ring's share in use, 0 to 1."""
         return self._mapped().fill()
+
+    def triggered(self) -> list[Hit]:
+        """Triggers that fired since the last call, the first first."""
+        return self._triggers.hits()
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         """`op_enum` and `flag_bits` of this kernel, for the log's header."""
