@@ -167,7 +167,18 @@ def _cost_lines(trace: Trace) -> list[str]:
         f"{units.duration(seconds * 1e9)}, ended: {end.get('reason', '?')}; took {cpu:.2f} s of "
         f"CPU time{share}, {units.size(cost['max_rss_bytes'])} of memory"
     )
-    return [_field("recorder", text)]
+    return [_field("recorder", text), *_program_lines(end)]
+
+
+def _program_lines(end: Mapping[str, Any]) -> list[str]:
+    """What the kernel counted of the programs' runs, while it was asked to."""
+    rows = [p for p in end.get("programs", []) if p.get("run_count")]
+    if not rows:
+        return []
+    runs, spent = (sum(int(p[key]) for p in rows) for key in ("run_count", "run_ns"))
+    each = ", ".join(f"{p['letter']} {p['run_ns'] / p['run_count']:.0f}" for p in rows)
+    text = f"{spent / runs:.0f} ns per run ({each}), from {units.plural(runs, 'run')} counted"
+    return [_field("probes", text)]
 
 
 def _kind_lines(trace: Trace) -> list[str]:

@@ -220,8 +220,7 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
         f"biotrail: {about}{units.plural(summary.events, 'event')} in "
         f"{units.duration(summary.seconds * 1e9)} ({summary.reason}), log {units.size(size)}"
         + (f", {per_event:.1f} bytes per event" if summary.events else ""),
-        f"biotrail: the recorder took {summary.cpu_seconds:.2f} s of CPU time and "
-        f"{units.size(summary.max_rss_bytes)} of memory",
+        f"biotrail: {_cost(summary)}",
     ]
     if summary.missing:
         names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
@@ -231,6 +230,20 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     if (files := summary.files or plain) and summary.error is None:
         lines.append(f"biotrail: next: biotrail convert {_quoted(files[-1])}")
     return lines
+
+
+def _cost(summary: Summary) -> str:
+    """The recorder's CPU time and, where the kernel counted it, the programs'."""
+    programs = summary.events * summary.ns_per_event / 1e9
+    total = summary.cpu_seconds + programs
+    share = 100 * total / summary.seconds if summary.seconds else 0.0
+    parts = f"recorder {units.duration(summary.cpu_seconds * 1e9)}"
+    if summary.ns_per_event:
+        parts += (
+            f", probes {units.duration(programs * 1e9)}: {summary.ns_per_event:.0f} ns per event"
+        )
+    memory = units.size(summary.max_rss_bytes)
+    return f"cost: {share:.1f} % of one core ({parts}), {memory} of memory"
 
 
 def _size(files: list[str]) -> int:

@@ -13,8 +13,9 @@ from recorder.triggers import Triggers
 if TYPE_CHECKING:  # generic in click 8.2 and later only
     _AmountType = click.ParamType["int | float"]
     _TriggerBase = click.ParamType[Triggers]
+    _PercentBase = click.ParamType[float]
 else:
-    _AmountType = _TriggerBase = click.ParamType
+    _AmountType = _TriggerBase = _PercentBase = click.ParamType
 
 AFTER, EVERY = 2.0, 60.0
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -51,6 +52,24 @@ def limit(amounts: Sequence[int | float]) -> Limit | None:
     sizes = [a for a in amounts if isinstance(a, int)]
     times = [a for a in amounts if isinstance(a, float)]
     return Limit(min(sizes, default=None), min(times, default=None))
+
+
+class Percent(_PercentBase):
+    """`5`, `2.5%`: per cent as a float."""
+
+    name = "percent"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """A usage error for anything else."""
+        try:
+            found = float(str(value).removesuffix("%"))
+        except ValueError:
+            found = -1.0
+        if not 0 < found < float("inf"):
+            self.fail(f"{value!r} is no percentage: write 5 or 2.5%", param, ctx)
+        return found
 
 
 _TRIGGERS = "write slow=50ms, failed or depth=128"
@@ -146,6 +165,12 @@ _OPTIONS = (
         metavar="TIME",
         help="Let triggers pass for so long behind one that was followed.  [default: 60s]",
     ),
+    click.option(
+        "--max-cpu",
+        type=Percent(),
+        metavar="PERCENT",
+        help="Warn when recording takes more of one core than this.",
+    ),
 )
 
 
@@ -181,6 +206,7 @@ def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
         "max_bytes": given["max_size"],
         "rotate": limit(given["rotate"]),
         "max_files": given["max_files"],
+        "max_cpu": given["max_cpu"],
         "keep": limit(given["keep"]),
         "triggers": together(given["triggers"]),
         "after": AFTER if given["after"] is None else given["after"],

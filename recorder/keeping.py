@@ -130,7 +130,7 @@ class KeptLog:
         """Write the last dump. Raises OutputError where it fails."""
         if self._thread is not None:
             self._thread.join()
-        why = {key: end[key] for key in ("reason", "trigger") if key in end}
+        why: dict[str, Any] = {key: end[key] for key in ("reason", "trigger") if key in end}
         made = self._snapshot(why)
         self._write(made._replace(end={**made.end, "run": end}))
         if self.error is not None:

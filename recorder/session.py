@@ -12,6 +12,7 @@ from typing import Any
 
 from recorder import clocks, cost, devices, facts
 from recorder.child import Child
+from recorder.cost_watch import TICK_NS, CostWatch, ns_per_run
 from recorder.errors import OutputError
 from recorder.flight import Flight
 from recorder.limits import StopLimits
@@ -150,7 +151,14 @@ class Session:
         self._devices = DeviceWatch(header["devices"])
         self._cgroups = CgroupWatch()
         self._writer.submit(self._writer.note("cgroups", self._cgroups.changes))
+        self._watch = CostWatch(
+            self._probes.programs,
+            self._probes.count_runs,
+            self._options.max_cpu,
+            self._began_ns,
+        )
         self._periodic = [
+            Every(TICK_NS, self._watch_cost, self._began_ns),
             Every(LOSS_NS, self._sample_rings, self._began_ns),
             Every(PROGRAMS_NS, self._sample_programs, self._began_ns),
             Every(NOTES_NS, self._look_around, self._began_ns),
@@ -252,14 +260,21 @@ class Session:
         if self._sink.removed() and not self._rotation.possible:
             self._stop.request("output removed")
 
+    def _watch_cost(self, now_ns: int) -> None:
+        if warning := self._watch.tick(now_ns, self._events()):
+            self._tell_status(now_ns, warning)
+
+    def _events(self) -> float:
+        """Recorded so far, about."""
+        return self._writer.meter.events * self._taken_bytes / max(self._writer.raw_bytes, 1)
+
     def _tell_status(self, now_ns: int, note: str = "") -> None:
         if self._on_status is None:
             return
-        taken = self._taken_bytes / max(self._writer.raw_bytes, 1)
         self._on_status(
             Status(
                 seconds=(now_ns - self._began_ns) / 1e9,
-                events=round(self._writer.meter.events * taken),
+                events=round(self._events()),
                 lost=self._loss.total,
                 log_bytes=self._writer.log_bytes,
                 note=note,
@@ -270,6 +285,7 @@ class Session:
         """Detach, take what is left, end the log, and see the command off."""
         self._stopped = clocks.reading()  # programs go one by one: what follows has gaps
         self._seconds = (self._stopped["monotonic"] - self._began_ns) / 1e9
+        self._watch.end()
         self._probes.detach()
         while self._drain():
             pass
@@ -330,7 +346,11 @@ class Session:
             "recorder": {
                 "cpu_seconds": now.cpu_seconds - self._cost.cpu_seconds,
                 "max_rss_bytes": cost.max_rss_bytes(),
+                "max_cpu": self._options.max_cpu,
+                "max_cpu_exceeded": self._watch.warnings,
             },
+            "events": round(self._writer.meter.events),
+            "ns_per_event": ns_per_run(self._probes.programs()),
         }
 
     def _summary(self) -> Summary:
@@ -348,6 +368,7 @@ class Session:
             unwritten_bytes=self._taken_bytes - self._writer.raw_bytes,
             cpu_seconds=cost.read(()).cpu_seconds - self._cost.cpu_seconds,
             max_rss_bytes=cost.max_rss_bytes(),
+            ns_per_event=ns_per_run(self._probes.programs()),
             missing=self._missing,
             files=self._sink.files,
             files_deleted=self._rotation.deleted + self._flight.deleted,

@@ -53,6 +53,9 @@ class Probes(Protocol):
     def programs(self) -> list[ProgramInfo]:
         """Programs and whether they are attached."""
 
+    def count_runs(self, on: bool) -> None:
+        """Have the kernel count the programs' runs and time, where it can."""
+
     def triggered(self) -> list[Hit]:
         """Triggers that fired since the last call, the first first; asked where there are any."""
 
@@ -93,6 +96,8 @@ class RecordOptions:
     """Seconds to go on for when a trigger fired."""
     every: float = 60.0
     """Seconds between two dumps by triggers, at least."""
+    max_cpu: float | None = None
+    """Per cent of one core above which to warn."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,8 @@ class Summary:
     """Bytes of records that were taken and could not be written."""
     cpu_seconds: float
     max_rss_bytes: int
+    ns_per_event: float = 0.0
+    """Of the programs' runs that the kernel counted; 0: it counted none."""
     missing: list[dict[str, str]] = field(default_factory=list)
     """Tracepoints that could not be recorded."""
     files: list[str] = field(default_factory=list)

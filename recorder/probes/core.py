@@ -24,6 +24,7 @@ from recorder.probes.programs import (
     choose,
     default_object_path,
 )
+from recorder.probes.run_stats import RunStats
 from recorder.probes.trigger_maps import TriggerMaps
 from recorder.ring import Rings, RingSizes
 from recorder.triggers import Hit, Triggers
@@ -155,6 +156,7 @@ class CoreProbes:
         self._choices: list[Choice] = []
         self._attached: set[str] = set()
         self._generation = 1
+        self._run_stats = RunStats()
 
     def __enter__(self) -> Self:
         """Opens."""
@@ -248,6 +250,7 @@ class CoreProbes:
 
     def close(self) -> None:
         """Detaches, unmaps and unloads everything; may be called again."""
+        self._run_stats.switch(False)
         if self._rings is not None:
             self._rings.close()
             self._rings = None
@@ -284,6 +287,10 @@ class CoreProbes:
     def triggered(self) -> list[Hit]:
         """Triggers that fired since the last call, the first first."""
         return self._triggers.hits()
+
+    def count_runs(self, on: bool) -> None:
+        """Have the kernel count the programs' runs and time, where it permits that."""
+        self._run_stats.switch(on)
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         """`op_enum` and `flag_bits` of this kernel, for the log's header."""

@@ -38,6 +38,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_map__set_initial_value": (c_int, (c_void_p, c_void_p, c_size_t)),
     "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),
+    "bpf_enable_stats": (c_int, (c_int,)),
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
     "libbpf_num_possible_cpus": (c_int, ()),
     "libbpf_set_print": (c_void_p, (_PrintFunction,)),

@@ -34,6 +34,7 @@ class FakeProbes:
         self.lost_records = np.zeros((2, 3, 256), np.uint64)
         self.misses = 0
         self.hits: list[Hit] = []
+        self.counting: list[bool] = []
         self.detached = False
         self.size = BY_KIND[Kind.Q].size
 
@@ -48,6 +49,9 @@ class FakeProbes:
 
     def close(self) -> None:
         self.calls.append("close")
+
+    def count_runs(self, on: bool) -> None:
+        self.counting.append(on)
 
     def triggered(self) -> list[Hit]:
         hits, self.hits = self.hits, []
