@@ -253,7 +253,9 @@ def _size(files: list[str]) -> int:
 def _files_line(summary: Summary) -> str:
     kept = units.plural(len(summary.files), "file")
     gone = f", {units.count(summary.files_deleted)} older deleted" if summary.files_deleted else ""
-    last = f": {summary.files[0]} to {summary.files[-1]}" if summary.files else ""
+    last = ": " + " to ".join(
+        dict.fromkeys((summary.files or [""])[:: max(len(summary.files) - 1, 1)])
+    )
     return f"biotrail: {kept} kept ({units.size(_size(summary.files))}){gone}{last}"
 
 

@@ -170,15 +170,18 @@ class KeptLog:
         self.error = None
         try:
             with self._series.create() as stream:
-                path = self._series.files[-1]
-                number = {**dump.header["kept"], "number": self._series.made}
-                log = LogWriter(stream, {**dump.header, "kept": number}, level=self._level)
+                number = {**dump.header["kept"], "number": self._series.made + 1}
+                header = {**dump.header, "kept": number}
+                log = LogWriter(stream, header, level=self._level, name=self._series.next)
+                self._series.publish(stream)
                 _write_all(log, dump)
             self._series.delete_old()
             self.messages.put(
-                f"wrote {path}: {dump.facts['seconds']:.1f} s ({dump.facts['reason']})"
+                f"wrote {self._series.files[-1]}: {dump.facts['seconds']:.1f} s "
+                f"({dump.facts['reason']})"
             )
         except (OSError, OutputError) as error:
+            self._series.give_up()
             failed = explain(error, self._series.stem) if isinstance(error, OSError) else error
             self.error = failed
             self.messages.put(f"a dump failed: {failed}")

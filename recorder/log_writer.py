@@ -25,15 +25,23 @@ class LogWriter:
     """
 
     def __init__(
-        self, stream: BinaryIO, header: dict[str, Any], *, level: int = 1, sync: bool = False
+        self,
+        stream: BinaryIO,
+        header: dict[str, Any],
+        *,
+        level: int = 1,
+        sync: bool = False,
+        name: str | None = None,
     ) -> None:
         """Write the preamble, and the header twice.
+
+        `name`: what messages call it, where that is not the stream's own name.
 
         `level` is zstd's, 0 stores without compression. `sync` makes every chunk durable
         before its call returns (a regular file only).
         """
         self._stream = _unbuffered(stream)
-        self._name = _name(stream)
+        self._name = name or _name(stream)
         self._packer = Packer(level)
         self._sync = sync
         if sync and not _is_file(stream):

@@ -78,7 +78,10 @@ class Facts(NamedTuple):
 
 
 class Series:
-    """Numbered files of this run; only files that it made are ever deleted."""
+    """Numbered files `STEM-20261107T101530Z-000001.biotrail` of this run.
+
+    Only files that it made are ever deleted.
+    """
 
     def __init__(self, path: str, max_files: int | None, *, force: bool = False) -> None:
         """`path`: what the files are named after, its suffix left out."""
@@ -86,6 +89,9 @@ class Series:
         self._max = max_files
         self._force = force
         self._files: deque[tuple[str, int, int]] = deque()
+        self._hidden = ""
+        self.next = ""
+        """Path that the file last created has, or will have."""
         self.made = 0
         self.deleted = 0
 
@@ -95,14 +101,27 @@ class Series:
         return [path for path, _, _ in self._files]
 
     def create(self) -> BinaryIO:
-        """The next file, `STEM-20261107T101530Z-000001.biotrail`. Raises OutputError."""
+        """The next file, under a hidden name until `publish`. Raises OutputError."""
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        path = f"{self.stem}-{when}-{self.made + 1:06d}{SUFFIX}"
-        stream = output.create(path, force=self._force)
+        self.next = f"{self.stem}-{when}-{self.made + 1:06d}{SUFFIX}"
+        output.ensure_free(self.next, self._force)
+        directory, name = os.path.split(self.next)
+        self._hidden = os.path.join(directory, f".{name}.{secrets.token_hex(8)}.part")
+        return output.create(self._hidden)
+
+    def publish(self, stream: BinaryIO) -> None:
+        """Give it its name: from now on it reads as a log, whatever happens. Raises OutputError."""
+        output.publish(Path(self._hidden), Path(self.next), self._force)
+        with suppress(FileNotFoundError):
+            os.unlink(self._hidden)
         status = os.fstat(stream.fileno())
-        self._files.append((path, status.st_dev, status.st_ino))
+        self._files.append((self.next, status.st_dev, status.st_ino))
         self.made += 1
-        return stream
+
+    def give_up(self) -> None:
+        """Remove what was created and not published."""
+        with suppress(OSError):
+            os.unlink(self._hidden)
 
     def delete_old(self) -> None:
         """Delete the oldest files beyond the limit, unless others have taken their names."""

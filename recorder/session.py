@@ -23,6 +23,7 @@ from recorder.pace import Pace
 from recorder.priority import hurry, relax
 from recorder.probes.core import CoreProbes, ProbeConfig
 from recorder.probes.programs import EVENT_SETS
+from recorder.ring import rings_note
 from recorder.rotation import Rotation
 from recorder.session_types import Probes, RecordOptions, Status, Summary
 from recorder.sinks import LogSink, Sink
@@ -166,6 +167,8 @@ class Session:
         ]
         self._stack.callback(relax, hurry())
         self._tell_status(self._began_ns)
+        if smaller := rings_note(self._options.ring_bytes, header["rings"]["bytes"]):
+            self._tell_status(self._began_ns, smaller)
 
     def loop(self) -> None:
         """Poll until something asks for the end."""

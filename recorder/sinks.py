@@ -142,9 +142,15 @@ class RotatingLog:
     def _open(self, clock: Clock) -> LogWriter:
         facts = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
-        self._stream = self._series.create()
+        self._stream = stream = self._series.create()
         header = self._background.header(clock, facts)
-        log = LogWriter(self._stream, header, level=self._level, sync=self._sync)
+        try:
+            name = self._series.next
+            log = LogWriter(stream, header, level=self._level, sync=self._sync, name=name)
+            self._series.publish(stream)
+        except (OSError, OutputError):
+            self._series.give_up()
+            raise
         self._background.facts(clock).write(log)
         self._losses = cost.Losses()
         self._log = log

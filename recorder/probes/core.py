@@ -26,7 +26,7 @@ from recorder.probes.programs import (
 )
 from recorder.probes.run_stats import RunStats
 from recorder.probes.trigger_maps import TriggerMaps
-from recorder.ring import Rings, RingSizes
+from recorder.ring import SMALLEST_RING_BYTES, Rings, RingSizes
 from recorder.triggers import Hit, Triggers
 
 MAX_FILTERS = 32
@@ -139,6 +139,13 @@ def _allow_locked_memory() -> None:
         return
 
 
+def _may_shrink(number: int, sizes: RingSizes) -> bool:
+    """Whether smaller rings can help: a limit of old kernels, or of memory (a cgroup's)."""
+    if number == errno.E2BIG:
+        return sizes.area_bytes > _OLD_LIMIT
+    return number == errno.ENOMEM and sizes.ring_bytes > SMALLEST_RING_BYTES
+
+
 class CoreProbes:
     """The programs from load to unload: open(), attach(), drain() again and again, close().
 
@@ -198,7 +205,7 @@ class CoreProbes:
                 return sizes
             except RefusedError as error:
                 self.close()
-                if error.number != errno.E2BIG or sizes.area_bytes <= _OLD_LIMIT:
+                if not _may_shrink(error.number, sizes):
                     raise
                 sizes = sizes.halved()
             except ProbeError:

@@ -33,6 +33,11 @@ def resident(pid: int) -> int:
     return 0
 
 
+def rounds() -> list[int]:
+    """Seconds of each of fio's runs: at most a minute, so that a hanging one is noticed."""
+    return [min(60, LOAD_SECONDS - start) for start in range(0, LOAD_SECONDS, 60)]
+
+
 class Watch(threading.Thread):
     """Looks at the recorder's memory now and then."""
 
@@ -55,7 +60,10 @@ def test_a_long_recording_rotates_and_loses_nothing(
         watch = Watch(process.pid)
         watch.start()
         job = {"rw": "randread", "bs": "4k", "ioengine": "psync", "rate_iops": IOPS}
-        report = fio(loop_device.path, time_based=True, runtime=LOAD_SECONDS, **job)
+        reads = 0
+        for seconds in rounds():
+            report = fio(loop_device.path, time_based=True, runtime=seconds, **job)
+            reads += report["jobs"][0]["read"]["total_ios"]
         watch.over.set()
         # WHEN it is stopped
         status, said = stop(process, signal.SIGINT)
@@ -73,7 +81,6 @@ def test_a_long_recording_rotates_and_loses_nothing(
         bios.update(log.comms.tolist())
     # AND together they have every read, under its task's name in each of them; one that a
     # border cuts is in two of them
-    reads = report["jobs"][0]["read"]["total_ios"]
     assert reads <= bios["fio"] <= reads + len(files)
     assert bios[""] <= len(files)
     # AND the recorder needs no more memory at the end than when it had warmed up
