@@ -9,7 +9,8 @@ from recorder.probes.core import ProgramInfo
 TICK_NS = 100_000_000
 SAMPLE_TICKS = 100
 """Runs are counted for one tick in so many: counting costs as well, all of the host's programs."""
-FIRST_TICK = 3
+EARLY_TICKS = frozenset({3, 8, 16, 32})
+"""And in these, for short recordings."""
 WINDOW_NS = 5_000_000_000
 QUIET_NS = 60_000_000_000
 """Between two warnings."""
@@ -45,8 +46,8 @@ class CostWatch:
 
     def tick(self, now_ns: int, events: float) -> str:
         """`events` so far; gives what to warn of, empty most of the time."""
-        self._count_runs(self._ticks % SAMPLE_TICKS == FIRST_TICK)
         self._ticks += 1
+        self._count_runs(self._ticks in EARLY_TICKS or self._ticks % SAMPLE_TICKS == 0)
         if self._max is None or now_ns - self._since_ns < WINDOW_NS:
             return ""
         share = self._share(now_ns, events)
