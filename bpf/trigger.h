@@ -63,9 +63,32 @@ struct {
 	__uint(value_size, sizeof(__u64));
 } bt_depths SEC(".maps");
 
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
 struct request___start {
 	__u64 start_time_ns;
-} __attribute__((preserve_access_index));
+};
+
+struct request_queue___ops {
+	const void *mq_ops;
+};
+
+struct gendisk___queue {
+	struct request_queue___ops *queue;
+};
+
+#pragma clang attribute pop
+
+/* Whether the bio's device makes requests, which are timed instead: spares Q the table. */
+static __always_inline bool bt_by_requests(struct bio *bio)
+{
+	struct gendisk___queue *disk;
+
+	if (!bpf_core_field_exists(bio->bi_bdev) || !bio->bi_bdev)
+		return false;
+	disk = (void *)bio->bi_bdev->bd_disk;
+	return disk->queue->mq_ops != NULL;
+}
 
 /* The verifier lets nobody reckon with a kernel pointer: a copy of it is a plain number. */
 static __always_inline __u64 bt_number(void *pointer)
@@ -195,7 +218,7 @@ static __always_inline void bt_trigger_queue(struct bio *bio, __u64 now)
 	__u64 key;
 	__u32 slot;
 
-	if (!triggers.slow_ns)
+	if (!triggers.slow_ns || bt_by_requests(bio))
 		return;
 	key = bt_number(bio);
 	slot = bt_inflight_slot(key);

@@ -162,6 +162,35 @@ def test_many_in_flight_are_dumped(
     assert hit["value"] >= 16
 
 
+@pytest.fixture
+def zram(needs_root: None) -> Iterator[str]:
+    """Name of a fresh device without requests."""
+    control = Path("/sys/class/zram-control")
+    if not control.exists():
+        pytest.skip("needs zram")
+    number = (control / "hot_add").read_text().strip()
+    sysfs = Path(f"/sys/class/block/zram{number}")
+    try:
+        (sysfs / "disksize").write_text("16M")
+        yield f"zram{number}"
+    finally:
+        (sysfs / "reset").write_text("1")
+        (control / "hot_remove").write_text(number)
+
+
+def test_a_bio_without_a_request_is_timed_from_its_queueing(tmp_path: Path, zram: str) -> None:
+    # GIVEN a flight recorder on a device without requests, for which every I/O is slow
+    with recording(zram, tmp_path, "--trigger", "slow=1ns") as process:
+        # WHEN a block is written
+        assert write(f"/dev/{zram}", 80).wait(SECONDS) == 0
+        path = wait_for_dump(tmp_path)
+        stop(process, signal.SIGINT)
+    # THEN that fires, and the write is in the dump
+    hit = LogReader(path).header["kept"]["trigger"]
+    assert (hit["trigger"], hit["value"] > 0) == ("slow", True)
+    assert 80 in read(path).bios.sector.tolist()
+
+
 def test_sigusr1_dumps_and_recording_goes_on(
     tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
 ) -> None:

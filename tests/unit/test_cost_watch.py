@@ -8,7 +8,14 @@ from test_session_record import FakeProbes, options
 
 from biotrail.record_keeping import Percent
 from recorder import cost
-from recorder.cost_watch import EARLY_TICKS, QUIET_NS, SAMPLE_TICKS, WINDOW_NS, CostWatch, ns_per_run
+from recorder.cost_watch import (
+    EARLY_TICKS,
+    QUIET_NS,
+    SAMPLE_TICKS,
+    WINDOW_NS,
+    CostWatch,
+    ns_per_run,
+)
 from recorder.log import LogReader
 from recorder.probes.core import ProgramInfo
 from recorder.session import record
