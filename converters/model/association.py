@@ -47,7 +47,9 @@ class Association:
     root: per bio, the bio it was split from, at last; itself when not split.
     absorbed_by: per request, -1 none or not known. upper: per bio, the upper device's bio.
     gone: per bio, whether its request turned out to be another's: its own end was not seen.
+    above: per request, the upper device's request that it does the work of, -1 none.
     rival_bios, rival_requests: (bio, candidate) that intervals could not choose among.
+    rival_above: (request, candidate) likewise.
     """
 
     events: Events
@@ -61,8 +63,10 @@ class Association:
     upper: I64
     facts: Facts
     gone: Bool
+    above: I64
     rival_bios: list[tuple[int, int]] = field(default_factory=list)
     rival_requests: list[tuple[int, int]] = field(default_factory=list)
+    rival_above: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def queued(self) -> I64:
@@ -96,6 +100,7 @@ def associate(events: Events, context: Context) -> Association:
         np.full(len(bios), -1, dtype=np.int64),
         _facts(events, bios),
         np.zeros(len(bios), dtype=np.bool_),
+        np.full(len(requests), -1, dtype=np.int64),
     )
     _told_absorptions(result)
     _absorptions(result)
