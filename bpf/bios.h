@@ -6,6 +6,7 @@
 #include "block.h"
 #include "dictionary.h"
 #include "ring.h"
+#include "trigger.h"
 
 /* The prefix that all bio records share. */
 #define FILL_BIO(record, bio_, place)                                                              \
@@ -43,6 +44,7 @@ static __always_inline int on_queue(struct bio *bio)
 		r->cgroup = cgroup;
 		r->page = bt_bio_page(bio, bio->bi_opf);
 	}
+	bt_trigger_queue(bio, w.now);
 	bt_end(&w);
 	return 0;
 }
@@ -164,6 +166,7 @@ static __always_inline int on_bio_complete(struct bio *bio)
 		FILL_BIO(r, bio, place);
 		r->status = bio->bi_status;
 	}
+	bt_trigger_bio(bio, w.now, place.dev);
 	bt_end(&w);
 	return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "block.h"
 #include "ring.h"
+#include "trigger.h"
 
 /* CHAIN records per D: BT_CHAIN_SLOTS bios each, beyond the head. */
 #ifndef BT_MAX_CHAIN
@@ -117,6 +118,7 @@ static __always_inline int on_issue(struct request *rq)
 		if (bio && bio != rq->biotail)
 			write_chain(&w, r, rq, bio);
 	}
+	bt_trigger_issue(rq, w.now, dev);
 	bt_end(&w);
 	return 0;
 }
@@ -141,6 +143,8 @@ static __always_inline int on_complete(struct request *rq, __s32 status, __u32 b
 		FILL_RQ(r, rq, bytes, dev);
 		r->status = status;
 	}
+	if (kind == BT_C)
+		bt_trigger_complete(rq, w.now, dev, status, bytes);
 	bt_end(&w);
 	return 0;
 }

@@ -12,6 +12,8 @@ from recorder.errors import TraceError
 from recorder.log import Segment
 from recorder.probes.core import ProgramInfo
 from recorder.ring import RingSizes
+from recorder.sinks import Limit
+from recorder.triggers import Hit, Triggers
 
 
 class Probes(Protocol):
@@ -51,6 +53,12 @@ class Probes(Protocol):
     def programs(self) -> list[ProgramInfo]:
         """Programs and whether they are attached."""
 
+    def count_runs(self, on: bool) -> None:
+        """Have the kernel count the programs' runs and time, where it can."""
+
+    def triggered(self) -> list[Hit]:
+        """Triggers that fired since the last call, the first first; asked where there are any."""
+
 
 @dataclass(frozen=True)
 class RecordOptions:
@@ -72,6 +80,24 @@ class RecordOptions:
     level: int = 1
     """zstd level; 0: no compression."""
     command: Sequence[str] = ()
+    max_events: int | None = None
+    """Stop when about so many events were recorded."""
+    max_bytes: int | None = None
+    """Stop when about so many bytes of log were written."""
+    rotate: Limit | None = None
+    """Begin a new file at this size or age."""
+    max_files: int | None = None
+    """Keep the newest so many files; None: all."""
+    keep: Limit | None = None
+    """Write nothing but the newest, and that only when asked."""
+    triggers: Triggers = field(default_factory=Triggers)
+    """What asks for it, besides SIGUSR1 and the end."""
+    after: float = 0.0
+    """Seconds to go on for when a trigger fired."""
+    every: float = 60.0
+    """Seconds between two dumps by triggers, at least."""
+    max_cpu: float | None = None
+    """Per cent of one core above which to warn."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +136,14 @@ class Summary:
     """Bytes of records that were taken and could not be written."""
     cpu_seconds: float
     max_rss_bytes: int
+    ns_per_event: float = 0.0
+    """Of the programs' runs that the kernel counted; 0: it counted none."""
     missing: list[dict[str, str]] = field(default_factory=list)
     """Tracepoints that could not be recorded."""
+    files: list[str] = field(default_factory=list)
+    """What was written and is there, oldest first."""
+    files_deleted: int = 0
+    """By rotation."""
     command_status: int | None = None
     error: TraceError | None = None
     """Why it had to stop, when it had to."""

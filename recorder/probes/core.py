@@ -24,7 +24,10 @@ from recorder.probes.programs import (
     choose,
     default_object_path,
 )
-from recorder.ring import Rings, RingSizes
+from recorder.probes.run_stats import RunStats
+from recorder.probes.trigger_maps import TriggerMaps
+from recorder.ring import SMALLEST_RING_BYTES, Rings, RingSizes
+from recorder.triggers import Hit, Triggers
 
 MAX_FILTERS = 32
 """Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
@@ -49,6 +52,7 @@ class ProbeConfig:
     ring_bytes: int | None = None
     preemptible: bool | None = None
     """Programs hold preemption off by themselves; None: where the kernel needs it."""
+    triggers: Triggers = field(default_factory=Triggers)
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,13 @@ def _allow_locked_memory() -> None:
         return
 
 
+def _may_shrink(number: int, sizes: RingSizes) -> bool:
+    """Whether smaller rings can help: a limit of old kernels, or of memory (a cgroup's)."""
+    if number == errno.E2BIG:
+        return sizes.area_bytes > _OLD_LIMIT
+    return number == errno.ENOMEM and sizes.ring_bytes > SMALLEST_RING_BYTES
+
+
 class CoreProbes:
     """The programs from load to unload: open(), attach(), drain() again and again, close().
 
@@ -152,6 +163,7 @@ class CoreProbes:
         self._choices: list[Choice] = []
         self._attached: set[str] = set()
         self._generation = 1
+        self._run_stats = RunStats()
 
     def __enter__(self) -> Self:
         """Opens."""
@@ -193,7 +205,7 @@ class CoreProbes:
                 return sizes
             except RefusedError as error:
                 self.close()
-                if error.number != errno.E2BIG or sizes.area_bytes <= _OLD_LIMIT:
+                if not _may_shrink(error.number, sizes):
                     raise
                 sizes = sizes.halved()
             except ProbeError:
@@ -226,6 +238,7 @@ class CoreProbes:
             bpf.set_autoload(program, program in chosen)
         bpf.set_initial_value(".rodata", config)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
+        self._triggers = TriggerMaps(bpf, self.config.triggers)
         bpf.load()
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes)
 
@@ -244,6 +257,7 @@ class CoreProbes:
 
     def close(self) -> None:
         """Detaches, unmaps and unloads everything; may be called again."""
+        self._run_stats.switch(False)
         if self._rings is not None:
             self._rings.close()
             self._rings = None
@@ -276,6 +290,14 @@ class CoreProbes:
     def fill(self) -> float:
         """The fullest ring's share in use, 0 to 1."""
         return self._mapped().fill()
+
+    def triggered(self) -> list[Hit]:
+        """Triggers that fired since the last call, the first first."""
+        return self._triggers.hits()
+
+    def count_runs(self, on: bool) -> None:
+        """Have the kernel count the programs' runs and time, where it permits that."""
+        self._run_stats.switch(on)
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         """`op_enum` and `flag_bits` of this kernel, for the log's header."""

@@ -36,7 +36,9 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_map__set_value_size": (c_int, (c_void_p, c_uint32)),
     "bpf_map__set_max_entries": (c_int, (c_void_p, c_uint32)),
     "bpf_map__set_initial_value": (c_int, (c_void_p, c_void_p, c_size_t)),
+    "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),
+    "bpf_enable_stats": (c_int, (c_int,)),
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
     "libbpf_num_possible_cpus": (c_int, ()),
     "libbpf_set_print": (c_void_p, (_PrintFunction,)),
@@ -259,6 +261,13 @@ class BpfObject:
             byref(c_uint32(0)),
             byref(value),
             0,
+        )
+
+    def read_section(self, name: str, value: ctypes.Structure) -> None:
+        """Copies the content of a writable section (".data") to `value`."""
+        fd = self.map_fd(name)
+        self._lib.call(
+            f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)
         )
 
     def attach(self, program: str) -> None:
