@@ -99,7 +99,7 @@ static __always_inline __u64 chain_slot(struct bt_d *d, struct bio *bio, struct 
 	if (!bio || bio == head)
 		return 0;
 	if (!bt_is_followed(bio))
-		return 1;
+		return BT_CHAIN_COUNT + 1;
 	d->nr_bios++;
 	return (__u64)bio;
 }
@@ -157,7 +157,7 @@ static __always_inline void write_share(struct bt_writer *w, struct bt_d *d, str
 	if (!r)
 		return;
 	r->rq = (__u64)rq;
-	r->bios[0] = others;
+	r->bios[0] = BT_CHAIN_COUNT + others;
 	for (int slot = 1; slot < BT_CHAIN_SLOTS; slot++)
 		r->bios[slot] = 0;
 }

@@ -26,8 +26,8 @@ NO_TAG = 0xFFFF
 CHAIN_SLOTS = 6
 """bio pointers per CHAIN record."""
 
-CHAIN_COUNT_LIMIT = 0xFFFF
-"""A CHAIN slot up to this is no address but a count of bios that the filters left out."""
+CHAIN_COUNT = 1 << 62
+"""A CHAIN slot whose top two bits are 01 is no address: its low half counts bios left out."""
 
 D_FLAG_CHAIN_CUT = 1
 """issue.flags: the request has more bios than its CHAIN records hold."""
@@ -278,8 +278,8 @@ RECORDS: tuple[Record, ...] = (
                 "bios",
                 "u64",
                 "",
-                f"{CHAIN_SLOTS} bio addresses; 0: slot not used; up to {CHAIN_COUNT_LIMIT}: "
-                "so many bios that the filters left out",
+                f"{CHAIN_SLOTS} bio addresses; 0: slot not used; 2^62 + n: n bios that the filters "
+                "left out",
             ),
         ),
     ),
