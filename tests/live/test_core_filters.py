@@ -84,8 +84,9 @@ def test_the_table_is_empty_when_all_has_ended(fio, loop_device):
         record = Recording(probes)
         record.start()
         # WHEN they come one after the other
+        deep = {"ioengine": "libaio", "iodepth": 32}
         for sync in ("none", "dsync"):
-            fio(loop_device.path, rw="write", bs="4k", size="1m", sync=sync)
+            fio(loop_device.path, rw="write", bs="4k", size="1m", sync=sync, **deep)
         record.finish()
         # THEN all were followed: each gave its place back
         assert probes.left_out().unfollowed == 0
