@@ -4,11 +4,12 @@
 
 PYTHON ?=
 KERNELS ?= 6.1
+PARTS ?=
 PYTEST_ARGS ?=
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test lint bpf generated bench wheel test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove lint bpf generated bench wheel test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -31,6 +32,9 @@ demo: setup ## record real I/O and make a trace of it
 
 test: setup-test lint generated ## lint, types, layers, and every test but the virtual machines
 	$(BIN)/python -m pytest --ignore=tests/vm $(PYTEST_ARGS)
+
+prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt"
+	$(BIN)/python tests/prove/prove.py $(PARTS)
 
 lint: .venv/.ready ## ruff's rules and format, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ import click
 
 from biotrail import tallies, units
 from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.terminating import terminated_as_interrupted
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 from recorder import output
@@ -72,7 +73,8 @@ def command(log: str, target: str | None, form: str | None, associate: str, forc
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     form, target = chosen(log, target, form)
     trace = open_trace(log, associate)
-    result = convert(trace, form, target, force)
+    with terminated_as_interrupted():
+        result = convert(trace, form, target, force)
     for line in report_lines(trace, result, form):
         click.echo(line, err=result.path is None)
 

@@ -44,6 +44,7 @@ def loss_lines(trace: Trace) -> list[str]:
     if trace.reader.interrupted:
         lines.append("interrupted: the log has no end; up to a second before it may be missing")
     lines += [f"damaged: {problem}" for problem in trace.reader.problems]
+    lines += [f"note: {remark}" for remark in trace.reader.remarks]
     account = trace.account
     if account.late:
         lines.append(f"{units.plural(account.late, 'event')} came too late for their window")
@@ -84,6 +85,7 @@ def as_dict(trace: Trace) -> dict[str, Any]:
         "lost": {kind_name(kind): n for kind, n in lost_by_kind(trace).items()},
         "interrupted": trace.reader.interrupted,
         "problems": trace.reader.problems,
+        "remarks": trace.reader.remarks,
         "damaged": trace.reader.damaged,
         "account": trace.account.as_dict(),
     }

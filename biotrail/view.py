@@ -3,18 +3,17 @@
 
 import os
 import re
-import signal
 import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO
 
 import click
 
+from biotrail.terminating import terminated_as_interrupted
 from biotrail.view_server import TraceServer
 from recorder.errors import LogFormatError
 
@@ -43,26 +42,17 @@ def command(source: str, no_open: bool, port: int, origin: str) -> None:
     A log is converted first. The trace stays on this machine: the UI, a page in your
     browser, fetches it from 127.0.0.1, and the command ends when it has, or on Ctrl-C.
     Your browser may ask whether the page may reach this device: allow it.
-    """
+
+    \b
+    biotrail view disk.biotrail
+    biotrail view disk.pftrace
+    ssh host sudo biotrail record -o - --duration 5s | biotrail view -
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with terminated_as_interrupted(), trace_file(source) as path, open(path, "rb") as trace:
         size = os.fstat(trace.fileno()).st_size
         with TraceServer(trace, size, served_name(source), port=port, origin=origin) as server:
             show(f"{origin}/#!/?url={server.url}", server.port, no_open)
             wait(server)
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that a temporary trace is removed."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -62,6 +62,7 @@ REQUEST_ARGUMENTS = (
     Argument("sched_tag", "scheduler tag", "it had none"),
     Argument("hctx", "hardware queue", "not known"),
     Argument("kind", "flush or passthrough", "an ordinary request"),
+    Argument("parent", "number of the upper device's request", "none is known"),
     Argument("absorbed_by", "number of the request that it was merged into", "it was not"),
 )
 LOSS_ARGUMENTS = (

@@ -167,6 +167,7 @@ class SliceMaker:
         slices.uint("hctx", table.hctx, table.hctx != NO_TAG)
         kind = self._mapped(table.kind, lambda k: RequestKind(k).name.lower())
         slices.text("kind", np.where(table.kind == RequestKind.NORMAL, np.uint64(0), kind))
+        slices.uint("parent", table.parent, table.parent >= 0)
         slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
         _add_stages(slices, stages)
         return slices

@@ -115,6 +115,9 @@ def split(stream: bytes, directory: Path) -> list[Path]:
     for (device, cpu), parts in files.items():
         name = f"{device >> 20}_{device & 0xFFFFF}.blktrace.{cpu}"
         (directory / name).write_bytes(b"".join(parts))
+        # As blktrace has it: blkparse looks no further than the first CPU without a file.
+        for lower in range(cpu):
+            (directory / f"{name.rsplit('.', 1)[0]}.{lower}").touch()
     return sorted({directory / f"{device >> 20}_{device & 0xFFFFF}" for device, _ in files})
 
 

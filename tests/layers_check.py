@@ -335,6 +335,9 @@ class Checker:
                 self._say(row, rq, f"{name} is {row[name]}, not {value}")
         if row["status"] not in truth.statuses:
             self._say(row, rq, f"status is {row['status']}, not of {truth.statuses}")
+        upper, must = self.truth.upper_request(rq)
+        if row["parent"] not in (upper, NEVER) or (must and row["parent"] == NEVER):
+            self._say(row, rq, f"parent is {row['parent']}, not {upper}")
 
 
 def problems(history: History, tables: Tables) -> list[str]:

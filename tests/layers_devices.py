@@ -12,6 +12,7 @@ from capture_text import FLAG_BITS, OPS
 from layers_flush import FlushMachine
 from layers_model import AGAIN, IOERR, NO_TAG, SECTOR, Bio, Rec, Request
 from layers_sim import REQUEST_BASE, Pool, Process, Sim
+from layers_tags import Tags
 
 PREFLUSH, FUA = 1 << FLAG_BITS["PREFLUSH"], 1 << FLAG_BITS["FUA"]
 NOMERGE, SYNC = 1 << FLAG_BITS["NOMERGE"], 1 << FLAG_BITS["SYNC"]
@@ -46,6 +47,7 @@ class Traits:
     requeues: float = 0.0
     partial: float = 0.0
     errors: float = 0.0
+    hw_queues: int = 1
     slow: int = 1
     """Factor on all service times."""
 
@@ -62,8 +64,7 @@ class RequestDevice:
         self.pool = Pool(REQUEST_BASE | (dev & 0xFFFFF) << 24, 0x140)
         self.flush = FlushMachine(self)
         self.after_requeue: Callable[[RequestDevice, Request], None] | None = None
-        self._tags: set[int] = set()
-        self._sched_tag = 0
+        self.tags = Tags(traits.hw_queues, scheduler=traits.scheduler != "none")
 
     # Submission, as submit_bio and blk_mq_submit_bio.
 
@@ -148,13 +149,8 @@ class RequestDevice:
         sim = self.sim
         rq = Request(self.pool.take(), self.dev, bio.sector, bio.bytes, bio.opf)
         rq.no_merge = bio.no_merge
-        rq.hctx = task.cpu
         sim.requests.append(rq)
-        if self.traits.scheduler == "none":
-            rq.tag = self._take_tag()
-        else:
-            self._sched_tag = (self._sched_tag + 1) % 256
-            rq.sched_tag = self._sched_tag
+        self.tags.start(rq, task.cpu)
         join(rq, bio, front=False)
         sim.bio_record("G", task.cpu, bio)
         if sim.kernel.has_start:
@@ -253,7 +249,7 @@ class RequestDevice:
         taker.bytes += gone.bytes
         gone.bios, gone.absorbed_by = [], taker
         self.queue.remove(gone)
-        self._give_tag(gone)
+        self.tags.free(gone)
         sim.later(lambda: self.pool.give(gone.pointer), sim.delay(0, 3000))
 
     # The way to the driver.
@@ -300,8 +296,7 @@ class RequestDevice:
                 sim.features["issue out of order"] += bool(pick)
             rq = self.queue.pop(pick)
             self.in_flight += 1
-            if rq.tag == NO_TAG:
-                rq.tag = self._take_tag()
+            self.tags.dispatch(rq)
             sim.spawn(self._drive(cpu, rq))
             yield sim.delay(50, 1000)
 
@@ -356,8 +351,7 @@ class RequestDevice:
         sim = self.sim
         sim.features["requeue"] += 1
         old = rq.tag
-        if self.traits.scheduler != "none":
-            self._give_tag(rq)
+        self.tags.put_driver_tag(rq)
         sim.request_record("R", cpu, rq)
         rq.requeued = True
         self.in_flight -= 1
@@ -412,11 +406,11 @@ class RequestDevice:
             yield sim.delay(1, 300)
             sim.emit("d", cpu, {"rq": rq.pointer, "dev": rq.dev}, request=rq)
         self.in_flight -= 1
-        self._give_tag(rq)
         if rq.sequence:
+            self.tags.put_driver_tag(rq)
             self.flush.data_done(cpu, rq, status)
         else:
-            sim.later(lambda: self.pool.give(rq.pointer), sim.delay(0, 2000))
+            self.give_back(rq)
         sim.spawn(self._dispatch(cpu), sim.delay(50, 1000))
 
     def _count_completion(self, rq: Request, status: int) -> None:
@@ -460,19 +454,8 @@ class RequestDevice:
 
     def give_back(self, rq: Request) -> None:
         """A request is free: its memory and its tag."""
-        self._give_tag(rq)
+        self.tags.free(rq)
         self.sim.later(lambda: self.pool.give(rq.pointer), self.sim.delay(0, 2000))
-
-    # Tags.
-
-    def _take_tag(self) -> int:
-        tag = next(t for t in range(1024) if t not in self._tags)
-        self._tags.add(tag)
-        return tag
-
-    def _give_tag(self, rq: Request) -> None:
-        self._tags.discard(rq.tag)
-        rq.tag = NO_TAG
 
 
 def queue_fields(bio: Bio) -> dict[str, int]:

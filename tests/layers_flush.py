@@ -66,21 +66,25 @@ class FlushMachine:
         sim.features["flush shared"] += len(self.running) > 1
         self._pointer = self._pointer or device.pool.take()
         rq = Request(self._pointer, device.dev, NO_SECTOR, 0, FLUSH_OPF, kind="flush")
-        rq.tag = self.running[0].tag
+        device.tags.lend(self.running[0], rq)
+        device.tags.dispatch(rq)
         sim.requests.append(rq)
         sim.features["flush request"] += 1
         device.issue(cpu, rq)
         yield sim.delay(5_000, 80_000) * device.traits.slow
         if sim.chance(device.traits.requeues):
             sim.features["requeued flush"] += 1
+            device.tags.put_driver_tag(rq)
             sim.request_record("R", cpu, rq)
             yield sim.delay(500, 5000)
+            device.tags.dispatch(rq)
             device.issue(cpu, rq)
             yield sim.delay(5_000, 80_000)
         cpu = sim.rng.randrange(sim.cpus)
         status = IOERR if sim.chance(device.traits.errors) else 0
         sim.features["failed flush"] += bool(status)
         sim.request_record("C", cpu, rq, bytes=0, status=status)
+        device.tags.put_driver_tag(rq)
         rq.status = status
         if sim.kernel.has_start:
             sim.emit("d", cpu, {"rq": rq.pointer, "dev": rq.dev}, request=rq)

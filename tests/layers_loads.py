@@ -89,9 +89,12 @@ class World:
 
     def disk(self, dev: int, name: str, *, target: bool = True) -> RequestDevice:
         """A request-based disk; vda has partitions."""
-        disk = RequestDevice(self.sim, dev, name, self.traits())
+        traits = self.traits()
+        traits.hw_queues = 2 if dev == VDB else 1
+        disk = RequestDevice(self.sim, dev, name, traits)
         self.disks[dev] = disk
-        entry = {"dev": dev, "name": name, "kind": "disk", "queue": REQUESTS}
+        queue = {"nr_hw_queues": traits.hw_queues}
+        entry = {"dev": dev, "name": name, "kind": "disk", "queue": queue}
         self.devices.append(entry)
         parts = [dev]
         if dev == VDA:

@@ -138,6 +138,8 @@ class Request:
     status: int = 0
     good: int = 0
     below: Any = None
+    upper: "Request | None" = None
+    """The upper device's request that this clone does the work of."""
 
     @property
     def op(self) -> int:

@@ -17,7 +17,7 @@ from layers_devices import (
     end_without_request,
     queue_fields,
 )
-from layers_model import IOERR, NO_TAG, SECTOR, Bio, Request
+from layers_model import IOERR, SECTOR, Bio, Request
 from layers_sim import Process, Sim
 
 
@@ -255,11 +255,12 @@ def through(sim: Sim, disk: RequestDevice, task: Task, done: Callable[[], None])
     rq = Request(disk.pool.take(), disk.dev, 0, sim.choose([0, 512, 4096]), DRV_IN)
     rq.kind = "passthrough"
     sim.requests.append(rq)
-    rq.tag = NO_TAG
+    disk.tags.start(rq, task.cpu)
     if rq.bytes and sim.chance(0.5):
         bio = Bio(sim.memory.take(), disk.dev, 0, rq.bytes, DRV_IN, task.tid, hidden=True)
         bio.piece = bio.left = rq.bytes
         rq.bios.append(bio)
+    disk.tags.dispatch(rq)
     disk.issue(task.cpu, rq)
     yield sim.delay(2000, 50_000)
     sim.request_record("C", task.cpu, rq, bytes=rq.bytes, status=0)
@@ -276,17 +277,19 @@ def remapped_request(sim: Sim, upper: Request, lower: RequestDevice, cpu: int) -
     """Request-based dm: its request goes to a lower disk as another request (a)."""
     sim.features["request-based dm"] += 1
     rq = Request(lower.pool.take(), lower.dev, upper.sector + 64, upper.bytes, upper.opf)
-    rq.kind = "clone"
+    rq.kind, rq.upper = "clone", upper
     sim.requests.append(rq)
     for of in upper.bios:
         bio = Bio(sim.memory.take(), lower.dev, of.sector + 64, of.bytes, of.opf, of.tid)
         bio.hidden = True
         rq.bios.append(bio)
+    lower.tags.start(rq, cpu)
     where = {"from_dev": upper.dev, "from_sector": upper.sector}
     sim.request_record("a", cpu, rq, **where)
     yield sim.delay(100, 1000)
     if sim.kernel.has_start:
         sim.request_record("s", cpu, rq)
+    lower.tags.dispatch(rq)
     lower.issue(cpu, rq)
     yield sim.delay(2000, 60_000)
     sim.request_record("C", cpu, rq, bytes=rq.bytes, status=0)

@@ -379,6 +379,23 @@ class Truth:
         sure = not rivals and self.determined(upper) and self.determined(bio)
         return {upper}, sure
 
+    def upper_request(self, rq: Request) -> tuple[int, bool]:
+        """Number of the request that a clone works for, and whether it must be given."""
+        if rq.upper is None:
+            return NEVER, False
+        told = self.first(rq, "a")
+        if told is None or not (self.determined(rq) and self.determined(rq.upper)):
+            return self.request_number(rq.upper), False
+        rivals = [
+            r
+            for r in self.history.requests
+            if r is not rq.upper
+            and r.dev == rq.upper.dev
+            and any(e.fields.get("sector") == told.fields["from_sector"] for e in r.records)
+            and r.records[0].ts <= told.ts <= r.records[-1].ts
+        ]
+        return self.request_number(rq.upper), not rivals
+
     def _covers(self, bio: Bio, remap: Rec) -> bool:
         queue = self.first(bio, "Q")
         if queue is None or bio.queue_dev != remap.fields["from_dev"]:

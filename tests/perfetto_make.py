@@ -78,7 +78,8 @@ _BIO: dict[str, Any] = {
 _REQUEST: dict[str, Any] = {
     "dev": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tag": 5, "sched_tag": 0xFFFF,
     "hctx": 0, "insert": NEVER, "issue": NEVER, "complete": NEVER, "bios": 1, "requeues": 0,
-    "others": 0, "status": 0, "kind": 0, "absorbed_by": NEVER, "certainty": Certainty.EXACT,
+    "others": 0, "status": 0, "kind": 0, "absorbed_by": NEVER, "parent": NEVER,
+    "certainty": Certainty.EXACT,
 }  # fmt: skip
 
 

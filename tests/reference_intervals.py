@@ -15,8 +15,9 @@ from typing import Any
 
 from capture_text import FLAG_BITS, OPS
 from intervaltree import Interval, IntervalTree
-from layers_model import NO_SECTOR, SECTOR
+from layers_model import NO_SECTOR, NO_TAG, SECTOR
 
+PASSTHROUGH = {number for name, number in OPS.items() if name.startswith("DRV_")}
 PREFLUSH, FUA = 1 << FLAG_BITS["PREFLUSH"], 1 << FLAG_BITS["FUA"]
 
 
@@ -72,11 +73,21 @@ class RefRequest(Thing):
     sequence: bool = False
     """The flush machinery runs it: a C of no bytes ends it."""
     data_done: bool = False
+    tags: dict[str, "RefTags"] = field(default_factory=dict)
+    """flight: by hardware queue and driver tag. life: the scheduler's or the driver's tag."""
     issues: int = 0
     requeues: int = 0
     completions: list[tuple[int, int, int]] = field(default_factory=list)
     """(time, bytes, status)."""
     finished: bool = False
+
+
+@dataclass(eq=False)
+class RefTags:
+    """Tags in use, and whose they are; several of each where requests could be confused."""
+
+    tags: set[tuple[Any, int]]
+    owners: list[RefRequest]
 
 
 class Ranges:
@@ -123,7 +134,9 @@ class RefDevice:
 class IntervalReference:
     """Feed it events in order of time; then read `bios` and `requests`."""
 
-    def __init__(self) -> None:
+    def __init__(self, one_queue: Iterable[int] = ()) -> None:
+        """one_queue: the devices that have one hardware queue."""
+        self.one_queue = frozenset(one_queue)
         self.devices: dict[int, RefDevice] = {}
         self.bios: list[RefBio] = []
         self.requests: list[RefRequest] = []
@@ -157,7 +170,38 @@ class IntervalReference:
         if len(found) > 1:
             for thing in found:
                 thing.doubt = True
+            for use in ("flight", "life"):
+                self._share_tags(use, [r for r in found if isinstance(r, RefRequest)])
         return found[0] if found else None
+
+    @staticmethod
+    def _share_tags(use: str, confused: list[RefRequest]) -> None:
+        """Which of them an event is of is not known; so neither whose tag is whose."""
+        groups = {id(r.tags[use]): r.tags[use] for r in confused if use in r.tags}
+        together = RefTags(set(), [])
+        for group in groups.values():
+            together.tags |= group.tags
+            together.owners += [r for r in group.owners if r.tags.get(use) is group]
+        for rq in together.owners:
+            rq.tags[use] = together
+        if any(use not in r.tags for r in confused):
+            for rq in together.owners:
+                del rq.tags[use]
+
+    @staticmethod
+    def _take_tag(use: str, tag: tuple[Any, int], rq: RefRequest, places: list[Ranges]) -> None:
+        """A tag is given again when its request has ended, whether that was seen or not.
+
+        So there are never more requests than tags: the oldest of those too many is gone.
+        """
+        rq.tags[use] = RefTags({tag}, [rq])
+        alive = [r for place in places for r in place.all() if r is not rq and use in r.tags]
+        for group in [r.tags[use] for r in alive if tag in r.tags[use].tags][:1]:
+            group.tags.discard(tag)
+            left = sorted((r for r in alive if r.tags[use] is group), key=lambda r: r.age)
+            for gone in left[: max(0, len(left) - len(group.tags))]:
+                next(p for p in places if gone in p.all()).remove(gone)
+                del gone.tags[use]
 
     @staticmethod
     def _exact(ranges: Ranges, e: Thing) -> list[Any]:
@@ -281,6 +325,10 @@ class IntervalReference:
             fresh = [r for r in self._exact(d.held, e) if r.age == e.age]
         rq = self._one(fresh)
         rq.started = True
+        sched = fields["sched_tag"] != NO_TAG
+        tag = fields["sched_tag" if sched else "tag"]
+        if tag != NO_TAG and fields["dev"] in self.one_queue:
+            self._take_tag("life", (sched, tag), rq, [d.held, d.issued])
 
     def _on_a(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         """Request-based dm hands a request of its own to this device."""
@@ -415,6 +463,9 @@ class IntervalReference:
             rq = self._new_request(e)
             d.flush_issued = e.age
             d.takes_requests = True
+        elif e.op in PASSTHROUGH:
+            rq = self._new_request(e)
+            d.takes_requests = True
         else:
             rq = self._one(self._exact(d.held, e))
             if rq is None:
@@ -429,15 +480,19 @@ class IntervalReference:
         for bio in rq.members:
             bio.times.setdefault("issue", ts)
         rq.issues += 1
+        if NO_TAG not in (fields["hctx"], fields["tag"]):
+            self._take_tag("flight", (fields["hctx"], fields["tag"]), rq, [d.issued])
         d.issued.add(rq)
 
     def _on_R(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         rq = self._one(self._exact(d.issued, e))
         if rq is None:
             rq = self._new_request(e)
+            rq.doubt = True  # whose sectors these are is not known
         else:
             d.issued.remove(rq)
         rq.inserted = False
+        rq.tags.pop("flight", None)
         rq.requeues += 1
         d.held.add(rq)
 
@@ -475,6 +530,7 @@ class IntervalReference:
             d.issued.add(rq)
         elif rq.sequence:
             rq.data_done = True
+            rq.tags.pop("flight", None)  # it may lend its tag to the flush that it waits for
             d.issued.add(rq)
         else:
             rq.finished = True
@@ -484,7 +540,8 @@ class IntervalReference:
     def _end_of_flush(self, d: RefDevice, e: Thing, ts: int, status: int) -> None:
         """C of no bytes ends a sequence whose data is done, or a flush that had no data."""
         near = d.issued.near(e.sector, e.end)
-        ended = [r for r in near if r.data_done and r.sector == e.sector and r.op == e.op]
+        ended = [r for r in near if r.sector == e.sector and r.op == e.op]
+        ended = [r for r in ended if r.data_done or r.end == r.sector]
         empty = [r for r in d.held.all() if r.sector == r.end == e.sector and r.op == e.op]
         empty = [r for r in empty if r.age < d.flush_issued]
         waiting = [] if d.tells_allocations else self._exact(d.waiting, e)

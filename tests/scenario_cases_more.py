@@ -35,8 +35,8 @@ JOURNAL_COMMIT = Scenario(
     123 D FF 18446744073709551615+0 rq=9
     170 C FF 18446744073709551615+0 rq=9
     171 d FF 0+0 rq=9
-    172 C WSM 25960+0 bio=1 rq=1
-    173 d WSM 25960+0 rq=1
+    172 C WSM 25952+0 bio=1 rq=1
+    173 d WSM 25952+0 rq=1
     """,
     """
     b1 vda write 25952+8 Q@0 G2 I63 D66 C172 | Q2G 2, pre-flush 61, I2D 3, D2C 54, post-flush 52 | r1 | exact

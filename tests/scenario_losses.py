@@ -171,7 +171,7 @@ ISSUE_OF_SEQUENCE_LOST = Scenario(
     60  C WS 0+8 bio=1 rq=1
     62  D FF 18446744073709551615+0 rq=9
     90  C FF 18446744073709551615+0 rq=9
-    92  C WS 8+0 bio=1 rq=1
+    92  C WS 0+0 bio=1 rq=1
     """,
     """
     b1 vda write 0+8 Q@0 G1 C92 | Q2G 1, unknown 59, post-flush 32 | r1 | lost

@@ -135,18 +135,19 @@ def tables_of(
     devices: Sequence[tuple[str, Any]] = (),
     losses: Sequence[dict[str, Any]] = (),
     header: dict[str, Any] | None = None,
+    associate: str = "auto",
 ) -> Tables:
     """Writes the events as a log, reads the log back, and checks what always holds."""
     overrides = {"devices": devices_with(devices)} | (header or {})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scenario.biotrail"
         captures.write_log(path, events, overrides, chunks=max(1, chunks), losses=losses)
-        return read(path, window_events)
+        return read(path, window_events, associate)
 
 
-def read(path: Path, window_events: int = 1 << 20) -> Tables:
+def read(path: Path, window_events: int = 1 << 20, associate: str = "auto") -> Tables:
     """All lifecycles of a log, checked for what always holds."""
-    trace = Trace(path)
+    trace = Trace(path, associate)
     tables = join(list(trace.lifecycles(window_events)), trace.context, trace.account)
     check(tables)
     return tables
@@ -309,6 +310,8 @@ class _Writer:
             facts.append(f"into {self._request[int(r['absorbed_by'])]}")
         elif r["complete"] != NEVER and r["done_bytes"] != r["bytes"]:
             facts.append(f"done {r['done_bytes']}")
+        if r["parent"] != NEVER:
+            facts.append(f"parent {self._request[int(r['parent'])]}")
         if r["tag"] != NO_TAG:
             facts.append(f"tag {r['tag']}")
         return facts

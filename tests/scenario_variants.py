@@ -220,8 +220,8 @@ FUA_BY_FLUSH = Scenario(
     62  D FF 18446744073709551615+0 rq=9
     90  C FF 18446744073709551615+0 rq=9
     91  d FF 0+0 rq=9
-    92  C WS 8+0 bio=1 rq=1
-    93  d WS 8+0 rq=1
+    92  C WS 0+0 bio=1 rq=1
+    93  d WS 0+0 rq=1
     """,
     """
     b1 vda write 0+8 Q@0 G1 D4 C92 | Q2G 1, G2D 3, D2C 56, post-flush 32 | r1 | exact
@@ -263,7 +263,7 @@ DATA_FAILS = Scenario(
     63  D WSM 0+8 bio=1 rq=1
     90  C WSM 0+8 bio=1 rq=1 err=10
     91  E WSM 0+8 bio=1 rq=1 err=10
-    92  C WSM 8+0 bio=1 rq=1 err=10
+    92  C WSM 0+0 bio=1 rq=1 err=10
     """,
     """
     b1 vda write 0+8 Q@0 G1 I62 D63 C92 | Q2G 1, pre-flush 61, I2D 1, D2C 27, post-flush 2 | r1 | exact, IOERR, done 0
@@ -283,7 +283,7 @@ POSTFLUSH_FAILS = Scenario(
     60  C WS 0+8 bio=1 rq=1
     62  D FF 18446744073709551615+0 rq=9
     90  C FF 18446744073709551615+0 rq=9 err=10
-    92  C WS 8+0 bio=1 rq=1 err=10
+    92  C WS 0+0 bio=1 rq=1 err=10
     """,
     """
     b1 vda write 0+8 Q@0 G1 D4 C92 | Q2G 1, G2D 3, D2C 56, post-flush 32 | r1 | exact, IOERR
@@ -452,7 +452,7 @@ DM_REQUESTS = Scenario(
     """
     b1 home read 100+8 Q@0 G1 D4 C66 | Q2G 1, G2D 3, D2C 62 | r1 | exact
     r1 home read 100+8 s@2 D2 C64 | G2D 2, D2C 62 | b1 | exact
-    r2 vda read 100+8 s@7 D1 C53 | G2D 1, D2C 52 | - | exact
+    r2 vda read 100+8 s@7 D1 C53 | G2D 1, D2C 52 | - | exact, parent r1
     """,
     devices=(DM, REQUEST_BASED),
 )

@@ -45,6 +45,7 @@ class BlktraceSource:
         self.losses: list[dict[str, Any]] = []
         self.damaged: list[dict[str, int]] = []
         self.problems: list[str] = []
+        self.remarks: list[str] = []
         self.end: dict[str, Any] | None = {"reason": "end of blktrace's data"}
         self.interrupted = False
         self.messages: list[Message] = []
@@ -90,7 +91,7 @@ class BlktraceSource:
         missing = sorted(set(range(max(cpus))) - set(cpus))
         if missing:
             numbers = ", ".join(map(str, missing))
-            self.problems.append(
+            self.remarks.append(
                 f"{self.name}: no file for CPU {numbers}: it was offline, or what it did is not "
                 "here (blkparse stops reading there)"
             )
@@ -98,7 +99,7 @@ class BlktraceSource:
     def _tell_cut(self) -> None:
         for file in self._files:
             if file.cut:
-                self.problems.append(
+                self.remarks.append(
                     f"{file.name}: the ftrace blk tracer of Linux 6.19 and later leaves out a part "
                     "of each record: errors, unplug depths, split sectors and where remaps came "
                     "from are not known; blktrace and biotrail record them"
@@ -136,7 +137,7 @@ class BlktraceSource:
         """The trace's own time of the clock note, which `blkparse -d` does not rebase."""
         if not len(times) or int(times.min()) >= told:
             return told
-        self.problems.append(
+        self.remarks.append(
             f"{self.name}: blkparse -d set the times back to the first event's; wall-clock times "
             "are early by the time between the trace's start and that event"
         )
@@ -175,9 +176,9 @@ class BlktraceSource:
     def _tell_rest(self) -> None:
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
-            self.problems.append(f"{self.name}: records that a log has no kind for: {what}")
+            self.remarks.append(f"{self.name}: records that a log has no kind for: {what}")
         if self.messages_met > len(self.messages):
-            self.problems.append(
+            self.remarks.append(
                 f"{self.name}: {self.messages_met} messages, of which the first "
                 f"{len(self.messages)} were kept"
             )

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recorder.records import Kind
+from recorder.records import NO_TAG, Kind
 
 from .association import NO_SECTOR, SECTOR
 from .context import OP_MASK
 from .events import Events
-from .pending import Held
+from .pending import Held, Tag
 
 RELEVANT = (
     Kind.Q,
@@ -49,6 +49,10 @@ class Event:
     """A: the device and sector that it names as where the bio came from."""
     part: int = 0
     """A: the partition or disk that it went to."""
+    slot: Tag | None = None
+    """D: hardware queue and driver tag, where both are told."""
+    tag: Tag | None = None
+    """s: the tag that its request has until it ends, a scheduler's or a driver's."""
     sent: Held | None = None
     """The bio that this thread's event before remapped."""
     bio: int = 0
@@ -79,7 +83,30 @@ def read(events: Events, rows: np.ndarray) -> list[Event]:
     parts = fields["part"].tolist()
     for row, source, part in zip(remaps.tolist(), sources, parts, strict=True):
         found[row].source, found[row].part = source, part
+    _read_slots(events, rows, found)
+    _read_tags(events, rows, found)
     return found
+
+
+def _read_slots(events: Events, rows: np.ndarray, found: list[Event]) -> None:
+    issues = np.flatnonzero(events.kind[rows] == Kind.D)
+    fields = events.fields(Kind.D, rows[issues])
+    queue, tag = fields["hctx"], fields["tag"]
+    told = (queue != NO_TAG) & (tag != NO_TAG)
+    slots = zip(issues[told].tolist(), queue[told].tolist(), tag[told].tolist(), strict=True)
+    for row, *slot in slots:
+        found[row].slot = (slot[0], slot[1])
+
+
+def _read_tags(events: Events, rows: np.ndarray, found: list[Event]) -> None:
+    starts = np.flatnonzero(events.kind[rows] == Kind.START)
+    fields = events.fields(Kind.START, rows[starts])
+    tags = zip(fields["tag"].tolist(), fields["sched_tag"].tolist(), strict=True)
+    for row, (driver, scheduler) in zip(starts.tolist(), tags, strict=True):
+        if scheduler != NO_TAG:
+            found[row].tag = ("scheduler", scheduler)
+        elif driver != NO_TAG:
+            found[row].tag = ("driver", driver)
 
 
 def forget_pointers(events: Events, raw: np.ndarray) -> None:

@@ -44,7 +44,7 @@ def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final
     closed = whole.complete | whole.lost
     open_bios = ~closed[whole.row_of_gen]
     open_requests = ~(ends.finished | requests.superseded | (requests.first(Kind.RQ_MERGE) >= 0))
-    open_requests &= ~unanswered(a)
+    open_requests &= ~unanswered(a) & (a.absorbed_by < 0)
     # Without a known issue or start, a completion is all that will ever be known.
     open_requests &= ~((ends.end >= 0) & (ends.total < 0))
     if len(bios):
@@ -73,6 +73,7 @@ def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64,
     named = _split_rows(a)
     # Who was one of several candidates must be one again.
     doubts = _columns(a.rival_bios), _columns(a.rival_requests)
+    lower, upper = _columns(a.rival_above)
     return (
         (
             np.concatenate([bio, served, doubts[1][0]]),
@@ -82,7 +83,7 @@ def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64,
             np.concatenate([split, below, named[0], doubts[0][0]]),
             np.concatenate([a.root[split], a.upper[below], named[1], doubts[0][1]]),
         ),
-        (taken, a.absorbed_by[taken]),
+        (np.concatenate([taken, lower]), np.concatenate([a.absorbed_by[taken], upper])),
     )
 
 

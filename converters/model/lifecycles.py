@@ -14,6 +14,7 @@ from .events import Events
 from .families import Whole, wholes
 from .keeping import Kept, keep, unanswered
 from .repair import loop_parents, repair
+from .request_parents import request_parents
 from .stages import Milestones, bio_stages, milestones, request_stages
 from .tables import (
     I64,
@@ -72,6 +73,7 @@ class Builder:
         repair(a, ends, self._context)
         pieces = bio_ends(a, ends)
         loop_parents(a, ends, pieces, self._context)
+        request_parents(a)
         whole = wholes(a, pieces, ends.requeues)
         kept = keep(a, ends, whole, settled=settled, final=final)
         m = milestones(a, ends, whole)
@@ -202,9 +204,10 @@ class Builder:
             absorbed_by=np.where(
                 a.absorbed_by >= 0, number[taker] if len(number) else NEVER, NEVER
             ).astype(np.int64),
-            family=np.where(
-                first >= 0, family[np.maximum(first, 0)] if len(family) else NEVER, number
+            parent=np.where(
+                a.above >= 0, number[np.maximum(a.above, 0)] if len(number) else NEVER, NEVER
             ).astype(np.int64),
+            family=_request_families(a, first, family, number),
             certainty=_request_certainty(a, ends, ~_may_flush(opf, self._context)),
         )
 
@@ -239,6 +242,14 @@ def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
 
 def _request_numbers(a: Association) -> I64:
     return a.events.number[a.requests.birth] if len(a.requests) else np.zeros(0, np.int64)
+
+
+def _request_families(a: Association, first: I64, family: I64, number: I64) -> I64:
+    """Per request: family of its first bio (-1: none), or of the request that it works for."""
+    top = np.where(a.above >= 0, a.above, np.arange(len(number)))
+    first = first[top]
+    known = family[np.maximum(first, 0)] if len(family) else first
+    return np.where(first >= 0, known, number[top]).astype(np.int64)
 
 
 def _tags(a: Association, index: I64, name: str) -> np.ndarray:
@@ -310,7 +321,8 @@ def _request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
     certainty[(no_issue | (ends.unissued >= 0)) & begun] = Certainty.LOST
     unfinished = ~ends.finished & ~absorbed
     certainty[unfinished | (~begun & ~absorbed)] = Certainty.INCOMPLETE
-    certainty[unfinished & begun & (r.superseded | unanswered(a))] = Certainty.LOST
+    gone = r.superseded | unanswered(a) | (a.absorbed_by >= 0)
+    certainty[unfinished & begun & gone] = Certainty.LOST
     certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
     return certainty
 

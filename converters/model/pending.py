@@ -7,9 +7,69 @@ can (who covers this, who lies within) and is kept only once that was asked for.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from .intervals import PendingRanges
 from .tables import Certainty
+
+Tag = tuple[int | str, int]
+"""A number, and what it counts in: a hardware queue, or the sort of tag."""
+
+
+class TagUse(Enum):
+    """What a request has a tag for."""
+
+    FLIGHT = auto()
+    """From its issue to its completion or requeue; told by D."""
+    LIFE = auto()
+    """From its start to its end; told by s, without the hardware queue."""
+
+
+@dataclass(eq=False)
+class TagGroup:
+    """Tags that are in use, and the requests that have them.
+
+    One tag and one request, until an event could be of several requests: then they have their
+    tags together, for who of them ended is not known. What is certain is their number: there
+    are never more requests than tags.
+    """
+
+    tags: set[Tag]
+    owners: "set[Held]"
+    merged_into: "TagGroup | None" = None
+
+    @property
+    def whole(self) -> "TagGroup":
+        """The group that this one is part of by now."""
+        group = self
+        while group.merged_into is not None:
+            group = group.merged_into
+        if group is not self:
+            self.merged_into = group
+        return group
+
+    def merge(self, other: "TagGroup") -> None:
+        """Takes in another group."""
+        if other is not self:
+            self.tags |= other.tags
+            self.owners |= other.owners
+            other.merged_into = self
+
+    def dissolve(self, use: TagUse) -> None:
+        """Nothing can be said of these requests any more."""
+        for held in self.owners:
+            held.tags.pop(use, None)
+        self.owners.clear()
+
+
+def confuse(candidates: "list[Held]") -> None:
+    """An event is of one of these requests: from now on they have their tags together."""
+    for use in TagUse:
+        groups = [h.tags[use] for h in candidates if use in h.tags]
+        for group in groups[1:]:
+            groups[0].whole.merge(group.whole)
+        if groups and len(groups) < len(candidates):
+            groups[0].whole.dissolve(use)  # one of them has a tag that is not known
 
 
 @dataclass(eq=False)
@@ -37,6 +97,7 @@ class Held:
     data_done: bool = False
     joined: bool = False
     """A bio that merged into a request which is not known."""
+    tags: dict[TagUse, TagGroup] = field(default_factory=dict)
     place: tuple[int, int] = (0, 0)
     """Where a bio was sent that awaits its Q: partition or disk, and sector there."""
     unserved: "set[Held]" = field(default_factory=set)
@@ -132,18 +193,44 @@ def _drop(index: dict[int, dict[Held, None]], key: int, held: Held) -> None:
 class Device:
     """What is under way on one device."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, one_queue: bool = False) -> None:
+        self.one_queue = one_queue
+        """It has one hardware queue, so that a tag alone names a request."""
         self.waiting = PendingSet()
         """Bios that are in no request."""
         self.allocated = PendingSet()
         """Requests that are not issued."""
         self.issued = PendingSet()
         """Requests that are issued; also those whose data is done before the last flush."""
+        self._by_tag: dict[tuple[TagUse, Tag], TagGroup] = {}
         self.takes_requests = False
         self.tells_allocations = False
         self.flush_issued = 0
         """`origin` of the newest flush request that was issued."""
         self._blurs: list[tuple[int, int, list[Held]]] = []
+
+    def take_tag(self, request: Held, use: TagUse, tag: Tag) -> list[Held]:
+        """The request has this tag now; gives those that must have ended, unseen, for that."""
+        if use is TagUse.LIFE and not self.one_queue:
+            return []
+        known = self._by_tag.get((use, tag))
+        self._by_tag[use, tag] = request.tags[use] = TagGroup({tag}, {request})
+        if known is None:
+            return []
+        before = known.whole
+        before.tags.discard(tag)
+        before.owners = {h for h in before.owners if self._owns(h, use, before)}
+        too_many = len(before.owners) - len(before.tags)
+        gone = _oldest(iter(before.owners))[: max(too_many, 0)]
+        for held in gone:
+            before.owners.remove(held)
+            (self.issued if held in self.issued else self.allocated).remove(held)
+        return gone
+
+    def _owns(self, held: Held, use: TagUse, group: TagGroup) -> bool:
+        if use not in held.tags or held.tags[use].whole is not group:
+            return False
+        return held in self.issued or (use is TagUse.LIFE and held in self.allocated)
 
     def blur(self, sector: int, end: int, candidates: list[Held]) -> None:
         """Something went to one of several: where the others are is not sure."""

@@ -57,6 +57,10 @@ class Source(Protocol):
         """Damage, in words."""
 
     @property
+    def remarks(self) -> list[str]:
+        """What else to know of it, in words: nothing is damaged."""
+
+    @property
     def end(self) -> dict[str, Any] | None:
         """What was known at the end; None when interrupted."""
 
@@ -106,6 +110,11 @@ class LogSource:
     def problems(self) -> list[str]:
         """Damage, in words."""
         return self.reader.problems
+
+    @property
+    def remarks(self) -> list[str]:
+        """None: a log says all of it in its header."""
+        return []
 
     @property
     def end(self) -> dict[str, Any] | None:

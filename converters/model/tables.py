@@ -201,8 +201,10 @@ class Requests(Table):
     """RequestKind."""
     absorbed_by: I64
     """Number of the request that took its bios; NEVER when none."""
+    parent: I64
+    """Number of the upper device's request (request-based dm); NEVER when none is known."""
     family: I64
-    """Family of its first bio; its own number when it has none."""
+    """Family of its first bio, or its parent's; its own number when it has neither."""
     certainty: U8
     """Certainty."""
 

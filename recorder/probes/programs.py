@@ -51,7 +51,7 @@ PROBES: tuple[Probe, ...] = (
 _ALL = "".join(probe.letter for probe in PROBES)
 EVENT_SETS = {
     # D's chain holds every bio of a request that was ever issued, so s and G can be spared.
-    "minimal": "QMFXAcDCRm",
+    "minimal": "QMFXAcDCRma",
     "lifecycle": "QMFXAcsIRmDCEa",
     "all": _ALL,
 }

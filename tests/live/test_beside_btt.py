@@ -132,13 +132,14 @@ def check_table(whole: Whole, report: str) -> None:
 def check_sizes(whole: Whole, report: str) -> None:
     """Merges and sizes: how many Q and D there were, and the sectors of completions."""
     [(dev, found)] = merge_table(report).items()
-    with_data = whole.requests.take((whole.requests.bytes > 0) & (whole.requests.complete >= 0))
+    issued = whole.requests.take((whole.requests.bytes > 0) & (whole.requests.issue >= 0))
+    with_data = issued.take(issued.complete >= 0)
     sectors = with_data.bytes.astype(np.int64) >> 9
     queued = int((whole.bios.bytes > 0).sum())
     average = int(sectors.sum()) // len(with_data)
     assert found == (
         queued,
-        len(with_data),
+        len(issued) + int(issued.requeues.sum()),
         int(sectors.min()),
         average,
         int(sectors.max()),
@@ -178,8 +179,12 @@ def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
     check_table(recorded, report)
     check_sizes(recorded, report)
     # AND both recordings hold the same I/O, which went the same way
+    # (but for ends that no program saw: the kernel runs none inside itself)
+    unseen = int(((recorded.bios.complete < 0) & (recorded.bios.bytes > 0)).sum())
     for stage in STAGES:
-        assert len(ours(recorded.bios)[stage]) == len(ours(imported.bios)[stage]), stage
+        less = unseen if stage in ("D2C", "Q2C") else 0
+        seen = len(ours(imported.bios)[stage]) - less
+        assert len(ours(recorded.bios)[stage]) == seen, stage
     both = [
         sorted(zip(w.bios.sector.tolist(), w.bios.bytes.tolist(), strict=True))
         for w in (recorded, imported)

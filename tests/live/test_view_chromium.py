@@ -14,6 +14,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -103,6 +104,8 @@ def browser(address: str, port: int, profile: Path):
         [f"MAP {name} 127.0.0.1:{port}" for name in ("ui.perfetto.dev", "evil.example")]
         + ["MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"]
     )
+    # Killed, it leaves its socket behind. A socket's path must be short: not below tmp_path.
+    own = tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True)
     process = subprocess.Popen(
         [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
          "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -110,12 +113,14 @@ def browser(address: str, port: int, profile: Path):
          f"--host-resolver-rules={names}",
          f"--user-data-dir={profile}", "--remote-debugging-port=0", address],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, "TMPDIR": own.name},
     )  # fmt: skip
     try:
         yield
     finally:
         os.killpg(process.pid, 9)
         process.wait()
+        own.cleanup()
 
 
 def visit(ui: StandIn, address: str, profile: Path) -> dict:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import devices
 
 from converters.model.account import Account, Reason
+from converters.model.context import Context
 from converters.model.tables import NEVER, Bios, Certainty, Edges, Requests, Stages
 from converters.model.trace import Trace
 from recorder.devices import resolve
@@ -41,11 +42,12 @@ class Tables:
     edges: Edges
     stages: Stages
     account: Account
+    context: Context
 
 
 @dataclass
 class Row:
-    """What one load showed. Shares are of bios."""
+    """What one load showed. Shares are of bios. smallest: bytes of a bio."""
 
     load: str
     bios: int
@@ -54,6 +56,11 @@ class Row:
     served_wrong: int
     stages_wrong: int
     left_out: int
+    reads: int
+    writes: int
+    discards: int
+    flushes: int
+    smallest: int
     agree: float
     unmarked: int
     marked: float
@@ -62,7 +69,8 @@ class Row:
     def holds(self) -> bool:
         """Whether all bounds hold."""
         right = not (self.served_wrong or self.stages_wrong or self.unmarked)
-        return right and self.agree >= AGREE and self.marked <= MARKED
+        mixed = min(self.reads, self.writes, self.discards, self.flushes) > 0
+        return right and mixed and self.agree >= AGREE and self.marked <= MARKED
 
 
 def tables(log: Path, associate: str) -> Tables:
@@ -75,6 +83,7 @@ def tables(log: Path, associate: str) -> Tables:
         Edges.concatenate([w.edges for w in windows]),
         Stages.concatenate([w.bio_stages for w in windows]),
         trace.account,
+        trace.context,
     )
 
 
@@ -116,6 +125,7 @@ def compare(load: str, log: Path) -> Row:
         same &= getattr(other, name) == getattr(seen, name)
     plain = np.isin(other.certainty, SEEN)
     reasons = exact.account.by_reason()
+    counts = _operations(exact)
     return Row(
         load,
         len(exact.bios),
@@ -124,36 +134,52 @@ def compare(load: str, log: Path) -> Row:
         served_wrong(exact),
         stages_wrong(exact) + stages_wrong(found),
         sum(n for reason, n in reasons.items() if reason != Reason.USED),
+        *(counts.get(name, 0) for name in ("read", "write", "discard", "flush")),
+        int(exact.bios.bytes[exact.bios.bytes > 0].min(initial=1 << 31)),
         float(same.mean()),
         int((~same & plain).sum()),
         float((~plain).mean()),
     )
 
 
+def _operations(found: Tables) -> dict[str, int]:
+    """How many bios of each operation there are; writes without data are flushes."""
+    codes, names = found.context.op_codes(found.bios.opf)
+    names = [*names, *({"write"} - set(names))]
+    counts = dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
+    empty = int(((found.bios.bytes == 0) & (codes == names.index("write"))).sum())
+    return counts | {"write": counts.get("write", 0) - empty, "flush": empty}
+
+
 def jobs(path: str, size: int, seconds: int, trim: bool) -> list[str]:
-    """A mix: random and sequential, buffered and direct, fsync, discard, 512 B to 8 MiB."""
+    """A mix: random and sequential, buffered and direct, fsync, discard, 512 B to 8 MiB.
+
+    One job after the other joins in, up to four. trim: path is a device; a file's holes
+    become discards when its file system is mounted so.
+    """
     region = size // 4
     shared = [
-        "--ioengine=libaio",
         f"--filename={path}",
         f"--size={region}",
-        f"--runtime={seconds}",
         "--time_based",
         "--randrepeat=0",
         "--norandommap",
         "--group_reporting",
     ]
+    hole = ["--ioengine=falloc", "--rw=randtrim", "--bs=1m", "--rate_iops=40"]
+    discard = ["--direct=1", "--rw=randtrimwrite", "--bsrange=4k-1m", "--rate_iops=200"]
+    asynchronous = "--ioengine=libaio"
     mix = [
-        ["--name=small", "--direct=1", "--rw=randrw", "--bsrange=512-64k", "--iodepth=8"],
-        ["--name=big", "--direct=1", "--rw=rw", "--bsrange=64k-8m", "--iodepth=2"],
-        ["--name=cached", "--direct=0", "--rw=randwrite", "--bs=4k", "--fsync=32"],
-        ["--name=trim", "--direct=1", "--rw=randtrimwrite", "--bsrange=4k-1m", "--rate_iops=200"]
-        if trim
-        else ["--name=readahead", "--direct=0", "--rw=read", "--bs=16k", "--rate_iops=2000"],
+        ["small", asynchronous, "--direct=1", "--rw=randrw", "--bsrange=512-64k", "--iodepth=8"],
+        ["big", asynchronous, "--direct=1", "--rw=rw", "--bsrange=64k-8m", "--iodepth=2"],
+        ["cached", "--rw=randrw", "--percentage_random=50", "--bs=4k", "--fsync=32"],
+        ["trim", *([asynchronous, *discard] if trim else hole)],
     ]
     result = ["fio", "--output=/dev/null"]
-    for number, job in enumerate(mix):
-        result += [*job, *shared, f"--offset={number * region}"]
+    for number, (name, *job) in enumerate(mix):
+        later = seconds * 1000 * number // (2 * len(mix))
+        when = [f"--startdelay={later}ms", f"--runtime={seconds * 1000 - later}ms"]
+        result += [f"--name={name}", *job, *shared, *when, f"--offset={number * region}"]
     return result
 
 
@@ -168,7 +194,9 @@ def measure(load: str, device: str, command: list[str]) -> Row:
             devices=[device],
             command=tuple(command),
         )
-        record(options)
+        summary = record(options)
+        if summary.command_status:
+            raise RuntimeError(f"{load}: fio ended with status {summary.command_status}")
         return compare(load, log)
 
 
@@ -186,8 +214,11 @@ def rows(seconds: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(dir=".") as directory:
         path = Path(directory) / "file"
         path.write_bytes(b"")
-        disk = str(resolve(_mount_of(path)))
-        yield measure(f"system disk {disk}", _mount_of(path), jobs(str(path), size, seconds, False))
+        major, minor = divmod(resolve(_mount_of(path))[0], 1 << 20)
+        disk = Path(f"/sys/dev/block/{major}:{minor}").resolve().name
+        yield measure(
+            f"system disk, {disk}", _mount_of(path), jobs(str(path), size, seconds, False)
+        )
 
 
 def _mount_of(path: Path) -> str:

@@ -8,6 +8,7 @@ import pytest
 import scenario_cases
 import scenario_cases_more
 import scenario_losses
+import scenario_stacks
 import scenario_variants
 from capture_text import Event
 from scenario_tools import Scenario, Tables, events_of, run, tables_of
@@ -22,6 +23,7 @@ CASES = [
     *scenario_cases.CASES,
     *scenario_cases_more.CASES,
     *scenario_variants.CASES,
+    *scenario_stacks.CASES,
     *scenario_losses.CASES,
 ]
 FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))

@@ -172,7 +172,7 @@ def test_a_missing_cpu_is_told(tmp_path):
     source = BlktraceSource(prefix)
     # THEN the rest is there, and the gap is told
     assert len(everything(source)) == 2
-    assert "CPU 1, 2" in source.problems[0]
+    assert "CPU 1, 2" in source.remarks[0]
 
 
 def as_cut(whole: bytes, order: str) -> bytes:
@@ -204,8 +204,8 @@ def test_records_that_the_newest_ftrace_tracer_cuts_are_read(order, block, monke
     assert events.dev.tolist() == [SDA, SDA, SDA, 7 << 20 | 1, SDA]
     assert events.cpu.tolist() == [0, 0, 1, 0, 0]
     assert Context(source.header).op_name(int(events.opf[3])) == "zone_reset"
-    assert "errors" in source.problems[0]
-    assert len(source.problems) == 1
+    assert "errors" in source.remarks[0]
+    assert len(source.remarks) == 1
     assert source.unreadable_bytes == 0
     assert [window["count"] for window in source.losses] == [3]
 
@@ -219,7 +219,7 @@ def test_a_real_stream_of_the_newest_ftrace_tracer_is_read():
     assert len(events) == 130
     assert set(events.dev.tolist()) == {254 << 20}
     assert source.unreadable_bytes == 0
-    assert len(source.problems) == 1
+    assert len(source.remarks) == 1
 
 
 def test_sets_are_found_by_prefix_and_by_member(tmp_path, monkeypatch):

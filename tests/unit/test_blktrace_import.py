@@ -184,7 +184,7 @@ def test_a_note_of_blkparses_binary_output_keeps_its_place():
     assert events.ts.tolist() == [0, 0, 900]
     assert source.header["clocks"]["monotonic"] == 0
     assert source.header["clocks"]["realtime"] == 1_700_000_000 * 10**9
-    assert "blkparse -d" in " ".join(source.problems)
+    assert "blkparse -d" in " ".join(source.remarks)
 
 
 def test_messages_are_kept_as_notes_and_counted(monkeypatch):
@@ -196,7 +196,7 @@ def test_messages_are_kept_as_notes_and_counted(monkeypatch):
     # THEN two are there, and three were met
     assert [note["text"] for _, note in source.notes] == ["bfq0", "bfq1"]
     assert source.messages_met == 3
-    assert "3 messages" in " ".join(source.problems)
+    assert "3 messages" in " ".join(source.remarks)
 
 
 def test_a_message_with_a_cgroup_is_only_its_text():
@@ -320,7 +320,7 @@ def test_what_a_log_has_no_record_for_is_counted():
     # THEN each is counted and told
     assert len(events) == 1
     assert source.left_out == Counter({"sleeprq": 1, "drv_data": 1, "action 99": 1})
-    assert "action 99 1, drv_data 1, sleeprq 1" in " ".join(source.problems)
+    assert "action 99 1, drv_data 1, sleeprq 1" in " ".join(source.remarks)
 
 
 def test_a_gap_in_the_numbers_is_a_loss(tmp_path):

@@ -102,3 +102,13 @@ def test_one_log_associated_either_way(tmp_path: Path, how: str) -> None:
     # THEN the edges say how they are known
     known = "exact" if how == "identity" else "interval"
     assert told["account"]["edges"][known] == 16
+
+
+def test_what_is_no_damage_is_not_called_so(folder: Path) -> None:
+    # GIVEN a set without one CPU's file
+    (folder / "loop1.blktrace.0").unlink()
+    # WHEN its account is asked for
+    said = _run(info.command, "loop1").output
+    # THEN that is a note
+    assert "note: loop1: no file for CPU 0" in said
+    assert "damaged" not in said

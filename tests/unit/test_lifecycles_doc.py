@@ -8,6 +8,7 @@ import pytest
 import scenario_cases
 import scenario_cases_more
 import scenario_losses
+import scenario_stacks
 import scenario_variants
 from capture_follow import Follower
 from capture_text import Event
@@ -52,6 +53,8 @@ def lifecycles_cell(case: Scenario) -> str:
         name = what.split()[0]
         if name.startswith("b"):
             found.append(f"{name}: {stages}; {served}; {certainty}")
+        elif "parent" in certainty:
+            found.append(f"{name}: {certainty}")
     return "<br>".join(found) or "no bio"
 
 
@@ -67,6 +70,7 @@ GENERATED = {
     "reasons": "\n".join(f"- {reason}" for reason in Reason),
     "scenarios": table(TWENTY),
     "variants": table(scenario_variants.CASES),
+    "stacks": table(scenario_stacks.CASES),
     "losses": table(scenario_losses.CASES),
 }
 

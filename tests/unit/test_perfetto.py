@@ -103,6 +103,7 @@ def request_arguments(row, facts):
         "sched_tag": number("sched_tag"),
         "hctx": number("hctx"),
         "kind": RequestKind(row["kind"]).name.lower() if row["kind"] else None,
+        "parent": row["parent"] if row["parent"] >= 0 else None,
         "absorbed_by": row["absorbed_by"] if row["absorbed_by"] >= 0 else None,
         "open_at_end": (not ended and row["absorbed_by"] < 0) or None,
         **stage_arguments(row),

@@ -254,3 +254,32 @@ def test_intervals_another_tasks_merge_is_not_sure() -> None:
     )
     # THEN all three are ambiguous
     assert [c for _, _, c in found] == [Certainty.AMBIGUOUS] * 3
+
+
+def test_intervals_what_joins_the_rest_of_an_unknown_request_is_not_sure() -> None:
+    # GIVEN two reads that begin at one sector: the first to complete may be part of either, and
+    # so the rest that is requeued is nobody's; a third read joins that rest
+    found = _by_intervals(
+        """
+        0  Q R 100+16 bio=1
+        1  G R 100+16 bio=1
+        2  s R 100+16 bio=1 rq=1
+        4  D R 100+16 bio=1 rq=1
+        5  Q R 100+10 bio=2
+        6  G R 100+10 bio=2
+        7  s R 100+10 bio=2 rq=2
+        8  D R 100+10 bio=2 rq=2
+        20 C R 100+10 bio=2 rq=2
+        30 C R 100+16 bio=1 rq=1 bytes=7168
+        31 R R 114+2 bio=1 rq=1
+        40 Q R 116+8 bio=3
+        41 M R 116+8 bio=3
+        42 D R 114+10 bio=1 rq=1 chain=1,3
+        50 C R 114+10 bio=1 rq=1 bytes=4096
+        51 R R 122+2 bio=3 rq=1
+        52 D R 122+2 bio=3 rq=1 chain=3
+        60 C R 122+2 bio=3 rq=1
+        """
+    )
+    # THEN which completion ends the third is not sure either
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)

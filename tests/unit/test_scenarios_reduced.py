@@ -8,14 +8,22 @@ import pytest
 import scenario_cases
 import scenario_cases_more
 import scenario_losses
+import scenario_stacks
 import scenario_variants
 from capture_text import Event
 from scenario_tools import STARTS, Scenario, Tables, describe, events_of, run, tables_of, tidy
 
-WHOLE = [*scenario_cases.CASES, *scenario_cases_more.CASES, *scenario_variants.CASES]
+from recorder.probes.programs import EVENT_SETS
+
+WHOLE = [
+    *scenario_cases.CASES,
+    *scenario_cases_more.CASES,
+    *scenario_variants.CASES,
+    *scenario_stacks.CASES,
+]
 CASES = [*WHOLE, *scenario_losses.CASES]
 LATE = scenario_cases_more.LATE_ARRIVAL
-MINIMAL = "QMFXAcDCRm"
+MINIMAL = EVENT_SETS["minimal"]
 WINDOW_SCALE = 20_000_000
 """ns that stand for a microsecond: longer than what a window holds back."""
 
@@ -35,10 +43,13 @@ def facts(table: Any, names: list[str]) -> list[tuple[int, ...]]:
 
 
 def parents(t: Tables) -> list[tuple[int, int]]:
-    """(Q of a bio, Q of its parent)."""
+    """(Q of a bio, Q of its parent), (D of a request, D of its parent)."""
     queue = dict(zip(t.bios.number.tolist(), t.bios.queue.tolist(), strict=True))
     found = zip(t.bios.queue.tolist(), t.bios.parent.tolist(), strict=True)
-    return sorted((own, queue[parent]) for own, parent in found if parent >= 0)
+    below = [(own, queue[parent]) for own, parent in found if parent >= 0]
+    issue = dict(zip(t.requests.number.tolist(), t.requests.issue.tolist(), strict=True))
+    found = zip(t.requests.issue.tolist(), t.requests.parent.tolist(), strict=True)
+    return sorted([*below, *((own, issue[parent]) for own, parent in found if parent >= 0)])
 
 
 def without(case: Scenario, letters: str) -> list[Event]:
@@ -69,11 +80,7 @@ def test_without_block_io_start(case: Scenario) -> None:
     assert np.array_equal(t.bio_stages.end, full.bio_stages.end)
 
 
-# The minimal set has no `a`, which alone tells that a clone's bios were never queued.
-PLAIN = [case for case in WHOLE if case is not scenario_variants.DM_REQUESTS]
-
-
-@pytest.mark.parametrize("case", PLAIN, ids=lambda c: c.slug)
+@pytest.mark.parametrize("case", WHOLE, ids=lambda c: c.slug)
 def test_with_the_minimal_set_of_events(case: Scenario) -> None:
     # GIVEN a scenario recorded with the minimal set / WHEN read
     full = run(case)

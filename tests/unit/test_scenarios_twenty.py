@@ -5,6 +5,7 @@ import pytest
 import scenario_cases
 import scenario_cases_more
 import scenario_losses
+import scenario_stacks
 import scenario_variants
 from scenario_tools import Scenario, describe, run, tidy
 
@@ -12,6 +13,7 @@ CASES = [
     *scenario_cases.CASES,
     *scenario_cases_more.CASES,
     *scenario_variants.CASES,
+    *scenario_stacks.CASES,
     *scenario_losses.CASES,
 ]
 

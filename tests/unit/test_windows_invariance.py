@@ -11,6 +11,7 @@ import pytest
 import scenario_cases
 import scenario_cases_more
 import scenario_losses
+import scenario_stacks
 import scenario_variants
 from capture_follow import Follower
 from capture_text import Event
@@ -26,6 +27,7 @@ CASES = [
     *scenario_cases.CASES,
     *scenario_cases_more.CASES,
     *scenario_variants.CASES,
+    *scenario_stacks.CASES,
     *scenario_losses.CASES,
 ]
 FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
