@@ -17,6 +17,9 @@ from biotrail.record_filters import (
     left_out_text,
     read_left_out,
 )
+from converters.model.association import associate
+from converters.model.completion import bio_ends, request_ends
+from converters.model.context import Context
 from converters.model.events import Decoder
 from converters.model.generations import chain_others, chain_rows
 from recorder import filters as module
@@ -192,3 +195,27 @@ def test_counts_in_a_chain_are_no_addresses() -> None:
     assert (issue.tolist(), bio.tolist()) == ([0], [16])
     assert owner.tolist() == [0, 0]
     assert int(np.sum(others)) == 43
+
+
+def test_parts_of_a_request_with_others_end_by_their_place() -> None:
+    # GIVEN a request of four blocks, of which the second and fourth are recorded, that
+    # completes in halves, the second half with an error
+    rows = [
+        record(Kind.Q, 0, bio=16, sector=8, bytes=4096, opf=1),
+        record(Kind.M, 1, bio=16, sector=8, bytes=4096, opf=1),
+        record(Kind.Q, 2, bio=32, sector=24, bytes=4096, opf=1),
+        record(Kind.M, 3, bio=32, sector=24, bytes=4096, opf=1),
+        record(Kind.D, 10, rq=1, bio=16, sector=0, bytes=16384, opf=1),
+        record(Kind.CHAIN, 10, rq=1, bios=[CHAIN_COUNT + 1, 0, CHAIN_COUNT + 1, 32, 0, 0]),
+        record(Kind.C, 20, rq=1, bio=16, sector=0, bytes=8192, opf=1),
+        record(Kind.C, 30, rq=1, bio=32, sector=16, bytes=8192, opf=1, status=10),
+    ]
+    events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
+    context = Context({"kernel": ENUMS})
+    # WHEN the ends are looked for
+    association = associate(events, context)
+    ends = bio_ends(association, request_ends(association, context))
+    # THEN each bio ends with the part that it is in, with its status
+    assert (events.ts[ends.end] - events.ts[0]).tolist() == [20, 30]
+    assert ends.status.tolist() == [0, 10]
+    assert ends.good.tolist() == [4096, 0]
