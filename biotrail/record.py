@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from biotrail import __version__, record_keeping, units
+from biotrail.record_filters import filter_options, left_out_text
+from recorder.filters import Filters
 from recorder.records import BY_KIND, Kind
 from recorder.session import RecordOptions, Status, Summary, record
 
@@ -63,6 +65,7 @@ LOG_SUFFIX = ".biotrail"
 @record_keeping.options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ...]")
+@filter_options
 def command(
     devices: tuple[str, ...],
     output: str | None,
@@ -74,12 +77,16 @@ def command(
     level: int,
     quiet: bool,
     command: tuple[str, ...],
+    filters: Filters,
     **keeping: Any,
 ) -> int:
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
     it), and it is complete up to the last second even if the recorder is killed.
+
+    Filters choose whole lifecycles by what is known when a bio is queued. Different filters
+    must all match; of one filter given several times, any. What they leave out is counted.
 
     With COMMAND, recording begins before it starts and ends when it ends, and its exit status
     becomes biotrail's. The command runs as the user that biotrail runs as. If --duration is
@@ -92,6 +99,8 @@ def command(
     sudo biotrail record -d /home -- make -j8             # the device below /home
     sudo biotrail record --rotate 1G --max-files 10       # for as long as you like
     sudo biotrail record --keep 30s --trigger slow=50ms   # what led to a slow I/O
+    sudo biotrail record --pid 1234 --children            # what a process and its children queue
+    sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     path = None if output == "-" else output or default_name(record_keeping.several_files(keeping))
@@ -105,6 +114,7 @@ def command(
         output=path,
         force=force,
         devices=devices,
+        filters=filters,
         events=events,
         ring_bytes=buffer_size,
         duration=duration,
@@ -222,6 +232,8 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
         + (f", {per_event:.1f} bytes per event" if summary.events else ""),
         f"biotrail: {_cost(summary)}",
     ]
+    if text := left_out_text(summary.left_out):
+        lines.append(f"biotrail: {text}")
     if summary.missing:
         names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
         lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
@@ -273,6 +285,11 @@ def loss_lines(summary: Summary) -> list[str]:
             f"{units.count(summary.too_deep)} of them because interrupts nested too deep, the "
             "others because rings were full: use a larger --buffer-size, fewer devices (-d) or "
             "--events minimal. I/O of that time is marked in what is made from the log."
+        )
+    if unfollowed := summary.left_out.unfollowed:
+        lines.append(
+            f"biotrail: {units.plural(unfollowed, 'bio')} of them were wanted, but more were in "
+            "flight than --max-in-flight allows: use a larger one"
         )
     if summary.skipped:
         what = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.skipped.items())

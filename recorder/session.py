@@ -14,6 +14,7 @@ from recorder import clocks, cost, devices, facts
 from recorder.child import Child
 from recorder.cost_watch import TICK_NS, CostWatch, ns_per_run
 from recorder.errors import OutputError
+from recorder.filters import left_out, with_below
 from recorder.flight import Flight
 from recorder.limits import StopLimits
 from recorder.log import Segment
@@ -81,11 +82,16 @@ class Session:
         self._child = self._find_command()
         wanted = [(spec, devices.resolve(spec)) for spec in options.devices]
         self._filters = [{"spec": s, "disk": disk, "part": part} for s, (disk, part) in wanted]
+        pairs = [pair for _, pair in wanted]
+        if options.filters.below:
+            pairs = with_below(pairs)
+            self._filters += [{"disk": d, "part": p} for d, p in pairs[len(wanted) :]]
         self._probes = probes or CoreProbes(
             ProbeConfig(
                 options.events,
-                [dev for _, dev in wanted],
+                pairs,
                 options.ring_bytes,
+                options.filters,
                 triggers=options.triggers,
             )
         )
@@ -134,7 +140,7 @@ class Session:
             created_by=options.created_by,
             clock=clock,
             command=options.argv,
-            filters={"devices": self._filters},
+            filters={"devices": self._filters, **options.filters.header()},
             events={"set": options.events, "letters": letters, "missing": self._missing},
             kernel_enums=self._probes.kernel_enums(),
             rings={"levels": len(levels), "bytes": levels},
@@ -346,6 +352,7 @@ class Session:
             "too_deep": self._loss.too_deep,
             "skipped": self._loss.skipped,
             "programs": cost.program_rows(None, now),
+            "left_out": left_out(self._probes).account(),
             "recorder": {
                 "cpu_seconds": now.cpu_seconds - self._cost.cpu_seconds,
                 "max_rss_bytes": cost.max_rss_bytes(),
@@ -372,6 +379,7 @@ class Session:
             cpu_seconds=cost.read(()).cpu_seconds - self._cost.cpu_seconds,
             max_rss_bytes=cost.max_rss_bytes(),
             ns_per_event=ns_per_run(self._probes.programs()),
+            left_out=left_out(self._probes),
             missing=self._missing,
             files=self._sink.files,
             files_deleted=self._rotation.deleted + self._flight.deleted,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import TraceError
+from recorder.filters import Filters, LeftOut
 from recorder.log import Segment
 from recorder.probes.core import ProgramInfo
 from recorder.ring import RingSizes
@@ -72,6 +73,8 @@ class RecordOptions:
     force: bool = False
     devices: Sequence[str] = ()
     """Names, paths, links or mount points; none: all devices."""
+    filters: Filters = field(default_factory=Filters)
+    """By anything but the device."""
     events: str = "lifecycle"
     ring_bytes: int | None = None
     duration: float | None = None
@@ -138,6 +141,8 @@ class Summary:
     max_rss_bytes: int
     ns_per_event: float = 0.0
     """Of the programs' runs that the kernel counted; 0: it counted none."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """What the filters left out."""
     missing: list[dict[str, str]] = field(default_factory=list)
     """Tracepoints that could not be recorded."""
     files: list[str] = field(default_factory=list)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recorder.records import CHAIN_SLOTS, Kind
+from recorder.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
 
 from .events import Events
 from .sorting import stable_order
@@ -24,6 +24,7 @@ REST = 201
 _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 _HEAD_KINDS = (Kind.START, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
 _LOW = np.uint64(0xFFFFFFFF)
+_COUNT_BIT = np.uint64(CHAIN_COUNT.bit_length() - 1)
 SECTOR_BYTES = 512
 
 
@@ -282,9 +283,19 @@ def chain_rows(events: Events) -> tuple[I64, U64, I64]:
     chains, place, owner = chains[owner >= 0], place[owner >= 0], owner[owner >= 0]
     bios = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
     rank = 1 + place[:, None] * CHAIN_SLOTS + np.arange(CHAIN_SLOTS)
-    used = bios != 0
+    used = (bios != 0) & (bios >> _COUNT_BIT != 1)
     issue = np.broadcast_to(owner[:, None], bios.shape)
     return issue[used], bios[used], rank[used]
+
+
+def chain_others(events: Events) -> tuple[I64, I64]:
+    """Bios that the filters left out of issued requests: (index of D, how many)."""
+    chains = events.rows(Kind.CHAIN)
+    owner, _ = chain_owners(events, chains)
+    slots = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
+    counts = np.where(slots >> _COUNT_BIT == 1, slots & _LOW, 0).sum(axis=1).astype(np.int64)
+    told = (owner >= 0) & (counts > 0)
+    return owner[told], counts[told]
 
 
 def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
