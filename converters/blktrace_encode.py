@@ -16,7 +16,7 @@ from converters.model.blktrace_format import (
     Act,
     Category,
 )
-from converters.model.blktrace_rows import ERRNO, NO_SECTOR, PID_WORD
+from converters.model.blktrace_rows import NO_SECTOR, PID_WORD
 from converters.model.context import PASSTHROUGH_OPS, Context
 from converters.model.events import Events
 from converters.model.tables import I32, I64, U16, U32, Bool

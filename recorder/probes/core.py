@@ -99,7 +99,7 @@ class _Data(ctypes.Structure):
     _fields_ = (("generation", ctypes.c_uint64),)
 
 
-def _partition_sectors(dev: int) -> tuple[int, int]:
+def partition_sectors(dev: int) -> tuple[int, int]:
     """First sector on the disk and the one after the last, from sysfs."""
     base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
     try:
@@ -119,7 +119,7 @@ def _filters(devices: list[tuple[int, int]]) -> list[_Filter]:
             "record all devices and choose when converting"
         )
     return [
-        _Filter(disk, part, *(_partition_sectors(part) if part else (0, 0)))
+        _Filter(disk, part, *(partition_sectors(part) if part else (0, 0)))
         for disk, part in devices
     ]
 
