@@ -10,6 +10,7 @@ import time
 import click
 
 from biotrail import __version__, units
+from recorder.probes.backends import BACKENDS
 from recorder.records import BY_KIND, Kind
 from recorder.session import RecordOptions, Status, Summary, record
 
@@ -46,6 +47,14 @@ LOG_SUFFIX = ".biotrail"
     "request; all: plugs and the rest too.",
 )
 @click.option(
+    "--backend",
+    type=click.Choice(BACKENDS),
+    default="auto",
+    show_default=True,
+    help="core: precompiled programs, for kernels with type information (BTF); bcc: programs that "
+    "bcc compiles here, which tell less; auto: core where it can be used, else bcc.",
+)
+@click.option(
     "--buffer-size",
     type=units.Size(),
     metavar="SIZE",
@@ -67,6 +76,7 @@ def command(
     force: bool,
     duration: float | None,
     events: str,
+    backend: str,
     buffer_size: int | None,
     sync: bool,
     level: int,
@@ -101,6 +111,7 @@ def command(
         force=force,
         devices=devices,
         events=events,
+        backend=backend,
         ring_bytes=buffer_size,
         duration=duration,
         sync=sync,

@@ -188,25 +188,33 @@ static inline __attribute__((always_inline)) int on_bio_complete(struct bt_said 
 	return 0;
 }
 
-/* N without a place is a driver's own request; its direction is not told. */
-static inline __attribute__((always_inline)) u32 bt_rq_opf(struct bt_said *said)
+/*
+ * The text has sector 0 for the flush request and for a driver's own, which have none. The
+ * letters are looked at once more for that: an opf that is compared has the verifier follow
+ * every combination of letters to the program's end.
+ */
+static inline __attribute__((always_inline)) int bt_nowhere(struct bt_said *said)
 {
-	int nowhere = said->sector == BT_NO_SECTOR || (!said->sector && !said->nr_sector);
+	u32 first = said->rwbs & 0xff, next = said->rwbs >> 8 & 0xff;
 
-	return bt_opf(said->rwbs, nowhere ? BT_OP_DRV_IN : BT_OP_WRITE_ZEROES);
+	if (first == 'F' && next != 'N')
+		return next == 'F' || !next || next == 'S' || next == 'M' || next == 'A';
+	if (first != 'N' && first != 'F')
+		return 0;
+	return said->sector == BT_NO_SECTOR || (!said->sector && !said->nr_sector);
 }
 
-/* The text has sector 0 for the flush request and passthrough, which have none. */
+/* N without a place is a driver's own request; its direction is not told. */
 #define FILL_RQ(record, said)                                                                      \
 	do {                                                                                       \
-		u32 opf_ = bt_rq_opf(said), op_ = opf_ & 0xff;                                     \
+		int nowhere = bt_nowhere(said);                                                    \
                                                                                                    \
 		(record)->rq = 0;                                                                  \
 		(record)->bio = 0;                                                                 \
-		(record)->sector = op_ == BT_OP_FLUSH || op_ == BT_OP_DRV_IN ? BT_NO_SECTOR :      \
-									       (said)->sector;     \
+		(record)->sector = nowhere ? BT_NO_SECTOR : (said)->sector;                        \
 		(record)->bytes = (said)->bytes;                                                   \
-		(record)->opf = opf_;                                                              \
+		(record)->opf =                                                                    \
+			bt_opf((said)->rwbs, nowhere ? BT_OP_DRV_IN : BT_OP_WRITE_ZEROES);         \
 		(record)->dev = (said)->dev;                                                       \
 	} while (0)
 

@@ -47,11 +47,14 @@ struct bt_slot {
 };
 
 /* Which disk a device belongs to: a hash table, written by user space. */
+struct bt_disk_slot {
+	u32 dev;
+	u32 disk;
+};
+
+/* As bytes, for which bcc does not compile a printer of each element. */
 struct bt_disks {
-	struct {
-		u32 dev;
-		u32 disk;
-	} slots[BT_DISK_SLOTS];
+	char slots[BT_DISK_SLOTS * sizeof(struct bt_disk_slot)] __attribute__((aligned(8)));
 };
 
 BPF_F_TABLE("array", u32, struct bt_element, bt_rings, BT_CPUS, BPF_F_MMAPABLE);
@@ -188,6 +191,7 @@ static inline __attribute__((always_inline)) u32 bt_disk(u32 dev, int *unknown)
 	u32 zero = 0;
 	u32 at = dev * 2654435761U;
 	struct bt_disks *table = bt_disks.lookup(&zero);
+	struct bt_disk_slot *slots = (void *)table;
 
 	*unknown = 0;
 	if (!table || !dev)
@@ -195,10 +199,10 @@ static inline __attribute__((always_inline)) u32 bt_disk(u32 dev, int *unknown)
 #pragma unroll
 	for (int i = 0; i < BT_DISK_TRIES; i++) {
 		u32 slot = ((at >> 16) + i) & (BT_DISK_SLOTS - 1);
-		u32 found = table->slots[slot].dev;
+		u32 found = slots[slot].dev;
 
 		if (found == dev)
-			return table->slots[slot].disk;
+			return slots[slot].disk;
 		if (!found)
 			break;
 	}

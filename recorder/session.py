@@ -20,7 +20,8 @@ from recorder.loss import LossCounters, Window
 from recorder.output import create, explain
 from recorder.pace import Pace
 from recorder.priority import hurry, relax
-from recorder.probes.core import CoreProbes, ProbeConfig
+from recorder.probes.backends import backend_facts, make_probes
+from recorder.probes.core import ProbeConfig
 from recorder.probes.programs import EVENT_SETS
 from recorder.session_types import Probes, RecordOptions, Status, Summary
 from recorder.stop import Every, StopRequests
@@ -76,9 +77,8 @@ class Session:
         self._child = self._find_command()
         wanted = [(spec, devices.resolve(spec)) for spec in options.devices]
         self._filters = [{"spec": s, "disk": disk, "part": part} for s, (disk, part) in wanted]
-        self._probes = probes or CoreProbes(
-            ProbeConfig(options.events, [dev for _, dev in wanted], options.ring_bytes)
-        )
+        config = ProbeConfig(options.events, [dev for _, dev in wanted], options.ring_bytes)
+        self._probes = probes or make_probes(options.backend, config)
         self._pending: list[Segment] = []
         self._pending_bytes = 0
         self._taken_bytes = 0
@@ -133,6 +133,7 @@ class Session:
             filters={"devices": self._filters},
             events={"set": options.events, "letters": letters, "missing": self._missing},
             kernel_enums=self._probes.kernel_enums(),
+            backend=backend_facts(self._probes),
             rings={"levels": len(levels), "bytes": levels},
         )
 

@@ -65,6 +65,8 @@ class RecordOptions:
     devices: Sequence[str] = ()
     """Names, paths, links or mount points; none: all devices."""
     events: str = "lifecycle"
+    backend: str = "auto"
+    """See recorder/probes/backends.py."""
     ring_bytes: int | None = None
     duration: float | None = None
     """Seconds; None: until told."""

@@ -81,7 +81,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
             child = subprocess.Popen(
                 # -I: nothing of the environment or the current directory is imported.
                 [sys.executable, "-I", "-B", bcc_child.__file__],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
@@ -96,7 +96,9 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
             for descriptor in descriptors:
                 os.close(descriptor)
             said.seek(0)
-            raise _failure(answer.get("error", "it ended early"), said.read().decode("utf-8", "replace"))
+            raise _failure(
+                answer.get("error", "it ended early"), said.read().decode("utf-8", "replace")
+            )
     found = dict(zip(names, descriptors, strict=True))
     return Loaded({n: found[n] for n in programs}, {n: found[n] for n in maps})
 
@@ -115,9 +117,7 @@ def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list
 
 def _failure(error: str, said: str) -> ProbeError:
     if re.search(r"Argument list too long|Cannot allocate memory", said):
-        return TooBigError(
-            "the kernel refuses rings of this size: choose a smaller --buffer-size"
-        )
+        return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
     lines = [line for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower()] or lines
     quoted = "\n  ".join(["", *telling[:_QUOTED]])

@@ -44,8 +44,6 @@ def possible_cpus() -> int:
 class BccProbes:
     """The programs from load to unload, as CoreProbes."""
 
-    backend = "bcc"
-
     def __init__(self, config: ProbeConfig) -> None:
         """Only keeps its arguments."""
         self.config = config

@@ -74,7 +74,9 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
         told = formats[record.tracepoint].fields
         names = [field.name for field in record.fields]
         missing = [name for name in names if name in _NEVER]
-        missing += ["ioprio"] if "ioprio" in names and (letter == "Q" or "ioprio" not in told) else []
+        missing += (
+            ["ioprio"] if "ioprio" in names and (letter == "Q" or "ioprio" not in told) else []
+        )
         missing += ["dev"] if letter in "PU" else []
         missing += ["status"] if "status" in names and "error" not in told else []
         if missing:
@@ -120,7 +122,11 @@ def _constants(sizes: RingSizes, cpus: int) -> str:
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
     numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
-    numbers |= {"BT_CPUS": cpus, "BT_RING_BYTES": sizes.ring_bytes, "BT_AREA_BYTES": sizes.area_bytes}
+    numbers |= {
+        "BT_CPUS": cpus,
+        "BT_RING_BYTES": sizes.ring_bytes,
+        "BT_AREA_BYTES": sizes.area_bytes,
+    }
     defined = "\n".join(f"#define {name} {number}" for name, number in numbers.items())
     return f"#include <uapi/linux/bpf.h>\n{defined}\n"
 
@@ -133,7 +139,13 @@ def _inline(head: str, body: Iterable[str]) -> str:
 def _status() -> str:
     """blk_status_t of the errno that the text has; an errno that has none stays."""
     cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
-    body = ["if (!error) return 0;", f"if (error > 0) return {IOERR};", "switch (error) {", *cases, "}"]
+    body = [
+        "if (!error) return 0;",
+        f"if (error > 0) return {IOERR};",
+        "switch (error) {",
+        *cases,
+        "}",
+    ]
     return _inline("s32 bt_status(s32 error)", [*body, "return error;"])
 
 

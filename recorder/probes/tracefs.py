@@ -10,7 +10,7 @@ from pathlib import Path
 from recorder.errors import ProbeError
 
 PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
-_REMEDY = "mount -t tracefs tracefs /sys/kernel/tracing"
+REMEDY = "mount -t tracefs tracefs /sys/kernel/tracing"
 _FIELD = re.compile(
     r"\s*field:(?P<declaration>[^;]+);\s*offset:(?P<offset>\d+);\s*size:(?P<size>\d+);"
     r"\s*signed:(?P<signed>[01]);"
@@ -71,11 +71,11 @@ def find() -> Path:
         reason = os.strerror(ctypes.get_errno())
         raise ProbeError(
             f"tracefs, which describes the tracepoints, is not there and cannot be mounted at "
-            f"{PLACES[0]}: {reason}; as root: {_REMEDY}"
+            f"{PLACES[0]}: {reason}; as root: {REMEDY}"
         )
     place = mounted()
     if place is None:
-        raise ProbeError(f"tracefs is mounted at {PLACES[0]} and lists no events: {_REMEDY}")
+        raise ProbeError(f"tracefs is mounted at {PLACES[0]} and lists no events: {REMEDY}")
     return place
 
 
