@@ -63,25 +63,22 @@ static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 	return opf;
 }
 
-#define FILL_BIO(record, said, disk)                                                               \
+#define FILL_BIO(record, said)                                                                     \
 	do {                                                                                       \
 		(record)->bio = 0;                                                                 \
 		(record)->sector = (said)->sector;                                                 \
 		(record)->bytes = (said)->bytes;                                                   \
 		(record)->opf = bt_opf((said)->rwbs, BT_OP_WRITE_ZEROES);                          \
-		(record)->dev = (disk);                                                            \
+		(record)->dev = (said)->dev;                                                       \
 	} while (0)
 
-/* Begins a bio's record `r` of `type`, or returns. The disk is in `disk`. */
+/* Begins a bio's record `r` of `type`, or returns. */
 #define BEGIN_BIO(type, kind)                                                                      \
 	struct bt_writer w;                                                                        \
 	struct type *r;                                                                            \
-	int unknown;                                                                               \
-	u32 disk = bt_disk(said->dev, &unknown);                                                   \
                                                                                                    \
-	if (!bt_wanted_bio(said, disk) || !bt_begin(&w, kind))                                     \
-		return 0;                                                                          \
-	w.area->unknown_devices += unknown
+	if (!bt_wanted(said) || !bt_begin(&w, kind))                                               \
+		return 0
 
 static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
 {
@@ -90,9 +87,9 @@ static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
 
 	r = bt_reserve(&w, BT_Q, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said, disk);
+		FILL_BIO(r, said);
 		r->tid = tid;
-		r->part = said->dev;
+		r->part = said->dev; /* the disk: which partition is not told */
 		r->ioprio = 0;
 		r->hint = 0;
 		r->reserved = 0;
@@ -110,7 +107,7 @@ static inline __attribute__((always_inline)) int on_getrq(struct bt_said *said)
 
 	r = bt_reserve(&w, BT_G, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said, disk);
+		FILL_BIO(r, said);
 		r->tid = tid;
 	}
 	bt_end(&w);
@@ -124,7 +121,7 @@ static inline __attribute__((always_inline)) int on_merge(struct bt_said *said, 
 
 	r = bt_reserve(&w, kind, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said, disk);
+		FILL_BIO(r, said);
 		r->tid = tid;
 		r->rq = 0;
 	}
@@ -140,7 +137,7 @@ static inline __attribute__((always_inline)) int on_split(struct bt_said *said)
 
 	r = bt_reserve(&w, BT_X, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said, disk);
+		FILL_BIO(r, said);
 		r->bytes = ((u32)said->new_sector - (u32)said->sector) << 9;
 		r->tid = tid;
 		r->parent = 0;
@@ -154,22 +151,20 @@ static inline __attribute__((always_inline)) int on_remap(struct bt_said *said)
 {
 	struct bt_writer w;
 	struct bt_a *r;
-	int unknown;
-	u32 disk = bt_disk(said->dev, &unknown), tid;
+	u32 tid;
 
-	if (!bt_wanted_bio(said, disk) && !bt_wanted_source(said->old_dev))
+	if (!bt_wanted(said) && !bt_wanted_source(said->old_dev))
 		return 0;
 	if (!bt_begin(&w, BT_A))
 		return 0;
-	w.area->unknown_devices += unknown;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, BT_A, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said, disk);
+		FILL_BIO(r, said);
 		r->tid = tid;
 		r->from_sector = said->old_sector;
 		r->from_dev = said->old_dev;
-		r->part = said->dev;
+		r->part = said->dev; /* the disk: a partition is named as where it came from */
 	}
 	bt_end(&w);
 	return 0;
@@ -181,7 +176,7 @@ static inline __attribute__((always_inline)) int on_bio_complete(struct bt_said 
 
 	r = bt_reserve(&w, BT_BIO_COMPLETE, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said, disk);
+		FILL_BIO(r, said);
 		r->status = bt_status(said->error);
 	}
 	bt_end(&w);
@@ -223,7 +218,7 @@ static inline __attribute__((always_inline)) int on_request(struct bt_said *said
 	struct bt_writer w;
 	struct bt_start *r;
 
-	if (!bt_wanted_rq(said) || !bt_begin(&w, kind))
+	if (!bt_wanted(said) || !bt_begin(&w, kind))
 		return 0;
 	r = bt_reserve(&w, kind, sizeof(*r));
 	if (r) {
@@ -240,7 +235,7 @@ static inline __attribute__((always_inline)) int on_issue(struct bt_said *said)
 	struct bt_writer w;
 	struct bt_d *r;
 
-	if (!bt_wanted_rq(said) || !bt_begin(&w, BT_D))
+	if (!bt_wanted(said) || !bt_begin(&w, BT_D))
 		return 0;
 	r = bt_reserve(&w, BT_D, sizeof(*r));
 	if (r) {
@@ -262,7 +257,7 @@ static inline __attribute__((always_inline)) int on_complete(struct bt_said *sai
 	struct bt_writer w;
 	struct bt_c *r;
 
-	if (!bt_wanted_rq(said) || !bt_begin(&w, kind))
+	if (!bt_wanted(said) || !bt_begin(&w, kind))
 		return 0;
 	r = bt_reserve(&w, kind, sizeof(*r));
 	if (r) {
@@ -278,7 +273,7 @@ static inline __attribute__((always_inline)) int on_rq_remap(struct bt_said *sai
 	struct bt_writer w;
 	struct bt_rq_remap *r;
 
-	if (!bt_wanted_rq(said) && !bt_wanted_source(said->old_dev))
+	if (!bt_wanted(said) && !bt_wanted_source(said->old_dev))
 		return 0;
 	if (!bt_begin(&w, BT_RQ_REMAP))
 		return 0;
@@ -297,7 +292,7 @@ static inline __attribute__((always_inline)) int on_done(struct bt_said *said)
 	struct bt_writer w;
 	struct bt_done *r;
 
-	if (!bt_wanted_rq(said) || !bt_begin(&w, BT_DONE))
+	if (!bt_wanted(said) || !bt_begin(&w, BT_DONE))
 		return 0;
 	r = bt_reserve(&w, BT_DONE, sizeof(*r));
 	if (r) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Rings, tasks and devices for the bcc backend, which knows no global variables and rewrites
+ * Rings and tasks for the bcc backend, which knows no global variables and rewrites
  * look-ups by itself. recorder/probes/bcc_source.py puts records.h and its constants before
  * this text, and bcc.h behind it. It uses nothing of the kernel's headers.
  *
@@ -13,8 +13,6 @@
 #define BT_UNKNOWN_HCTX 0xffff
 #define BT_NO_SECTOR (~0ULL)
 #define BT_TASK_SLOTS 16384
-#define BT_DISK_SLOTS 16384
-#define BT_DISK_TRIES 8
 
 #define opaque(var) asm volatile("" : "+r"(var))
 #define bt_barrier() asm volatile("" ::: "memory")
@@ -24,8 +22,7 @@ struct bt_area {
 	u64 depth;
 	u64 head[BT_LEVELS];
 	u64 generation; /* counted up by user space: every dictionary record is due again */
-	u64 unknown_devices; /* looked up and not found */
-	u64 pad[2];
+	u64 pad[3];
 	u64 lost[BT_LEVELS][BT_KINDS];
 	u64 too_deep[BT_KINDS];
 	struct {
@@ -46,19 +43,7 @@ struct bt_slot {
 	u64 generation;
 };
 
-/* Which disk a device belongs to: a hash table, written by user space. */
-struct bt_disk_slot {
-	u32 dev;
-	u32 disk;
-};
-
-/* As bytes, for which bcc does not compile a printer of each element. */
-struct bt_disks {
-	char slots[BT_DISK_SLOTS * sizeof(struct bt_disk_slot)] __attribute__((aligned(8)));
-};
-
 BPF_F_TABLE("array", u32, struct bt_element, bt_rings, BT_CPUS, BPF_F_MMAPABLE);
-BPF_F_TABLE("array", u32, struct bt_disks, bt_disks, 1, BPF_F_MMAPABLE);
 BPF_ARRAY(bt_tasks, struct bt_slot, BT_TASK_SLOTS);
 
 /* What a tracepoint says; 0 where its format has no such field. */
@@ -183,29 +168,4 @@ static inline __attribute__((always_inline)) u32 bt_task(struct bt_writer *w)
 	((u64 *)record->comm)[1] = now.comm[1];
 	*slot = now;
 	return now.tid;
-}
-
-/* The disk of a device that a bio names; the device itself where it is not known (yet). */
-static inline __attribute__((always_inline)) u32 bt_disk(u32 dev, int *unknown)
-{
-	u32 zero = 0;
-	u32 at = dev * 2654435761U;
-	struct bt_disks *table = bt_disks.lookup(&zero);
-	struct bt_disk_slot *slots = (void *)table;
-
-	*unknown = 0;
-	if (!table || !dev)
-		return dev;
-#pragma unroll
-	for (int i = 0; i < BT_DISK_TRIES; i++) {
-		u32 slot = ((at >> 16) + i) & (BT_DISK_SLOTS - 1);
-		u32 found = slots[slot].dev;
-
-		if (found == dev)
-			return slots[slot].disk;
-		if (!found)
-			break;
-	}
-	*unknown = 1;
-	return dev;
 }

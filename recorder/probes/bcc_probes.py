@@ -19,7 +19,6 @@ from recorder.errors import ProbeError
 from recorder.kernel_names import FLAGS, OPS, RWBS_FLAGS
 from recorder.log import Segment
 from recorder.probes import bcc_load, bcc_source, bpf_calls, tracefs
-from recorder.probes.bcc_disks import BYTES, DiskTable
 from recorder.probes.capability import require_rights
 from recorder.probes.core import ProbeConfig, ProgramInfo, partition_sectors
 from recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_letters
@@ -30,8 +29,8 @@ _START = "block_io_start"
 _UPPER_BYTES = 4096
 """Only level 0 is used: the kernel does not nest these programs."""
 _SMALLEST_BYTES = 64 << 10
-_GENERATION, _UNKNOWN = 32, 40
-"""Offsets of `generation` and `unknown_devices` in struct bt_area (bpf/bcc_ring.h)."""
+_GENERATION = 32
+"""Offset of `generation` in struct bt_area (bpf/bcc_ring.h)."""
 _PLUGS = "PU"
 
 
@@ -52,10 +51,8 @@ class BccProbes:
         self._reasons: dict[str, str] = {}
         """Why a letter is not recorded; empty for those that are."""
         self._loaded: bcc_load.Loaded | None = None
-        self._mapping: mmap.mmap | None = None
         self._rings: Rings | None = None
-        self._areas: list[NDArray[np.uint64]] = []
-        self._disks: DiskTable | None = None
+        self._generations: NDArray[np.uint64] | None = None
         self._events: dict[str, int] = {}
         self._attached: set[str] = set()
 
@@ -133,15 +130,13 @@ class BccProbes:
         ]
         text = bcc_source.source(forms, devices, sizes, cpus)
         programs = [bcc_source.program_name(letter) for letter in forms]
-        self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS, bcc_source.DISKS])
+        self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
         rings = self._loaded.maps[bcc_source.RINGS]
         self._rings = Rings.map(rings, cpus, sizes)
         # A mapping of its own for the words that Rings does not know.
-        length = cpus * sizes.area_bytes
-        self._mapping = mmap.mmap(rings, length)
-        words = np.frombuffer(self._mapping, np.dtype("<u8")).reshape(cpus, -1)
-        self._areas = [words[:, _GENERATION // 8], words[:, _UNKNOWN // 8]]
-        self._disks = DiskTable(memoryview(mmap.mmap(self._loaded.maps[bcc_source.DISKS], BYTES)))
+        mapping = mmap.mmap(rings, cpus * sizes.area_bytes)
+        words = np.frombuffer(mapping, np.dtype("<u8")).reshape(cpus, -1)
+        self._generations = words[:, _GENERATION // 8]
 
     def attach(self) -> None:
         """Starts recording. Raises ProbeError where a tracepoint cannot be had."""
@@ -171,11 +166,7 @@ class BccProbes:
         if self._rings is not None:
             self._rings.close()
             self._rings = None
-        if self._disks is not None:
-            self._disks.close()
-            self._disks = None
-        self._areas = []
-        self._mapping = None
+        self._generations = None
         if self._loaded is not None:
             self._loaded.close()
             self._loaded = None
@@ -192,8 +183,6 @@ class BccProbes:
 
     def drain(self) -> list[Segment]:
         """Bulk copy of all committed records, one Segment per ring that has any."""
-        if self._disks is not None:
-            self._disks.refresh(int(self._areas[1].sum()))
         return self._mapped().drain()
 
     def lost(self) -> NDArray[np.uint64]:
@@ -220,7 +209,8 @@ class BccProbes:
     def renew_dictionaries(self) -> None:
         """Has TASK records written again: a new log needs its own."""
         self._opened()
-        self._areas[0][:] += np.uint64(1)
+        assert self._generations is not None
+        self._generations += np.uint64(1)
 
     def programs(self) -> list[ProgramInfo]:
         """Every tracepoint: its program's account, or why it has none."""

@@ -15,7 +15,7 @@ from recorder.probes.tracefs import Field, Format
 from recorder.records import BY_LETTER
 from recorder.ring import RingSizes
 
-RINGS, DISKS = "bt_rings", "bt_disks"
+RINGS = "bt_rings"
 _CALLS = {
     "Q": "on_queue(&said)",
     "G": "on_getrq(&said)",
@@ -77,7 +77,7 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
         missing += (
             ["ioprio"] if "ioprio" in names and (letter == "Q" or "ioprio" not in told) else []
         )
-        missing += ["dev"] if letter in "PU" else []
+        missing += ["dev"] if letter in "PU" else ["part"] if letter == "Q" else []
         missing += ["status"] if "status" in names and "error" not in told else []
         if missing:
             found[letter] = missing
@@ -150,22 +150,16 @@ def _status() -> str:
 
 
 def _wanted(devices: list[tuple[int, int, int, int]]) -> str:
-    """The device filter. A partition is known by its number, on its disk by its sectors."""
-    bio, request, origin = [], [], []
+    """The device filter: the tracepoints name disks, so a partition is known by its sectors."""
+    here, origin = [], []
     for disk, part, start, end in devices:
-        within = f"(!said->bytes || (said->sector >= {start}ULL && said->sector < {end}ULL))"
-        on_disk = f"(disk == {disk}U" + (
-            f" && (said->dev == {part}U || (said->dev == disk && {within})))" if part else ")"
-        )
-        bio.append(f"if {on_disk} return 1;")
-        alike = f"said->dev == {disk}U" + (f" && {within}" if part else "")
-        request.append(f"if ({alike}) return 1;")
+        within = f" && (!said->bytes || (said->sector >= {start}ULL && said->sector < {end}ULL))"
+        here.append(f"if (said->dev == {disk}U{within if part else ''}) return 1;")
         origin.append(f"if (dev == {part or disk}U) return 1;")
     last = f"return {int(not devices)};"
     return "\n".join(
         (
-            _inline("int bt_wanted_bio(struct bt_said *said, u32 disk)", [*bio, last]),
-            _inline("int bt_wanted_rq(struct bt_said *said)", [*request, last]),
+            _inline("int bt_wanted(struct bt_said *said)", [*here, last]),
             _inline("int bt_wanted_source(u32 dev)", [*origin, last]),
         )
     )
