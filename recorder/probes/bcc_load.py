@@ -96,7 +96,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
             for descriptor in descriptors:
                 os.close(descriptor)
             said.seek(0)
-            raise _failure(
+            raise failure(
                 answer.get("error", "it ended early"), said.read().decode("utf-8", "replace")
             )
     found = dict(zip(names, descriptors, strict=True))
@@ -115,7 +115,8 @@ def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list
     return json.loads(data) if data else {}, descriptors
 
 
-def _failure(error: str, said: str) -> ProbeError:
+def failure(error: str, said: str) -> ProbeError:
+    """What the child's answer and its output amount to."""
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
     lines = [line for line in said.splitlines() if line.strip()]

@@ -89,12 +89,13 @@ def test_merges_and_splits(fio, loop_device):
         file.write("64")
     with both("all", [(loop_device.dev, 0)]) as (core, bcc):
         # WHEN small writes come in order in batches, and large ones are over the limit
-        options = {"ioengine": "libaio", "iodepth": 32, "iodepth_batch_submit": 16}
+        options = {"ioengine": "libaio", "iodepth": 16, "iodepth_batch_submit": 16}
+        options["iodepth_batch_complete_min"] = 16
         fio(loop_device.path, rw="write", bs="4k", size="4m", **options)
         fio(loop_device.path, rw="write", bs="1m", size="8m", ioengine="psync")
     # THEN merges and splits are the same
     counts = compare(core, bcc, loop_device.dev)
-    assert counts[Kind.M] > 100
+    assert counts[Kind.M] > 10
     assert counts[Kind.X] >= 8
     # AND what has nothing to tell the device by is left out under a device filter
     reasons = {p.letter: p.reason for p in bcc.programs if not p.attached}
