@@ -10,6 +10,7 @@ import click
 
 from biotrail import tallies, units
 from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.record_filters import filters_text, left_out_text, read_left_out
 from converters.model.trace import Trace
 from recorder.records import RECORDS
 
@@ -124,8 +125,11 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
 
 def _recorded(header: Mapping[str, Any]) -> str:
     events = header.get("events", {})
-    devices = [str(d.get("spec")) for d in header.get("filters", {}).get("devices", [])]
+    named = header.get("filters", {}).get("devices", [])
+    devices = [str(d["spec"]) for d in named if d.get("spec")]
     where = ", ".join(devices) or "all devices"
+    if chosen := filters_text(header.get("filters", {})):
+        where += f" {chosen}"
     text = f"{where}; events {events.get('set', '?')} ({''.join(events.get('letters', []))})"
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
@@ -153,7 +157,8 @@ def _cost_lines(trace: Trace) -> list[str]:
         f"{units.duration(seconds * 1e9)}, ended: {end.get('reason', '?')}; took {cpu:.2f} s of "
         f"CPU time{share}, {units.size(cost['max_rss_bytes'])} of memory"
     )
-    return [_field("recorder", text)]
+    left_out = left_out_text(read_left_out(end))
+    return [_field("recorder", text), *([_field("left out", left_out)] if left_out else [])]
 
 
 def _kind_lines(trace: Trace) -> list[str]:

@@ -10,6 +10,8 @@ import time
 import click
 
 from biotrail import __version__, units
+from biotrail.record_filters import filter_options, left_out_text
+from recorder.filters import Filters
 from recorder.probes.backends import BACKENDS
 from recorder.records import BY_KIND, Kind
 from recorder.session import RecordOptions, Status, Summary, record
@@ -70,6 +72,7 @@ LOG_SUFFIX = ".biotrail"
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ...]")
+@filter_options
 def command(
     devices: tuple[str, ...],
     output: str | None,
@@ -82,11 +85,15 @@ def command(
     level: int,
     quiet: bool,
     command: tuple[str, ...],
+    filters: Filters,
 ) -> int:
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
     it), and it is complete up to the last second even if the recorder is killed.
+
+    Filters choose whole lifecycles by what is known when a bio is queued. Different filters
+    must all match; of one filter given several times, any. What they leave out is counted.
 
     With COMMAND, recording begins before it starts and ends when it ends, and its exit status
     becomes biotrail's. The command runs as the user that biotrail runs as. If --duration is
@@ -97,6 +104,8 @@ def command(
     sudo biotrail record                                  # everything, until Ctrl-C
     sudo biotrail record -d nvme0n1 --duration 10s -o slow.biotrail
     sudo biotrail record -d /home -- make -j8             # the device below /home
+    sudo biotrail record --pid 1234 --children            # what a process and its children queue
+    sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     path = None if output == "-" else output or default_name()
@@ -110,6 +119,7 @@ def command(
         output=path,
         force=force,
         devices=devices,
+        filters=filters,
         events=events,
         backend=backend,
         ring_bytes=buffer_size,
@@ -215,6 +225,8 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
         f"biotrail: the recorder took {summary.cpu_seconds:.2f} s of CPU time and "
         f"{units.size(summary.max_rss_bytes)} of memory",
     ]
+    if text := left_out_text(summary.left_out):
+        lines.append(f"biotrail: {text}")
     if summary.missing:
         names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
         lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
@@ -237,6 +249,11 @@ def loss_lines(summary: Summary) -> list[str]:
             f"{units.count(summary.too_deep)} of them because interrupts nested too deep, the "
             "others because rings were full: use a larger --buffer-size, fewer devices (-d) or "
             "--events minimal. I/O of that time is marked in what is made from the log."
+        )
+    if unfollowed := summary.left_out.unfollowed:
+        lines.append(
+            f"biotrail: {units.plural(unfollowed, 'bio')} of them were wanted, but more were in "
+            "flight than --max-in-flight allows: use a larger one"
         )
     if summary.skipped:
         what = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.skipped.items())

@@ -4,6 +4,33 @@
  * themselves from this kernel's tracepoint formats and puts them behind this text: each fills
  * a struct bt_said and calls one of the functions below.
  */
+/* Is it to be recorded? What is not is counted: events by kind, bios by reason. */
+static inline __attribute__((always_inline)) int bt_wanted(struct bt_said *said, int kind)
+{
+	u64 reason = bt_judge(said);
+	u32 cpu = bpf_get_smp_processor_id();
+	struct bt_element *element;
+
+	if (!BT_FILTERING || reason == BT_ADMITTED)
+		return 1;
+	element = bt_rings.lookup(&cpu);
+	if (!element)
+		return 0;
+	element->area.left_events[kind]++;
+	if (kind == BT_Q) {
+		opaque(reason);
+		element->area.left_out[reason & (BT_REASONS - 1)]++;
+	}
+	return 0;
+}
+
+/* Likewise for what comes from another device: either of the two will do. */
+static inline __attribute__((always_inline)) int bt_moved(struct bt_said *said, int kind)
+{
+	return (bt_judge(said) == BT_BY_DEVICE && bt_wanted_source(said->old_dev)) ||
+	       bt_wanted(said, kind);
+}
+
 /* Operation and flags by their letters; recorder/kernel_names.py has the same in Python. */
 static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 {
@@ -77,7 +104,7 @@ static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 	struct bt_writer w;                                                                        \
 	struct type *r;                                                                            \
                                                                                                    \
-	if (!bt_wanted(said) || !bt_begin(&w, kind))                                               \
+	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))                                               \
 		return 0
 
 static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
@@ -153,9 +180,7 @@ static inline __attribute__((always_inline)) int on_remap(struct bt_said *said)
 	struct bt_a *r;
 	u32 tid;
 
-	if (!bt_wanted(said) && !bt_wanted_source(said->old_dev))
-		return 0;
-	if (!bt_begin(&w, BT_A))
+	if (!bt_moved(said, BT_A) || !bt_begin(&w, BT_A))
 		return 0;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, BT_A, sizeof(*r));
@@ -218,7 +243,7 @@ static inline __attribute__((always_inline)) int on_request(struct bt_said *said
 	struct bt_writer w;
 	struct bt_start *r;
 
-	if (!bt_wanted(said) || !bt_begin(&w, kind))
+	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))
 		return 0;
 	r = bt_reserve(&w, kind, sizeof(*r));
 	if (r) {
@@ -235,7 +260,7 @@ static inline __attribute__((always_inline)) int on_issue(struct bt_said *said)
 	struct bt_writer w;
 	struct bt_d *r;
 
-	if (!bt_wanted(said) || !bt_begin(&w, BT_D))
+	if (!bt_wanted(said, BT_D) || !bt_begin(&w, BT_D))
 		return 0;
 	r = bt_reserve(&w, BT_D, sizeof(*r));
 	if (r) {
@@ -257,7 +282,7 @@ static inline __attribute__((always_inline)) int on_complete(struct bt_said *sai
 	struct bt_writer w;
 	struct bt_c *r;
 
-	if (!bt_wanted(said) || !bt_begin(&w, kind))
+	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))
 		return 0;
 	r = bt_reserve(&w, kind, sizeof(*r));
 	if (r) {
@@ -273,9 +298,7 @@ static inline __attribute__((always_inline)) int on_rq_remap(struct bt_said *sai
 	struct bt_writer w;
 	struct bt_rq_remap *r;
 
-	if (!bt_wanted(said) && !bt_wanted_source(said->old_dev))
-		return 0;
-	if (!bt_begin(&w, BT_RQ_REMAP))
+	if (!bt_moved(said, BT_RQ_REMAP) || !bt_begin(&w, BT_RQ_REMAP))
 		return 0;
 	r = bt_reserve(&w, BT_RQ_REMAP, sizeof(*r));
 	if (r) {
@@ -292,7 +315,7 @@ static inline __attribute__((always_inline)) int on_done(struct bt_said *said)
 	struct bt_writer w;
 	struct bt_done *r;
 
-	if (!bt_wanted(said) || !bt_begin(&w, BT_DONE))
+	if (!bt_wanted(said, BT_DONE) || !bt_begin(&w, BT_DONE))
 		return 0;
 	r = bt_reserve(&w, BT_DONE, sizeof(*r));
 	if (r) {

@@ -9,6 +9,7 @@
  */
 #define BT_LEVELS 3
 #define BT_KINDS 64
+#define BT_REASONS 16
 #define BT_HEADER_BYTES 4096
 #define BT_UNKNOWN_HCTX 0xffff
 #define BT_NO_SECTOR (~0ULL)
@@ -29,6 +30,8 @@ struct bt_area {
 		u64 position;
 		u64 pad[7];
 	} tail[BT_LEVELS];
+	u64 left_out[BT_REASONS];
+	u64 left_events[BT_KINDS];
 };
 
 struct bt_element {

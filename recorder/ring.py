@@ -36,6 +36,9 @@ _LOST_OFFSET = 64
 _TOO_DEEP_OFFSET = _LOST_OFFSET + LEVELS * KINDS * 8
 _TAIL_OFFSET = _TOO_DEEP_OFFSET + KINDS * 8
 _TAIL_STRIDE = 64
+_REASONS = 16
+_LEFT_OUT_OFFSET = _TAIL_OFFSET + LEVELS * _TAIL_STRIDE
+_LEFT_EVENTS_OFFSET = _LEFT_OUT_OFFSET + _REASONS * 8
 
 _DEFAULT_RING_BYTES = 16 << 20  # half a second of 600,000 events a second on one CPU
 _SMALLEST_RING_BYTES = 64 << 10
@@ -173,6 +176,8 @@ class Rings:
         self._tails = self._words((cpus, LEVELS), _TAIL_OFFSET, (area, _TAIL_STRIDE))
         self._lost = self._words((cpus, LEVELS, KINDS), _LOST_OFFSET, (area, KINDS * 8, 8))
         self._too_deep = self._words((cpus, KINDS), _TOO_DEEP_OFFSET, (area, 8))
+        self._left_out = self._words((cpus, _REASONS), _LEFT_OUT_OFFSET, (area, 8))
+        self._left_events = self._words((cpus, KINDS), _LEFT_EVENTS_OFFSET, (area, 8))
         self._capacity = np.array(sizes.by_level, dtype=np.uint64)
         self._done = self._tails.copy()
 
@@ -244,9 +249,14 @@ class Rings:
         totals[:, :KINDS] = self._too_deep
         return totals
 
+    def left_out(self) -> tuple[list[int], list[int]]:
+        """What the filters did not want: bios by reason, events by kind; running totals."""
+        return self._left_out.sum(axis=0).tolist(), self._left_events.sum(axis=0).tolist()
+
     def close(self) -> None:
         """Unmaps; nothing else may be called afterwards."""
         del self._heads, self._tails, self._lost, self._too_deep
+        del self._left_out, self._left_events
         self._bytes.release()
         if isinstance(self._buffer, mmap.mmap):
             self._buffer.close()

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from recorder import clocks, devices, facts
 from recorder.child import Child
 from recorder.errors import OutputError
+from recorder.filters import left_out, with_below
 from recorder.log import LogWriter, Segment
 from recorder.loss import LossCounters, Window
 from recorder.output import create, explain
@@ -77,7 +78,11 @@ class Session:
         self._child = self._find_command()
         wanted = [(spec, devices.resolve(spec)) for spec in options.devices]
         self._filters = [{"spec": s, "disk": disk, "part": part} for s, (disk, part) in wanted]
-        config = ProbeConfig(options.events, [dev for _, dev in wanted], options.ring_bytes)
+        pairs = [pair for _, pair in wanted]
+        if options.filters.below:
+            pairs = with_below(pairs)
+            self._filters += [{"disk": d, "part": p} for d, p in pairs[len(wanted) :]]
+        config = ProbeConfig(options.events, pairs, options.ring_bytes, options.filters)
         self._probes = probes or make_probes(options.backend, config)
         self._pending: list[Segment] = []
         self._pending_bytes = 0
@@ -130,7 +135,7 @@ class Session:
             created_by=options.created_by,
             clock=clock,
             command=options.argv,
-            filters={"devices": self._filters},
+            filters={"devices": self._filters, **options.filters.header()},
             events={"set": options.events, "letters": letters, "missing": self._missing},
             kernel_enums=self._probes.kernel_enums(),
             backend=backend_facts(self._probes),
@@ -289,6 +294,7 @@ class Session:
             "lost": {str(kind): count for kind, count in self._loss.by_kind.items()},
             "too_deep": self._loss.too_deep,
             "skipped": self._loss.skipped,
+            "left_out": left_out(self._probes).account(),
             "programs": [
                 {
                     "name": p.name,
@@ -321,6 +327,7 @@ class Session:
             unwritten_bytes=self._taken_bytes - self._writer.raw_bytes,
             cpu_seconds=self._cpu_seconds(),
             max_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            left_out=left_out(self._probes),
             missing=self._missing,
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import TraceError
+from recorder.filters import Filters, LeftOut
 from recorder.log import Segment
 from recorder.probes.core import ProgramInfo
 from recorder.ring import RingSizes
@@ -64,6 +65,8 @@ class RecordOptions:
     force: bool = False
     devices: Sequence[str] = ()
     """Names, paths, links or mount points; none: all devices."""
+    filters: Filters = field(default_factory=Filters)
+    """By anything but the device."""
     events: str = "lifecycle"
     backend: str = "auto"
     """See recorder/probes/backends.py."""
@@ -112,6 +115,8 @@ class Summary:
     """Bytes of records that were taken and could not be written."""
     cpu_seconds: float
     max_rss_bytes: int
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """What the filters left out."""
     missing: list[dict[str, str]] = field(default_factory=list)
     """Tracepoints that could not be recorded."""
     command_status: int | None = None

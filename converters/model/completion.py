@@ -13,7 +13,7 @@ from recorder.records import Kind
 
 from .association import Association
 from .context import Context
-from .generations import Generations
+from .generations import Generations, chain_others
 from .tables import I32, I64, NEVER, U32, Bool, Certainty
 
 
@@ -260,6 +260,13 @@ def _complete(
         result.end[bio] = event
         del left[bio]
     return []
+
+
+def others(a: Association, issue: I64) -> U32:
+    """Per request: bios that the recording's filters left out, at its event `issue`."""
+    counts = np.zeros(len(a.events) + 1, dtype=np.int64)
+    np.add.at(counts, *chain_others(a.events))
+    return counts[issue].astype(np.uint32)  # -1, no issue: the one past the events
 
 
 def times(a: Association, index: I64) -> I64:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recorder.records import CHAIN_SLOTS, Kind
+from recorder.records import CHAIN_COUNT_LIMIT, CHAIN_SLOTS, Kind
 
 from .events import Events
 from .sorting import stable_order
@@ -257,9 +257,19 @@ def chain_rows(events: Events) -> tuple[I64, U64, I64]:
     chains, place, owner = chains[owner >= 0], place[owner >= 0], owner[owner >= 0]
     bios = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
     rank = 1 + place[:, None] * CHAIN_SLOTS + np.arange(CHAIN_SLOTS)
-    used = bios != 0
+    used = bios > CHAIN_COUNT_LIMIT
     issue = np.broadcast_to(owner[:, None], bios.shape)
     return issue[used], bios[used], rank[used]
+
+
+def chain_others(events: Events) -> tuple[I64, I64]:
+    """Bios that the filters left out of issued requests: (index of D, how many)."""
+    chains = events.rows(Kind.CHAIN)
+    owner, _ = chain_owners(events, chains)
+    slots = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
+    counts = np.where(slots <= CHAIN_COUNT_LIMIT, slots, 0).sum(axis=1).astype(np.int64)
+    told = (owner >= 0) & (counts > 0)
+    return owner[told], counts[told]
 
 
 def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:

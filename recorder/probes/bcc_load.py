@@ -120,8 +120,9 @@ def failure(error: str, said: str) -> ProbeError:
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
     lines = [line for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower()] or lines
-    quoted = "\n  ".join(["", *telling[:_QUOTED]])
+    telling = [line for line in lines if "error" in line.lower()][:_QUOTED]
+    # The verifier says why at the end.
+    quoted = "\n  ".join(["", *(telling or lines[-_QUOTED:])])
     if "No module named" in error or error.startswith(("ImportError", "SyntaxError")):
         version = platform.python_version()
         return ProbeError(

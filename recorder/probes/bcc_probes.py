@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import ProbeError
+from recorder.filters import LeftOut, read_left_out
 from recorder.kernel_names import FLAGS, OPS, RWBS_FLAGS
 from recorder.log import Segment
-from recorder.probes import bcc_load, bcc_source, bpf_calls, tracefs
+from recorder.probes import bcc_filters, bcc_load, bcc_source, bpf_calls, tracefs
+from recorder.probes.admission import device_filters
 from recorder.probes.capability import require_rights
-from recorder.probes.core import ProbeConfig, ProgramInfo, partition_sectors
+from recorder.probes.core import ProbeConfig, ProgramInfo
 from recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_letters
 from recorder.ring import Rings, RingSizes
 
@@ -76,6 +78,7 @@ class BccProbes:
         Raises ProbeError: rights, tracefs, bcc or headers are missing, or the kernel refuses.
         """
         require_rights()
+        bcc_filters.check(self.config.filters)
         bcc_load.require()
         names = [probe.tracepoint for probe in PROBES]
         self._formats = tracefs.read(tracefs.find(), _SYSTEM, names)
@@ -94,8 +97,9 @@ class BccProbes:
             return f"this kernel has no tracepoint {probe.tracepoint}"
         if probe.letter not in wanted:
             return f"not in the event set {self.config.events}"
-        if probe.letter in _PLUGS and self.config.devices:
-            return f"{probe.tracepoint} does not tell the device"
+        filters = self.config.filters
+        if probe.letter in _PLUGS and (self.config.devices or filters.ops or filters.sectors):
+            return f"{probe.tracepoint} does not tell the device, nor what I/O it holds back"
         if lacking := bcc_source.lacks(probe.letter, form):
             return f"{probe.tracepoint} does not tell {', '.join(lacking)}"
         return ""
@@ -124,11 +128,8 @@ class BccProbes:
             for probe in PROBES
             if not self._reasons[probe.letter]
         }
-        devices = [
-            (disk, part, *(partition_sectors(part) if part else (0, 0)))
-            for disk, part in self.config.devices
-        ]
-        text = bcc_source.source(forms, devices, sizes, cpus)
+        devices = device_filters(self.config.devices)
+        text = bcc_source.source(forms, devices, self.config.filters, sizes, cpus)
         programs = [bcc_source.program_name(letter) for letter in forms]
         self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
         rings = self._loaded.maps[bcc_source.RINGS]
@@ -192,6 +193,10 @@ class BccProbes:
     def too_deep(self) -> NDArray[np.uint64]:
         """Events lost to nesting: shape (cpus, 256) by kind, running totals."""
         return self._mapped().too_deep()
+
+    def left_out(self) -> LeftOut:
+        """What the filters did not want, running totals."""
+        return read_left_out(*self._mapped().left_out())
 
     def fill(self) -> float:
         """The fullest ring's share in use, 0 to 1."""

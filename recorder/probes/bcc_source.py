@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 
 from recorder.errors import ProbeError
+from recorder.filters import Filters
 from recorder.kernel_names import ERRNO, FLAGS, IOERR, OPS, RWBS_FLAGS, RWBS_OPS
+from recorder.probes import bcc_filters
+from recorder.probes.admission import DeviceFilter
 from recorder.probes.tracefs import Field, Format
 from recorder.records import BY_LETTER
 from recorder.ring import RingSizes
@@ -96,22 +99,19 @@ def program_name(letter: str) -> str:
 
 def source(
     forms: Mapping[str, Format],
-    devices: list[tuple[int, int, int, int]],
+    devices: list[DeviceFilter],
+    filters: Filters,
     sizes: RingSizes,
     cpus: int,
 ) -> str:
-    """The whole C text.
-
-    forms: by letter. devices: (disk, partition or 0, its first sector, the one behind its
-    last) to record, none for all.
-    """
+    """The whole C text. forms: by letter, those to record. devices: none for all."""
     texts = resources.files("bpf")
     parts = [
         _constants(sizes, cpus),
         (texts / "records.h").read_text(),
         (texts / "bcc_ring.h").read_text(),
         _status(),
-        _wanted(devices),
+        bcc_filters.source(devices, filters),
         (texts / "bcc.h").read_text(),
         *(_program(letter, form) for letter, form in forms.items()),
     ]
@@ -131,11 +131,6 @@ def _constants(sizes: RingSizes, cpus: int) -> str:
     return f"#include <uapi/linux/bpf.h>\n{defined}\n"
 
 
-def _inline(head: str, body: Iterable[str]) -> str:
-    lines = "\n".join(f"\t{line}" for line in body)
-    return f"static inline __attribute__((always_inline)) {head}\n{{\n{lines}\n}}\n"
-
-
 def _status() -> str:
     """blk_status_t of the errno that the text has; an errno that has none stays."""
     cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
@@ -146,23 +141,7 @@ def _status() -> str:
         *cases,
         "}",
     ]
-    return _inline("s32 bt_status(s32 error)", [*body, "return error;"])
-
-
-def _wanted(devices: list[tuple[int, int, int, int]]) -> str:
-    """The device filter: the tracepoints name disks, so a partition is known by its sectors."""
-    here, origin = [], []
-    for disk, part, start, end in devices:
-        within = f" && (!said->bytes || (said->sector >= {start}ULL && said->sector < {end}ULL))"
-        here.append(f"if (said->dev == {disk}U{within if part else ''}) return 1;")
-        origin.append(f"if (dev == {part or disk}U) return 1;")
-    last = f"return {int(not devices)};"
-    return "\n".join(
-        (
-            _inline("int bt_wanted(struct bt_said *said)", [*here, last]),
-            _inline("int bt_wanted_source(u32 dev)", [*origin, last]),
-        )
-    )
+    return bcc_filters.inline("s32 bt_status(s32 error)", [*body, "return error;"])
 
 
 def _program(letter: str, form: Format) -> str:

@@ -261,6 +261,17 @@ class BpfObject:
             0,
         )
 
+    def add_key(self, name: str, key: int) -> None:
+        """Puts a key of eight bytes, with the value 1, into a hash map."""
+        self._lib.call(
+            f"map {name}",
+            "bpf_map_update_elem",
+            self.map_fd(name),
+            byref(c_uint64(key)),
+            byref(c_uint64(1)),
+            0,
+        )
+
     def attach(self, program: str) -> None:
         """Attaches by a file descriptor: gone with this process, however it ends."""
         self._links.append(

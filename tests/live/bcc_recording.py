@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from core_recording import Recording
 
+from recorder.filters import Filters
 from recorder.probes import bcc_child, bcc_load
 from recorder.probes.bcc_probes import BccProbes
 from recorder.probes.core import CoreProbes, ProbeConfig
@@ -54,9 +55,11 @@ def needs_bcc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @contextmanager
-def both(events: str, devices: list[tuple[int, int]]) -> Iterator[tuple[Recording, Recording]]:
-    """(core, bcc), of the same time and devices."""
-    config = ProbeConfig(events, devices)
+def both(
+    events: str, devices: list[tuple[int, int]], filters: Filters | None = None
+) -> Iterator[tuple[Recording, Recording]]:
+    """(core, bcc), of the same time, devices and filters."""
+    config = ProbeConfig(events, devices, filters=filters or Filters())
     with ExitStack() as stack:
         records = [
             Recording(stack.enter_context(probes))
@@ -69,3 +72,4 @@ def both(events: str, devices: list[tuple[int, int]]) -> Iterator[tuple[Recordin
         finally:
             for record in records:
                 record.finish()
+                record.left_out = record.probes.left_out()

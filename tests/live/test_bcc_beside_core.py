@@ -10,6 +10,7 @@ import pytest
 from bcc_recording import both, needs_bcc
 from core_decoder import decode
 
+from recorder.filters import Filters
 from recorder.kernel_names import FLAGS, OPS, RWBS_FLAGS
 from recorder.probes.btf import KernelBtf, kernel_enums
 from recorder.records import BY_KIND, Kind
@@ -140,6 +141,22 @@ def test_a_failure(loop_device):
     compare(core, bcc, loop_device.dev)
     statuses = {e.status for e in decode(bcc.segments).of(Kind.C, dev=loop_device.dev)}
     assert statuses == {10}
+
+
+@pytest.mark.parametrize(
+    "filters", [Filters(ops=("read",)), Filters(sectors=((8192, 16383),))], ids=["op", "sectors"]
+)
+def test_filters(fio, loop_device, filters):
+    # GIVEN both backends with a filter that tracepoints can tell
+    with both("lifecycle", [(loop_device.dev, 0)], filters) as (core, bcc):
+        # WHEN there is I/O of both kinds everywhere
+        fio(loop_device.path, rw="randrw", bs="4k", size="16m", ioengine="psync")
+    # THEN both keep the same, and count the rest
+    counts = compare(core, bcc, loop_device.dev)
+    assert 500 < counts[Kind.Q] == counts[Kind.D] < 3500
+    reason = "op" if filters.ops else "sectors"
+    assert counts[Kind.Q] + bcc.left_out.bios[reason] == 4096
+    assert bcc.left_out.bios[reason] == core.left_out.bios[reason]
 
 
 def test_a_partition(fio, make_loop):

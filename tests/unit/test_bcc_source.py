@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from recorder.errors import ProbeError
+from recorder.filters import Filters
 from recorder.kernel_names import ERRNO, FLAGS, OPS, RWBS_FLAGS, RWBS_OPS, opf_of
-from recorder.probes import bcc_source, tracefs
+from recorder.probes import bcc_filters, bcc_source, tracefs
+from recorder.probes.admission import DeviceFilter
 from recorder.probes.programs import PROBES
 from recorder.records import BY_LETTER
 from recorder.ring import RingSizes
@@ -67,7 +69,7 @@ def test_a_text_that_is_no_format_is_refused() -> None:
 def test_fields_are_taken_from_where_the_format_has_them() -> None:
     # GIVEN the same tracepoint of two kernels
     old, new = (
-        bcc_source.source({"D": tracefs.parse("block_rq_issue", text)}, [], SIZES, 2)
+        bcc_source.source({"D": tracefs.parse("block_rq_issue", text)}, [], Filters(), SIZES, 2)
         for text in (ISSUE_5_10, ISSUE_6_18)
     )
     # WHEN programs are made THEN letters are read where they are, and a priority if there is one
@@ -82,6 +84,7 @@ def test_bytes_come_from_sectors_where_the_format_has_none() -> None:
     text = bcc_source.source(
         {"R": form(("dev", 8, 4), ("sector", 16, 8), ("nr_sector", 24, 4), ("rwbs", 28, 8))},
         [],
+        Filters(),
         SIZES,
         2,
     )
@@ -93,7 +96,7 @@ def test_a_field_of_another_size_is_refused() -> None:
     odd = form(("dev", 8, 4), ("sector", 12, 16))
     # WHEN a program is made THEN tracepoint and field are named
     with pytest.raises(ProbeError, match="made_up: the field sector has 16 bytes at 12"):
-        bcc_source.source({"d": odd}, [], SIZES, 2)
+        bcc_source.source({"d": odd}, [], Filters(), SIZES, 2)
 
 
 def test_what_a_format_lacks_is_named() -> None:
@@ -114,13 +117,27 @@ def test_what_a_format_lacks_is_named() -> None:
 
 def test_filters_name_disks_and_sectors() -> None:
     # GIVEN a disk, and a partition of another
-    devices = [(7 << 20, 0, 0, 0), (8 << 20, 8 << 20 | 1, 2048, 4096)]
-    issue = {"D": tracefs.parse("block_rq_issue", ISSUE_6_18)}
-    # WHEN programs are made THEN the one is by its number, the other by its sectors too
-    text = bcc_source.source(issue, devices, SIZES, 2)
-    assert f"if (said->dev == {7 << 20}U) return 1;" in text
+    devices = [DeviceFilter(7 << 20), DeviceFilter(8 << 20, 8 << 20 | 1, 2048, 4096)]
+    # WHEN filters are made THEN the one is by its number, the other by its sectors too
+    text = bcc_filters.source(devices, Filters())
+    assert f"(said->dev == {7 << 20}U)" in text
     assert re.search(rf"said->dev == {8 << 20}U && .*2048ULL.*4096ULL", text)
-    assert f"if (dev == {8 << 20 | 1}U) return 1;" in text
+    assert f"dev == {8 << 20 | 1}U" in text
+
+
+@pytest.mark.parametrize(
+    ("filters", "option"),
+    [
+        (Filters(pids=(1,)), "--pid"),
+        (Filters(cgroups=("/",)), "--cgroup"),
+        (Filters(flags=(("sync",),)), "--flags"),
+        (Filters(min_bytes=1), "--min-size"),
+        (Filters(ops=("drv_out",)), "--op drv_out"),
+    ],
+)
+def test_filters_that_would_keep_halves_are_refused(filters: Filters, option: str) -> None:
+    with pytest.raises(ProbeError, match=rf"cannot filter by {option}.*--backend core"):
+        bcc_filters.check(filters)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +168,7 @@ def test_letters(letters: str, op: str, flags: list[str]) -> None:
 def _functions(*names: str) -> str:
     """Some of the made C text as a program for this machine."""
     issue = {"D": tracefs.parse("block_rq_issue", ISSUE_6_18)}
-    text = bcc_source.source(issue, [], SIZES, 2)
+    text = bcc_source.source(issue, [], Filters(), SIZES, 2)
     numbers = "\n".join(re.findall(r"^#define BT_\w+ \d+$", text, re.MULTILINE))
     head = "typedef unsigned long long u64; typedef unsigned int u32; typedef int s32;\n"
     found = [head, numbers]
