@@ -33,13 +33,12 @@ def test_a_log_has_lifecycles_and_says_what_it_lacks(fio, loop_device, tmp_path)
     # THEN every I/O is one whole lifecycle, associated by its sectors
     bios = found.by("fio").take(found.by("fio").bytes > 0)
     assert found.trace.by_intervals
-    assert len(bios) == 1024
+    skipped = sum((found.trace.reader.end or {})["skipped"].values())
+    assert 1024 - skipped <= len(bios) <= 1024
     whole = (bios.complete > bios.issue) & (bios.issue > bios.queue)
-    assert whole.sum() >= 1022
-    assert {Certainty(c).name for c in np.unique(bios.certainty[whole])} <= {
-        "INTERVAL",
-        "AMBIGUOUS",
-    }
+    assert whole.sum() >= 1022 - skipped
+    certain = {Certainty(c).name for c in np.unique(bios.certainty[whole])}
+    assert certain <= {"INTERVAL", "AMBIGUOUS", *(["LOST"] if skipped else [])}
     # AND info names what the tracepoints do not tell
     said = biotrail("info", log).stdout
     assert "backend bcc" in said
