@@ -115,6 +115,7 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
         _field("command", " ".join(header.get("command", []))),
         _field("recorded", _recorded(header)),
         *_part_lines(trace),
+        *([_field("not told", _absent(header))] if header.get("absent") else []),
     ]
     if account.first_ns >= 0:
         span = units.duration(account.last_ns - account.first_ns)
@@ -158,6 +159,17 @@ def _recorded(header: Mapping[str, Any]) -> str:
     text = f"{where}; events {events.get('set', '?')} ({''.join(events.get('letters', []))})"
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
+
+
+def _absent(header: Mapping[str, Any]) -> str:
+    """Fields that are empty in this log, and the events that have them elsewhere."""
+    letters: dict[str, str] = {}
+    for letter, names in header["absent"].items():
+        for name in names:
+            letters[name] = letters.get(name, "") + letter
+    fields = ", ".join(f"{name} ({where})" for name, where in letters.items())
+    flags = ", ".join(header.get("kernel", {}).get("flag_bits", {}))
+    return f"{fields}; of the flags, all but {flags}"
 
 
 def _cost_lines(trace: Trace) -> list[str]:

@@ -13,6 +13,7 @@ import click
 from biotrail import __version__, record_keeping, units
 from biotrail.record_filters import filter_options, left_out_text
 from recorder.filters import Filters
+from recorder.probes.backends import BACKENDS
 from recorder.records import BY_KIND, Kind
 from recorder.session import RecordOptions, Status, Summary, record
 
@@ -49,6 +50,14 @@ LOG_SUFFIX = ".biotrail"
     "request; all: plugs and the rest too.",
 )
 @click.option(
+    "--backend",
+    type=click.Choice(BACKENDS),
+    default="auto",
+    show_default=True,
+    help="core: precompiled programs, for kernels with type information (BTF); bcc: programs that "
+    "bcc compiles here, which tell less; auto: core where it can be used, else bcc.",
+)
+@click.option(
     "--buffer-size",
     type=units.Size(),
     metavar="SIZE",
@@ -72,6 +81,7 @@ def command(
     force: bool,
     duration: float | None,
     events: str,
+    backend: str,
     buffer_size: int | None,
     sync: bool,
     level: int,
@@ -116,6 +126,7 @@ def command(
         devices=devices,
         filters=filters,
         events=events,
+        backend=backend,
         ring_bytes=buffer_size,
         duration=duration,
         sync=sync,

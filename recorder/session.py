@@ -22,7 +22,8 @@ from recorder.loss import LossCounters, Window
 from recorder.output import explain
 from recorder.pace import Pace
 from recorder.priority import hurry, relax
-from recorder.probes.core import CoreProbes, ProbeConfig
+from recorder.probes.backends import backend_facts, make_probes
+from recorder.probes.core import ProbeConfig
 from recorder.probes.programs import EVENT_SETS
 from recorder.ring import rings_note
 from recorder.rotation import Rotation
@@ -86,15 +87,10 @@ class Session:
         if options.filters.below:
             pairs = with_below(pairs)
             self._filters += [{"disk": d, "part": p} for d, p in pairs[len(wanted) :]]
-        self._probes = probes or CoreProbes(
-            ProbeConfig(
-                options.events,
-                pairs,
-                options.ring_bytes,
-                options.filters,
-                triggers=options.triggers,
-            )
+        config = ProbeConfig(
+            options.events, pairs, options.ring_bytes, options.filters, triggers=options.triggers
         )
+        self._probes = probes or make_probes(options.backend, config)
         self._pending: list[Segment] = []
         self._pending_bytes = 0
         self._taken_bytes = 0
@@ -143,6 +139,7 @@ class Session:
             filters={"devices": self._filters, **options.filters.header()},
             events={"set": options.events, "letters": letters, "missing": self._missing},
             kernel_enums=self._probes.kernel_enums(),
+            backend=backend_facts(self._probes),
             rings={"levels": len(levels), "bytes": levels},
         )
 

@@ -76,6 +76,8 @@ class RecordOptions:
     filters: Filters = field(default_factory=Filters)
     """By anything but the device."""
     events: str = "lifecycle"
+    backend: str = "auto"
+    """See recorder/probes/backends.py."""
     ring_bytes: int | None = None
     duration: float | None = None
     """Seconds; None: until told."""
