@@ -17,6 +17,7 @@ from recorder.child import Child
 from recorder.errors import OutputError
 from recorder.log import LogWriter, Segment
 from recorder.loss import LossCounters, Window
+from recorder.memory import keep_freed_memory
 from recorder.output import create, explain
 from recorder.pace import Pace
 from recorder.priority import hurry, relax
@@ -51,6 +52,7 @@ def record(
     Returns a summary, with `error` set when the output failed: what was written before is
     whole. Raises TraceError when recording could not begin; then no file is left behind.
     """
+    keep_freed_memory()
     with ExitStack() as stack:
         session = Session(options, on_status, stack, probes)
         session.begin()
