@@ -91,8 +91,24 @@ def running(load: Load, cpu: int) -> Iterator[Running]:
             with _fio(load, path, cpu) as process:
                 yield Running(process, device, load.buffered)
         return
-    with loop(size=256 << 20) as ram, _fio(load, ram.path, cpu) as process:
-        yield Running(process, ram.name, load.buffered)
+    with (
+        loop(size=256 << 20) as ram,
+        _without_scheduler(ram.name),
+        _fio(load, ram.path, cpu) as fio,
+    ):
+        yield Running(fio, ram.name, load.buffered)
+
+
+@contextmanager
+def _without_scheduler(device: str) -> Iterator[None]:
+    """Whoever used the loop device before may have left it one, which has more events per I/O."""
+    path = Path(f"/sys/block/{device}/queue/scheduler")
+    chosen = path.read_text().partition("[")[2].partition("]")[0]
+    path.write_text("none")
+    try:
+        yield
+    finally:
+        path.write_text(chosen or "none")
 
 
 def _disk_below(directory: Path) -> str:

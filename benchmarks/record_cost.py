@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -45,14 +46,15 @@ def main() -> None:
         sys.exit("record_cost.py: recording needs root")
     if not shutil.which("fio") or not shutil.which("taskset"):
         sys.exit("record_cost.py: needs fio and taskset: install them")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # devices and tracers go then too
     print(describe(), HEAD, sep="\n", flush=True)
     rows: list[Row] = []
-    try:
-        for load in LOADS:
-            if load.name in arguments.loads:
-                rows += measure(load, arguments)
-    except KeyboardInterrupt:
-        print("interrupted: the table ends here")
+    for load in [known for known in LOADS if known.name in arguments.loads]:
+        measured, interrupted = measure(load, arguments)
+        rows += measured
+        if interrupted:
+            print("interrupted: the table ends here")
+            break
     if arguments.json is not None:
         write_json(arguments, rows)
 
@@ -99,31 +101,32 @@ def describe() -> str:
     )
 
 
-def measure(load: Load, arguments: argparse.Namespace) -> list[Row]:
-    """All tools at one load, in turn; prints their lines."""
+def measure(load: Load, arguments: argparse.Namespace) -> tuple[list[Row], bool]:
+    """All tools at one load, in turn; prints their lines. Also: whether it was interrupted."""
     tools = [t for t in all_tools() if any(word in t.name for word in arguments.tools)]
     print(load.name, flush=True)
     pairs: dict[str, list[Pair]] = {tool.name: [] for tool in tools}
     skipped: dict[str, str] = {}
+    interrupted = False
     try:
         with running(load, arguments.cpu) as run:
             for _ in range(arguments.slices):
-                for tool in tools:
-                    if tool.name in skipped:
-                        continue
+                for tool in [t for t in tools if t.name not in skipped]:
                     try:
                         pairs[tool.name].append(pair(run, tool, arguments.seconds))
                     except SkippedError as why:
                         skipped[tool.name] = str(why)
     except SkippedError as why:
         skipped = {tool.name: str(why) for tool in tools}
+    except KeyboardInterrupt:
+        interrupted = True
     rows = []
     for tool in tools:
         name = tool.name
         why = skipped.get(name, "")
         rows.append(Row(load.name, name, why) if why else summarize(load.name, name, pairs[name]))
         print(line(rows[-1]), flush=True)
-    return rows
+    return rows, interrupted
 
 
 def pair(run: Running, tool: Tool, seconds: float) -> Pair:
