@@ -59,8 +59,12 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
         return None
     table: list[bytes] = []
     columns: list[bytes | memoryview] = []
-    for kind in np.flatnonzero(np.bincount(kinds, minlength=256)):
-        where = at[kinds == kind]
+    # Sorting bytes is a counting sort, cheaper than a mask for every kind.
+    by_kind = at.take(np.argsort(kinds, kind="stable"))
+    counts = np.bincount(kinds, minlength=256)
+    ends = np.cumsum(counts)
+    for kind in np.flatnonzero(counts):
+        where = by_kind[ends[kind] - counts[kind] : ends[kind]]
         if kind == Kind.PAD:
             gap = _block_ends(where, position // 8, len(words)) - where
             columns += [(words[where] & _TIME_MASK).tobytes(), gap.astype("<u8").tobytes()]
@@ -111,12 +115,9 @@ def _block_ends(at: Index, position: int, count: int) -> Index:
 
 
 def _gather(words: Words, where: Index, columns: int) -> list[memoryview]:
-    """The `columns` words behind each of `where`, column by column; changes `where`."""
-    out = []
-    for _ in range(columns):
-        where += 1
-        out.append(words.take(where).view(np.uint8).data)
-    return out
+    """The `columns` words behind each of `where`, column by column."""
+    behind = [words[i:].take(where) for i in range(1, columns + 1)]
+    return [column.view(np.uint8).data for column in behind]
 
 
 def _planes(times: Words) -> bytes:

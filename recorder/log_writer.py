@@ -16,6 +16,9 @@ from recorder.log_chunks import Segment
 from recorder.log_frames import INDEX_ENTRY, INDEX_FRAMES, Codec, FrameType
 from recorder.log_packing import Packed, Packer
 
+_JOINED = 64 << 10
+"""Frames below this are written in one call; above it, joining head and payload costs more."""
+
 
 class LogWriter:
     """One log being written. Everything handed over is in the file when a call returns.
@@ -143,7 +146,11 @@ class LogWriter:
             raw=raw,
             words=words,
         )
-        self._write(head + stored)
+        if len(stored) < _JOINED:
+            self._write(head + stored)
+        else:
+            self._write(head)
+            self._write(stored)
         self._sequence += 1
 
     def _write(self, data: bytes) -> None:

@@ -19,6 +19,7 @@ from recorder.flight import Flight
 from recorder.limits import StopLimits
 from recorder.log import Segment
 from recorder.loss import LossCounters, Window
+from recorder.memory import keep_freed_memory
 from recorder.output import explain
 from recorder.pace import Pace
 from recorder.priority import hurry, relax
@@ -58,6 +59,7 @@ def record(
     Returns a summary, with `error` set when the output failed: what was written before is
     whole. Raises TraceError when recording could not begin; then no file is left behind.
     """
+    keep_freed_memory()
     with ExitStack() as stack:
         session = Session(options, on_status, stack, probes)
         session.begin()

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loads of `record_cost.py`: fio on one core, its progress read from outside."""
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices import fio_arguments, loop
+
+UNIT = 4096
+"""Bytes of one unit of work."""
+LONGEST = 24 * 3600
+
+
+class SkippedError(Exception):
+    """This cannot be measured here; says why."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What fio does. buffered: progress is what it wrote to the page cache, not the device's."""
+
+    name: str
+    options: dict[str, object]
+    buffered: bool = False
+    system_disk: bool = False
+
+
+_RANDOM = {"rw": "randread", "bs": "4k", "ioengine": "io_uring", "norandommap": True}
+LOADS = (
+    Load("ram-qd32", {**_RANDOM, "iodepth": 32}),
+    Load("ram-qd1", {**_RANDOM, "iodepth": 1}),
+    Load(
+        "ram-write",
+        {"rw": "write", "bs": "4k", "ioengine": "psync", "direct": False, "fdatasync": 1024},
+        buffered=True,
+    ),
+    Load("disk-qd32", {**_RANDOM, "iodepth": 32}, system_disk=True),
+)
+
+
+class Running:
+    """A load that runs. device: the kernel's name of the disk that it goes to."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", device: str, buffered: bool) -> None:
+        self.device = device
+        self._process = process
+        self._buffered = buffered
+
+    def work(self) -> float:
+        """Units done so far."""
+        if self._process.poll() is not None:
+            raise RuntimeError(f"fio ended early, with status {self._process.returncode}")
+        if self._buffered:
+            text = Path(f"/proc/{self._process.pid}/io").read_text()
+            return int(text.partition("wchar: ")[2].split()[0]) / UNIT
+        fields = Path(f"/sys/block/{self.device}/stat").read_text().split()
+        return (int(fields[2]) + int(fields[6])) * 512 / UNIT  # sectors read and written
+
+    def cpu_ns(self) -> int:
+        """CPU time of fio so far."""
+        return cpu_ns(self._process.pid)
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of all threads of a process that still run; 0 where it is gone."""
+    total = 0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[0])
+    except OSError:
+        return total
+    return total
+
+
+@contextmanager
+def running(load: Load, cpu: int) -> Iterator[Running]:
+    """The load on `cpu`, past its beginning; ended, and its device gone, afterwards.
+
+    Raises SkippedError where the machine has no place for it.
+    """
+    if load.system_disk:
+        with tempfile.TemporaryDirectory() as directory:
+            device = _disk_below(Path(directory))
+            path = str(Path(directory) / "load")
+            with _fio(load, path, cpu) as process:
+                yield Running(process, device, load.buffered)
+        return
+    with (
+        loop(size=256 << 20) as ram,
+        _without_scheduler(ram.name),
+        _fio(load, ram.path, cpu) as fio,
+    ):
+        yield Running(fio, ram.name, load.buffered)
+
+
+@contextmanager
+def _without_scheduler(device: str) -> Iterator[None]:
+    """Whoever used the loop device before may have left it one, which has more events per I/O."""
+    path = Path(f"/sys/block/{device}/queue/scheduler")
+    chosen = path.read_text().partition("[")[2].partition("]")[0]
+    path.write_text("none")
+    try:
+        yield
+    finally:
+        path.write_text(chosen or "none")
+
+
+def _disk_below(directory: Path) -> str:
+    """Kernel name of the disk that holds a directory."""
+    dev = directory.stat().st_dev
+    node = Path(f"/sys/dev/block/{os.major(dev)}:{os.minor(dev)}")
+    if not node.exists():
+        raise SkippedError(f"{directory} is on no block device: set TMPDIR to a place that is")
+    node = node.resolve()
+    return node.parent.name if (node / "partition").exists() else node.name
+
+
+@contextmanager
+def _fio(load: Load, path: str, cpu: int) -> "Iterator[subprocess.Popen[bytes]]":
+    # A thread, not a process: its CPU time and its I/O are then those of the pid we know.
+    timed = {"time_based": True, "runtime": LONGEST, "thread": True, "size": "256m"}
+    command = ["taskset", "-c", str(cpu), "fio", "--output=/dev/null"]
+    process = subprocess.Popen(
+        [*command, *fio_arguments(path, **timed, **load.options)], stdin=subprocess.DEVNULL
+    )
+    try:
+        _settle(process.pid)
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _settle(pid: int, seconds: float = 60) -> None:
+    """Until fio's job runs: it first lays out its file."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if len(list(Path(f"/proc/{pid}/task").iterdir())) > 1:
+            time.sleep(1)
+            return
+        time.sleep(0.05)
+    raise RuntimeError("fio did not begin its work")

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tracers of `record_cost.py`: how each is started, seen to trace, ended and counted."""
+
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+from cost_figures import (
+    Account,
+    count_blk_trace,
+    count_perf_data,
+    parse_biotrail,
+    parse_lines,
+)
+from cost_ftrace import BlkFtrace, blk_ftrace
+from cost_loads import SkippedError, cpu_ns
+
+ROOT = Path(__file__).resolve().parents[1]
+BIOTRAIL = (sys.executable, "-m", "biotrail.main")
+BUFFER_MIB = 16
+"""Buffer per CPU, the same for every tool: biotrail's own default."""
+START_SECONDS = 60
+END_SECONDS = 120
+TELLING = ("Unable", "ailed", "annot", "rror")
+Ready = Callable[[], bool]
+
+
+class Tool(Protocol):
+    """A tracer: start() returns once it traces, stop() once all is written."""
+
+    name: str
+
+    def start(self, device: str, out: Path) -> None:
+        """Trace `device` into `out`. Raises SkippedError where that cannot be."""
+
+    def cpu_ns(self) -> int:
+        """CPU time of the tool so far."""
+
+    def stop(self) -> Account:
+        """End it; what it wrote."""
+
+    def abandon(self) -> None:
+        """End it whatever state it is in."""
+
+
+class Program:
+    """A tracer that is one process."""
+
+    name = ""
+    program = ""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._out = self._said = Path()
+
+    def start(self, device: str, out: Path) -> None:
+        if shutil.which(self.program) is None:
+            raise SkippedError(f"{self.program} is not installed")
+        self._out, self._said = out, out.with_suffix(".said")
+        self._begin(device)
+
+    def _begin(self, device: str) -> None:
+        raise NotImplementedError
+
+    def _run(self, command: Sequence[str], ready: Ready, **options: object) -> None:
+        with open(self._said, "wb") as said:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stderr=said, **{"stdout": said, **options}
+            )
+        end = time.monotonic() + START_SECONDS
+        while not ready():
+            if self._process.poll() is not None or time.monotonic() > end:
+                self.abandon()
+                raise SkippedError(f"{self.program} cannot trace here: {self._last_words()}")
+            time.sleep(0.02)
+
+    def _last_words(self) -> str:
+        said = [
+            path.read_text(errors="replace") for path in (self._out, self._said) if path.exists()
+        ]
+        lines = "\n".join(said).split("\n")
+        telling = [text.strip() for text in lines if any(word in text for word in TELLING)]
+        return (telling or [text.strip() for text in lines if text.strip()] or ["no message"])[0]
+
+    def cpu_ns(self) -> int:
+        return 0 if self._process is None else cpu_ns(self._process.pid)
+
+    def stop(self) -> Account:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(END_SECONDS)
+        self._process = None
+        return self._account(self._said.read_text(errors="replace"))
+
+    def _account(self, said: str) -> Account:
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class Biotrail(Program):
+    """`biotrail record`."""
+
+    program = BIOTRAIL[0]
+
+    def __init__(self, name: str, *options: str) -> None:
+        super().__init__()
+        self.name = f"biotrail {name}"
+        self._options = options
+
+    def _begin(self, device: str) -> None:
+        command = [*BIOTRAIL, "record", "-d", device, "-o", str(self._out), *self._options]
+        self._run(command, lambda: b": recording " in self._said.read_bytes(), cwd=ROOT)
+
+    def _account(self, said: str) -> Account:
+        return parse_biotrail(said, self._out.stat().st_size)
+
+
+class Perf(Program):
+    """`perf record -e 'block:*'`, all CPUs."""
+
+    name = "perf record block:*"
+    program = "perf"
+
+    def _begin(self, device: str) -> None:
+        command = ["perf", "record", "-a", "-e", "block:*", "-m", f"{BUFFER_MIB}M", "-B", "-N"]
+        self._run([*command, "-o", str(self._out)], self._is_mapped)
+
+    def _is_mapped(self) -> bool:
+        """Whether it has the buffers of all CPUs: the last that it does before it enables."""
+        assert self._process is not None
+        maps = Path(f"/proc/{self._process.pid}/maps").read_text()
+        return maps.count("[perf_event]") >= len(os.sched_getaffinity(0))
+
+    def _account(self, said: str) -> Account:
+        with open(self._out, "rb") as stream, mmap.mmap(stream.fileno(), 0, prot=1) as data:
+            return count_perf_data(data)
+
+
+class Bpftrace(Program):
+    """A bpftrace script that writes the fields of Q, s, D and C as text."""
+
+    name = "bpftrace, same fields"
+    program = "bpftrace"
+    _LINE = """
+tracepoint:block:{point} {{ if (args->dev == {dev}) {{
+  printf("{letter} %llu %d %d %llu %u %s %s\\n", nsecs, tid, args->dev, args->sector,
+    args->nr_sector, args->rwbs, {last}); }} }}"""
+    _POINTS = (
+        ("Q", "block_bio_queue", "args->comm"),
+        ("s", "block_io_start", "args->comm"),
+        ("D", "block_rq_issue", "args->comm"),
+        ("C", "block_rq_complete", "comm"),
+    )
+
+    def _begin(self, device: str) -> None:
+        major, minor = Path(f"/sys/block/{device}/dev").read_text().split(":")
+        dev = int(major) << 20 | int(minor)
+        script = "".join(
+            self._LINE.format(point=point, dev=dev, letter=letter, last=last)
+            for letter, point, last in self._POINTS
+        )
+        pages = str((BUFFER_MIB << 20) // os.sysconf("SC_PAGESIZE"))
+        self._run(
+            ["bpftrace", "-o", str(self._out), "-e", script],
+            lambda: self._out.exists() and self._out.stat().st_size > 1 << 10,
+            env={**os.environ, "BPFTRACE_PERF_RB_PAGES": pages},
+        )
+
+    def _account(self, said: str) -> Account:
+        events, lost = 0, []
+        with open(self._out, "rb") as stream:
+            for text in stream:
+                if text[:2] in LETTERS:
+                    events += 1
+                else:
+                    lost.append(text.decode(errors="replace"))
+        return parse_lines(events, said + "".join(lost), self._out.stat().st_size)
+
+
+LETTERS = (b"Q ", b"s ", b"D ", b"C ")
+
+
+class Biosnoop(Program):
+    """bcc's biosnoop: a line per I/O, at its end."""
+
+    name = "bcc biosnoop"
+
+    def __init__(self) -> None:
+        super().__init__()
+        names = ("biosnoop-bpfcc", "biosnoop")
+        self.program = next((name for name in names if shutil.which(name)), names[0])
+
+    def _begin(self, device: str) -> None:
+        with open(self._out, "wb") as out:
+            self._run(
+                [self.program, "-d", device],
+                lambda: self._out.read_bytes().startswith(b"TIME"),
+                stdout=out,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+
+    def _account(self, said: str) -> Account:
+        with open(self._out, "rb") as stream:
+            events = sum(1 for _ in stream) - 1  # its heading
+        return parse_lines(max(events, 0), said, self._out.stat().st_size)
+
+
+class BlkTracer(Program):
+    """The kernel's blk tracer, binary, copied from trace_pipe."""
+
+    name = "blk tracer (ftrace)"
+    program = "cat"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stack = ExitStack()
+        self._tracer: BlkFtrace | None = None
+
+    def _begin(self, device: str) -> None:
+        try:
+            self._tracer = self._stack.enter_context(blk_ftrace(device, BUFFER_MIB << 10))
+        except OSError as error:
+            raise SkippedError(f"ftrace cannot be set up: {error.strerror}") from error
+        with open(self._out, "wb") as out:
+            command = ["cat", str(self._tracer.root / "trace_pipe")]
+            self._run(command, lambda: self._out.stat().st_size > 0, stdout=out)
+
+    def stop(self) -> Account:
+        assert self._tracer is not None
+        self._tracer.off()
+        self._drain()
+        lost = self._tracer.lost()
+        account = super().stop()
+        self._stack.close()
+        return Account(account.events, lost, account.size)
+
+    def _drain(self) -> None:
+        """Until what the buffers held has been copied."""
+        size = -1
+        while size != (size := self._out.stat().st_size):
+            time.sleep(0.2)
+
+    def _account(self, said: str) -> Account:
+        return Account(count_blk_trace(self._out.read_bytes()), 0, self._out.stat().st_size)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._stack.close()
+
+
+def all_tools() -> list[Tool]:
+    """In the order of the table."""
+    events = ("minimal", "lifecycle", "all")
+    tools: list[Tool] = [Biotrail(name, "--events", name) for name in events]
+    tools.append(Biotrail("lifecycle, level 0", "--events", "lifecycle", "--level", "0"))
+    if _has_backends():
+        tools += [Biotrail(f"{n}, bcc", "--events", n, "--backend", "bcc") for n in events]
+    return [*tools, Perf(), Bpftrace(), Biosnoop(), BlkTracer()]
+
+
+def _has_backends() -> bool:
+    command = [*BIOTRAIL, "record", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return "--backend" in done.stdout
