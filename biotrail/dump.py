@@ -175,7 +175,7 @@ class Choice:
             names = {entry.get("name"), entry.get("dm_name"), dev_numbers(dev)}
             if str(self._device).removeprefix("/dev/").removeprefix("mapper/") in names:
                 return entry
-        known = ", ".join(sorted(str(e["name"]) for e in self._context.devices.values()))
+        known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
         raise ConversionError(f"the log has no device {self._device}; it has {known or 'none'}")
 
 

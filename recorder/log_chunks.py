@@ -8,6 +8,7 @@ from typing import Any
 
 from recorder.log_columns import pack, unpack
 from recorder.log_frames import MAX_CHUNK_DATA, MAX_RAW, DamagedError
+from recorder.log_shapes import MAX_NS
 from recorder.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
 
 CLOCK_KEYS = ("monotonic", "boottime", "realtime", "uncertainty")
@@ -151,6 +152,8 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     at = _META.size + count * _ENTRY.size
     if at > len(payload):
         raise DamagedError("has a segment table that goes past its end")
+    if max(clock) > MAX_NS:
+        raise DamagedError("has a clock reading that no clock gives")
     view = memoryview(payload)
     room = MAX_RAW
     segments = []
