@@ -248,7 +248,7 @@ def _doubts(a: Association) -> None:
 def _absorptions(a: Association) -> None:
     """A request that m names was absorbed by the one whose issue held its head bio."""
     merged = np.flatnonzero(a.bios.row_role == Kind.RQ_MERGE)
-    if not len(merged):
+    if not len(merged) or not len(a.requests):
         return
     source, taker = a.row_request[merged], a.request[a.bios.row_gen[merged]]
     known = (taker >= 0) & (taker != source)

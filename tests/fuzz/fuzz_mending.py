@@ -20,7 +20,7 @@ def mended(data: bytes) -> bytes:
         return data
     preamble = data[:16] + _CRC.pack(zlib.crc32(data[:16])) + data[20:PREAMBLE_BYTES]
     starts = _starts(data)
-    frames = [data[a:b] for a, b in zip(starts, [*starts[1:], len(data)], strict=True)]
+    frames = [data[a:b] for a, b in zip(starts, [*starts, len(data)][1:], strict=True)]
     tag = next((zlib.crc32(f[FRAME_BYTES:]) for f in frames if f[_TYPE_AT] == FrameType.HEADER), 0)
     between = data[PREAMBLE_BYTES : starts[0]] if starts else data[PREAMBLE_BYTES:]
     return preamble + between + b"".join(_frame(frame, tag) for frame in frames)
@@ -51,7 +51,7 @@ def plain(data: bytes) -> bytes:
 
     starts = _starts(data)
     out = [data[:PREAMBLE_BYTES]]
-    for a, b in zip(starts, [*starts[1:], len(data)], strict=True):
+    for a, b in zip(starts, [*starts, len(data)][1:], strict=True):
         head, payload = bytearray(data[a : a + FRAME_BYTES]), data[a + FRAME_BYTES : b]
         if head[_FLAGS_AT] & 0xF == Codec.ZSTD:
             head[_FLAGS_AT] = Codec.NONE
