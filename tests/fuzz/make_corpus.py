@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+# As a script it stands alone; pytest has these paths already.
+sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
 
-from capture_text import load
-from captures import clock, header, records
-from fuzz_mending import plain
+from capture_text import load  # noqa: E402
+from captures import clock, header, records  # noqa: E402
+from fuzz_mending import plain  # noqa: E402
 
-from recorder.log import LogWriter
+from recorder.log import LogWriter  # noqa: E402
 
 DATA = Path(__file__).parents[1] / "data"
 CORPUS = Path(__file__).with_name("corpus")
@@ -29,7 +30,7 @@ LOGS = {
 """Captures that are small, each with and without pointers."""
 _SCHEMA = [{"kind": 1, "size": 56}, {"kind": 200, "size": 16}]
 _LOSS = {"start": 10**12, "end": 10**12 + 5, "cpu": 0, "level": 0, "kind": 1, "count": 3}
-_END = {
+END = {
     "clocks": clock(10**9),
     "reason": "stopped",
     "seconds": 1.5,
@@ -62,7 +63,7 @@ def log(capture: str, pointers: bool, level: int) -> bytes:
     writer.write_loss([_LOSS])
     writer.write_note("devices", {"devices": [{"dev": 7340041, "name": "loop9"}]})
     writer.write_note("cgroups", {"1": "/", "77": "/user.slice"})
-    writer.close(_END)
+    writer.close(END)
     return plain(stream.getvalue())
 
 

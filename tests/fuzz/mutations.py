@@ -6,7 +6,9 @@ import json
 import struct
 from typing import Any
 
+from captures import header
 from hypothesis import strategies as st
+from make_corpus import CORPUS, END
 
 from recorder.log import LogWriter, Segment
 from recorder.log_frames import FrameType
@@ -19,6 +21,13 @@ ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1.5, 1e308, float("nan"), 1 << 40, 1 << 63, 10**30, "", "x", "\udcff\x1b[2J",
     [], [[]], [None], {}, {"x": None}, [{}], "7" * 300,
 )  # fmt: skip
+HEADER = {k: v for k, v in header().items() if k not in ("schema", "format")}
+WORDS = [
+    "@", "-", "--json", "--associate", "intervals", "identity", "--format", "json", "blkparse",
+    "perfetto", "otf2", "blktrace", "-o", "out.pftrace", "out", ".", "", "--force", "--kind", "Q,D",
+    "Ω", "-d", "loop0", "7:0", "--from", "1ms", "1e9", "99999999999999999999999d", "--to",
+    "--limit", "-1", "3", "--port", "0", "70000", "--no-open", "--nonsense", "\udcff", "info",
+]  # fmt: skip
 
 
 @st.composite
@@ -105,3 +114,28 @@ def written(draw: st.DrawFn, header: dict[str, Any], end: dict[str, Any]) -> byt
     else:
         writer.close(end)
     return stream.getvalue()
+
+
+def kept(corpus: str) -> list[bytes]:
+    """The inputs kept for a target, in the order of their names."""
+    return [path.read_bytes() for path in sorted((CORPUS / corpus).iterdir())]
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> bytes:
+    """A command with any arguments and, behind a line's end, any file."""
+    name = draw(st.sampled_from(["info", "dump", "convert", "view"]))
+    words = draw(st.lists(st.sampled_from(WORDS), max_size=6))
+    if draw(st.booleans()):
+        words = ["@", *words]
+    file = draw(st.sampled_from(kept("log") + kept("blktrace")) | written(HEADER, END))
+    return " ".join([name, *words]).encode("utf-8", "surrogateescape") + b"\n" + file
+
+
+def inputs_of(target: str) -> st.SearchStrategy[bytes]:
+    """Inputs for a target of targets.py."""
+    if target == "command":
+        return command_lines()
+    if target == "model":
+        return written(HEADER, END) | damaged(kept("log"))
+    return damaged(kept(target))
