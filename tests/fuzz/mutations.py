@@ -77,9 +77,9 @@ def records(draw: st.DrawFn) -> bytes:
     kind = draw(st.sampled_from([r for r in RECORDS if r.kind != Kind.PAD])).kind
     time = draw(st.sampled_from([NOW, NOW + 1, NOW + 50, NOW - 1000]) | st.sampled_from(FAR))
     head = int(kind) << TIMESTAMP_BITS | time & ((1 << TIMESTAMP_BITS) - 1)
-    value = st.sampled_from([0, 0x100, 0x200, 8, 4096, 1 << 32 | 4096, 7 << 20]) | st.sampled_from(
-        FAR
-    )
+    value = st.sampled_from(
+        [0, 0x100, 0x200, 0x300, 0x400, 8, 4096, 1 << 32 | 4096, 7 << 20]
+    ) | st.sampled_from(FAR)
     words = [draw(value) for _ in range(BY_KIND[kind].size // 8 - 1)]
     return struct.pack(f"<{1 + len(words)}Q", head, *words)
 
