@@ -59,9 +59,9 @@ def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) ->
     return {str(k): int(v) for k, v in found.items()} if found else dict(default)
 
 
-def _whole(clocks: Mapping[str, int] | None) -> bool:
+def _whole(clocks: Mapping[str, int]) -> bool:
     """Whether all is there that a reading of the clocks is used for."""
-    return clocks is not None and {"monotonic", "boottime", "realtime"} <= clocks.keys()
+    return {"monotonic", "boottime", "realtime"} <= clocks.keys()
 
 
 class Context:
@@ -77,7 +77,7 @@ class Context:
         self.add_devices(header.get("devices", []))
         self.cgroups: dict[int, str] = {}
         clocks = header.get("clocks")
-        self.clocks: list[dict[str, int]] = [clocks] if _whole(clocks) else []
+        self.clocks: list[dict[str, int]] = [clocks] if clocks and _whole(clocks) else []
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Devices that appeared while recording (the log's `devices` notes)."""
