@@ -103,10 +103,12 @@ def command(
     choice = Choice(trace.context, kinds, device, begin, end)
     out = sys.stdout
     if form == "blkparse":
-        out.writelines(line + "\n" for line in islice(_blkparse(trace, choice), limit))
+        out.writelines(
+            units.printable(line) + "\n" for line in islice(_blkparse(trace, choice), limit)
+        )
         return
     for row in islice(rows(trace, choice), limit):
-        text = _json(row) if form == "json" else _text(row)
+        text = _json(row) if form == "json" else units.printable(_text(row))
         out.write(text + "\n")  # click.echo would flush each line
 
 

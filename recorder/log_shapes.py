@@ -21,7 +21,7 @@ _MAX_DEPTH = 50
 _MAX_SHOWN = 40
 _MAX_DEV = (1 << 32) - 1
 _MAX_COUNT = 1 << 62
-_NO_CHARACTER = re.compile("[\ud800-\udfff]")
+_NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _fail(value: Any, where: str, wanted: str) -> DamagedError:
@@ -187,11 +187,12 @@ def note(name: str, payload: dict[str, Any]) -> None:
 def plain(value: Any, depth: int = 0) -> Any:
     """The same value with texts that can be printed: what is no character becomes U+FFFD.
 
-    File names and command lines are bytes, which JSON's text can hold but UTF-8 cannot.
+    File names and command lines are bytes, which JSON's text can hold but UTF-8 cannot; and a
+    terminal or a file system must not be told what to do by a log (escapes, NUL).
     Raises DamagedError where it is nested too deeply.
     """
     if isinstance(value, str):
-        return value if value.isascii() else _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", value)
+        return _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", value)
     if depth > _MAX_DEPTH:
         raise DamagedError(f"is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, list):

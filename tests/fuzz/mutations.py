@@ -19,7 +19,7 @@ FAR = (*EDGES, 1 << 55, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 4096, (1 <<
 NOW = 1_000_000_000_000
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1.5, 1e308, float("nan"), 1 << 40, 1 << 63, 10**30, "", "x", "\udcff\x1b[2J",
-    [], [[]], [None], {}, {"x": None}, [{}], "7" * 300,
+    "a\0b", [], [[]], [None], {}, {"x": None}, [{}], "7" * 300,
 )  # fmt: skip
 HEADER = {k: v for k, v in header().items() if k not in ("schema", "format")}
 WORDS = [
