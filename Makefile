@@ -6,11 +6,13 @@ PYTHON ?=
 KERNELS ?= 6.1
 PARTS ?=
 ARGS ?=
+FUZZ_SECONDS ?= 300
+TARGETS ?=
 PYTEST_ARGS ?=
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove lint bpf generated bench bench-record soak wheel test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record soak wheel test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -46,6 +48,9 @@ lint: .venv/.ready ## ruff's rules and format, mypy --strict, import-linter
 generated: .venv/.ready ## what is generated from the schema is up to date
 	$(BIN)/python -m recorder.generate --check
 
+fuzz: .venv/.ready ## look for inputs that break a reader: make fuzz FUZZ_SECONDS=600 TARGETS="log"
+	@FUZZ_SECONDS="$(FUZZ_SECONDS)" scripts/fuzz $(TARGETS)
+
 bpf: ## compile the BPF programs
 	@scripts/build-bpf
 
@@ -69,7 +74,7 @@ test-vm: setup ## the smoke test under other kernels: make test-vm KERNELS="6.1 
 
 clean: ## remove what was built, but for .venv
 	rm -rf bpf/*.o build dist *.egg-info demo-output .state
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .fuzz
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv too

@@ -103,10 +103,12 @@ def command(
     choice = Choice(trace.context, kinds, device, begin, end)
     out = sys.stdout
     if form == "blkparse":
-        out.writelines(line + "\n" for line in islice(_blkparse(trace, choice), limit))
+        out.writelines(
+            units.printable(line) + "\n" for line in islice(_blkparse(trace, choice), limit)
+        )
         return
     for row in islice(rows(trace, choice), limit):
-        text = _json(row) if form == "json" else _text(row)
+        text = _json(row) if form == "json" else units.printable(_text(row))
         out.write(text + "\n")  # click.echo would flush each line
 
 
@@ -175,7 +177,7 @@ class Choice:
             names = {entry.get("name"), entry.get("dm_name"), dev_numbers(dev)}
             if str(self._device).removeprefix("/dev/").removeprefix("mapper/") in names:
                 return entry
-        known = ", ".join(sorted(str(e["name"]) for e in self._context.devices.values()))
+        known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
         raise ConversionError(f"the log has no device {self._device}; it has {known or 'none'}")
 
 

@@ -111,7 +111,7 @@ class _Set:
         self._dev = dev
         self._cpus: set[int] = set()
         self._noted: set[tuple[int, int]] = set()
-        clock = context.header.get("clocks")
+        clock = next(iter(context.clocks), None)
         if clock is not None:
             self._append(0, _clock_note(dev, clock))
 

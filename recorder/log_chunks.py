@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recorder.log_columns import pack, unpack
-from recorder.log_frames import MAX_CHUNK_DATA, MAX_RAW, DamagedError
+from recorder.log_frames import MAX_CHUNK_DATA, DamagedError
+from recorder.log_shapes import MAX_NS
 from recorder.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
 
 CLOCK_KEYS = ("monotonic", "boottime", "realtime", "uncertainty")
@@ -23,6 +24,8 @@ CLOCK_KEYS = ("monotonic", "boottime", "realtime", "uncertainty")
 # length: of the records in the ring.   layout: 0 as in the ring, 1 columns (log_columns.py).
 _META = struct.Struct("<QQQQII")
 _ENTRY = struct.Struct("<QIIHBBI")
+_MAX_SEGMENTS = 1 << 16
+"""Above what 8192 CPUs of 3 levels have: what a chunk costs to read is bounded."""
 _ROWS = 0
 _COLUMNS = 1
 _HEAD = struct.Struct("<Q")
@@ -148,18 +151,26 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     if len(payload) < _META.size:
         raise DamagedError("is too short for a chunk")
     *clock, count, _ = _META.unpack_from(payload)
+    if count > _MAX_SEGMENTS:
+        raise DamagedError(f"has {count} segments, more than there can be rings")
     at = _META.size + count * _ENTRY.size
     if at > len(payload):
         raise DamagedError("has a segment table that goes past its end")
+    if max(clock) > MAX_NS:
+        raise DamagedError("has a clock reading that no clock gives")
     view = memoryview(payload)
-    room = MAX_RAW
+    room = MAX_CHUNK_DATA
     segments = []
     for position, length, stored, cpu, level, layout, _ in _ENTRY.iter_unpack(
         view[_META.size : at]
     ):
         room -= length
         if room < 0:
-            raise DamagedError(f"declares more than the {MAX_RAW} bytes that a chunk may hold")
+            raise DamagedError(
+                f"declares more than the {MAX_CHUNK_DATA} bytes of records that a chunk may hold"
+            )
+        if length % _HEAD.size or position % _HEAD.size:
+            raise DamagedError("has a segment that is no whole number of words")
         body = view[at : at + stored]
         segments.append(Segment(cpu, level, position, _records(body, length, layout)))
         at += stored

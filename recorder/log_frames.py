@@ -60,6 +60,8 @@ MAX_RAW = 32 << 20
 MAX_STORED = MAX_RAW + (1 << 20)
 """Most bytes that a payload may have in the file."""
 
+MAX_JSON_VALUES = 2_000_000
+"""Most values in a JSON payload, each of which costs about 100 bytes of memory when read."""
 
 INDEX_ENTRY = struct.Struct("<QQQIB3x")
 # INDEX payload: one entry of 32 bytes for every frame but INDEX and TRAILER, in file order:
@@ -220,8 +222,10 @@ def encode_json(value: Any) -> bytes:
 def decode_json(data: bytes, expected: type) -> Any:
     """Decode a JSON payload whose outermost value is of the `expected` type.
 
-    Raises DamagedError where it is anything else.
+    Raises DamagedError where it is anything else, or more than a reader's memory should bear.
     """
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
+        raise DamagedError(f"holds JSON of more than {MAX_JSON_VALUES} values")
     try:
         value = json.loads(data.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:

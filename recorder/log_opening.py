@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from recorder import log_shapes
 from recorder.errors import LogFormatError
 from recorder.log_frames import (
     FRAME_BYTES,
@@ -61,8 +62,22 @@ def read_opening(source: Source) -> Opening:
         if zlib.crc32(payload) != frame.tag:
             problems[frame.offset] = f"header at offset {frame.offset} is not this log's"
             continue
+        header = _checked(source, frame, header)
         return Opening(header, frame.tag, _behind_header(source, frame, problems), problems)
     raise _no_header(source, problems)
+
+
+def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, Any]:
+    """The header in plain text. Raises LogFormatError where it is of another shape."""
+    try:
+        plain: dict[str, Any] = log_shapes.plain(header)
+        log_shapes.HEADER(plain, "")
+    except DamagedError as error:
+        raise LogFormatError(
+            f"{source.name}: the header at offset {frame.offset} {error}: no recorder writes that; "
+            "record again, or read it with the biotrail that wrote it"
+        ) from None
+    return plain
 
 
 def _check_version(source: Source, problems: dict[int, str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder import log_shapes
 from recorder.errors import LogFormatError
 from recorder.log_chunks import Chunk, decode_chunk
 from recorder.log_frames import (
@@ -242,15 +243,21 @@ class LogReader:
         self.damaged += survey.damaged
         self.interrupted = survey.interrupted
 
+    def _json(self, frame: Frame, expected: type, shape: log_shapes.Shape | None = None) -> Any:
+        value = log_shapes.plain(decode_json(self._payload(frame), expected))
+        if shape is not None:
+            shape(value, "")
+        return value
+
     def _absorb(self, frame: Frame) -> None:
         """Take in a frame that is no chunk."""
         try:
             if frame.type == FrameType.LOSS:
-                self.losses += _windows(decode_json(self._payload(frame), list))
+                self.losses += self._json(frame, list, log_shapes.LOSSES)
             elif frame.type == FrameType.NOTE:
-                self.notes.append(_note(decode_json(self._payload(frame), dict)))
+                self.notes.append(_note(self._json(frame, dict)))
             elif frame.type == FrameType.END:
-                self.end = decode_json(self._payload(frame), dict)
+                self.end = self._json(frame, dict, log_shapes.END)
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1
         except DamagedError as error:
@@ -269,19 +276,11 @@ def _called(kind: int) -> str:
     return _CALLED.get(kind, f"frame of type {kind}")
 
 
-def _windows(value: list[Any]) -> list[dict[str, Any]]:
-    for window in value:
-        if not isinstance(window, dict) or not all(
-            isinstance(window.get(key), int) for key in ("start", "end")
-        ):
-            raise DamagedError("holds something else than loss windows")
-    return value
-
-
 def _note(value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     name, payload = value.get("name"), value.get("payload")
     if not isinstance(name, str) or not isinstance(payload, dict):
         raise DamagedError("holds no note")
+    log_shapes.note(name, payload)
     return name, payload
 
 

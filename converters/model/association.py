@@ -120,22 +120,31 @@ def _last_request(bios: Generations, row_request: I64) -> I64:
     return result
 
 
+def split_links(bios: Generations) -> tuple[I64, I64]:
+    """The front piece and the parent that each X names, of the X that name both."""
+    fronts = np.flatnonzero(bios.row_role == Kind.X)
+    parents = np.flatnonzero(bios.row_role == PARENT)
+    if not len(parents) or not len(fronts):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    fronts = fronts[np.argsort(bios.row_event[fronts], kind="stable")]
+    at = np.searchsorted(bios.row_event[fronts], bios.row_event[parents])
+    at = fronts[np.minimum(at, len(fronts) - 1)]
+    both = bios.row_event[at] == bios.row_event[parents]
+    return bios.row_gen[at[both]], bios.row_gen[parents[both]]
+
+
 def _roots(bios: Generations) -> I64:
     """Follows X from the front piece to the bio it was cut from."""
     root = np.arange(len(bios))
-    parents = np.flatnonzero(bios.row_role == PARENT)
-    fronts = np.flatnonzero(bios.row_role == Kind.X)
-    if not len(parents) or not len(fronts):
-        return root
-    by_event = np.argsort(bios.row_event[fronts], kind="stable")
-    fronts = fronts[by_event]
-    at = np.searchsorted(bios.row_event[fronts], bios.row_event[parents])
-    root[bios.row_gen[fronts[at]]] = bios.row_gen[parents]
-    while True:
+    front, parent = split_links(bios)
+    root[front] = parent
+    for _ in range(len(root).bit_length()):
         further = root[root]
         if (further == root).all():
             return root
         root = further
+    # Only in a log that was made up do X go round; then no bio is a piece of another.
+    return np.where(root[root] == root, root, np.arange(len(root)))
 
 
 def _at(events: Events, index: I64, column: I64 | U32 | U64, default: int) -> I64 | U32 | U64:
@@ -250,13 +259,14 @@ def _absorptions(a: Association) -> None:
     """A request that m names was absorbed by the one whose issue held its head bio."""
     merged = np.flatnonzero(a.bios.row_role == Kind.RQ_MERGE)
     merged = np.concatenate([merged, _merges_unseen(a)])
-    if not len(merged):
+    if not len(merged) or not len(a.requests):
         return
     source, taker = a.row_request[merged], a.request[a.bios.row_gen[merged]]
     known = (taker >= 0) & (taker != source)
     a.absorbed_by[source[known]] = taker[known]
     # Chains of m: the bios of C are on A once B, which took C, is on A.
-    for _ in range(len(merged)):
+    # Each step doubles how far they are followed, so that m that go round end as well.
+    for _ in range(len(merged).bit_length()):
         further = np.where(a.absorbed_by >= 0, a.absorbed_by[np.maximum(a.absorbed_by, 0)], -1)
         moved = further >= 0
         if not moved.any():

@@ -24,12 +24,14 @@ from .blktrace_format import (
     heads,
     is_cut,
 )
-from .tables import I64, U8
+from .tables import I64, U8, U64, Bool
 
 _SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
 _LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
 _BEGIN_BYTES = 256
 """Enough to know what a file is."""
+MAX_NS = 1 << 62
+"""Times up to here fit 64 bits with a sign, with what is added to them."""
 _KEEP_GARBAGE = 64
 """Bytes without a record that wait for more: a line about lost events may be cut in two."""
 
@@ -172,13 +174,26 @@ class RecordFile:
             self._rest += self._read(self._block)
             if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
                 self._drop_garbage()
-        lost = self._explain(data, found.gaps, found.at)
         head, payload = heads(data, found.at, self.order, self.cut)
+        good = self._in_time(head["time"], found.at)
+        head, payload = head[good], payload[good]
+        lost = self._explain(data, found.gaps, found.at[good])
         self.offset += found.rest
         self._rest = self._rest[found.rest :]
         more = self._read(self._block)
         self._rest += more
         return Batch(data, self.order, head, payload, lost)
+
+    def _in_time(self, time: U64, at: I64) -> Bool:
+        """Which records have a time that a clock can have; the others are told."""
+        good: Bool = time <= np.uint64(MAX_NS)
+        if not good.all():
+            bad = at[~good]
+            self.problems.append(
+                f"{self.name}: {len(bad)} records, from offset {self.offset + int(bad[0])} on, "
+                "have times past 146 years: left out"
+            )
+        return good
 
     def _drop_garbage(self) -> None:
         drop = len(self._rest) - self._block - _KEEP_GARBAGE

@@ -26,6 +26,11 @@ def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) ->
     return {str(k): int(v) for k, v in found.items()} if found else dict(default)
 
 
+def _whole(clocks: Mapping[str, int]) -> bool:
+    """Whether all is there that a reading of the clocks is used for."""
+    return {"monotonic", "boottime", "realtime"} <= clocks.keys()
+
+
 class Context:
     """The facts of one log's header. Unknown numbers get names that say so."""
 
@@ -38,7 +43,8 @@ class Context:
         self._devices: dict[int, dict[str, Any]] = {}
         self.add_devices(header.get("devices", []))
         self.cgroups: dict[int, str] = {}
-        self.clocks: list[dict[str, int]] = [header["clocks"]] if "clocks" in header else []
+        clocks = header.get("clocks")
+        self.clocks: list[dict[str, int]] = [clocks] if clocks and _whole(clocks) else []
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Devices that appeared while recording (the log's `devices` notes)."""
@@ -65,7 +71,7 @@ class Context:
         entry = self._devices.get(int(dev))
         if entry is None:
             return dev_numbers(int(dev)) if dev else "unknown device"
-        return str(entry.get("dm_name") or entry["name"])
+        return str(entry.get("dm_name") or entry.get("name") or dev_numbers(int(dev)))
 
     def device_label(self, dev: int) -> str:
         """`nvme0n1 (259:0)`."""

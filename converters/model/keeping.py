@@ -11,11 +11,11 @@ import numpy as np
 
 from recorder.records import Kind
 
-from .association import Association, edges_of_rows
+from .association import Association, edges_of_rows, split_links
 from .completion import RequestEnds
 from .events import Events
 from .families import Whole
-from .generations import PARENT, chain_owners
+from .generations import chain_owners
 from .tables import I64, Bool
 
 
@@ -70,7 +70,7 @@ def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64,
     split = np.flatnonzero(a.root != np.arange(len(a.bios)))
     below = np.flatnonzero(a.upper >= 0)
     taken = np.flatnonzero(a.absorbed_by >= 0)
-    named = _split_rows(a)
+    named = split_links(a.bios)
     # Who was one of several candidates must be one again.
     doubts = _columns(a.rival_bios), _columns(a.rival_requests)
     lower, upper = _columns(a.rival_above)
@@ -90,17 +90,6 @@ def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64,
 def _columns(pairs: list[tuple[int, int]]) -> tuple[I64, I64]:
     table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
     return table[:, 0], table[:, 1]
-
-
-def _split_rows(a: Association) -> tuple[I64, I64]:
-    """The front piece and the parent that each X names."""
-    fronts = np.flatnonzero(a.bios.row_role == Kind.X)
-    parents = np.flatnonzero(a.bios.row_role == PARENT)
-    if not len(parents) or not len(fronts):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    fronts = fronts[np.argsort(a.bios.row_event[fronts], kind="stable")]
-    at = np.searchsorted(a.bios.row_event[fronts], a.bios.row_event[parents])
-    return a.bios.row_gen[fronts[at]], a.bios.row_gen[parents]
 
 
 def _spread(

@@ -8,6 +8,8 @@ import numpy as np
 
 from .tables import I64, NEVER, Bios, Bool, Certainty, LossWindows, Requests
 
+_MAX_NS = 1 << 62
+
 
 def loss_windows(
     losses: Iterable[dict[str, Any]], damaged: Iterable[dict[str, Any]]
@@ -17,7 +19,8 @@ def loss_windows(
         (w["start"], w["end"], w.get("cpu", -1), w.get("kind", 0), w.get("count", -1))
         for w in losses
     ]
-    rows += [(w["start"], w["end"], -1, 0, -1) for w in damaged]
+    # A frame whose header was made up can say any 64 bits.
+    rows += [(min(w["start"], _MAX_NS), min(w["end"], _MAX_NS), -1, 0, -1) for w in damaged]
     table = np.array(sorted(rows), dtype=np.int64).reshape(len(rows), 5)
     return LossWindows(
         start=table[:, 0],

@@ -22,6 +22,9 @@ from .tasks import TaskNames
 WINDOW_EVENTS = 250_000
 """Events associated at once: about 200 MB of memory."""
 
+MOST_WAITING = 4_000_000
+"""Events that wait at most for the log's clock to go on; later ones count as late."""
+
 HOLD_NS = 20_000_000
 """Events of the newest 20 ms wait for what is still to come from other CPUs' rings."""
 
@@ -77,6 +80,9 @@ class Trace:
             edge = max(part.complete_to - HOLD_NS, complete_to)
             pending = Events.join([pending, *parts])
             cut = int(np.searchsorted(pending.ts, edge))
+            if not cut and len(pending) > MOST_WAITING:
+                # The log's clock stands still: only a damaged or made-up log gets here.
+                cut, edge = len(pending), int(pending.ts[-1]) + 1
             if not cut:
                 parts = []
                 waiting = 0

@@ -67,8 +67,8 @@ MUTANTS = (
     # By identity: who belongs to whom.
     Mutant(
         "X: front and parent are taken for each other",
-        "root[bios.row_gen[fronts[at]]] = bios.row_gen[parents]",
-        "root[bios.row_gen[parents]] = bios.row_gen[fronts[at]]",
+        "root[front] = parent",
+        "root[parent] = front",
     ),
     Mutant(
         "dm's X for the rest is read as one for the front",

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the first inputs of the fuzzers from tests/data: .venv/bin/python tests/fuzz/make_corpus.py
+
+Inputs named `crash-*` are not made: each once broke something, and stays.
+"""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+# As a script it stands alone; pytest has these paths already.
+sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
+
+from capture_text import load  # noqa: E402
+from captures import clock, header, records  # noqa: E402
+from fuzz_mending import plain  # noqa: E402
+
+from recorder.log import LogWriter  # noqa: E402
+
+DATA = Path(__file__).parents[1] / "data"
+CORPUS = Path(__file__).with_name("corpus")
+LOGS = {
+    "zram": ("bio-based-zram", False),
+    "partition": ("partition-remap-loop", False),
+    "nowait": ("nowait-early-failure", True),
+    "fsync": ("fsync-virtio", False),
+    "intervals": ("partial-completion-error-loop", True),
+}
+"""Captures that are small, each with and without pointers."""
+_SCHEMA = [{"kind": 1, "size": 56}, {"kind": 200, "size": 16}]
+_LOSS = {"start": 10**12, "end": 10**12 + 5, "cpu": 0, "level": 0, "kind": 1, "count": 3}
+END = {
+    "clocks": clock(10**9),
+    "reason": "stopped",
+    "seconds": 1.5,
+    "recorder": {"cpu_seconds": 0.1, "max_rss_bytes": 1 << 20},
+}
+COMMANDS = (
+    "info @",
+    "info --json --associate intervals @",
+    "info -",
+    "dump --kind Q,D,C -d loop0 --from 1ms --to 2s --limit 9 @",
+    "dump --format json @",
+    "dump --format blkparse @",
+    "convert @ -o out.pftrace --force",
+    "convert @ -o out.blktrace",
+    "convert - --format perfetto -o -",
+    "view --no-open --port 0 @",
+)
+
+
+def log(capture: str, pointers: bool, level: int) -> bytes:
+    """A capture as a log of uncompressed frames; level 0: its records as in the ring."""
+    head: dict[str, Any] = {k: v for k, v in header().items() if k != "schema"}
+    if level:
+        head["schema"] = _SCHEMA
+    stream = io.BytesIO()
+    writer = LogWriter(stream, head, level=level)
+    events = load(DATA / "captures" / f"{capture}.txt")
+    last = events[-1]["ns"]
+    writer.write_chunk(records(events, drop_pointers=not pointers), clock(last))
+    writer.write_loss([_LOSS])
+    writer.write_note("devices", {"devices": [{"dev": 7340041, "name": "loop9"}]})
+    writer.write_note("cgroups", {"1": "/", "77": "/user.slice"})
+    writer.close(END)
+    return plain(stream.getvalue())
+
+
+def blktrace() -> dict[str, bytes]:
+    """Beginnings of blktrace's files."""
+    found = {}
+    for path in sorted((DATA / "blktrace").glob("*")):
+        if path.suffix == ".bin" or ".blktrace." in path.name:
+            data = path.read_bytes()[:1600]
+            if data:
+                found[path.name] = data
+    return found
+
+
+def inputs() -> dict[str, dict[str, bytes]]:
+    """{target: {name: input}}."""
+    logs = {}
+    for name, (capture, without) in LOGS.items():
+        logs[f"{name}-rows"] = log(capture, not without, 0)
+        logs[f"{name}-columns"] = log(capture, not without, 1)
+    traces = blktrace()
+    small, trace = logs["zram-columns"], next(iter(traces.values()))
+    commands = {
+        f"{number:02}": line.encode() + b"\n" + (trace if number == len(COMMANDS) - 2 else small)
+        for number, line in enumerate(COMMANDS)
+    }
+    return {"log": logs, "blktrace": traces, "command": commands}
+
+
+def main() -> None:
+    for target, found in inputs().items():
+        (CORPUS / target).mkdir(parents=True, exist_ok=True)
+        for name, data in found.items():
+            (CORPUS / target / name).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is fuzzed: any bytes as a log, as blktrace's data, as a command line with its file.
+
+A target takes bytes, and raises when biotrail breaks its promise: a clear message with status
+1 or 2, or a result; never another exception. Both the tests and `make fuzz` call these.
+"""
+
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fuzz_mending import mended
+
+import biotrail.view
+from biotrail import info
+from biotrail.main import main
+from converters import perfetto
+from converters.model.trace import Trace
+from recorder.errors import LogFormatError
+from recorder.log import LogReader
+
+COMMANDS = (b"info", b"dump", b"convert", b"view")
+FILE = "@"
+"""This word of a command line stands for the fuzzed file."""
+_WORDS_AT_MOST = 12
+_STATUSES = (0, 1, 2)
+
+
+class Pipe(io.BytesIO):
+    """Bytes that cannot be sought, as from a pipe."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+def log(data: bytes) -> None:
+    """Frames: as they are and with their checksums set right, from a file and a pipe."""
+    for bytes_ in (data, mended(data)):
+        for stream in (io.BytesIO(bytes_), Pipe(bytes_)):
+            try:
+                reader = LogReader(stream)
+                for chunk in reader.chunks():
+                    assert chunk.clock["monotonic"] >= 0
+            except LogFormatError as error:
+                check_message(str(error))
+                continue
+            assert all(window["start"] <= window["end"] for window in reader.damaged)
+            assert all(isinstance(problem, str) for problem in reader.problems)
+
+
+def model(data: bytes) -> None:
+    """A log with right checksums, through the model, the account and a conversion."""
+    _through(mended(data))
+
+
+def blktrace(data: bytes) -> None:
+    """blktrace's records, through the model, the account and a conversion."""
+    _through(data)
+
+
+def _through(data: bytes) -> None:
+    try:
+        trace = Trace(io.BytesIO(data))
+        perfetto.convert(trace.lifecycles(), trace.context, io.BytesIO())
+        "\n".join(info.lines("log", trace)).encode()
+        info.facts(trace)
+    except LogFormatError as error:
+        check_message(str(error))
+
+
+def command(data: bytes) -> None:
+    """The first line is the command line, words apart by blanks; the rest is the file."""
+    line, _, content = data.partition(b"\n")
+    words = [word for word in line.split(b" ") if word][:_WORDS_AT_MOST]
+    if not words or words[0] not in COMMANDS or b"-h" in words or b"--help" in words:
+        return
+    arguments = [_harmless(word) for word in words]
+    status, said = run(arguments, mended(content))
+    assert status in _STATUSES, (status, said)
+    assert "Traceback" not in said, said
+    if status:
+        assert "rror: " in said, said
+        check_message(said)
+
+
+def check_message(text: str) -> None:
+    """A message is short, printable and says something."""
+    assert len(text.strip()) > 10, text
+    text.encode()
+
+
+def _harmless(word: bytes) -> str:
+    """A word that names nothing outside the working directory."""
+    text = word.decode("utf-8", "replace").replace("\0", "")
+    return text.replace("/", "_").replace("..", "__")[:200] or "_"
+
+
+def run(arguments: list[str], content: bytes) -> tuple[int, str]:
+    """(exit status, what went to standard error) in a directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="biotrail-fuzz-") as directory:
+        (Path(directory) / "file").write_bytes(content)
+        words = [word.replace(FILE, "file") for word in arguments]
+        with _redirected(directory, content) as said:
+            try:
+                main(words)
+            except SystemExit as end:
+                status = end.code
+        assert isinstance(status, int)
+        sys.stdout.flush()
+        return status, said.getvalue()
+
+
+@contextmanager
+def _redirected(directory: str, stdin: bytes) -> Iterator[io.StringIO]:
+    before, cwd = (sys.stdin, sys.stdout, sys.stderr), os.getcwd()
+    wait, show = biotrail.view.wait, biotrail.view.show
+    said = io.StringIO()
+    os.chdir(directory)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+    sys.stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    sys.stderr = said
+    # Nobody fetches the trace, and no browser is to open.
+    biotrail.view.wait = lambda server: None
+    biotrail.view.show = lambda *arguments: None
+    try:
+        yield said
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
+        biotrail.view.wait, biotrail.view.show = wait, show
+        os.chdir(cwd)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "log": log,
+    "model": model,
+    "blktrace": blktrace,
+    "command": command,
+}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A short, repeatable round of fuzzing; `make fuzz` goes on for as long as one likes."""
+
+from pathlib import Path
+from typing import Any
+
+import fuzz_mending
+import make_corpus
+import pytest
+from hypothesis import HealthCheck, given, settings
+from mutations import CORPUS, END, HEADER, command_lines, damaged, kept, written
+from targets import TARGETS, blktrace, command, log, model
+
+ROUND: dict[str, Any] = {
+    "derandomize": True,
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+}
+
+
+def files() -> list[Any]:
+    found = []
+    for kind, targets in (("log", ("log", "model")), ("blktrace", ("blktrace",))):
+        paths = sorted((CORPUS / kind).iterdir())
+        found += [pytest.param(t, p, id=f"{t}-{p.name}") for t in targets for p in paths]
+    paths = sorted((CORPUS / "command").iterdir())
+    return found + [pytest.param("command", p, id=f"command-{p.name}") for p in paths]
+
+
+@pytest.mark.parametrize(("target", "path"), files())
+def test_what_once_broke_it_does_not(target: str, path: Path) -> None:
+    # GIVEN an input of the corpus
+    # WHEN it is read
+    # THEN there is a result or a clear message
+    TARGETS[target](path.read_bytes())
+
+
+def test_the_corpus_is_what_makes_it() -> None:
+    # GIVEN the inputs as make_corpus.py makes them
+    # THEN they are what is kept: none is edited by hand, none forgotten
+    for kind, made in make_corpus.inputs().items():
+        for name, data in made.items():
+            assert (CORPUS / kind / name).read_bytes() == data, f"run make_corpus.py: {name}"
+
+
+@settings(max_examples=150, **ROUND)
+@given(damaged(kept("log")))
+def test_any_log_reads_or_is_refused(data: bytes) -> None:
+    # GIVEN a log that is damaged, or made up with right checksums
+    # WHEN it is read from a file and a pipe
+    # THEN there is what can be read, or a clear message
+    log(data)
+
+
+@settings(max_examples=40, **ROUND)
+@given(damaged(kept("log")))
+def test_any_log_goes_through_the_model(data: bytes) -> None:
+    # GIVEN the same with right checksums
+    # WHEN it is associated and converted
+    # THEN there is a result, or a clear message
+    model(data)
+
+
+@settings(max_examples=80, **ROUND)
+@given(written(HEADER, END))
+def test_any_records_and_facts_go_through_the_model(data: bytes) -> None:
+    # GIVEN a whole log whose records or facts nobody would write
+    # WHEN it is associated and converted
+    # THEN there is a result, or a clear message
+    model(data)
+
+
+@settings(max_examples=60, **ROUND)
+@given(damaged(kept("blktrace")))
+def test_any_blktrace_data_is_read_or_refused(data: bytes) -> None:
+    # GIVEN blktrace's data, damaged
+    # WHEN it is associated and converted
+    # THEN there is a result, or a clear message
+    blktrace(data)
+
+
+@settings(max_examples=60, **ROUND)
+@given(command_lines())
+def test_any_command_line_ends_with_a_message(data: bytes) -> None:
+    # GIVEN a command with any arguments and any file
+    # WHEN it is run
+    # THEN it ends with 0, 1 or 2, and says why
+    command(data)
+
+
+def test_mending_makes_a_whole_log_of_a_damaged_one() -> None:
+    # GIVEN a log of the corpus with a byte of its header changed, which its checksum tells
+    whole = kept("log")[0]
+    at = whole.index(b"log_id")
+    changed = whole[:at] + b"LOG" + whole[at + 3 :]
+    # WHEN it is mended
+    # THEN the checksums are right again, and nothing else is changed
+    assert fuzz_mending.mended(whole) == whole
+    assert fuzz_mending.mended(changed) != changed
+    assert len(fuzz_mending.mended(changed)) == len(changed)

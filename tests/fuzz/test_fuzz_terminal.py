@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a log says is shown, and never obeyed: no escape sequence gets to the terminal."""
+
+import io
+from pathlib import Path
+
+import pytest
+from fuzz_mending import mended
+from make_corpus import CORPUS
+from targets import run
+
+from recorder.log import LogReader, LogWriter
+from recorder.log_frames import FrameType
+
+ESCAPE = "\x1b]0;pwned\x07\0"
+
+
+def log_that_says(text: str) -> bytes:
+    """A log whose header says it wherever text stands."""
+    stream = io.BytesIO()
+    header = {
+        "log_id": text,
+        "created_by": text,
+        "host": {"name": text, "os": text},
+        "command": ["fio", text],
+        "devices": [{"dev": 7 << 20, "name": text}],
+    }
+    LogWriter(stream, header, level=0).close({"reason": text})
+    return stream.getvalue()
+
+
+def test_texts_of_a_log_hold_no_control_characters() -> None:
+    # GIVEN a log whose texts are escape sequences
+    # WHEN it is read
+    reader = LogReader(io.BytesIO(log_that_says(ESCAPE)))
+    # THEN they are there, made harmless
+    assert reader.header["host"]["name"] == "\ufffd]0;pwned\ufffd\ufffd"
+    assert reader.end is not None
+    assert reader.end["reason"] == "\ufffd]0;pwned\ufffd\ufffd"
+
+
+@pytest.mark.parametrize("form", ["text", "blkparse"])
+def test_a_thread_s_name_is_shown_without_its_escapes(
+    form: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # GIVEN a log in which a thread is called by an escape sequence
+    data = (CORPUS / "log" / "zram-rows").read_bytes()
+    chunk = data.index(b"\xfaBT\xce" + bytes([FrameType.CHUNK]))
+    assert b"blkdiscard" in data[chunk:]
+    path = tmp_path / "log"
+    named = data[chunk:].replace(b"blkdiscard", b"\x1b[2Jiscard")
+    path.write_bytes(mended(data[:chunk] + named))
+    # WHEN it is dumped
+    from biotrail.main import main
+
+    with pytest.raises(SystemExit):
+        main(["dump", "--format", form, str(path)])
+    # THEN the terminal does not get it
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "\ufffd[2Jiscard" in said
+
+
+def test_a_header_that_is_no_header_is_refused_with_the_place() -> None:
+    # GIVEN a log with right checksums, and a number of a device that is a text
+    data = log_that_says("x").replace(b'"dev":7340032', b'"dev":"73400"')
+    # WHEN it is asked about
+    status, said = run(["info", "@"], mended(data))
+    # THEN the message says where and what
+    assert status == 1
+    assert "has '73400' as devices[0].dev, not a whole number from 0" in said
