@@ -219,11 +219,16 @@ def _told_absorptions(a: Association) -> None:
     merged, taker = merged[taker != 0], taker[taker != 0]
     if not len(merged):
         return
-    by_pointer = np.argsort(a.requests.pointer, kind="stable")
-    at = np.searchsorted(a.requests.pointer[by_pointer], taker)
-    at = np.minimum(at, len(by_pointer) - 1)
-    found = by_pointer[at]
-    known = a.requests.pointer[found] == taker
+    event = a.requests.row_event[merged]
+    # An identity can be used again: the one that lives at the merge is meant.
+    pointers, rank = np.unique(a.requests.pointer, return_inverse=True)
+    width = len(a.events) + 1
+    keys = rank * width + a.requests.birth
+    by_birth = np.argsort(keys)
+    place = np.searchsorted(pointers, taker)
+    at = np.searchsorted(keys[by_birth], place * width + event) - 1
+    found = by_birth[np.maximum(at, 0)]
+    known = (at >= 0) & (a.requests.pointer[found] == taker)
     a.absorbed_by[a.requests.row_gen[merged[known]]] = found[known]
 
 

@@ -184,8 +184,9 @@ def _resubmitted(events: Events, event: I64, before: U8) -> Bool:
     )
     on_it = (source == events.dev[previous]) | (source == part)
     into = remaps["from_sector"] - events.sector[previous]
-    inside = into.astype(np.int64) * SECTOR_BYTES < np.maximum(events.bytes[previous], 1)
-    result[rows] = on_it & (into.astype(np.int64) >= 0) & inside
+    begin = into.astype(np.int64) * SECTOR_BYTES
+    inside = begin + events.bytes[event[rows]] <= events.bytes[previous]
+    result[rows] = on_it & (begin >= 0) & inside
     return result
 
 
