@@ -21,7 +21,8 @@ MAX_CGROUPS = 1 << 16
 def shifted(clock: Clock, monotonic: int) -> Clock:
     """A reading of the clocks moved to an earlier time, from when on nothing stepped them."""
     back = clock["monotonic"] - monotonic
-    return {key: ns if key == "uncertainty" else ns - back for key, ns in clock.items()}
+    # Not below 0, where no clock has been: the reading's uncertainty can be more than its time.
+    return {k: ns if k == "uncertainty" else max(0, ns - back) for k, ns in clock.items()}
 
 
 class Background:

@@ -19,7 +19,7 @@ from recorder.session import record
 from recorder.sinks import Limit, RotatingLog
 
 CLOCK = {"monotonic": 1000, "boottime": 2000, "realtime": 3000, "uncertainty": 1}
-HEADER: dict[str, Any] = {"log_id": "f" * 32, "clocks": CLOCK, "devices": [], "schema": {}}
+HEADER: dict[str, Any] = {"log_id": "f" * 32, "clocks": CLOCK, "devices": [], "schema": []}
 
 
 def clock(at: int) -> dict[str, int]:
