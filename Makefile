@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench wheel test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench soak wheel test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -55,6 +55,9 @@ bpf: ## compile the BPF programs
 
 bench: setup ## speed and size of the conversion, beside blkparse where there is one
 	$(BIN)/python benchmarks/log_to_perfetto.py
+
+soak: setup-test ## an hour of recording with rotation: nothing lost, constant memory
+	BIOTRAIL_SOAK_SECONDS=$${BIOTRAIL_SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/live/test_soak.py $(PYTEST_ARGS)
 
 wheel: .venv/.ready ## a wheel with the BPF object in dist/
 	rm -rf build # or modules that are gone would get in

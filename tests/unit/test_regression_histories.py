@@ -283,3 +283,24 @@ def test_intervals_what_joins_the_rest_of_an_unknown_request_is_not_sure() -> No
     )
     # THEN which completion ends the third is not sure either
     assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+
+
+def test_intervals_what_comes_into_doubt_late_is_marked() -> None:
+    # GIVEN two discards in one request, of which the first completes and the rest is requeued;
+    # a third joins it without an event, so that its issue fits no request that is known
+    found = _by_intervals(
+        """
+        0  Q D 152+16 bio=1
+        1  Q D 168+8 bio=2
+        10 D D 152+24 bio=1 rq=1 chain=1,2
+        50 C D 152+24 bio=1 rq=1 bytes=8192
+        52 R D 168+8 bio=2 rq=1
+        60 Q D 176+8 bio=3
+        70 D D 168+16 bio=2 rq=1 chain=2,3
+        71 R D 168+16 bio=2 rq=1
+        80 D D 168+16 bio=2 rq=1 chain=2,3
+        90 C D 168+16 bio=2 rq=1
+        """
+    )
+    # THEN how often the first bio's request was requeued is not sure, though it had ended before
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
