@@ -169,8 +169,6 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
             raise DamagedError(
                 f"declares more than the {MAX_CHUNK_DATA} bytes of records that a chunk may hold"
             )
-        if length % _HEAD.size or position % _HEAD.size:
-            raise DamagedError("has a segment that is no whole number of words")
         body = view[at : at + stored]
         segments.append(Segment(cpu, level, position, _records(body, length, layout)))
         at += stored

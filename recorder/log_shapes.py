@@ -89,6 +89,23 @@ def _cgroups(value: Any, where: str) -> None:
             raise _fail(key, f"a key of {where}", "a cgroup's number")
 
 
+def _kinds_counted(value: Any, where: str) -> None:
+    _names(_count)(value, where)
+    for key in value:
+        if not key.isdecimal() or len(key) > 3:
+            raise _fail(key, f"a key of {where}", "a kind's number")
+
+
+def _any(_value: Any, _where: str) -> None:
+    """Nothing is counted on."""
+
+
+def _pair(value: Any, where: str) -> None:
+    _each(_any)(value, where)
+    if len(value) != 2:
+        raise _fail(value, where, "a pair")
+
+
 def _record_size(value: Any, where: str) -> None:
     _number(8, BLOCK_BYTES)(value, where)
     if value % 8:
@@ -115,6 +132,25 @@ _device = _object(
     "dev",
 )
 _devices = _each(_device)
+_word = _number(-(1 << 63), (1 << 64) - 1)
+_seconds = _number(0, 1e12, whole=False)
+_filters = _object(
+    {
+        "devices": _each(_object({"spec": _text})),
+        **dict.fromkeys(("pids", "tids", "comms", "cgroups", "ops", "flags"), _each(_any)),
+        "sectors": _each(_pair),
+    }
+)
+_kept = _object(
+    {
+        "seconds": _seconds,
+        "reason": _text,
+        "trigger": _object({"value": _word, "monotonic": _ns, "dev": _dev, "trigger": _text}),
+    }
+)
+_program = _object(
+    {"letter": _text, "run_count": _count, "run_ns": _count}, "letter", "run_count", "run_ns"
+)
 
 HEADER = _object(
     {
@@ -133,7 +169,10 @@ HEADER = _object(
         "clocks": _clocks,
         "devices": _devices,
         "command": _each(_text),
-        "filters": _object({"devices": _each(_object({"spec": _text}))}),
+        "filters": _filters,
+        "series": _object({}),
+        "kept": _kept,
+        "absent": _names(_each(_text)),
         "events": _object(
             {
                 "set": _text,
@@ -151,9 +190,13 @@ END = _object(
     {
         "clocks": _clocks,
         "reason": _text,
-        "seconds": _number(0, 1e12, whole=False),
+        "seconds": _seconds,
+        "programs": _each(_program),
+        "left_out": _object(
+            {"bios": _names(_count), "events": _kinds_counted, "unfollowed": _count}
+        ),
         "recorder": _object(
-            {"cpu_seconds": _number(0, 1e12, whole=False), "max_rss_bytes": _count},
+            {"cpu_seconds": _seconds, "max_rss_bytes": _count},
             "cpu_seconds",
             "max_rss_bytes",
         ),

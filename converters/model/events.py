@@ -246,11 +246,13 @@ class Decoder:
 
     def decode(self, chunk: Chunk) -> Decoded:
         """All records of a chunk, sorted by (ts, arrival)."""
-        segments = [s for s in chunk.segments if len(s.data)]
+        # Only a log that was made up has a part of a word.
+        parts = sum(len(s.data) % 8 for s in chunk.segments)
+        segments = [s for s in chunk.segments if len(s.data) >= 8]
         if not segments:
-            return Decoded(Events.empty(), {}, 0)
+            return Decoded(Events.empty(), {}, parts)
         words = np.concatenate(
-            [np.frombuffer(s.data, dtype="<u8") for s in segments]
+            [np.frombuffer(s.data, "<u8", len(s.data) // 8) for s in segments]
             + [np.zeros(RAW_WORDS, dtype=np.uint64)]
         )
         starts, ends = _blocks(segments)
@@ -261,7 +263,8 @@ class Decoder:
         at = at[~unknown] if unknown.any() else at
         events = _gather(words, at, segments, int(chunk.clock["monotonic"]))
         self._blank(events)
-        return Decoded(events, dict(zip(names.tolist(), counts.tolist(), strict=True)), unreadable)
+        kinds = dict(zip(names.tolist(), counts.tolist(), strict=True))
+        return Decoded(events, kinds, unreadable + parts)
 
     def _blank(self, events: Events) -> None:
         """Fields that the log's records do not have yet are zero."""
