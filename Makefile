@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove lint bpf generated bench bench-record wheel test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove lint bpf generated bench bench-record soak wheel test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -54,6 +54,9 @@ bench: setup ## speed and size of the conversion, beside blkparse where there is
 
 bench-record: setup ## what recording costs, beside perf, bpftrace, bcc, ftrace: make bench-record ARGS=--quick
 	$(BIN)/python benchmarks/record_cost.py $(ARGS)
+
+soak: setup-test ## an hour of recording with rotation: nothing lost, constant memory
+	BIOTRAIL_SOAK_SECONDS=$${BIOTRAIL_SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/live/test_soak.py $(PYTEST_ARGS)
 
 wheel: .venv/.ready ## a wheel with the BPF object in dist/
 	rm -rf build # or modules that are gone would get in

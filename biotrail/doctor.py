@@ -6,7 +6,10 @@ from dataclasses import asdict
 
 import click
 
+from recorder.probes import bcc_capability
 from recorder.probes.capability import Check, possible, report
+
+bcc_report = bcc_capability.report
 
 IMPOSSIBLE = 1
 """Exit status where nothing can be recorded."""
@@ -17,24 +20,29 @@ IMPOSSIBLE = 1
 def command(as_json: bool) -> int:
     """Tell what this machine can record, what is missing, and the remedy.
 
-    Loads nothing that stays. Exit status 1: nothing can be recorded here (by this user).
+    Loads nothing that stays. NO stops the core backend; bcc may still record. The last line
+    names the backends that can. Exit status 1: nothing can be recorded here (by this user).
 
     \b
     sudo biotrail doctor
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    checks = report()
-    able = possible(checks)
+    core, bcc = report(), bcc_report()
+    checks = [*core, *bcc]
+    able = {"core": possible(core), "bcc": bcc_capability.possible(bcc)}
+    backends = [name for name, found in able.items() if found]
     if as_json:
-        click.echo(json.dumps({"possible": able, "checks": [asdict(c) for c in checks]}, indent=2))
+        found = {"possible": bool(backends), "backends": backends}
+        click.echo(json.dumps(found | {"checks": [asdict(c) for c in checks]}, indent=2))
     else:
         for line in lines(checks):
             click.echo(line)
-        click.echo("\n" + ("biotrail can record here" if able else "biotrail cannot record here"))
-    return 0 if able else IMPOSSIBLE
+        which = f" (backends: {', '.join(backends)})" if backends else ""
+        click.echo(f"\nbiotrail {'can' if backends else 'cannot'} record here{which}")
+    return 0 if backends else IMPOSSIBLE
 
 
 def lines(checks: list[Check]) -> list[str]:
-    """A line per check, its remedy below it. `NO` stops all recording, `no` some of it."""
+    """A line per check, its remedy below it. `NO` stops the core backend, `no` is worth knowing."""
     width = max((len(check.name) for check in checks), default=0)
     found = []
     for check in checks:

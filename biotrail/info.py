@@ -10,6 +10,7 @@ import click
 
 from biotrail import tallies, units
 from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.record_filters import filters_text, left_out_text, read_left_out
 from converters.model.trace import Trace
 from recorder.records import RECORDS
 
@@ -113,6 +114,8 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
         _field("kernel", str(kernel.get("release", "?"))),
         _field("command", " ".join(header.get("command", []))),
         _field("recorded", _recorded(header)),
+        *_part_lines(trace),
+        *([_field("not told", _absent(header))] if header.get("absent") else []),
     ]
     if account.first_ns >= 0:
         span = units.duration(account.last_ns - account.first_ns)
@@ -121,13 +124,52 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
     return found + _cost_lines(trace)
 
 
+def _part_lines(trace: Trace) -> list[str]:
+    """Which file of a rotated recording it is, or what a flight recorder wrote it for."""
+    series, kept = (trace.context.header.get(key) for key in ("series", "kept"))
+    found = []
+    if series:
+        found.append(_field("file", f"number {series.get('number')} of run {series.get('run')}"))
+    if kept:
+        seconds = units.duration(float(kept.get("seconds", 0)) * 1e9)
+        text = f"number {kept.get('number')} of run {kept.get('run')}: the last {seconds}"
+        found.append(_field("kept", f"{text}; {kept.get('reason')}"))
+        found += [_field("trigger", _trigger(trace, kept["trigger"]))] if "trigger" in kept else []
+    return found
+
+
+def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
+    value, monotonic = int(hit.get("value", 0)), int(hit.get("monotonic", 0))
+    what = {
+        "slow": f"an I/O took {units.duration(value)}",
+        "failed": f"an I/O failed ({trace.context.status_name(value)})",
+        "depth": f"{units.plural(value, 'request')} in flight",
+    }.get(str(hit.get("trigger")), f"{hit.get('trigger')} {value}")
+    device = trace.context.device_label(int(hit.get("dev", 0)))
+    return f"{what}: {device}, sector {hit.get('sector')}, {wall_clock(trace, monotonic)}"
+
+
 def _recorded(header: Mapping[str, Any]) -> str:
     events = header.get("events", {})
-    devices = [str(d.get("spec")) for d in header.get("filters", {}).get("devices", [])]
+    named = header.get("filters", {}).get("devices", [])
+    devices = [str(d["spec"]) for d in named if d.get("spec")]
     where = ", ".join(devices) or "all devices"
+    if chosen := filters_text(header.get("filters", {})):
+        where += f" {chosen}"
     text = f"{where}; events {events.get('set', '?')} ({''.join(events.get('letters', []))})"
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
+
+
+def _absent(header: Mapping[str, Any]) -> str:
+    """Fields that are empty in this log, and the events that have them elsewhere."""
+    letters: dict[str, str] = {}
+    for letter, names in header["absent"].items():
+        for name in names:
+            letters[name] = letters.get(name, "") + letter
+    fields = ", ".join(f"{name} ({where})" for name, where in letters.items())
+    flags = ", ".join(header.get("kernel", {}).get("flag_bits", {}))
+    return f"{fields}; of the flags, all but {flags}"
 
 
 def _cost_lines(trace: Trace) -> list[str]:
@@ -141,7 +183,20 @@ def _cost_lines(trace: Trace) -> list[str]:
         f"{units.duration(seconds * 1e9)}, ended: {end.get('reason', '?')}; took {cpu:.2f} s of "
         f"CPU time{share}, {units.size(cost['max_rss_bytes'])} of memory"
     )
-    return [_field("recorder", text)]
+    left_out = left_out_text(read_left_out(end))
+    found = [_field("recorder", text), *_program_lines(end)]
+    return [*found, *([_field("left out", left_out)] if left_out else [])]
+
+
+def _program_lines(end: Mapping[str, Any]) -> list[str]:
+    """What the kernel counted of the programs' runs, while it was asked to."""
+    rows = [p for p in end.get("programs", []) if p.get("run_count")]
+    if not rows:
+        return []
+    runs, spent = (sum(int(p[key]) for p in rows) for key in ("run_count", "run_ns"))
+    each = ", ".join(f"{p['letter']} {p['run_ns'] / p['run_count']:.0f}" for p in rows)
+    text = f"{spent / runs:.0f} ns per run ({each}), from {units.plural(runs, 'run')} counted"
+    return [_field("probes", text)]
 
 
 def _kind_lines(trace: Trace) -> list[str]:

@@ -6,10 +6,14 @@ import re
 import shutil
 import sys
 import time
+from typing import Any
 
 import click
 
-from biotrail import __version__, units
+from biotrail import __version__, record_keeping, units
+from biotrail.record_filters import filter_options, left_out_text
+from recorder.filters import Filters
+from recorder.probes.backends import BACKENDS
 from recorder.records import BY_KIND, Kind
 from recorder.session import RecordOptions, Status, Summary, record
 
@@ -46,6 +50,14 @@ LOG_SUFFIX = ".biotrail"
     "request; all: plugs and the rest too.",
 )
 @click.option(
+    "--backend",
+    type=click.Choice(BACKENDS),
+    default="auto",
+    show_default=True,
+    help="core: precompiled programs, for kernels with type information (BTF); bcc: programs that "
+    "bcc compiles here, which tell less; auto: core where it can be used, else bcc.",
+)
+@click.option(
     "--buffer-size",
     type=units.Size(),
     metavar="SIZE",
@@ -59,24 +71,32 @@ LOG_SUFFIX = ".biotrail"
     show_default=True,
     help="zstd's compression level; 0: none.",
 )
+@record_keeping.options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ...]")
+@filter_options
 def command(
     devices: tuple[str, ...],
     output: str | None,
     force: bool,
     duration: float | None,
     events: str,
+    backend: str,
     buffer_size: int | None,
     sync: bool,
     level: int,
     quiet: bool,
     command: tuple[str, ...],
+    filters: Filters,
+    **keeping: Any,
 ) -> int:
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
     it), and it is complete up to the last second even if the recorder is killed.
+
+    Filters choose whole lifecycles by what is known when a bio is queued. Different filters
+    must all match; of one filter given several times, any. What they leave out is counted.
 
     With COMMAND, recording begins before it starts and ends when it ends, and its exit status
     becomes biotrail's. The command runs as the user that biotrail runs as. If --duration is
@@ -87,9 +107,13 @@ def command(
     sudo biotrail record                                  # everything, until Ctrl-C
     sudo biotrail record -d nvme0n1 --duration 10s -o slow.biotrail
     sudo biotrail record -d /home -- make -j8             # the device below /home
+    sudo biotrail record --rotate 1G --max-files 10       # for as long as you like
+    sudo biotrail record --keep 30s --trigger slow=50ms   # what led to a slow I/O
+    sudo biotrail record --pid 1234 --children            # what a process and its children queue
+    sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    path = None if output == "-" else output or default_name()
+    path = None if output == "-" else output or default_name(record_keeping.several_files(keeping))
     if path is None and sys.stdout.isatty():
         raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
     if duration is not None and duration <= 0:
@@ -100,12 +124,15 @@ def command(
         output=path,
         force=force,
         devices=devices,
+        filters=filters,
         events=events,
+        backend=backend,
         ring_bytes=buffer_size,
         duration=duration,
         sync=sync,
         level=level,
         command=command,
+        **record_keeping.chosen(keeping, path),
     )
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
     try:
@@ -115,9 +142,14 @@ def command(
     return _finish(options, summary, quiet)
 
 
-def default_name() -> str:
-    """`biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`, in the current directory."""
+def default_name(several: bool = False) -> str:
+    """`biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`, in the current directory.
+
+    For several files the time is left out: each gets its own.
+    """
     host = re.sub(r"[^A-Za-z0-9._-]", "_", os.uname().nodename) or "host"
+    if several:
+        return f"biotrail-{host}{LOG_SUFFIX}"
     return f"biotrail-{host}-{time.strftime('%Y%m%d-%H%M%S')}{LOG_SUFFIX}"
 
 
@@ -133,7 +165,14 @@ def _what(options: RecordOptions) -> str:
         until = f"for {units.duration(options.duration * 1e9)}"
     else:
         until = "until Ctrl-C"
-    return f"recording {what} {until} to {options.output or 'standard output'}"
+    to = options.output or "standard output"
+    if options.keep is not None:
+        kept = " or ".join(units.amount(x) for x in (options.keep.seconds, options.keep.bytes) if x)
+        how = f"kill -USR1 {os.getpid()} writes it"
+        return f"recording {what} {until}, keeping the newest {kept}; {how}"
+    if options.rotate is not None:
+        to = f"{to.removesuffix(LOG_SUFFIX)}-TIME-NUMBER{LOG_SUFFIX}"
+    return f"recording {what} {until} to {to}"
 
 
 class LiveLine:
@@ -196,20 +235,51 @@ def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
 def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     about = "" if summary.events_exact else "about "
     per_event = summary.log_bytes / summary.events if summary.events else 0.0
-    size = os.stat(options.output).st_size if options.output else summary.log_bytes
+    plain = [options.output] if options.output and not (options.rotate or options.keep) else []
+    size = _size(plain) or summary.log_bytes
     lines = [
         f"biotrail: {about}{units.plural(summary.events, 'event')} in "
         f"{units.duration(summary.seconds * 1e9)} ({summary.reason}), log {units.size(size)}"
         + (f", {per_event:.1f} bytes per event" if summary.events else ""),
-        f"biotrail: the recorder took {summary.cpu_seconds:.2f} s of CPU time and "
-        f"{units.size(summary.max_rss_bytes)} of memory",
+        f"biotrail: {_cost(summary)}",
     ]
+    if text := left_out_text(summary.left_out):
+        lines.append(f"biotrail: {text}")
     if summary.missing:
         names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
         lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
-    if options.output and summary.error is None:
-        lines.append(f"biotrail: next: biotrail convert {_quoted(options.output)}")
+    if options.rotate or options.keep:
+        lines.append(_files_line(summary))
+    if (files := summary.files or plain) and summary.error is None:
+        lines.append(f"biotrail: next: biotrail convert {_quoted(files[-1])}")
     return lines
+
+
+def _cost(summary: Summary) -> str:
+    """The recorder's CPU time and, where the kernel counted it, the programs'."""
+    programs = summary.events * summary.ns_per_event / 1e9
+    total = summary.cpu_seconds + programs
+    share = 100 * total / summary.seconds if summary.seconds else 0.0
+    parts = f"recorder {units.duration(summary.cpu_seconds * 1e9)}"
+    if summary.ns_per_event:
+        parts += (
+            f", probes {units.duration(programs * 1e9)}: {summary.ns_per_event:.0f} ns per event"
+        )
+    memory = units.size(summary.max_rss_bytes)
+    return f"cost: {share:.1f} % of one core ({parts}), {memory} of memory"
+
+
+def _size(files: list[str]) -> int:
+    return sum(os.stat(path).st_size for path in files if os.path.exists(path))
+
+
+def _files_line(summary: Summary) -> str:
+    kept = units.plural(len(summary.files), "file")
+    gone = f", {units.count(summary.files_deleted)} older deleted" if summary.files_deleted else ""
+    last = ": " + " to ".join(
+        dict.fromkeys((summary.files or [""])[:: max(len(summary.files) - 1, 1)])
+    )
+    return f"biotrail: {kept} kept ({units.size(_size(summary.files))}){gone}{last}"
 
 
 def _quoted(path: str) -> str:
@@ -226,6 +296,11 @@ def loss_lines(summary: Summary) -> list[str]:
             f"{units.count(summary.too_deep)} of them because interrupts nested too deep, the "
             "others because rings were full: use a larger --buffer-size, fewer devices (-d) or "
             "--events minimal. I/O of that time is marked in what is made from the log."
+        )
+    if unfollowed := summary.left_out.unfollowed:
+        lines.append(
+            f"biotrail: {units.plural(unfollowed, 'bio')} of them were wanted, but more were in "
+            "flight than --max-in-flight allows: use a larger one"
         )
     if summary.skipped:
         what = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.skipped.items())

@@ -92,3 +92,8 @@ def duration(nanoseconds: float) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """`1 event`, `2,000 events`."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def amount(number: int | float) -> str:
+    """Bytes as a size, seconds (a float) as a duration."""
+    return size(number) if isinstance(number, int) else duration(number * 1e9)

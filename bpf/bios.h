@@ -3,9 +3,8 @@
 #ifndef BIOTRAIL_BIOS_H
 #define BIOTRAIL_BIOS_H
 
-#include "block.h"
-#include "dictionary.h"
-#include "ring.h"
+#include "follow.h"
+#include "trigger.h"
 
 /* The prefix that all bio records share. */
 #define FILL_BIO(record, bio_, place)                                                              \
@@ -28,7 +27,7 @@ static __always_inline int on_queue(struct bio *bio)
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
-	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, BT_Q))
+	if (!bt_queue_wanted(bio, place) || !bt_begin(&w, BT_Q))
 		return 0;
 	tid = bt_task(&w);
 	cgroup = bt_cgroup(&w, bio);
@@ -43,6 +42,7 @@ static __always_inline int on_queue(struct bio *bio)
 		r->cgroup = cgroup;
 		r->page = bt_bio_page(bio, bio->bi_opf);
 	}
+	bt_trigger_queue(bio, w.now);
 	bt_end(&w);
 	return 0;
 }
@@ -58,7 +58,7 @@ static __always_inline int on_getrq(struct bio *bio)
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
-	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, BT_G))
+	if (!bt_bio_wanted(bio, place, BT_G) || !bt_begin(&w, BT_G))
 		return 0;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, BT_G, sizeof(*r));
@@ -84,7 +84,7 @@ static __always_inline int on_merge(struct bio *bio, __u64 rq, enum bt_kind kind
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
-	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, kind))
+	if (!bt_bio_wanted(bio, place, kind) || !bt_begin(&w, kind))
 		return 0;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, kind, sizeof(*r));
@@ -107,7 +107,7 @@ static __always_inline int on_split(struct bio *bio, __u32 new_sector)
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
-	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, BT_X))
+	if (!bt_split_wanted(bio, place, new_sector) || !bt_begin(&w, BT_X))
 		return 0;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, BT_X, sizeof(*r));
@@ -131,9 +131,7 @@ static __always_inline int on_remap(struct bio *bio, __u32 from_dev, __u64 from_
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
-	if (!bt_wanted(place, bio->bi_iter.bi_sector) && !bt_wanted_source(from_dev))
-		return 0;
-	if (!bt_begin(&w, BT_A))
+	if (!bt_remap_wanted(bio, place, from_dev) || !bt_begin(&w, BT_A))
 		return 0;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, BT_A, sizeof(*r));
@@ -157,15 +155,32 @@ static __always_inline int on_bio_complete(struct bio *bio)
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
-	if (!bt_wanted(place, bio->bi_iter.bi_sector) || !bt_begin(&w, BT_BIO_COMPLETE))
+	if (!bt_bio_wanted(bio, place, BT_BIO_COMPLETE))
+		return 0;
+	if (config.follow)
+		bt_forget(bio);
+	if (!bt_begin(&w, BT_BIO_COMPLETE))
 		return 0;
 	r = bt_reserve(&w, BT_BIO_COMPLETE, sizeof(*r));
 	if (r) {
 		FILL_BIO(r, bio, place);
 		r->status = bio->bi_status;
 	}
+	bt_trigger_bio(bio, w.now, place.dev);
 	bt_end(&w);
 	return 0;
+}
+
+static __always_inline bool bt_plug_wanted(struct bt_place place, enum bt_kind kind)
+{
+	enum bt_reason reason;
+
+	if (!config.follow)
+		return bt_wanted(place, 0);
+	reason = bt_judge_plug(place);
+	if (reason != BT_ADMITTED)
+		bt_left_event(kind);
+	return reason == BT_ADMITTED;
 }
 
 static __always_inline int on_plug(struct request_queue *q)
@@ -175,7 +190,7 @@ static __always_inline int on_plug(struct request_queue *q)
 	struct bt_p *r;
 	__u32 tid;
 
-	if (!bt_wanted(place, 0) || !bt_begin(&w, BT_P))
+	if (!bt_plug_wanted(place, BT_P) || !bt_begin(&w, BT_P))
 		return 0;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, BT_P, sizeof(*r));
@@ -194,7 +209,7 @@ static __always_inline int on_unplug(struct request_queue *q, __u32 depth, bool 
 	struct bt_u *r;
 	__u32 tid;
 
-	if (!bt_wanted(place, 0) || !bt_begin(&w, BT_U))
+	if (!bt_plug_wanted(place, BT_U) || !bt_begin(&w, BT_U))
 		return 0;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, BT_U, sizeof(*r));

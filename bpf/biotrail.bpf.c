@@ -68,3 +68,7 @@ PROGRAMS(bt_bio_end, block_bio_complete, on_bio_complete(BIO(1)))
 PROGRAMS(bt_io_done, block_io_done, on_done(RQ(0)))
 PROGRAMS(bt_hold, block_plug, on_plug(QUEUE(0)))
 PROGRAMS(bt_release, block_unplug, on_unplug(QUEUE(0), ctx[1], ctx[2] & 0xff))
+
+/* Loaded where the children of recorded processes are to be recorded. Uses no ring. */
+PROGRAM(bt_fork, sched_process_fork,
+	on_fork((struct task_struct *)ctx[0], (struct task_struct *)ctx[1]))

@@ -25,7 +25,7 @@ typedef _Bool bool;
 #define false 0
 
 /* include/uapi/linux/bpf.h */
-enum bpf_map_type { BPF_MAP_TYPE_ARRAY = 2 };
+enum bpf_map_type { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2 };
 #define BPF_F_MMAPABLE (1U << 10)
 enum bpf_func_id___task { BPF_FUNC_get_current_task_btf___task = 158 };
 
@@ -72,6 +72,7 @@ struct cgroup {
 
 struct cgroup_subsys_state {
 	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
 };
 
 struct blkcg {

@@ -20,6 +20,7 @@
 #define BT_LEVELS 3
 #define BT_KINDS 64
 #define BT_HEADER_BYTES 4096
+#define BT_REASONS 16 /* enum bt_reason, filters.h */
 
 /* recorder/ring.py knows these offsets. */
 struct bt_area {
@@ -32,10 +33,15 @@ struct bt_area {
 		__u64 position;
 		__u64 pad[7]; /* written by user space: a cache line of its own */
 	} tail[BT_LEVELS];
+	__u64 left_out[BT_REASONS]; /* bios by the filter that did not want them */
+	__u64 left_events[BT_KINDS]; /* events by kind */
+	__u64 scratch[BT_LEVELS]; /* values that the verifier shall not follow */
 };
 _Static_assert(__builtin_offsetof(struct bt_area, lost) == 64, "lost");
 _Static_assert(__builtin_offsetof(struct bt_area, too_deep) == 1600, "too_deep");
 _Static_assert(__builtin_offsetof(struct bt_area, tail) == 2112, "tail");
+_Static_assert(__builtin_offsetof(struct bt_area, left_out) == 2304, "left_out");
+_Static_assert(__builtin_offsetof(struct bt_area, left_events) == 2432, "left_events");
 _Static_assert(sizeof(struct bt_area) <= BT_HEADER_BYTES, "header page");
 
 /* Both sizes are set before loading. */

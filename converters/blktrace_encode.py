@@ -16,10 +16,11 @@ from converters.model.blktrace_format import (
     Act,
     Category,
 )
-from converters.model.blktrace_rows import ERRNO, NO_SECTOR, PID_WORD
+from converters.model.blktrace_rows import NO_SECTOR, PID_WORD
 from converters.model.context import PASSTHROUGH_OPS, Context
 from converters.model.events import Events
 from converters.model.tables import I32, I64, U16, U32, Bool
+from recorder.kernel_names import ERRNO, IOERR
 from recorder.records import BY_KIND, Kind
 
 PDU_BYTES = 16
@@ -237,7 +238,7 @@ def _errors(status: I32) -> NDArray[np.int16]:
     for number, errno in ERRNO.items():
         error[status == number] = -errno
     unknown = (status > 0) & (error == 0)
-    error[unknown] = -ERRNO[10]
+    error[unknown] = -ERRNO[IOERR]
     return error.astype(np.int16)
 
 

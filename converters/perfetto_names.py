@@ -57,6 +57,7 @@ REQUEST_ARGUMENTS = (
     *_COMMON_FIRST,
     *_COMMON_LAST,
     Argument("bios", "how many bios it served"),
+    Argument("others", "how many more, which the recording's filters left out", "0"),
     Argument("tag", "driver tag at the last issue", "it had none"),
     Argument("sched_tag", "scheduler tag", "it had none"),
     Argument("hctx", "hardware queue", "not known"),

@@ -161,6 +161,7 @@ class SliceMaker:
         self._common(slices, table, seen)
         slices.true("begin_not_seen", table.start == NEVER)
         slices.uint("bios", table.bios)
+        slices.uint("others", table.others, table.others > 0)
         slices.uint("tag", table.tag, table.tag != NO_TAG)
         slices.uint("sched_tag", table.sched_tag, table.sched_tag != NO_TAG)
         slices.uint("hctx", table.hctx, table.hctx != NO_TAG)

@@ -21,8 +21,10 @@ _TAGS = {
 _NAMED_AT_MOST = 8
 
 
-def snapshot(roots: Roots = REAL) -> list[dict[str, Any]]:
+def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str, Any]]:
     """Facts of every block device and partition, as in a log's header, ordered by `dev`.
+
+    `only`: of these alone, where there are too many to look at all of them again.
 
     dev, disk, stacked_on, loop.backing_dev: kernel dev_t (major << 20 | minor); start, sectors:
     512 bytes each. A fact that is absent is an absent key. A device that goes away meanwhile
@@ -30,7 +32,8 @@ def snapshot(roots: Roots = REAL) -> list[dict[str, Any]]:
     """
     paths = _paths(roots)
     mounts = _mounts(roots, paths)
-    entries = (device_sysfs.entry(path, roots, mounts) for path in paths.values())
+    wanted = [path for dev, path in paths.items() if only is None or dev in only]
+    entries = (device_sysfs.entry(path, roots, mounts) for path in wanted)
     return sorted((e for e in entries if e is not None), key=lambda e: int(e["dev"]))
 
 

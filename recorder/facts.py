@@ -27,9 +27,11 @@ def header(
     filters: dict[str, Any],
     events: dict[str, Any],
     rings: dict[str, Any],
+    backend: dict[str, Any],
 ) -> dict[str, Any]:
     """The header of a new log; the writer adds the format's own version.
 
+    backend: {"backend"}, and {"absent"} where one leaves fields empty.
     clock: read before anything is recorded, so that no event is older.
     """
     machine = host.facts()
@@ -44,7 +46,7 @@ def header(
         "command": list(command),
         "filters": filters,
         "events": events,
-        "backend": "core",
+        **backend,
         "versions": versions(created_by),
         "rings": rings,
         "schema": records.schema(),

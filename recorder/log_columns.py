@@ -53,7 +53,7 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
         return None
     words: Words = np.frombuffer(data, dtype="<u8")
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
-    at = _record_starts(tops, position // 8)
+    at = record_starts(tops, position // 8)
     kinds = tops.take(at)
     if not _fills(at, kinds, position // 8, len(words)):
         return None
@@ -77,7 +77,7 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     return [head, *table, *columns, kinds.data, _planes(times)]
 
 
-def _record_starts(tops: Bytes, position: int) -> Index:
+def record_starts(tops: Bytes, position: int) -> Index:
     """Index of what may be a record's first word, ascending, from the top bytes of all words.
 
     `position`: of the first word in its ring, in words. Walks all blocks side by side.

@@ -10,21 +10,14 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-import zstandard
-
 from recorder import log_frames
 from recorder.errors import OutputError
-from recorder.log_chunks import Segment, encode_chunk, first_time, split
+from recorder.log_chunks import Segment
 from recorder.log_frames import INDEX_ENTRY, INDEX_FRAMES, Codec, FrameType
+from recorder.log_packing import Packed, Packer
 
-_WINDOW_LOG = (log_frames.MAX_CHUNK_DATA - 1).bit_length()
-_HASH_LOG = 16  # 256 KiB of table: stays in a core's second-level cache
 _JOINED = 64 << 10
 """Frames below this are written in one call; above it, joining head and payload costs more."""
-# zstd's fast strategy by steps of five bytes rather than two, and with matches of six or more:
-# in columns of 8-byte words most matches are long. Half the time, and a tenth smaller.
-_FAST_LEVEL = 1
-_FAST = {"target_length": 4, "min_match": 6}
 
 
 class LogWriter:
@@ -35,16 +28,24 @@ class LogWriter:
     """
 
     def __init__(
-        self, stream: BinaryIO, header: dict[str, Any], *, level: int = 1, sync: bool = False
+        self,
+        stream: BinaryIO,
+        header: dict[str, Any],
+        *,
+        level: int = 1,
+        sync: bool = False,
+        name: str | None = None,
     ) -> None:
         """Write the preamble, and the header twice.
+
+        `name`: what messages call it, where that is not the stream's own name.
 
         `level` is zstd's, 0 stores without compression. `sync` makes every chunk durable
         before its call returns (a regular file only).
         """
         self._stream = _unbuffered(stream)
-        self._name = _name(stream)
-        self._compressor = _compressor(level) if level else None
+        self._name = name or _name(stream)
+        self._packer = Packer(level)
         self._sync = sync
         if sync and not _is_file(stream):
             raise OutputError(f"{self._name}: only a regular file can be synced; leave out --sync")
@@ -68,14 +69,16 @@ class LogWriter:
         More than 8 MiB of records become several chunks, cut between records.
         """
         before = self.size
-        for group in split([s for s in segments if len(s.data)]):
-            last = int(clock["monotonic"])
-            words = (first_time(group, last), last)
-            payload = encode_chunk(group, clock, columns=self._compressor is not None)
-            self._frame(FrameType.CHUNK, payload, words)
-            self.chunks += 1
-            self.raw_bytes += sum(len(s.data) for s in group)
+        for packed in self._packer.chunks(segments, clock):
+            self.write_packed(packed)
         return self.size - before
+
+    def write_packed(self, chunk: Packed) -> None:
+        """Write a chunk that was encoded before."""
+        words = (chunk.first_ns, chunk.last_ns)
+        self._frame(FrameType.CHUNK, chunk.stored, words, packed=(chunk.codec, chunk.raw))
+        self.chunks += 1
+        self.raw_bytes += chunk.records
 
     def write_loss(self, windows: list[dict[str, int]]) -> None:
         """Write loss windows: {"start", "end" (ns), "cpu", "level", "kind", "count"} each.
@@ -99,9 +102,18 @@ class LogWriter:
         self._emit(FrameType.TRAILER, b"", (self._last_index, self._sequence))
         self._flush_to_disk()
 
-    def _frame(self, kind: FrameType, payload: bytes, words: tuple[int, int] = (0, 0)) -> None:
+    def _frame(
+        self,
+        kind: FrameType,
+        payload: bytes,
+        words: tuple[int, int] = (0, 0),
+        packed: tuple[Codec, int] | None = None,
+    ) -> None:
         entry = INDEX_ENTRY.pack(self.size, *words, self._sequence & 0xFFFFFFFF, kind)
-        self._emit(kind, payload, words)
+        if packed is None:
+            self._emit(kind, payload, words)
+        else:
+            self._emit_stored(kind, payload, *packed, words)
         self._index += entry
         if len(self._index) >= INDEX_FRAMES * INDEX_ENTRY.size:
             self._write_index()
@@ -120,16 +132,18 @@ class LogWriter:
                 f"{self._name}: a {kind.name} frame of {len(payload)} bytes is more than the "
                 f"{log_frames.MAX_RAW} that a log's frame may hold; record fewer devices (-d)"
             )
-        stored, codec = payload, Codec.NONE
-        if self._compressor is not None and payload:
-            stored, codec = self._compressor.compress(payload), Codec.ZSTD
+        self._emit_stored(kind, *self._packer.compress(payload), len(payload), words)
+
+    def _emit_stored(
+        self, kind: FrameType, stored: bytes, codec: Codec, raw: int, words: tuple[int, int]
+    ) -> None:
         head = log_frames.encode_frame(
             kind,
             stored,
             sequence=self._sequence,
             tag=self._tag,
             codec=codec,
-            raw=len(payload),
+            raw=raw,
             words=words,
         )
         if len(stored) < _JOINED:
@@ -180,18 +194,6 @@ class LogWriter:
             f"interrupted log; {advice}"
         )
         return OutputError(self._failure)
-
-
-def _compressor(level: int) -> zstandard.ZstdCompressor:
-    """zstd whose window holds a whole chunk, so that every column can match any other."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        level,
-        source_size=log_frames.MAX_CHUNK_DATA,
-        window_log=_WINDOW_LOG,
-        hash_log=_HASH_LOG,
-        **(_FAST if level == _FAST_LEVEL else {}),
-    )
-    return zstandard.ZstdCompressor(compression_params=parameters)
 
 
 def _unbuffered(stream: BinaryIO) -> BinaryIO | io.RawIOBase:

@@ -129,7 +129,7 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     try:
         with BufferedWriter(raw, _BUFFER) as stream:
             yield stream
-        _publish(part, final, force)
+        publish(part, final, force)
     except OSError as error:
         raise explain(error, final) from error
     finally:
@@ -137,7 +137,8 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
             part.unlink()
 
 
-def _publish(part: Path, final: Path, force: bool) -> None:
+def publish(part: Path, final: Path, force: bool) -> None:
+    """Give a file its final name; `part` may be left as a second one. Raises OutputError."""
     ensure_free(final, force)
     if force:
         part.replace(final)

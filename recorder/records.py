@@ -26,6 +26,9 @@ NO_TAG = 0xFFFF
 CHAIN_SLOTS = 6
 """bio pointers per CHAIN record."""
 
+CHAIN_COUNT = 1 << 62
+"""A CHAIN slot whose top two bits are 01 is no address: its low half counts bios left out."""
+
 D_FLAG_CHAIN_CUT = 1
 """issue.flags: the request has more bios than its CHAIN records hold."""
 
@@ -122,7 +125,7 @@ _BIO_PREFIX = (HEAD, _BIO, _SECTOR, _BYTES, _OPF, _DEV)
 _RQ_PREFIX = (
     HEAD,
     _RQ,
-    Field("bio", "u64", "", "head of the request's bio chain; 0: none"),
+    Field("bio", "u64", "", "first bio of the request's chain that is recorded; 0: none"),
     _SECTOR,
     _BYTES,
     _OPF,
@@ -268,7 +271,17 @@ RECORDS: tuple[Record, ...] = (
         "chain",
         "block_rq_issue",
         "Continues D: the bios after the head, in order.",
-        (HEAD, _RQ, Field("bios", "u64", "", f"{CHAIN_SLOTS} bio addresses; 0: slot not used")),
+        (
+            HEAD,
+            _RQ,
+            Field(
+                "bios",
+                "u64",
+                "",
+                f"{CHAIN_SLOTS} bio addresses; 0: slot not used; 2^62 + n: n bios that the filters "
+                "left out",
+            ),
+        ),
     ),
     Record(
         Kind.C,

@@ -36,9 +36,13 @@ _LOST_OFFSET = 64
 _TOO_DEEP_OFFSET = _LOST_OFFSET + LEVELS * KINDS * 8
 _TAIL_OFFSET = _TOO_DEEP_OFFSET + KINDS * 8
 _TAIL_STRIDE = 64
+_REASONS = 16
+_LEFT_OUT_OFFSET = _TAIL_OFFSET + LEVELS * _TAIL_STRIDE
+_LEFT_EVENTS_OFFSET = _LEFT_OUT_OFFSET + _REASONS * 8
 
 _DEFAULT_RING_BYTES = 16 << 20  # half a second of 600,000 events a second on one CPU
-_SMALLEST_RING_BYTES = 64 << 10
+SMALLEST_RING_BYTES = 64 << 10
+_OLD_RING_BYTES = 2 << 20  # what old kernels allow is no shortage
 _LARGEST_RING_BYTES = 128 << 20
 _TOTAL_BYTES = 256 << 20
 
@@ -79,19 +83,30 @@ class RingSizes:
         ProbeError where it is out of range.
         """
         if ring_bytes is not None:
-            if not _SMALLEST_RING_BYTES <= ring_bytes <= _LARGEST_RING_BYTES:
+            if not SMALLEST_RING_BYTES <= ring_bytes <= _LARGEST_RING_BYTES:
                 raise ProbeError(
                     f"a ring of {ring_bytes} bytes per CPU cannot be used: choose between "
-                    f"{_SMALLEST_RING_BYTES} and {_LARGEST_RING_BYTES}"
+                    f"{SMALLEST_RING_BYTES} and {_LARGEST_RING_BYTES}"
                 )
             size = 1 << (ring_bytes - 1).bit_length()
         else:
             size = _DEFAULT_RING_BYTES
-            while size > _SMALLEST_RING_BYTES and cpus * cls(size, size // 8).area_bytes > (
+            while size > SMALLEST_RING_BYTES and cpus * cls(size, size // 8).area_bytes > (
                 _TOTAL_BYTES
             ):
                 size //= 2
         return cls(size, size // 8)
+
+
+def rings_note(wanted: int | None, levels: list[int]) -> str:
+    """What to tell where the kernel gave smaller rings than wanted; `levels`: their bytes."""
+    least = RingSizes.choose(os.cpu_count() or 1, wanted).ring_bytes
+    if not levels or levels[0] >= (least if wanted else min(least, _OLD_RING_BYTES)):
+        return ""
+    return (
+        f"rings are {levels[0] >> 10} KiB per CPU: the kernel has no memory for larger ones, so "
+        "events may be lost under load; raise the memory limit of this service or login"
+    )
 
 
 class Barrier(Protocol):
@@ -173,6 +188,8 @@ class Rings:
         self._tails = self._words((cpus, LEVELS), _TAIL_OFFSET, (area, _TAIL_STRIDE))
         self._lost = self._words((cpus, LEVELS, KINDS), _LOST_OFFSET, (area, KINDS * 8, 8))
         self._too_deep = self._words((cpus, KINDS), _TOO_DEEP_OFFSET, (area, 8))
+        self._left_out = self._words((cpus, _REASONS), _LEFT_OUT_OFFSET, (area, 8))
+        self._left_events = self._words((cpus, KINDS), _LEFT_EVENTS_OFFSET, (area, 8))
         self._capacity = np.array(sizes.by_level, dtype=np.uint64)
         self._done = self._tails.copy()
 
@@ -244,9 +261,14 @@ class Rings:
         totals[:, :KINDS] = self._too_deep
         return totals
 
+    def left_out(self) -> tuple[list[int], list[int]]:
+        """What the filters did not want: bios by reason, events by kind; running totals."""
+        return self._left_out.sum(axis=0).tolist(), self._left_events.sum(axis=0).tolist()
+
     def close(self) -> None:
         """Unmaps; nothing else may be called afterwards."""
         del self._heads, self._tails, self._lost, self._too_deep
+        del self._left_out, self._left_events
         self._bytes.release()
         if isinstance(self._buffer, mmap.mmap):
             self._buffer.close()

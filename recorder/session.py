@@ -5,32 +5,39 @@ The poll loop copies committed bytes out of the rings and hands them to one writ
 It never looks into an event; what it does per round is a constant number of steps per ring.
 """
 
-import os
-import resource
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import Any
 
-from recorder import clocks, devices, facts
+from recorder import clocks, cost, devices, facts
 from recorder.child import Child
+from recorder.cost_watch import TICK_NS, CostWatch, ns_per_run
 from recorder.errors import OutputError
-from recorder.log import LogWriter, Segment
+from recorder.filters import left_out, with_below
+from recorder.flight import Flight
+from recorder.limits import StopLimits
+from recorder.log import Segment
 from recorder.loss import LossCounters, Window
 from recorder.memory import keep_freed_memory
-from recorder.output import create, explain
+from recorder.output import explain
 from recorder.pace import Pace
 from recorder.priority import hurry, relax
-from recorder.probes.core import CoreProbes, ProbeConfig
+from recorder.probes.backends import backend_facts, make_probes
+from recorder.probes.core import ProbeConfig
 from recorder.probes.programs import EVENT_SETS
+from recorder.ring import rings_note
+from recorder.rotation import Rotation
 from recorder.session_types import Probes, RecordOptions, Status, Summary
+from recorder.sinks import LogSink, Sink
+from recorder.sinks_open import open_sink, reserve
 from recorder.stop import Every, StopRequests
 from recorder.surroundings import CgroupWatch, DeviceWatch
 from recorder.writer import Job, WriterThread
 
 __all__ = ["Probes", "RecordOptions", "Session", "Status", "Summary", "record"]
 
-STDOUT, STDERR = 1, 2
+STDERR = 2
 CHUNK_BYTES = 4 << 20
 CHUNK_NS = 900_000_000
 """A chunk is closed at this size or age, so that kill -9 costs about a second."""
@@ -78,9 +85,14 @@ class Session:
         self._child = self._find_command()
         wanted = [(spec, devices.resolve(spec)) for spec in options.devices]
         self._filters = [{"spec": s, "disk": disk, "part": part} for s, (disk, part) in wanted]
-        self._probes = probes or CoreProbes(
-            ProbeConfig(options.events, [dev for _, dev in wanted], options.ring_bytes)
+        pairs = [pair for _, pair in wanted]
+        if options.filters.below:
+            pairs = with_below(pairs)
+            self._filters += [{"disk": d, "part": p} for d, p in pairs[len(wanted) :]]
+        config = ProbeConfig(
+            options.events, pairs, options.ring_bytes, options.filters, triggers=options.triggers
         )
+        self._probes = probes or make_probes(options.backend, config)
         self._pending: list[Segment] = []
         self._pending_bytes = 0
         self._taken_bytes = 0
@@ -99,7 +111,7 @@ class Session:
         """Open the output, attach the probes, write the header, start the command."""
         with ExitStack() as undo:
             options = self._options
-            stream = self._open_output(undo)
+            stream = reserve(options, self._stack, undo)
             self._stack.callback(self._probes.close)
             self._probes.open()
             clock = clocks.reading()
@@ -110,19 +122,13 @@ class Session:
                 if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
             ]
             header = self._header(clock)
-            log = LogWriter(stream, header, level=options.level, sync=options.sync)
+            sink = open_sink(options, stream, header, self._probes.programs)
+            self._stack.callback(sink.release)
+            undo.callback(sink.discard)
             if self._child is not None:
                 self._child.start()
             undo.pop_all()
-        self._start_clocks(log, header)
-
-    def _open_output(self, undo: ExitStack) -> BinaryIO:
-        path = self._options.output
-        if path is None:
-            return self._stack.enter_context(open(STDOUT, "wb", buffering=0, closefd=False))
-        stream = self._stack.enter_context(create(path, force=self._options.force))
-        undo.callback(os.unlink, path)
-        return stream
+        self._start_clocks(sink, header)
 
     def _header(self, clock: dict[str, int]) -> dict[str, Any]:
         options, sizes = self._options, self._probes.sizes
@@ -132,21 +138,33 @@ class Session:
             created_by=options.created_by,
             clock=clock,
             command=options.argv,
-            filters={"devices": self._filters},
+            filters={"devices": self._filters, **options.filters.header()},
             events={"set": options.events, "letters": letters, "missing": self._missing},
             kernel_enums=self._probes.kernel_enums(),
+            backend=backend_facts(self._probes),
             rings={"levels": len(levels), "bytes": levels},
         )
 
-    def _start_clocks(self, log: LogWriter, header: dict[str, Any]) -> None:
-        self._began_ns = self._chunk_ns = time.monotonic_ns()
-        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+    def _start_clocks(self, sink: Sink, header: dict[str, Any]) -> None:
+        self._cost = cost.read(self._probes.programs())
+        self._began_ns = self._chunk_ns = self._cost.monotonic
+        self._sink = sink
         self._loss = LossCounters(int(header["clocks"]["monotonic"]))
-        self._writer = WriterThread(log)
+        self._writer = WriterThread(sink)
+        self._limits = StopLimits(self._options, self._writer)
+        self._rotation = Rotation(sink, self._writer)
+        self._flight = Flight(sink, self._writer, self._options.after, self._options.every)
         self._devices = DeviceWatch(header["devices"])
         self._cgroups = CgroupWatch()
         self._writer.submit(self._writer.note("cgroups", self._cgroups.changes))
+        self._watch = CostWatch(
+            self._probes.programs,
+            self._probes.count_runs,
+            self._options.max_cpu,
+            self._began_ns,
+        )
         self._periodic = [
+            Every(TICK_NS, self._watch_cost, self._began_ns),
             Every(LOSS_NS, self._sample_rings, self._began_ns),
             Every(PROGRAMS_NS, self._sample_programs, self._began_ns),
             Every(NOTES_NS, self._look_around, self._began_ns),
@@ -154,6 +172,8 @@ class Session:
         ]
         self._stack.callback(relax, hurry())
         self._tell_status(self._began_ns)
+        if smaller := rings_note(self._options.ring_bytes, header["rings"]["bytes"]):
+            self._tell_status(self._began_ns, smaller)
 
     def loop(self) -> None:
         """Poll until something asks for the end."""
@@ -165,6 +185,8 @@ class Session:
                 self._stop.request("command ended")
             elif self._writer.error is not None:
                 self._stop.request("output failed")
+            elif reached := self._limits.reached(self._taken_bytes):
+                self._stop.request(reached)
             else:
                 pidfd = None if self._child is None else self._child.pidfd
                 self._stop.sleep(min(self._pace.seconds, left), pidfd)
@@ -183,6 +205,29 @@ class Session:
             self._offer_chunk(now_ns)
         for periodic in self._periodic:
             periodic.run(now_ns)
+        self._listen()
+        for border in (self._rotation, self._flight):
+            if border.due(now_ns):
+                self._put_border(border, now_ns)
+
+    def _listen(self) -> None:
+        """Take in what asks for a dump, and tell of those that were made."""
+        if self._stop.dumps:
+            self._stop.dumps = 0
+            self._flight.ask()
+        if self._options.triggers:
+            for hit in self._probes.triggered():
+                self._flight.hit(hit)
+        for message in self._flight.messages():
+            self._tell_status(time.monotonic_ns(), message)
+
+    def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
+        """A file ends behind all that came before; tried again where the queue is full."""
+        self._drain()
+        self._offer_chunk(now_ns)
+        self._sample_rings(now_ns)
+        if not self._pending and not self._windows:
+            border.order()
 
     def _drain(self) -> bool:
         segments = self._probes.drain()
@@ -191,6 +236,7 @@ class Session:
         self._pending.extend(segments)
         self._pending_bytes += size
         self._taken_bytes += size
+        self._limits.took(segments)
         return bool(segments)
 
     def _offer_chunk(self, now_ns: int) -> None:
@@ -219,15 +265,24 @@ class Session:
             self._writer.offer(self._writer.note("devices", self._devices.changes))
         if self._cgroups.due(now_ns):
             self._writer.offer(self._writer.note("cgroups", self._cgroups.changes))
+        if self._sink.removed() and not self._rotation.possible:
+            self._stop.request("output removed")
+
+    def _watch_cost(self, now_ns: int) -> None:
+        if warning := self._watch.tick(now_ns, self._events()):
+            self._tell_status(now_ns, warning)
+
+    def _events(self) -> float:
+        """Recorded so far, about."""
+        return self._writer.meter.events * self._taken_bytes / max(self._writer.raw_bytes, 1)
 
     def _tell_status(self, now_ns: int, note: str = "") -> None:
         if self._on_status is None:
             return
-        taken = self._taken_bytes / max(self._writer.raw_bytes, 1)
         self._on_status(
             Status(
                 seconds=(now_ns - self._began_ns) / 1e9,
-                events=round(self._writer.meter.events * taken),
+                events=round(self._events()),
                 lost=self._loss.total,
                 log_bytes=self._writer.log_bytes,
                 note=note,
@@ -238,6 +293,7 @@ class Session:
         """Detach, take what is left, end the log, and see the command off."""
         self._stopped = clocks.reading()  # programs go one by one: what follows has gaps
         self._seconds = (self._stopped["monotonic"] - self._began_ns) / 1e9
+        self._watch.end()
         self._probes.detach()
         while self._drain():
             pass
@@ -245,6 +301,7 @@ class Session:
         self._sample_rings(now)
         self._sample_programs(now)
         ended = self._writer.finish(self._last_job(), self._given_up)
+        self._listen()
         summary = self._summary()
         if not ended:
             summary.error = OutputError(
@@ -253,6 +310,11 @@ class Session:
             )
         elif isinstance(self._writer.error, OSError):
             summary.error = explain(self._writer.error, self._options.output or "standard output")
+        elif self._writer.error is None and self._stop.reason == "output removed":
+            summary.error = OutputError(
+                f"{self._options.output} was removed while recording: nothing of it is left; "
+                "record again, to a place where it stays"
+            )
         else:
             summary.error = self._writer.error
         summary.command_status = self._see_off_command()
@@ -265,7 +327,7 @@ class Session:
         jobs.append(writer.note("devices", self._devices.changes))
         jobs.append(writer.note("cgroups", self._cgroups.changes))
 
-        def last(log: LogWriter) -> None:
+        def last(log: LogSink) -> None:
             for job in jobs:
                 job(log)
             log.close(self._end())
@@ -276,35 +338,28 @@ class Session:
         idle = time.monotonic_ns() - self._writer.progress_ns
         return self._stop.signals > 1 and idle > STUCK_NS
 
-    def _cpu_seconds(self) -> float:
-        now, then = resource.getrusage(resource.RUSAGE_SELF), self._usage
-        return now.ru_utime + now.ru_stime - then.ru_utime - then.ru_stime
-
     def _end(self) -> dict[str, Any]:
         """Statistics for the END frame; the writer adds the log's size."""
+        now = cost.read(self._probes.programs())
         return {
             "reason": self._stop.reason,
+            **self._flight.at_end(),
             "seconds": self._seconds,
             "stopped": self._stopped,
             "clocks": clocks.reading(),
             "lost": {str(kind): count for kind, count in self._loss.by_kind.items()},
             "too_deep": self._loss.too_deep,
             "skipped": self._loss.skipped,
-            "programs": [
-                {
-                    "name": p.name,
-                    "letter": p.letter,
-                    "attached": p.attached,
-                    "run_count": p.run_count,
-                    "run_ns": p.run_ns,
-                    "recursion_misses": p.recursion_misses,
-                }
-                for p in self._probes.programs()
-            ],
+            "programs": cost.program_rows(None, now),
+            "left_out": left_out(self._probes).account(),
             "recorder": {
-                "cpu_seconds": self._cpu_seconds(),
-                "max_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "cpu_seconds": now.cpu_seconds - self._cost.cpu_seconds,
+                "max_rss_bytes": cost.max_rss_bytes(),
+                "max_cpu": self._options.max_cpu,
+                "max_cpu_exceeded": self._watch.warnings,
             },
+            "events": round(self._writer.meter.events),
+            "ns_per_event": ns_per_run(self._probes.programs()),
         }
 
     def _summary(self) -> Summary:
@@ -320,9 +375,13 @@ class Session:
             too_deep=self._loss.too_deep,
             skipped=self._loss.skipped,
             unwritten_bytes=self._taken_bytes - self._writer.raw_bytes,
-            cpu_seconds=self._cpu_seconds(),
-            max_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            cpu_seconds=cost.read(()).cpu_seconds - self._cost.cpu_seconds,
+            max_rss_bytes=cost.max_rss_bytes(),
+            ns_per_event=ns_per_run(self._probes.programs()),
+            left_out=left_out(self._probes),
             missing=self._missing,
+            files=self._sink.files,
+            files_deleted=self._rotation.deleted + self._flight.deleted,
         )
 
     def _see_off_command(self) -> int | None:

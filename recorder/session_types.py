@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import TraceError
+from recorder.filters import Filters, LeftOut
 from recorder.log import Segment
 from recorder.probes.core import ProgramInfo
 from recorder.ring import RingSizes
+from recorder.sinks import Limit
+from recorder.triggers import Hit, Triggers
 
 
 class Probes(Protocol):
@@ -51,6 +54,12 @@ class Probes(Protocol):
     def programs(self) -> list[ProgramInfo]:
         """Programs and whether they are attached."""
 
+    def count_runs(self, on: bool) -> None:
+        """Have the kernel count the programs' runs and time, where it can."""
+
+    def triggered(self) -> list[Hit]:
+        """Triggers that fired since the last call, the first first; asked where there are any."""
+
 
 @dataclass(frozen=True)
 class RecordOptions:
@@ -64,7 +73,11 @@ class RecordOptions:
     force: bool = False
     devices: Sequence[str] = ()
     """Names, paths, links or mount points; none: all devices."""
+    filters: Filters = field(default_factory=Filters)
+    """By anything but the device."""
     events: str = "lifecycle"
+    backend: str = "auto"
+    """See recorder/probes/backends.py."""
     ring_bytes: int | None = None
     duration: float | None = None
     """Seconds; None: until told."""
@@ -72,6 +85,24 @@ class RecordOptions:
     level: int = 1
     """zstd level; 0: no compression."""
     command: Sequence[str] = ()
+    max_events: int | None = None
+    """Stop when about so many events were recorded."""
+    max_bytes: int | None = None
+    """Stop when about so many bytes of log were written."""
+    rotate: Limit | None = None
+    """Begin a new file at this size or age."""
+    max_files: int | None = None
+    """Keep the newest so many files; None: all."""
+    keep: Limit | None = None
+    """Write nothing but the newest, and that only when asked."""
+    triggers: Triggers = field(default_factory=Triggers)
+    """What asks for it, besides SIGUSR1 and the end."""
+    after: float = 0.0
+    """Seconds to go on for when a trigger fired."""
+    every: float = 60.0
+    """Seconds between two dumps by triggers, at least."""
+    max_cpu: float | None = None
+    """Per cent of one core above which to warn."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +141,16 @@ class Summary:
     """Bytes of records that were taken and could not be written."""
     cpu_seconds: float
     max_rss_bytes: int
+    ns_per_event: float = 0.0
+    """Of the programs' runs that the kernel counted; 0: it counted none."""
+    left_out: LeftOut = field(default_factory=LeftOut)
+    """What the filters left out."""
     missing: list[dict[str, str]] = field(default_factory=list)
     """Tracepoints that could not be recorded."""
+    files: list[str] = field(default_factory=list)
+    """What was written and is there, oldest first."""
+    files_deleted: int = 0
+    """By rotation."""
     command_status: int | None = None
     error: TraceError | None = None
     """Why it had to stop, when it had to."""

@@ -18,7 +18,9 @@ _SIGNALS = {
 
 
 class StopRequests:
-    """Takes SIGINT, SIGTERM and SIGHUP while it is open, and sleeps so that they wake it.
+    """Takes SIGINT, SIGTERM, SIGHUP and SIGUSR1 while it is open; they wake its sleep.
+
+    SIGUSR1 asks for a dump of what a flight recorder keeps.
 
     Signals only set a reason; none of them ends the process, so a second Ctrl-C cannot cost
     the end of a log. SIGHUP stays ignored where it was (nohup). Outside the main thread
@@ -29,12 +31,14 @@ class StopRequests:
         self.reason: str | None = None
         self.signals = 0
         """How many arrived."""
+        self.dumps = 0
+        """How many SIGUSR1 were not answered yet."""
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
+            for number in (*_SIGNALS, signal.SIGUSR1):
                 handler = signal.getsignal(number)
                 if number == signal.SIGHUP and handler == signal.SIG_IGN:
                     continue
@@ -53,12 +57,19 @@ class StopRequests:
             os.close(descriptor)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGUSR1:
+            self.dumps += 1
+            self._wake_up()
+            return
         self.signals += 1
         self.request(_SIGNALS[signal.Signals(number)])
 
     def request(self, reason: str) -> None:
         """Ask for the end, from any thread; the first reason stays."""
         self.reason = self.reason or reason
+        self._wake_up()
+
+    def _wake_up(self) -> None:
         with suppress(BlockingIOError):  # a pipe full of wake-ups wakes as well
             os.write(self._wake[1], b"x")
 

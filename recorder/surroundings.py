@@ -9,6 +9,7 @@ from recorder import cgroups, devices
 
 DEVICE_PERIOD_NS = 1_000_000_000
 CGROUP_PERIOD_NS = 10_000_000_000
+MANY_DEVICES = 512
 COST_SHARE = 500
 """A look that takes t is not repeated before 500 t has passed: at most 0.2 % of a core."""
 _BLOCK = "/sys/dev/block"
@@ -28,6 +29,17 @@ def fingerprint() -> dict[str, str]:
         except OSError:  # a partition, an old kernel, or gone by now
             found[name] = ""
     return found
+
+
+def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
+    """Devices that came or were set anew; None, all: what stands on them may have changed too.
+
+    A look at a device takes about a millisecond: with thousands, only these are looked at.
+    """
+    if len(now) <= MANY_DEVICES:
+        return None
+    numbers = (name.partition(":") for name, seen in now.items() if before.get(name) != seen)
+    return {int(major) << 20 | int(minor) for major, _, minor in numbers}
 
 
 class _Periodic:
@@ -58,8 +70,12 @@ class DeviceWatch(_Periodic):
         if now == self._seen:
             self.looked(began)
             return None
-        self._seen = now
-        fresh = [e for e in devices.snapshot() if self._known.get(int(e["dev"])) != e]
+        before, self._seen = self._seen, now
+        fresh = [
+            e
+            for e in devices.snapshot(only=_changed(before, now))
+            if self._known.get(int(e["dev"])) != e
+        ]
         self._known.update({int(entry["dev"]): entry for entry in fresh})
         self.looked(began)
         return {"devices": fresh} if fresh else None
@@ -76,11 +92,8 @@ class CgroupWatch(_Periodic):
     def changes(self) -> dict[str, Any] | None:
         """A `cgroups` note {id: path} of what is new, None when nothing is."""
         began = time.monotonic_ns()
-        fresh = {
-            number: path
-            for number, path in cgroups.paths(self._where).items()
-            if self._known.get(number) != path
-        }
-        self._known.update(fresh)
+        now = cgroups.paths(self._where)
+        fresh = {number: path for number, path in now.items() if self._known.get(number) != path}
+        self._known = now  # what is gone is forgotten: ids do not come back
         self.looked(began)
         return {str(number): path for number, path in fresh.items()} or None

@@ -8,21 +8,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from recorder.errors import OutputError
-from recorder.log import LogWriter, Segment
+from recorder.log import Segment
 from recorder.meter import Meter
 from recorder.priority import hurry
+from recorder.sinks import LogSink
 
 QUEUE_JOBS = 64
 QUEUE_BYTES = 64 << 20
 """Bytes of records that may wait; beyond that the rings hold, and count, what comes."""
 
-Job = Callable[[LogWriter], None]
+Job = Callable[[LogSink], None]
 
 
 class WriterThread:
-    """Runs jobs on a LogWriter in order. After an error it only discards what is queued."""
+    """Runs jobs on a sink in order. After an error it only discards what is queued."""
 
-    def __init__(self, log: LogWriter) -> None:
+    def __init__(self, log: LogSink) -> None:
         self._log = log
         self._jobs: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS)
         self._thread = threading.Thread(target=self._run, name="biotrail-write", daemon=True)
@@ -88,7 +89,7 @@ class WriterThread:
         """A job that writes the segments as one chunk and keeps count."""
         raw = sum(len(segment.data) for segment in segments)
 
-        def write(log: LogWriter) -> None:
+        def write(log: LogSink) -> None:
             try:
                 if self.error is None:
                     self._write_chunk(log, merge(segments), clock, raw)
@@ -105,7 +106,7 @@ class WriterThread:
         return True
 
     def _write_chunk(
-        self, log: LogWriter, segments: list[Segment], clock: dict[str, int], raw: int
+        self, log: LogSink, segments: list[Segment], clock: dict[str, int], raw: int
     ) -> None:
         self.log_bytes += log.write_chunk(segments, clock)
         self.raw_bytes += raw
@@ -115,7 +116,7 @@ class WriterThread:
     def note(self, name: str, make: Callable[[], dict[str, Any] | None]) -> Job:
         """A job that collects a note in this thread and writes it, unless it is None."""
 
-        def write(log: LogWriter) -> None:
+        def write(log: LogSink) -> None:
             if self.error is None and (payload := make()) is not None:
                 log.write_note(name, payload)
 
@@ -124,7 +125,7 @@ class WriterThread:
     def loss(self, windows: list[dict[str, int]]) -> Job:
         """A job that writes loss windows."""
 
-        def write(log: LogWriter) -> None:
+        def write(log: LogSink) -> None:
             if self.error is None:
                 log.write_loss(windows)
 

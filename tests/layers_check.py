@@ -264,7 +264,7 @@ class Checker:
         right = {self.truth.request_number(rq) for rq, _, _ in truth.edges}
         right |= {self.truth.request_number(q) for p in bio.pieces for q in p.requests}
         for edge in self.edges.get(row["number"], []):
-            if edge["request"] not in right:
+            if self._same(edge["request"]) not in right:
                 self._say(row, bio, f"edge to {edge['request']}, not of {sorted(right)}")
 
     def _parent(self, row: Row, bio: Bio) -> None:

@@ -265,12 +265,16 @@ class World:
         opf = sim.choose([WRITE, READ])
         base = self.place() + 2048
         other = Task(task.tid + 50, sim.rng.randrange(sim.cpus), plugged=True)
-        for number in (1, 0, 2):
-            owner = task if number != 1 else other
+        # Where more is held further on, what the first unplug joined is joined again.
+        third = Task(task.tid + 100, sim.rng.randrange(sim.cpus), plugged=True)
+        owners = {1: other, 3: third}
+        for number in (1, 0, 2) if sim.chance(0.3) else (1, 3, 0, 2, 4):
+            owner = owners.get(number, task)
             bio = self.bio(owner, disk, part, base + number * UNIT, UNIT * SECTOR, opf)
             yield from disk.submit(owner, bio)
-        other.plugged = False
-        yield from self.unplug(other)
+        for owner in (third, other):
+            owner.plugged = False
+            yield from self.unplug(owner)
 
     def large(self, task: Task, disk: Disk, part: int) -> Process:
         """More than the limit."""
@@ -329,7 +333,7 @@ class World:
         """What a disk can be asked."""
         common = [self.single, self.single, self.identical, self.run_of, self.run_of, self.large]
         if isinstance(disk, MappedDevice):
-            common += [self.large, self.large]
+            common += [self.large] * 4
         if isinstance(disk, RequestDevice):
             common += [self.gap]
         if not isinstance(disk, RequestDevice):

@@ -25,6 +25,10 @@ def groups(history: History) -> list[tuple[set[Bio], set[Request]]]:
         while True:
             more = {r for b in bios for p in b.pieces for r in p.requests}
             roots = {b for b in left_bios for p in b.pieces if requests.intersection(p.requests)}
+            # What was sent below goes with what it was made for.
+            above = {b.upper.root for b in bios if b.upper is not None}
+            below = {b for b in left_bios if b.upper is not None and b.upper.root in bios}
+            roots |= (above | below).intersection(left_bios)
             if more <= requests and roots <= bios:
                 break
             requests |= more

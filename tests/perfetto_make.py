@@ -59,7 +59,8 @@ _TYPES: dict[type[Table], dict[str, Any]] = {
     Requests: {
         "dev": np.uint32, "sector": np.uint64, "bytes": np.uint32, "opf": np.uint32,
         "tag": np.uint16, "sched_tag": np.uint16, "hctx": np.uint16, "bios": np.uint32,
-        "requeues": np.uint32, "status": np.int32, "done_bytes": np.uint32, "kind": np.uint8,
+        "others": np.uint32, "requeues": np.uint32, "status": np.int32, "done_bytes": np.uint32,
+        "kind": np.uint8,
         "certainty": np.uint8,
     },
     Edges: {"sector": np.uint64, "bytes": np.uint32, "certainty": np.uint8},
@@ -77,7 +78,8 @@ _BIO: dict[str, Any] = {
 _REQUEST: dict[str, Any] = {
     "dev": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tag": 5, "sched_tag": 0xFFFF,
     "hctx": 0, "insert": NEVER, "issue": NEVER, "complete": NEVER, "bios": 1, "requeues": 0,
-    "status": 0, "kind": 0, "absorbed_by": NEVER, "parent": NEVER, "certainty": Certainty.EXACT,
+    "others": 0, "status": 0, "kind": 0, "absorbed_by": NEVER, "parent": NEVER,
+    "certainty": Certainty.EXACT,
 }  # fmt: skip
 
 

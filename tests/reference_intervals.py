@@ -10,125 +10,30 @@ Nothing is shared with the model but the letters of the records.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
-from capture_text import FLAG_BITS, OPS
-from intervaltree import Interval, IntervalTree
+from capture_text import OPS
 from layers_model import NO_SECTOR, NO_TAG, SECTOR
+from reference_pending import (
+    FUA,
+    PREFLUSH,
+    RefBio,
+    RefDevice,
+    RefRequest,
+    Thing,
+    consume,
+    ended_bios,
+    exact,
+    flush_machinery,
+    grow,
+    neighbours,
+    own_first,
+    share_tags,
+    shares,
+    take_tag,
+)
 
 PASSTHROUGH = {number for name, number in OPS.items() if name.startswith("DRV_")}
-PREFLUSH, FUA = 1 << FLAG_BITS["PREFLUSH"], 1 << FLAG_BITS["FUA"]
-
-
-@dataclass(eq=False)
-class Thing:
-    """A bio or request somewhere on a device: `[sector, end)`, op, who queued it, its age."""
-
-    sector: int
-    end: int
-    op: int
-    tid: int
-    age: int
-    doubt: bool = False
-    times: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class RefBio(Thing):
-    """One bio; pieces of a split are bios with a `root`."""
-
-    root: "RefBio | None" = None
-    pieces: list["RefBio"] = field(default_factory=list)
-    request: "RefRequest | None" = None
-    queue: int = -1
-    size: int = 0
-    piece: int = 0
-    place: tuple[int, int] = (0, 0)
-    """Where A sent it: partition or disk, and sector there."""
-    joined: bool = False
-    """Merged into a request that is not known."""
-    fronts: list["RefBio"] = field(default_factory=list)
-    flags: int = 0
-    ended: int = -1
-    status: int = 0
-    good: int = 0
-    own_end: int = -1
-
-    @property
-    def whole(self) -> "RefBio":
-        """The bio that its submitter knows."""
-        return self if self.root is None else self.root.whole
-
-
-@dataclass(eq=False)
-class RefRequest(Thing):
-    """One request. members: the bios in it, by sector."""
-
-    members: list[RefBio] = field(default_factory=list)
-    inserted: bool = False
-    started: bool = False
-    flags: int = 0
-    """PREFLUSH and FUA of its bios."""
-    sequence: bool = False
-    """The flush machinery runs it: a C of no bytes ends it."""
-    data_done: bool = False
-    tags: dict[str, "RefTags"] = field(default_factory=dict)
-    """flight: by hardware queue and driver tag. life: the scheduler's or the driver's tag."""
-    issues: int = 0
-    requeues: int = 0
-    completions: list[tuple[int, int, int]] = field(default_factory=list)
-    """(time, bytes, status)."""
-    finished: bool = False
-
-
-@dataclass(eq=False)
-class RefTags:
-    """Tags in use, and whose they are; several of each where requests could be confused."""
-
-    tags: set[tuple[Any, int]]
-    owners: list[RefRequest]
-
-
-class Ranges:
-    """Things by range; those without sectors stand on the one where they begin."""
-
-    def __init__(self) -> None:
-        self._tree = IntervalTree()
-
-    def add(self, thing: Any) -> None:
-        """Puts it where it is."""
-        self._tree.add(self._interval(thing))
-
-    def remove(self, thing: Any) -> None:
-        """Takes it away."""
-        self._tree.remove(self._interval(thing))
-
-    @staticmethod
-    def _interval(thing: Thing) -> Interval:
-        return Interval(thing.sector, max(thing.end, thing.sector + 1), thing)
-
-    def near(self, sector: int, end: int) -> list[Any]:
-        """All that could touch or meet `[sector, end)`, oldest first."""
-        found = self._tree.overlap(max(0, sector - 1), max(end, sector) + 1)
-        return sorted((i.data for i in found), key=lambda t: t.age)
-
-    def all(self) -> list[Any]:
-        """Everything, oldest first."""
-        return sorted((i.data for i in self._tree), key=lambda t: t.age)
-
-
-class RefDevice:
-    """What is under way on one device."""
-
-    def __init__(self) -> None:
-        self.waiting, self.held, self.issued = Ranges(), Ranges(), Ranges()
-        self.takes_requests = False
-        self.tells_allocations = False
-        self.blurs: list[tuple[int, int, list[Any]]] = []
-        """Where one of several was taken: their common range, while one of them waits."""
-        self.flush_issued = -1
-        """Age of the newest flush request's issue."""
 
 
 class IntervalReference:
@@ -171,50 +76,8 @@ class IntervalReference:
             for thing in found:
                 thing.doubt = True
             for use in ("flight", "life"):
-                self._share_tags(use, [r for r in found if isinstance(r, RefRequest)])
+                share_tags(use, [r for r in found if isinstance(r, RefRequest)])
         return found[0] if found else None
-
-    @staticmethod
-    def _share_tags(use: str, confused: list[RefRequest]) -> None:
-        """Which of them an event is of is not known; so neither whose tag is whose."""
-        groups = {id(r.tags[use]): r.tags[use] for r in confused if use in r.tags}
-        together = RefTags(set(), [])
-        for group in groups.values():
-            together.tags |= group.tags
-            together.owners += [r for r in group.owners if r.tags.get(use) is group]
-        for rq in together.owners:
-            rq.tags[use] = together
-        if any(use not in r.tags for r in confused):
-            for rq in together.owners:
-                del rq.tags[use]
-
-    @staticmethod
-    def _take_tag(use: str, tag: tuple[Any, int], rq: RefRequest, places: list[Ranges]) -> None:
-        """A tag is given again when its request has ended, whether that was seen or not.
-
-        So there are never more requests than tags: the oldest of those too many is gone.
-        """
-        rq.tags[use] = RefTags({tag}, [rq])
-        alive = [r for place in places for r in place.all() if r is not rq and use in r.tags]
-        for group in [r.tags[use] for r in alive if tag in r.tags[use].tags][:1]:
-            group.tags.discard(tag)
-            left = sorted((r for r in alive if r.tags[use] is group), key=lambda r: r.age)
-            for gone in left[: max(0, len(left) - len(group.tags))]:
-                next(p for p in places if gone in p.all()).remove(gone)
-                del gone.tags[use]
-
-    @staticmethod
-    def _exact(ranges: Ranges, e: Thing) -> list[Any]:
-        return [
-            t
-            for t in ranges.near(e.sector, e.end)
-            if (t.sector, t.end, t.op) == (e.sector, e.end, e.op)
-        ]
-
-    @staticmethod
-    def _own_first(found: list[Any], e: Thing) -> list[Any]:
-        """A task submits one bio after the other: what it queued is what it goes on with."""
-        return [t for t in found if t.tid == e.tid] or found
 
     def _blurred(self, d: RefDevice, e: Thing, rq: RefRequest) -> None:
         """Ranges of what waits are not sure near a merge that could have gone elsewhere."""
@@ -255,7 +118,7 @@ class IntervalReference:
             for b in d.waiting.near(e.sector, e.end)
             if b.sector == e.sector and b.end > e.end and b.op == e.op
         ]
-        parent = self._one(self._own_first(found, e))
+        parent = self._one(own_first(found, e))
         front = self._new_bio(e)
         d.waiting.add(front)
         if parent is not None:
@@ -267,8 +130,8 @@ class IntervalReference:
             d.waiting.add(parent)
 
     def _claim(self, d: RefDevice, e: Thing) -> RefBio:
-        found = [b for b in self._exact(d.waiting, e) if not b.joined]
-        bio: RefBio | None = self._one(self._own_first(found, e))
+        found = [b for b in exact(d.waiting, e) if not b.joined]
+        bio: RefBio | None = self._one(own_first(found, e))
         if bio is None:
             return self._new_bio(e)
         d.waiting.remove(bio)
@@ -280,23 +143,12 @@ class IntervalReference:
         rq.members.append(bio)
 
     def _on_c(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
-        bio = self._one(self._ended_bios(d, e))
+        bio = self._one(ended_bios(d, e))
         if bio is not None:
             d.waiting.remove(bio)
             bio.own_end, bio.status = ts, fields["status"]
             if d.takes_requests and any(f.request is None for f in bio.fronts):
                 bio.doubt = True
-
-    def _ended_bios(self, d: RefDevice, e: Thing) -> list[RefBio]:
-        """c has the whole range, or no size any more and the end as its sector."""
-        found = self._exact(d.waiting, e)
-        if e.sector == e.end:
-            found += [
-                b
-                for b in d.waiting.near(e.sector, e.end)
-                if b.end == e.sector and b.op == e.op and b not in found
-            ]
-        return found
 
     # Requests.
 
@@ -319,16 +171,16 @@ class IntervalReference:
         d.held.add(rq)
 
     def _on_s(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
-        fresh = [r for r in self._exact(d.held, e) if not r.started]
+        fresh = [r for r in exact(d.held, e) if not r.started]
         if not fresh:
             self._on_G(d, e, ts, fields)
-            fresh = [r for r in self._exact(d.held, e) if r.age == e.age]
+            fresh = [r for r in exact(d.held, e) if r.age == e.age]
         rq = self._one(fresh)
         rq.started = True
         sched = fields["sched_tag"] != NO_TAG
         tag = fields["sched_tag" if sched else "tag"]
         if tag != NO_TAG and fields["dev"] in self.one_queue:
-            self._take_tag("life", (sched, tag), rq, [d.held, d.issued])
+            take_tag("life", (sched, tag), rq, [d.held, d.issued])
 
     def _on_a(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         """Request-based dm hands a request of its own to this device."""
@@ -340,19 +192,10 @@ class IntervalReference:
     def _on_F(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         self._merge(d, e, ts, "F")
 
-    def _neighbours(self, d: RefDevice, e: Thing, sides: str) -> list[RefRequest]:
-        return [
-            r
-            for r in d.held.near(e.sector, e.end)
-            if r.op == e.op
-            and not r.flags & PREFLUSH
-            and (("M" in sides and r.end == e.sector) or ("F" in sides and r.sector == e.end))
-        ]
-
     def _merge(self, d: RefDevice, e: Thing, ts: int, side: str) -> None:
         bio = self._claim(d, e)
         bio.times["merge"] = ts
-        takers = self._neighbours(d, e, side)
+        takers = neighbours(d, e, side)
         plugged = [r for r in takers if r.tid == e.tid and not r.inserted]
         takers = plugged or takers
         if len(takers) > 1:
@@ -369,19 +212,13 @@ class IntervalReference:
                 rival.doubt = rq.doubt = bio.doubt = True
         rq.doubt = rq.doubt or bio.doubt
         self._serve(bio, rq)
-        self._grow(d, rq, e)
-
-    @staticmethod
-    def _grow(d: RefDevice, rq: RefRequest, e: Thing) -> None:
-        d.held.remove(rq)
-        rq.sector, rq.end = min(rq.sector, e.sector), max(rq.end, e.end)
-        d.held.add(rq)
+        grow(d, rq, e)
 
     def _on_m(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
-        gone = self._one(self._exact(d.held, e))
+        gone = self._one(exact(d.held, e))
         if gone is None:
             return
-        takers = [r for r in self._neighbours(d, e, "MF") if r is not gone]
+        takers = [r for r in neighbours(d, e, "MF") if r is not gone]
         if len(takers) > 1:
             lo, hi = min(r.sector for r in takers), max(r.end for r in takers)
             d.blurs.append((min(lo, e.sector), max(hi, e.end), takers))
@@ -397,10 +234,10 @@ class IntervalReference:
             bio.times.setdefault("insert", gone.times.get("insert", -1))
         taker.members += gone.members
         gone.members = []
-        self._grow(d, taker, e)
+        grow(d, taker, e)
 
     def _on_I(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
-        found = self._exact(d.held, e)
+        found = exact(d.held, e)
         rq = self._one([r for r in found if not r.inserted] or found)
         if rq is None:
             rq = self._unknown(d, e)
@@ -452,14 +289,11 @@ class IntervalReference:
         """A recording that tells no allocations: the issue may be of a bio that waits."""
         rivals = [] if d.tells_allocations else d.waiting.near(e.sector, e.end)
         for bio in rivals:
-            if _shares(bio, e):
+            if shares(bio, e):
                 bio.doubt = rq.doubt = True
 
-    def _flush_machinery(self, e: Thing) -> bool:
-        return e.op == OPS["FLUSH"] and e.sector == e.end
-
     def _on_D(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
-        if self._flush_machinery(e):
+        if flush_machinery(e):
             rq = self._new_request(e)
             d.flush_issued = e.age
             d.takes_requests = True
@@ -467,7 +301,7 @@ class IntervalReference:
             rq = self._new_request(e)
             d.takes_requests = True
         else:
-            rq = self._one(self._exact(d.held, e))
+            rq = self._one(exact(d.held, e))
             if rq is None:
                 rq = self._unknown(d, e)
             else:
@@ -481,11 +315,11 @@ class IntervalReference:
             bio.times.setdefault("issue", ts)
         rq.issues += 1
         if NO_TAG not in (fields["hctx"], fields["tag"]):
-            self._take_tag("flight", (fields["hctx"], fields["tag"]), rq, [d.issued])
+            take_tag("flight", (fields["hctx"], fields["tag"]), rq, [d.issued])
         d.issued.add(rq)
 
     def _on_R(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
-        rq = self._one(self._exact(d.issued, e))
+        rq = self._one(exact(d.issued, e))
         if rq is None:
             rq = self._new_request(e)
             rq.doubt = True  # whose sectors these are is not known
@@ -498,7 +332,7 @@ class IntervalReference:
 
     def _on_C(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         status = fields["status"]
-        if e.sector == e.end and not self._flush_machinery(e):
+        if e.sector == e.end and not flush_machinery(e):
             self._end_of_flush(d, e, ts, status)
             return
         fits = [
@@ -511,8 +345,8 @@ class IntervalReference:
             fits = [r for r in d.issued.all() if r.op == e.op and r.end - r.sector == size]
         d.takes_requests = True
         # What fails may never have been issued, or its allocation never been recorded.
-        failed = self._exact(d.held, e) if status else []
-        unseen = [b for b in d.waiting.near(e.sector, e.end) if status and _shares(b, e)]
+        failed = exact(d.held, e) if status else []
+        unseen = [b for b in d.waiting.near(e.sector, e.end) if status and shares(b, e)]
         for thing in [*fits, *failed, *unseen] if unseen else ():
             thing.doubt = True
         rq = self._one(fits + failed)
@@ -522,7 +356,7 @@ class IntervalReference:
         if rq in failed:
             d.held.remove(rq)
             rq.finished = True
-            self._consume(rq)
+            consume(rq)
             return
         d.issued.remove(rq)
         if e.op != OPS["ZONE_APPEND"] and rq.end > e.end:
@@ -535,7 +369,7 @@ class IntervalReference:
         else:
             rq.finished = True
         if not rq.sequence:
-            self._consume(rq)
+            consume(rq)
 
     def _end_of_flush(self, d: RefDevice, e: Thing, ts: int, status: int) -> None:
         """C of no bytes ends a sequence whose data is done, or a flush that had no data."""
@@ -544,7 +378,7 @@ class IntervalReference:
         ended = [r for r in ended if r.data_done or r.end == r.sector]
         empty = [r for r in d.held.all() if r.sector == r.end == e.sector and r.op == e.op]
         empty = [r for r in empty if r.age < d.flush_issued]
-        waiting = [] if d.tells_allocations else self._exact(d.waiting, e)
+        waiting = [] if d.tells_allocations else exact(d.waiting, e)
         waiting = [b for b in waiting if b.flags & PREFLUSH and b.age < d.flush_issued]
         for thing in [*ended, *empty, *waiting] if (ended or empty) and waiting else ():
             thing.doubt = True
@@ -564,26 +398,3 @@ class IntervalReference:
             bio.ended = ts
             bio.status = bad[-1] if bad else 0
             bio.good = sum(size for _, size, s in rq.completions if not s)
-
-    def _consume(self, rq: RefRequest) -> None:
-        """The bios take the completed bytes in the order of their sectors."""
-        at = 0
-        for bio in sorted(rq.members, key=lambda b: b.sector):
-            begin, at = at, at + bio.piece * SECTOR
-            done = 0
-            good = 0
-            status = 0
-            for ts, size, bad in rq.completions:
-                share = min(done + size, at) - max(done, begin)
-                if share > 0:
-                    good += 0 if bad else share
-                    status = bad or status
-                done += size
-                if done >= at and bio.ended < 0:
-                    bio.ended = ts
-            bio.good, bio.status = good, status
-
-
-def _shares(thing: Thing, e: Thing) -> bool:
-    """Whether it has a sector in common with an event of its operation."""
-    return thing.op == e.op and thing.sector < e.end and e.sector < thing.end

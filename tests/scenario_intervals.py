@@ -58,7 +58,7 @@ OTHERWISE = [
         scenario_cases_more.MULTI_RANGE_DISCARD,
         "The issue's bytes are a sum, and its range is nobody's: only the chain tells who joined.",
         """
-        b1 vda discard 0+8 Q@0 G1 | Q2G 1 | r1 | incomplete
+        b1 vda discard 0+8 Q@0 G1 | Q2G 1 | r1 | ambiguous
         b2 vda discard 100+8 Q@5 | - | - | incomplete
         b3 vda discard 200+16 Q@9 | - | - | incomplete
         r1 vda discard 0+8 s@2 | - | b1 | incomplete

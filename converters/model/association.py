@@ -86,7 +86,8 @@ def associate(events: Events, context: Context) -> Association:
     request_of_event[requests.row_event] = requests.row_gen
     absorbed = requests.first(Kind.RQ_MERGE) >= 0
     nobodys = _nobodys(events, requests, request_of_event, context)
-    bios, row_request = bio_generations(events, request_of_event, absorbed, nobodys)
+    issued = requests.first(Kind.D) >= 0
+    bios, row_request = bio_generations(events, request_of_event, absorbed, issued, nobodys)
     request = _last_request(bios, row_request)
     result = Association(
         events,
@@ -209,11 +210,16 @@ def _told_absorptions(a: Association) -> None:
     merged, taker = merged[taker != 0], taker[taker != 0]
     if not len(merged):
         return
-    by_pointer = np.argsort(a.requests.pointer, kind="stable")
-    at = np.searchsorted(a.requests.pointer[by_pointer], taker)
-    at = np.minimum(at, len(by_pointer) - 1)
-    found = by_pointer[at]
-    known = a.requests.pointer[found] == taker
+    event = a.requests.row_event[merged]
+    # An identity can be used again: the one that lives at the merge is meant.
+    pointers, rank = np.unique(a.requests.pointer, return_inverse=True)
+    width = len(a.events) + 1
+    keys = rank * width + a.requests.birth
+    by_birth = np.argsort(keys)
+    place = np.searchsorted(pointers, taker)
+    at = np.searchsorted(keys[by_birth], place * width + event) - 1
+    found = by_birth[np.maximum(at, 0)]
+    known = (at >= 0) & (a.requests.pointer[found] == taker)
     a.absorbed_by[a.requests.row_gen[merged[known]]] = found[known]
 
 
@@ -248,6 +254,7 @@ def _doubts(a: Association) -> None:
 def _absorptions(a: Association) -> None:
     """A request that m names was absorbed by the one whose issue held its head bio."""
     merged = np.flatnonzero(a.bios.row_role == Kind.RQ_MERGE)
+    merged = np.concatenate([merged, _merges_unseen(a)])
     if not len(merged):
         return
     source, taker = a.row_request[merged], a.request[a.bios.row_gen[merged]]
@@ -263,6 +270,18 @@ def _absorptions(a: Association) -> None:
     held = a.request >= 0
     taken = np.where(held, a.absorbed_by[np.maximum(a.request, 0)], -1)
     a.request = np.where(taken >= 0, taken, a.request)
+
+
+def _merges_unseen(a: Association) -> I64:
+    """Rows of `a.bios` after which another request than theirs issued the bio, without m."""
+    after = np.flatnonzero(a.bios.row_role == Kind.D)
+    after = after[after != a.bios.start[a.bios.row_gen[after]]]
+    before = after - 1
+    own, taker = a.row_request[before], a.row_request[after]
+    changed = (own >= 0) & (taker >= 0) & (own != taker)
+    before, own = before[changed], own[changed]
+    found: I64 = before[a.requests.first(Kind.RQ_MERGE)[own] < 0]
+    return found
 
 
 def came_with(a: Association) -> I64:

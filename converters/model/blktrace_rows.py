@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.kernel_names import ERRNO, IOERR
 from recorder.records import NO_TAG, TIMESTAMP_BITS, Kind
 
 from .blktrace_files import Batch
@@ -55,28 +56,6 @@ for _act, _kind in {
     _KINDS[_act] = _kind
 _REQUEST_KINDS = (Kind.I, Kind.R, Kind.D, Kind.C, Kind.RQ_MERGE)
 
-# blk_errors of block/blk-core.c: errno of each blk_status_t.
-ERRNO = {
-    1: 95,
-    2: 110,
-    3: 28,
-    4: 67,
-    5: 121,
-    6: 52,
-    7: 61,
-    8: 84,
-    9: 12,
-    10: 5,
-    11: 78,
-    12: 11,
-    13: 16,
-    14: 109,
-    15: 75,
-    16: 19,
-    17: 62,
-    19: 22,
-}
-_IOERR = 10
 _SHIFT_32 = np.uint64(32)
 
 
@@ -269,7 +248,7 @@ def statuses(error: NDArray[np.int16]) -> I32:
     for number, errno in ERRNO.items():
         status[error == -errno] = number
     # Passthrough requests of old kernels give a positive number of the driver's own.
-    status[error > 0] = _IOERR
+    status[error > 0] = IOERR
     return status
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from recorder.records import Kind
 
-from .association import Association
+from .association import SECTOR, Association
 from .context import Context
-from .generations import Generations
+from .generations import Generations, chain_others
 from .tables import I32, I64, NEVER, U32, Bool, Certainty
 
 
@@ -188,8 +188,40 @@ def _consume_several(a: Association, ends: RequestEnds, result: BioEnds) -> None
     bios = bios[np.lexsort((a.facts.piece_sector[bios], a.request[bios]))]
     request = a.request[bios]
     cuts = np.flatnonzero(np.append(True, request[1:] != request[:-1]))
+    mixed = others(a, ends.last_issue) > 0
     for group, r in zip(np.split(bios, cuts[1:]), request[cuts].tolist(), strict=True):
-        _consume(a, ends, r, group.tolist(), chains, result)
+        if mixed[r]:
+            _consume_by_place(a, ends, r, group, result)
+        else:
+            _consume(a, ends, r, group.tolist(), chains, result)
+
+
+def _consume_by_place(
+    a: Association, ends: RequestEnds, request: int, bios: I64, result: BioEnds
+) -> None:
+    """Where a filter left out bios of the request, the sectors of the others tell who is done."""
+    result.end[bios], result.good[bios], result.status[bios] = -1, 0, 0
+    rows = slice(a.requests.start[request], a.requests.ends[request])
+    events, kinds = a.requests.row_event[rows], a.requests.row_role[rows]
+    size = np.maximum(a.facts.piece_bytes[bios], 0)
+    begin, done = None, 0
+    for event, kind in zip(events.tolist(), kinds.tolist(), strict=True):
+        if kind == Kind.D:
+            begin, done = int(a.events.sector[event]), 0
+        elif kind == Kind.C and begin is not None:
+            place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR
+            status, before = int(a.events.status[event]), done
+            done += int(a.events.bytes[event])
+            open_ = result.end[bios] < 0
+            took = np.clip(np.minimum(done, place + size) - np.maximum(before, place), 0, size)
+            result.good[bios[open_]] += took[open_] if status == 0 else 0
+            touched = bios[open_ & (took > 0)]
+            result.status[touched] = np.where(status, status, result.status[touched])
+            result.end[bios[open_ & (place + size <= done)]] = event
+    rest = bios[result.end[bios] < 0]
+    if ends.finished[request] and len(rest):
+        result.end[rest], result.status[rest] = ends.end[request], ends.status[request]
+        a.certainty[rest] = np.maximum(a.certainty[rest], Certainty.AMBIGUOUS)
 
 
 def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
@@ -260,6 +292,13 @@ def _complete(
         result.end[bio] = event
         del left[bio]
     return []
+
+
+def others(a: Association, issue: I64) -> U32:
+    """Per request: bios that the recording's filters left out, at its event `issue`."""
+    counts = np.zeros(len(a.events) + 1, dtype=np.int64)
+    np.add.at(counts, *chain_others(a.events))
+    return counts[issue].astype(np.uint32)  # -1, no issue: the one past the events
 
 
 def times(a: Association, index: I64) -> I64:

@@ -7,45 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.kernel_names import FLAGS, OPS
 from recorder.records import BLK_STATUS
 
 OP_BITS = 8
 OP_MASK = (1 << OP_BITS) - 1
 
-# include/linux/blk_types.h of 6.18, for logs whose header carries no enums.
-_DEFAULT_OPS = {
-    "READ": 0,
-    "WRITE": 1,
-    "FLUSH": 2,
-    "DISCARD": 3,
-    "SECURE_ERASE": 5,
-    "ZONE_APPEND": 7,
-    "WRITE_ZEROES": 9,
-    "ZONE_OPEN": 11,
-    "ZONE_CLOSE": 13,
-    "ZONE_FINISH": 15,
-    "ZONE_RESET": 17,
-    "ZONE_RESET_ALL": 19,
-    "DRV_IN": 34,
-    "DRV_OUT": 35,
-}
-_DEFAULT_FLAGS = {
-    "FAILFAST_DEV": 8,
-    "FAILFAST_TRANSPORT": 9,
-    "FAILFAST_DRIVER": 10,
-    "SYNC": 11,
-    "META": 12,
-    "PRIO": 13,
-    "NOMERGE": 14,
-    "IDLE": 15,
-    "INTEGRITY": 16,
-    "FUA": 17,
-    "PREFLUSH": 18,
-    "RAHEAD": 19,
-    "BACKGROUND": 20,
-    "NOWAIT": 21,
-    "POLLED": 22,
-}
 PASSTHROUGH_OPS = frozenset({"drv_in", "drv_out", "scsi_in", "scsi_out"})
 
 
@@ -65,9 +32,9 @@ class Context:
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.header = header
         kernel = header.get("kernel", {})
-        ops = _header_map(kernel, "op_enum", _DEFAULT_OPS)
+        ops = _header_map(kernel, "op_enum", OPS)
         self._op_names = {number: name.lower() for name, number in ops.items()}
-        self._flag_bits = _header_map(kernel, "flag_bits", _DEFAULT_FLAGS)
+        self._flag_bits = _header_map(kernel, "flag_bits", FLAGS)
         self._devices: dict[int, dict[str, Any]] = {}
         self.add_devices(header.get("devices", []))
         self.cgroups: dict[int, str] = {}

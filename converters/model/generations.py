@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recorder.records import CHAIN_SLOTS, Kind
+from recorder.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
 
 from .events import Events
 from .sorting import stable_order
@@ -24,6 +24,7 @@ REST = 201
 _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 _HEAD_KINDS = (Kind.START, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
 _LOW = np.uint64(0xFFFFFFFF)
+_COUNT_BIT = np.uint64(CHAIN_COUNT.bit_length() - 1)
 SECTOR_BYTES = 512
 
 
@@ -129,12 +130,13 @@ def build(pointer: U64, event: I64, role: U8, slot: I64, begins: Bool, first: Bo
 
 
 def bio_generations(
-    events: Events, request_of_event: I64, absorbed: Bool, nobodys: Bool
+    events: Events, request_of_event: I64, absorbed: Bool, issued: Bool, nobodys: Bool
 ) -> tuple[Generations, I64]:
     """Generations of bio pointers, and each row's request generation (-1: none).
 
     Roles are record kinds, PARENT and REST. request_of_event: request generation by event
-    index; absorbed: by request generation; nobodys: request events whose bios do not count.
+    index; absorbed, issued: by request generation; nobodys: request events whose bios do not
+    count.
     """
     event, pointer, role, slot = _mentions(events, nobodys)
     order = np.argsort(event, kind="stable")
@@ -150,7 +152,8 @@ def bio_generations(
     # Only a remap takes a bio to another device.
     dev = events.dev[event]
     begins |= (role != Kind.A) & (dev != np.roll(dev, 1))
-    begins |= _changes_request(role, before, request, absorbed)
+    taken = _taken_unseen(events, event, role, before, slot, request, issued)
+    begins |= _changes_request(role, before, request, absorbed) & ~taken
     return build(pointer, event, role, slot, begins, first), request
 
 
@@ -181,8 +184,9 @@ def _resubmitted(events: Events, event: I64, before: U8) -> Bool:
     )
     on_it = (source == events.dev[previous]) | (source == part)
     into = remaps["from_sector"] - events.sector[previous]
-    inside = into.astype(np.int64) * SECTOR_BYTES < np.maximum(events.bytes[previous], 1)
-    result[rows] = on_it & (into.astype(np.int64) >= 0) & inside
+    begin = into.astype(np.int64) * SECTOR_BYTES
+    inside = begin + events.bytes[event[rows]] <= events.bytes[previous]
+    result[rows] = on_it & (begin >= 0) & inside
     return result
 
 
@@ -196,6 +200,29 @@ def _changes_request(role: U8, before: U8, request: I64, absorbed: Bool) -> Bool
         before, Kind.G, Kind.M, Kind.F, Kind.START, Kind.I, Kind.RQ_MERGE
     )
     return np.asarray(differs & ~moved & (role != PARENT), dtype=np.bool_)
+
+
+def _taken_unseen(
+    events: Events, event: I64, role: U8, before: U8, slot: I64, request: I64, issued: Bool
+) -> Bool:
+    """D: whether a bio that waited in a request of its own came here by a merge, whose m is lost.
+
+    Its own request was never issued, and what it had lies within what this one issues.
+    """
+    result = np.zeros(len(event), dtype=np.bool_)
+    waits = is_in(before, Kind.G, Kind.START, Kind.I)
+    rows = np.flatnonzero((role == Kind.D) & (slot > 0) & waits)
+    own = request[rows - 1]
+    waits = own >= 0
+    rows, own = rows[waits], own[waits]
+    rows = rows[~issued[own]] if len(issued) else rows
+    now, then = event[rows], event[rows - 1]
+    size = np.uint64(SECTOR_BYTES)
+    inside = events.sector[then] >= events.sector[now]
+    end = events.sector[now] + events.bytes[now].astype(np.uint64) // size
+    inside &= events.sector[then] + events.bytes[then].astype(np.uint64) // size <= end
+    result[rows] = inside & (events.opf[now] & 0xFF == events.opf[then] & 0xFF)
+    return result
 
 
 def _mentions(events: Events, nobodys: Bool) -> tuple[I64, U64, U8, I64]:
@@ -257,9 +284,19 @@ def chain_rows(events: Events) -> tuple[I64, U64, I64]:
     chains, place, owner = chains[owner >= 0], place[owner >= 0], owner[owner >= 0]
     bios = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
     rank = 1 + place[:, None] * CHAIN_SLOTS + np.arange(CHAIN_SLOTS)
-    used = bios != 0
+    used = (bios != 0) & (bios >> _COUNT_BIT != 1)
     issue = np.broadcast_to(owner[:, None], bios.shape)
     return issue[used], bios[used], rank[used]
+
+
+def chain_others(events: Events) -> tuple[I64, I64]:
+    """Bios that the filters left out of issued requests: (index of D, how many)."""
+    chains = events.rows(Kind.CHAIN)
+    owner, _ = chain_owners(events, chains)
+    slots = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
+    counts = np.where(slots >> _COUNT_BIT == 1, slots & _LOW, 0).sum(axis=1).astype(np.int64)
+    told = (owner >= 0) & (counts > 0)
+    return owner[told], counts[told]
 
 
 def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:

@@ -97,6 +97,19 @@ class Identifier:
         if event.members:
             self._members[event.number] = event.members
 
+    def mark(self, events: Events) -> None:
+        """Marks what is under way and has come into doubt since its last event."""
+        doubted = [
+            held.identity
+            for device in self._devices.values()
+            for held in device.under_way()
+            if held.doubt >= Certainty.AMBIGUOUS
+        ]
+        if doubted and events.doubt is not None:
+            rows = np.isin(events.raw[:, 1], np.array(doubted, dtype=np.uint64))
+            rows &= events.kind != Kind.X  # which also says something of the bio that was split
+            events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
+
     def forget(self, numbers: np.ndarray) -> None:
         """Drops what is known of issues whose lifecycles have been given out."""
         for number in numbers.tolist():

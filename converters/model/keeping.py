@@ -44,7 +44,7 @@ def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final
     closed = whole.complete | whole.lost
     open_bios = ~closed[whole.row_of_gen]
     open_requests = ~(ends.finished | requests.superseded | (requests.first(Kind.RQ_MERGE) >= 0))
-    open_requests &= ~unanswered(a)
+    open_requests &= ~unanswered(a) & (a.absorbed_by < 0)
     # Without a known issue or start, a completion is all that will ever be known.
     open_requests &= ~((ends.end >= 0) & (ends.total < 0))
     if len(bios):

@@ -8,7 +8,7 @@ import numpy as np
 from recorder.records import NO_TAG, Kind
 
 from .association import NO_SECTOR, Association, associate, came_with
-from .completion import RequestEnds, bio_ends, request_ends, times
+from .completion import RequestEnds, bio_ends, others, request_ends, times
 from .context import OP_MASK, PASSTHROUGH_OPS, Context
 from .events import Events
 from .families import Whole, wholes
@@ -196,6 +196,7 @@ class Builder:
             issue=times(a, ends.issue),
             complete=times(a, ends.end),
             bios=np.bincount(a.request[held], minlength=len(r)).astype(np.uint32),
+            others=others(a, ends.last_issue),
             requeues=ends.requeues.astype(np.uint32),
             status=ends.status,
             done_bytes=np.clip(ends.good, 0, 0xFFFFFFFF).astype(np.uint32),
@@ -320,7 +321,8 @@ def _request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
     certainty[(no_issue | (ends.unissued >= 0)) & begun] = Certainty.LOST
     unfinished = ~ends.finished & ~absorbed
     certainty[unfinished | (~begun & ~absorbed)] = Certainty.INCOMPLETE
-    certainty[unfinished & begun & (r.superseded | unanswered(a))] = Certainty.LOST
+    gone = r.superseded | unanswered(a) | (a.absorbed_by >= 0)
+    certainty[unfinished & begun & gone] = Certainty.LOST
     certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
     return certainty
 

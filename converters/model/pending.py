@@ -232,6 +232,12 @@ class Device:
             return False
         return held in self.issued or (use is TagUse.LIFE and held in self.allocated)
 
+    def under_way(self) -> Iterator[Held]:
+        """All bios and requests."""
+        yield from self.waiting
+        yield from self.allocated
+        yield from self.issued
+
     def blur(self, sector: int, end: int, candidates: list[Held]) -> None:
         """Something went to one of several: where the others are is not sure."""
         lowest, highest = min(c.sector for c in candidates), max(c.end for c in candidates)

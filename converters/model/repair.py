@@ -171,14 +171,15 @@ def _unnamed_members(a: Association, ends: RequestEnds) -> None:
         )
         for g in rows
     ]
-    waiting = _not_issued(a, ends)
+    waiting, merges = _not_issued(a, ends), _untold_merges(a)
     for bio, found in sweep(whole, questions).items():
         same = [
             r for r in found if (a.events.opf[ends.issue[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
         ]
         a.rival_requests += [(bio, r) for r in same]
         # A request that is yet to be issued may turn out to cover it too.
-        if not waiting.get(int(a.facts.dev[bio]), _END_OF_TIME) < joined[bio]:
+        dev = int(a.facts.dev[bio])
+        if not waiting.get(dev, _END_OF_TIME) < max(joined[bio], merges.get(dev, -1)):
             a.request[bio] = _mark(a, bio, same)
             if own[bio] >= 0:
                 a.absorbed_by[own[bio]] = a.request[bio]
@@ -194,6 +195,15 @@ def _absorbed_unseen(a: Association) -> I64:
     lost[held] = merged[a.request[held]]
     a.request[lost >= 0] = -1
     return lost
+
+
+def _untold_merges(a: Association) -> dict[int, int]:
+    """The last m of each device that no issue explains: any request may have what it moved."""
+    if not len(a.requests):
+        return {}
+    event = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
+    event = np.sort(event[event >= 0])
+    return dict(zip(a.events.dev[event].tolist(), event.tolist(), strict=True))
 
 
 def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:

@@ -94,7 +94,8 @@ def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
     A request grows by merging at both ends; it never leaves a sector out before it is issued,
     and it never changes its operation.
     """
-    at = np.flatnonzero(is_in(before, Kind.START, Kind.I, Kind.R) & is_in(kind, Kind.I, Kind.D))
+    had = is_in(before, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)
+    at = np.flatnonzero(had & is_in(kind, Kind.I, Kind.D))
     now, then = rows[at], rows[at - 1]
     begin, old = events.sector[now], events.sector[then]
     size = np.uint64(SECTOR_BYTES)

@@ -189,6 +189,8 @@ class Requests(Table):
     """Last C; NEVER when not seen or when it was absorbed."""
     bios: U32
     """How many bios it served."""
+    others: U32
+    """How many more it served that the recording's filters left out, at its last issue."""
     requeues: U32
     """R events."""
     status: I32

@@ -105,6 +105,8 @@ class Trace:
             begin = int(fresh.ts[0]) if begin < 0 and len(fresh) else begin
             told = identifier.identify(fresh) if identifier else fresh
             events = Events.join([kept, told])
+            if identifier:
+                identifier.mark(events)
             result = builder.build(events, settled=end - SETTLE_NS, final=False)
             kept = events.take(result.kept.events)
             if identifier:

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import ProbeError
+from recorder.filters import Filters, LeftOut, check_tasks, descendants, read_left_out
 from recorder.log import Segment
+from recorder.probes import admission
 from recorder.probes.btf import KernelBtf, kernel_enums
 from recorder.probes.capability import require_rights
 from recorder.probes.libbpf import BpfObject, RefusedError, load_library
@@ -24,16 +26,17 @@ from recorder.probes.programs import (
     choose,
     default_object_path,
 )
-from recorder.ring import Rings, RingSizes
-
-MAX_FILTERS = 32
-"""Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
+from recorder.probes.run_stats import RunStats
+from recorder.probes.trigger_maps import TriggerMaps
+from recorder.ring import SMALLEST_RING_BYTES, Rings, RingSizes
+from recorder.triggers import Hit, Triggers
 
 _OLD_LIMIT = 4 << 20
 """Array elements that old kernels (5.10) accept are no larger: KMALLOC_MAX_SIZE."""
 
-_NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
-_MAX_OP = 63
+_MAX_PROCESSES = 65536
+"""Processes that --children can record at once."""
+_FORK_PROGRAM = "bt_fork"
 
 
 @dataclass
@@ -47,8 +50,10 @@ class ProbeConfig:
     events: str = "lifecycle"
     devices: list[tuple[int, int]] = field(default_factory=list)
     ring_bytes: int | None = None
+    filters: Filters = field(default_factory=Filters)
     preemptible: bool | None = None
     """Programs hold preemption off by themselves; None: where the kernel needs it."""
+    triggers: Triggers = field(default_factory=Triggers)
 
 
 @dataclass(frozen=True)
@@ -69,59 +74,10 @@ class ProgramInfo:
     recursion_misses: int
 
 
-class _Filter(ctypes.Structure):
-    """`struct bt_filter` (bpf/config.h)."""
-
-    _fields_ = (
-        ("disk", ctypes.c_uint32),
-        ("part", ctypes.c_uint32),
-        ("start", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-    )
-
-
-class _Config(ctypes.Structure):
-    """`struct bt_config` (bpf/config.h)."""
-
-    _fields_ = (
-        ("ring_bytes", ctypes.c_uint32),
-        ("upper_bytes", ctypes.c_uint32),
-        ("area_bytes", ctypes.c_uint32),
-        ("nr_filters", ctypes.c_uint32),
-        ("no_data_ops", ctypes.c_uint64),
-        ("filters", _Filter * MAX_FILTERS),
-    )
-
-
 class _Data(ctypes.Structure):
     """.data of the object."""
 
     _fields_ = (("generation", ctypes.c_uint64),)
-
-
-def _partition_sectors(dev: int) -> tuple[int, int]:
-    """First sector on the disk and the one after the last, from sysfs."""
-    base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
-    try:
-        start = int((base / "start").read_text())
-        return start, start + int((base / "size").read_text())
-    except (OSError, ValueError) as error:
-        raise ProbeError(
-            f"{dev >> 20}:{dev & 0xFFFFF} is no partition of this machine ({base}): "
-            "name a device that /sys/class/block lists"
-        ) from error
-
-
-def _filters(devices: list[tuple[int, int]]) -> list[_Filter]:
-    if len(devices) > MAX_FILTERS:
-        raise ProbeError(
-            f"{len(devices)} devices were named, at most {MAX_FILTERS} can be: "
-            "record all devices and choose when converting"
-        )
-    return [
-        _Filter(disk, part, *(_partition_sectors(part) if part else (0, 0)))
-        for disk, part in devices
-    ]
 
 
 def _allow_locked_memory() -> None:
@@ -133,6 +89,13 @@ def _allow_locked_memory() -> None:
     except (ValueError, OSError):
         # Not ours to raise: where it matters, creating the maps says so.
         return
+
+
+def _may_shrink(number: int, sizes: RingSizes) -> bool:
+    """Whether smaller rings can help: a limit of old kernels, or of memory (a cgroup's)."""
+    if number == errno.E2BIG:
+        return sizes.area_bytes > _OLD_LIMIT
+    return number == errno.ENOMEM and sizes.ring_bytes > SMALLEST_RING_BYTES
 
 
 class CoreProbes:
@@ -152,6 +115,7 @@ class CoreProbes:
         self._choices: list[Choice] = []
         self._attached: set[str] = set()
         self._generation = 1
+        self._run_stats = RunStats()
 
     def __enter__(self) -> Self:
         """Opens."""
@@ -174,6 +138,7 @@ class CoreProbes:
         refuses the programs.
         """
         require_rights()
+        check_tasks(self.config.filters)
         path = self._path or default_object_path()
         library = load_library()
         cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
@@ -187,13 +152,14 @@ class CoreProbes:
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Loads with rings of `sizes`, or smaller ones where the kernel asks for it."""
         while True:
+            config = admission.config(sizes, self.config.devices, self.config.filters, self.enums)
             self._object = BpfObject(path)
             try:
-                self._load(self._object, self._bpf_config(sizes), sizes, cpus)
+                self._load(self._object, config, sizes, cpus)
                 return sizes
             except RefusedError as error:
                 self.close()
-                if error.number != errno.E2BIG or sizes.area_bytes <= _OLD_LIMIT:
+                if not _may_shrink(error.number, sizes):
                     raise
                 sizes = sizes.halved()
             except ProbeError:
@@ -208,35 +174,44 @@ class CoreProbes:
                     "use another kernel"
                 )
 
-    def _bpf_config(self, sizes: RingSizes) -> _Config:
-        filters = _filters(self.config.devices)
-        ops = (self.enums["op_enum"].get(name) for name in _NO_DATA_OPS)
-        return _Config(
-            ring_bytes=sizes.ring_bytes,
-            upper_bytes=sizes.upper_bytes,
-            area_bytes=sizes.area_bytes,
-            nr_filters=len(filters),
-            no_data_ops=sum(1 << op for op in ops if op is not None and op <= _MAX_OP),
-            filters=(_Filter * MAX_FILTERS)(*filters),
-        )
-
-    def _load(self, bpf: BpfObject, config: _Config, sizes: RingSizes, cpus: int) -> None:
+    def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
         bpf.set_initial_value(".rodata", config)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
+        self._triggers = TriggerMaps(bpf, self.config.triggers)
+        filters = self.config.filters
+        bpf.set_autoload(_FORK_PROGRAM, filters.children)
+        ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
+        bpf.set_map_size("bt_ids", 8, max(1, ids))
+        bpf.set_map_size("bt_followed", 8, filters.max_followed if config.follow else 1)
         bpf.load()
+        for pid in filters.pids:
+            bpf.add_key("bt_ids", admission.ID_PID | pid)
+        for tid in filters.tids:
+            bpf.add_key("bt_ids", admission.ID_TID | tid)
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes)
 
     def attach(self) -> None:
         """Starts recording. Raises ProbeError where an essential tracepoint cannot be had."""
         bpf = self._opened()
+        if self.config.filters.children:
+            self._follow_forks(bpf)
         # Requests' ends before their beginnings: what is seen to begin is seen to end.
         for choice in reversed(self._choices):
             if choice.program is not None:
                 bpf.attach(choice.program)
                 self._attached.add(choice.program)
+
+    def _follow_forks(self, bpf: BpfObject) -> None:
+        """First those to come, then those there are: none slips through between."""
+        bpf.attach(_FORK_PROGRAM)
+        known: set[int] = set()
+        while more := descendants(self.config.filters.pids) - known:
+            for pid in more:
+                bpf.add_key("bt_ids", admission.ID_PID | pid)
+            known |= more
 
     def detach(self) -> None:
         """Stops recording; what the rings hold can still be drained."""
@@ -244,6 +219,7 @@ class CoreProbes:
 
     def close(self) -> None:
         """Detaches, unmaps and unloads everything; may be called again."""
+        self._run_stats.switch(False)
         if self._rings is not None:
             self._rings.close()
             self._rings = None
@@ -273,9 +249,21 @@ class CoreProbes:
         """Events lost to too deep nesting: shape (cpus, 256) by kind, running totals."""
         return self._mapped().too_deep()
 
+    def left_out(self) -> LeftOut:
+        """What the filters left out so far."""
+        return read_left_out(*self._mapped().left_out())
+
     def fill(self) -> float:
         """The fullest ring's share in use, 0 to 1."""
         return self._mapped().fill()
+
+    def triggered(self) -> list[Hit]:
+        """Triggers that fired since the last call, the first first."""
+        return self._triggers.hits()
+
+    def count_runs(self, on: bool) -> None:
+        """Have the kernel count the programs' runs and time, where it permits that."""
+        self._run_stats.switch(on)
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         """`op_enum` and `flag_bits` of this kernel, for the log's header."""

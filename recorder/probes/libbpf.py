@@ -36,7 +36,9 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_map__set_value_size": (c_int, (c_void_p, c_uint32)),
     "bpf_map__set_max_entries": (c_int, (c_void_p, c_uint32)),
     "bpf_map__set_initial_value": (c_int, (c_void_p, c_void_p, c_size_t)),
+    "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),
+    "bpf_enable_stats": (c_int, (c_int,)),
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
     "libbpf_num_possible_cpus": (c_int, ()),
     "libbpf_set_print": (c_void_p, (_PrintFunction,)),
@@ -258,6 +260,24 @@ class BpfObject:
             self.map_fd(name),
             byref(c_uint32(0)),
             byref(value),
+            0,
+        )
+
+    def read_section(self, name: str, value: ctypes.Structure) -> None:
+        """Copies the content of a writable section (".data") to `value`."""
+        fd = self.map_fd(name)
+        self._lib.call(
+            f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)
+        )
+
+    def add_key(self, name: str, key: int) -> None:
+        """Puts a key of eight bytes, with the value 1, into a hash map."""
+        self._lib.call(
+            f"map {name}",
+            "bpf_map_update_elem",
+            self.map_fd(name),
+            byref(c_uint64(key)),
+            byref(c_uint64(1)),
             0,
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from recorder.filters import LeftOut
 from recorder.log import Segment
 from recorder.probes.core import CoreProbes, ProbeConfig, ProgramInfo
 from recorder.records import BLOCK_BYTES, sizes
@@ -24,6 +25,7 @@ class Recording:
         self.lost = 0
         self.too_deep = 0
         self.programs: list[ProgramInfo] = []
+        self.left_out = LeftOut()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._drain)
 
@@ -39,6 +41,7 @@ class Recording:
         self.lost = int(self.probes.lost().sum())
         self.too_deep = int(self.probes.too_deep().sum())
         self.programs = self.probes.programs()
+        self.left_out = self.probes.left_out()
 
     def _drain(self) -> None:
         while not self._stop.wait(DRAIN_SECONDS):

@@ -2,6 +2,7 @@
 """What is recorded equals what fio says it did."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from core_decoder import decode
@@ -26,7 +27,8 @@ RARE_MISSES = 5e-4
     ],
 )
 def test_counts_and_bytes_equal_fio(fio, loop_device, engine, depth, rw):
-    # GIVEN a RAM-backed loop device and a recording of it alone
+    # GIVEN a RAM-backed loop device that merges nothing, and a recording of it alone
+    (Path("/sys/block") / loop_device.name / "queue" / "nomerges").write_text("2")
     with recording("all", [(loop_device.dev, 0)]) as record:
         # WHEN fio does a known number of direct I/Os
         report = fio(loop_device.path, rw=rw, bs="4k", size="16m", ioengine=engine, iodepth=depth)

@@ -100,6 +100,8 @@ def run(first: int, count: int, jobs: int) -> Total:
     total, begun = Total(), time.monotonic()
     for found in outcomes(first, count, jobs):
         total.take(found)
+        if found.wrong:
+            print(f"\rseed {found.seed}: {found.wrong[0]}", file=sys.stderr, flush=True)
         if sys.stderr.isatty() and total.histories % 20 == 0:
             rate = total.histories / (time.monotonic() - begun)
             said = f"{total.histories} of {count} histories, {rate:.0f}/s, {len(total.bad)} wrong"

@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "a remap's device is not looked at",
-        "result[rows] = on_it & (into.astype(np.int64) >= 0) & inside",
+        "result[rows] = on_it & (begin >= 0) & inside",
         "result[rows] = inside",
     ),
     Mutant(

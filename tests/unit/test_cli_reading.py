@@ -252,13 +252,16 @@ def test_doctor_tells_the_remedy(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     bad = Check("libbpf", False, "not found", "apt-get install libbpf1")
     mild = Check("tracefs", False, "not mounted", "mount it", required=False)
     monkeypatch.setattr(doctor, "report", lambda: [good, bad])
+    monkeypatch.setattr(doctor, "bcc_report", lambda: [mild])
     # WHEN they are looked at THEN status, marks and remedies say so
     done = cli("doctor")
     assert done.status == 1
     assert done.out.splitlines() == [
-        "ok  rights  root",
-        "NO  libbpf  not found",
-        "            → apt-get install libbpf1",
+        "ok  rights   root",
+        "NO  libbpf   not found",
+        "             → apt-get install libbpf1",
+        "no  tracefs  not mounted",
+        "             → mount it",
         "",
         "biotrail cannot record here",
     ]

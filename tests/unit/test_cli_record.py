@@ -98,7 +98,7 @@ def test_the_summary_says_what_was_recorded_and_what_is_next(cli: Cli, recorder:
     assert done.err.splitlines() == [
         "biotrail: recording all devices until Ctrl-C to my log",
         "biotrail: about 1,000,000 events in 10 s (duration), log 100 B, 5.0 bytes per event",
-        "biotrail: the recorder took 0.50 s of CPU time and 80.0 MiB of memory",
+        "biotrail: cost: 5.0 % of one core (recorder 500 ms), 80.0 MiB of memory",
         "biotrail: next: biotrail convert 'my log'",
     ]
 

@@ -8,7 +8,8 @@ import pytest
 import zstandard
 from log_samples import HEADER
 
-from recorder.log_writer import _JOINED, LogWriter, _compressor
+from recorder.log_packing import _compressor
+from recorder.log_writer import _JOINED, LogWriter
 from recorder.memory import keep_freed_memory
 
 

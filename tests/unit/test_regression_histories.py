@@ -172,6 +172,74 @@ def test_a_fragment_that_is_issued_is_the_parent_below_a_loop_device() -> None:
     assert lower > upper
 
 
+def test_a_clone_in_the_memory_of_a_bio_whose_end_was_missed_is_a_clone() -> None:
+    # GIVEN a mapped device's bio whose completion was missed, and the clone of the next one,
+    # which has its memory and begins within its sectors, but ends beyond them
+    events = events_of(
+        """
+        0  Q 252:0 W 40+100 bio=1
+        50 Q 252:0 W 104+130 bio=2
+        51 A 254:0 W 30024+130 bio=1 from=252:0+104
+        52 Q 254:0 W 30024+130 bio=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(DM, REQUEST_BASED))
+    # THEN it is a bio of its own, made for the second
+    _, upper, clone = t.bios.number.tolist()
+    assert t.bios.parent.tolist() == [NEVER, NEVER, upper]
+    assert clone > upper
+
+
+def test_what_an_absorbed_request_held_may_wait_in_a_younger_one() -> None:
+    # GIVEN a read in a request that a younger one took, which is not issued when the log ends,
+    # and the issue of a third whose chain was cut and whose sectors cover it
+    events = events_of(
+        """
+        0  Q R 0+8 bio=2
+        1  G R 0+8 bio=2
+        2  s R 0+8 bio=2 rq=2
+        3  Q R 88+8 bio=1
+        4  M R 88+8 bio=1
+        10 Q R 72+8 bio=3
+        11 G R 72+8 bio=3
+        12 s R 72+8 bio=3 rq=3
+        13 m R 80+16 bio=9 rq=1
+        20 D R 0+96 bio=2 rq=2 chain=2 bios=1 flags=1
+        60 C R 0+96 bio=2 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN nothing is said of its issue
+    assert t.bios.sector.tolist()[1] == 88
+    assert t.bios.issue.tolist()[1] == NEVER
+
+
+def test_a_request_has_what_merged_into_it_when_it_is_inserted() -> None:
+    # GIVEN an old kernel, where M names the request and s is missing: a merge into a request
+    # whose end was missed, and then its memory, inserted as another
+    events = events_of(
+        """
+        0  Q R 904+8 bio=1
+        1  G R 904+8 bio=1
+        2  Q R 912+8 bio=2
+        3  M R 912+8 bio=2 rq=1
+        40 Q R 216+64 bio=3
+        41 G R 216+64 bio=3
+        42 I R 216+64 bio=3 rq=1
+        50 D R 216+64 bio=3 rq=1 chain=3
+        90 C R 216+64 bio=3 rq=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN the other is a request of its own, and serves the third bio alone
+    assert t.bios.certainty.tolist()[2] == Certainty.EXACT
+    assert t.requests.sector.tolist() == [912, 216]
+    assert t.requests.bios.tolist()[1] == 1
+
+
 def _by_intervals(text: str) -> list[tuple[int, int, int]]:
     """(queue, complete, certainty) of each bio, times in µs, of a log that has no pointers."""
     t = tables_of(events_of(text), devices=(REQUEST_BASED,), header={"backend": "bcc"})
@@ -283,3 +351,54 @@ def test_intervals_what_joins_the_rest_of_an_unknown_request_is_not_sure() -> No
     )
     # THEN which completion ends the third is not sure either
     assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+
+
+def test_intervals_what_comes_into_doubt_late_is_marked() -> None:
+    # GIVEN two discards in one request, of which the first completes and the rest is requeued;
+    # a third joins it without an event, so that its issue fits no request that is known
+    found = _by_intervals(
+        """
+        0  Q D 152+16 bio=1
+        1  Q D 168+8 bio=2
+        10 D D 152+24 bio=1 rq=1 chain=1,2
+        50 C D 152+24 bio=1 rq=1 bytes=8192
+        52 R D 168+8 bio=2 rq=1
+        60 Q D 176+8 bio=3
+        70 D D 168+16 bio=2 rq=1 chain=2,3
+        71 R D 168+16 bio=2 rq=1
+        80 D D 168+16 bio=2 rq=1 chain=2,3
+        90 C D 168+16 bio=2 rq=1
+        """
+    )
+    # THEN how often the first bio's request was requeued is not sure, though it had ended before
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+
+
+def test_intervals_a_merge_goes_to_the_request_that_lives() -> None:
+    # GIVEN a read whose completion was missed, as the tag that is given again shows, and after
+    # it a request that takes a neighbour
+    found = _by_intervals(
+        """
+        0  Q R 0+8 bio=1
+        1  G R 0+8 bio=1
+        2  s R 0+8 bio=1 rq=1
+        3  D R 0+8 bio=1 rq=1 tag=7/-1 hctx=0
+        10 Q R 100+8 bio=2
+        11 G R 100+8 bio=2
+        12 s R 100+8 bio=2 rq=2
+        13 D R 100+8 bio=2 rq=2 tag=7/-1 hctx=0
+        20 Q R 200+8 bio=3
+        21 G R 200+8 bio=3
+        22 s R 200+8 bio=3 rq=3
+        25 Q R 208+8 bio=4
+        26 G R 208+8 bio=4
+        27 s R 208+8 bio=4 rq=4
+        28 m R 208+8 bio=4 rq=4 into=3
+        30 D R 200+16 bio=3 rq=3 tag=8/-1 hctx=0
+        60 C R 200+16 bio=3 rq=3
+        70 C R 100+8 bio=2 rq=2
+        """
+    )
+    # THEN the neighbour ends with the request that took it, not with the one that is lost
+    assert [complete for _, complete, _ in found] == [NEVER, 70, 60, 60]
+    assert [c for _, _, c in found[1:]] == [Certainty.INTERVAL] * 3

@@ -19,6 +19,7 @@ from recorder.probes.core import ProgramInfo
 from recorder.records import BY_KIND, Kind
 from recorder.ring import RingSizes
 from recorder.session import RecordOptions, Status, Summary, record
+from recorder.triggers import Hit
 
 
 class FakeProbes:
@@ -32,6 +33,8 @@ class FakeProbes:
         self.at_drain: Callable[[], None] = lambda: None
         self.lost_records = np.zeros((2, 3, 256), np.uint64)
         self.misses = 0
+        self.hits: list[Hit] = []
+        self.counting: list[bool] = []
         self.detached = False
         self.size = BY_KIND[Kind.Q].size
 
@@ -46,6 +49,13 @@ class FakeProbes:
 
     def close(self) -> None:
         self.calls.append("close")
+
+    def count_runs(self, on: bool) -> None:
+        self.counting.append(on)
+
+    def triggered(self) -> list[Hit]:
+        hits, self.hits = self.hits, []
+        return hits
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         return {"op_enum": {"READ": 0}, "flag_bits": {"SYNC": 11}}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the bcc backend's programs write. recorder/probes/bcc_source.py makes the programs
+ * themselves from this kernel's tracepoint formats and puts them behind this text: each fills
+ * a struct bt_said and calls one of the functions below.
+ */
+/* Is it to be recorded? What is not is counted: events by kind, bios by reason. */
+static inline __attribute__((always_inline)) int bt_wanted(struct bt_said *said, int kind)
+{
+	u64 reason = bt_judge(said);
+	u32 cpu = bpf_get_smp_processor_id();
+	struct bt_element *element;
+
+	if (!BT_FILTERING || reason == BT_ADMITTED)
+		return 1;
+	element = bt_rings.lookup(&cpu);
+	if (!element)
+		return 0;
+	element->area.left_events[kind]++;
+	if (kind == BT_Q) {
+		opaque(reason);
+		element->area.left_out[reason & (BT_REASONS - 1)]++;
+	}
+	return 0;
+}
+
+/* Likewise for what comes from another device: either of the two will do. */
+static inline __attribute__((always_inline)) int bt_moved(struct bt_said *said, int kind)
+{
+	return (bt_judge(said) == BT_BY_DEVICE && bt_wanted_source(said->old_dev)) ||
+	       bt_wanted(said, kind);
+}
+
+/* Operation and flags by their letters; recorder/kernel_names.py has the same in Python. */
+static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
+{
+	u32 first = rwbs & 0xff, next = rwbs >> 8 & 0xff;
+	u32 opf = 0;
+
+	if (first == 'F' && (next == 'R' || next == 'W' || next == 'D' || next == 'F' ||
+			     next == 'Z' || next == 'N')) {
+		opf = BT_PREFLUSH;
+		rwbs >>= 8;
+		first = next;
+		next = rwbs >> 8 & 0xff;
+	}
+	rwbs >>= 8;
+	if (first == 'R') {
+		opf |= BT_OP_READ;
+	} else if (first == 'W') {
+		opf |= next == 'Z' ? BT_OP_WRITE_ZEROES : BT_OP_WRITE;
+		rwbs >>= next == 'Z' ? 8 : 0;
+	} else if (first == 'F') {
+		opf |= BT_OP_FLUSH;
+	} else if (first == 'D') {
+		opf |= next == 'E' ? BT_OP_SECURE_ERASE : BT_OP_DISCARD;
+		rwbs >>= next == 'E' ? 8 : 0;
+	} else if (first == 'Z') {
+		rwbs >>= 8;
+		if (next == 'A') {
+			opf |= BT_OP_ZONE_APPEND;
+		} else if (next == 'F') {
+			opf |= BT_OP_ZONE_FINISH;
+		} else if (next == 'O') {
+			opf |= BT_OP_ZONE_OPEN;
+		} else if (next == 'C') {
+			opf |= BT_OP_ZONE_CLOSE;
+		} else if ((rwbs & 0xff) == 'A') {
+			opf |= BT_OP_ZONE_RESET_ALL;
+			rwbs >>= 8;
+		} else {
+			opf |= BT_OP_ZONE_RESET;
+		}
+	} else {
+		opf |= other;
+	}
+#pragma unroll
+	for (int i = 0; i < 5; i++) {
+		u32 letter = rwbs & 0xff;
+
+		if (!letter)
+			break;
+		opf |= letter == 'S' ? BT_SYNC :
+		       letter == 'M' ? BT_META :
+		       letter == 'F' ? BT_FUA :
+		       letter == 'A' ? BT_RAHEAD :
+				       0;
+		rwbs >>= 8;
+	}
+	return opf;
+}
+
+#define FILL_BIO(record, said)                                                                     \
+	do {                                                                                       \
+		(record)->bio = 0;                                                                 \
+		(record)->sector = (said)->sector;                                                 \
+		(record)->bytes = (said)->bytes;                                                   \
+		(record)->opf = bt_opf((said)->rwbs, BT_OP_WRITE_ZEROES);                          \
+		(record)->dev = (said)->dev;                                                       \
+	} while (0)
+
+/* Begins a bio's record `r` of `type`, or returns. */
+#define BEGIN_BIO(type, kind)                                                                      \
+	struct bt_writer w;                                                                        \
+	struct type *r;                                                                            \
+                                                                                                   \
+	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))                                               \
+		return 0
+
+static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
+{
+	BEGIN_BIO(bt_q, BT_Q);
+	u32 tid = bt_task(&w);
+
+	r = bt_reserve(&w, BT_Q, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, said);
+		r->tid = tid;
+		r->part = said->dev; /* the disk: which partition is not told */
+		r->ioprio = 0;
+		r->hint = 0;
+		r->reserved = 0;
+		r->cgroup = 0;
+		r->page = 0;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_getrq(struct bt_said *said)
+{
+	BEGIN_BIO(bt_g, BT_G);
+	u32 tid = bt_task(&w);
+
+	r = bt_reserve(&w, BT_G, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, said);
+		r->tid = tid;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_merge(struct bt_said *said, int kind)
+{
+	BEGIN_BIO(bt_m, kind);
+	u32 tid = bt_task(&w);
+
+	r = bt_reserve(&w, kind, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, said);
+		r->tid = tid;
+		r->rq = 0;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+/* The front piece: from its own sector to where the rest begins, which may have wrapped. */
+static inline __attribute__((always_inline)) int on_split(struct bt_said *said)
+{
+	BEGIN_BIO(bt_x, BT_X);
+	u32 tid = bt_task(&w);
+
+	r = bt_reserve(&w, BT_X, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, said);
+		r->bytes = ((u32)said->new_sector - (u32)said->sector) << 9;
+		r->tid = tid;
+		r->parent = 0;
+		r->new_sector = said->new_sector;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_remap(struct bt_said *said)
+{
+	struct bt_writer w;
+	struct bt_a *r;
+	u32 tid;
+
+	if (!bt_moved(said, BT_A) || !bt_begin(&w, BT_A))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, BT_A, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, said);
+		r->tid = tid;
+		r->from_sector = said->old_sector;
+		r->from_dev = said->old_dev;
+		r->part = said->dev; /* the disk: a partition is named as where it came from */
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_bio_complete(struct bt_said *said)
+{
+	BEGIN_BIO(bt_bio_complete, BT_BIO_COMPLETE);
+
+	r = bt_reserve(&w, BT_BIO_COMPLETE, sizeof(*r));
+	if (r) {
+		FILL_BIO(r, said);
+		r->status = bt_status(said->error);
+	}
+	bt_end(&w);
+	return 0;
+}
+
+/*
+ * The text has sector 0 for the flush request and for a driver's own, which have none. The
+ * letters are looked at once more for that: an opf that is compared has the verifier follow
+ * every combination of letters to the program's end.
+ */
+static inline __attribute__((always_inline)) int bt_nowhere(struct bt_said *said)
+{
+	u32 first = said->rwbs & 0xff, next = said->rwbs >> 8 & 0xff;
+
+	if (first == 'F' && next != 'N')
+		return next == 'F' || !next || next == 'S' || next == 'M' || next == 'A';
+	if (first != 'N' && first != 'F')
+		return 0;
+	return said->sector == BT_NO_SECTOR || (!said->sector && !said->nr_sector);
+}
+
+/* N without a place is a driver's own request; its direction is not told. */
+#define FILL_RQ(record, said)                                                                      \
+	do {                                                                                       \
+		int nowhere = bt_nowhere(said);                                                    \
+                                                                                                   \
+		(record)->rq = 0;                                                                  \
+		(record)->bio = 0;                                                                 \
+		(record)->sector = nowhere ? BT_NO_SECTOR : (said)->sector;                        \
+		(record)->bytes = (said)->bytes;                                                   \
+		(record)->opf =                                                                    \
+			bt_opf((said)->rwbs, nowhere ? BT_OP_DRV_IN : BT_OP_WRITE_ZEROES);         \
+		(record)->dev = (said)->dev;                                                       \
+	} while (0)
+
+static inline __attribute__((always_inline)) int on_request(struct bt_said *said, int kind)
+{
+	struct bt_writer w;
+	struct bt_start *r;
+
+	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))
+		return 0;
+	r = bt_reserve(&w, kind, sizeof(*r));
+	if (r) {
+		FILL_RQ(r, said);
+		r->tag = BT_NO_TAG;
+		r->sched_tag = BT_NO_TAG;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_issue(struct bt_said *said)
+{
+	struct bt_writer w;
+	struct bt_d *r;
+
+	if (!bt_wanted(said, BT_D) || !bt_begin(&w, BT_D))
+		return 0;
+	r = bt_reserve(&w, BT_D, sizeof(*r));
+	if (r) {
+		FILL_RQ(r, said);
+		r->tag = BT_NO_TAG;
+		r->sched_tag = BT_NO_TAG;
+		r->hctx = BT_UNKNOWN_HCTX;
+		r->ioprio = said->ioprio;
+		r->nr_bios = 0;
+		r->hint = 0;
+		r->flags = 0;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_complete(struct bt_said *said, int kind)
+{
+	struct bt_writer w;
+	struct bt_c *r;
+
+	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))
+		return 0;
+	r = bt_reserve(&w, kind, sizeof(*r));
+	if (r) {
+		FILL_RQ(r, said);
+		r->status = bt_status(said->error);
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_rq_remap(struct bt_said *said)
+{
+	struct bt_writer w;
+	struct bt_rq_remap *r;
+
+	if (!bt_moved(said, BT_RQ_REMAP) || !bt_begin(&w, BT_RQ_REMAP))
+		return 0;
+	r = bt_reserve(&w, BT_RQ_REMAP, sizeof(*r));
+	if (r) {
+		FILL_RQ(r, said);
+		r->from_dev = said->old_dev;
+		r->from_sector = said->old_sector;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_done(struct bt_said *said)
+{
+	struct bt_writer w;
+	struct bt_done *r;
+
+	if (!bt_wanted(said, BT_DONE) || !bt_begin(&w, BT_DONE))
+		return 0;
+	r = bt_reserve(&w, BT_DONE, sizeof(*r));
+	if (r) {
+		r->rq = 0;
+		r->dev = said->dev;
+		r->reserved = 0;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+/* Plugs do not name their device. */
+static inline __attribute__((always_inline)) int on_plug(struct bt_said *said)
+{
+	struct bt_writer w;
+	struct bt_p *r;
+	u32 tid;
+
+	if (!bt_begin(&w, BT_P))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, BT_P, sizeof(*r));
+	if (r) {
+		r->dev = 0;
+		r->tid = tid;
+	}
+	bt_end(&w);
+	return 0;
+}
+
+static inline __attribute__((always_inline)) int on_unplug(struct bt_said *said)
+{
+	struct bt_writer w;
+	struct bt_u *r;
+	u32 tid;
+
+	if (!bt_begin(&w, BT_U))
+		return 0;
+	tid = bt_task(&w);
+	r = bt_reserve(&w, BT_U, sizeof(*r));
+	if (r) {
+		r->dev = 0;
+		r->tid = tid;
+		r->depth = said->nr_rq;
+		r->explicit = 0;
+	}
+	bt_end(&w);
+	return 0;
+}

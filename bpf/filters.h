@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which I/O is wanted: judged once, when its bio is queued, from what the bio and its task say. */
+#ifndef BIOTRAIL_FILTERS_H
+#define BIOTRAIL_FILTERS_H
+
+#include "block.h"
+#include "dictionary.h"
+#include "ring.h"
+
+#define BT_CGROUP_DEPTH 32
+#define BT_VERDICTS 1024
+
+/* Why a bio was left out; recorder/filters.py names them in this order. */
+enum bt_reason {
+	BT_BY_DEVICE,
+	BT_BY_OP,
+	BT_BY_FLAGS,
+	BT_BY_SIZE,
+	BT_BY_SECTORS,
+	BT_BY_PID,
+	BT_BY_TID,
+	BT_BY_COMM,
+	BT_BY_CGROUP,
+	BT_NO_BIO, /* a request or plug that tells no bio, where bios are asked for */
+	BT_TABLE_FULL, /* wanted, but no room to remember it: a loss */
+	BT_ADMITTED,
+};
+_Static_assert(BT_ADMITTED <= BT_REASONS, "reasons");
+
+#define BT_ID_PID (1ULL << 32)
+#define BT_ID_TID (2ULL << 32)
+
+/* Processes and threads to record: BT_ID_PID | tgid, BT_ID_TID | tid. Filled by the loader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u64);
+} bt_ids SEC(".maps");
+
+/* id << 1 | wanted: one word each, so that it is never torn. A cgroup never changes its parent. */
+__u64 bt_verdicts[BT_VERDICTS] = {};
+
+static __always_inline bool bt_id_wanted(__u64 id)
+{
+	return bpf_map_lookup_elem(&bt_ids, &id);
+}
+
+static __always_inline bool bt_comm_wanted(const struct bt_task_slot *now)
+{
+	for (__u32 i = 0; i < BT_MAX_COMMS && i < config.nr_comms; i++) {
+		__u64 first = now->comm[0] & config.comms[i].mask[0];
+		__u64 second = now->comm[1] & config.comms[i].mask[1];
+
+		if (first == config.comms[i].name[0] && second == config.comms[i].name[1])
+			return true;
+	}
+	return false;
+}
+
+/* The running task: what queues the bio, which for written-back pages is a kworker. */
+static __always_inline enum bt_reason bt_judge_task(void)
+{
+	struct bt_task_slot now;
+
+	if (!config.by_pid && !config.by_tid && !config.nr_comms)
+		return BT_ADMITTED;
+	bt_current(&now);
+	if (config.by_pid && !bt_id_wanted(BT_ID_PID | now.tgid))
+		return BT_BY_PID;
+	if (config.by_tid && !bt_id_wanted(BT_ID_TID | now.tid))
+		return BT_BY_TID;
+	if (config.nr_comms && !bt_comm_wanted(&now))
+		return BT_BY_COMM;
+	return BT_ADMITTED;
+}
+
+static __always_inline bool bt_cgroup_listed(__u64 id)
+{
+	for (__u32 i = 0; i < BT_MAX_CGROUPS && i < config.nr_cgroups; i++) {
+		if (config.cgroups[i] == id)
+			return true;
+	}
+	return false;
+}
+
+/* By the cgroup that is charged for the bio, whoever queues it, and that cgroup's ancestors. */
+static __always_inline bool bt_cgroup_wanted(struct bio *bio)
+{
+	struct cgroup_subsys_state *css;
+	struct blkcg_gq *blkg;
+	__u64 id, wanted = 0;
+	__u64 *verdict;
+
+	if (!bpf_core_field_exists(bio->bi_blkg))
+		return false;
+	blkg = bio->bi_blkg;
+	if (!blkg)
+		return false;
+	css = &blkg->blkcg->css;
+	id = css->cgroup->kn->id;
+	verdict = &bt_verdicts[id & (BT_VERDICTS - 1)];
+	if (*(volatile __u64 *)verdict >> 1 == id)
+		return *(volatile __u64 *)verdict & 1;
+	for (int i = 0; i < BT_CGROUP_DEPTH && css; i++) {
+		if (bt_cgroup_listed(css->cgroup->kn->id)) {
+			wanted = 1;
+			break;
+		}
+		css = css->parent;
+	}
+	*(volatile __u64 *)verdict = id << 1 | wanted;
+	return wanted;
+}
+
+/* The bio's operation; an empty write that flushes is a flush. */
+static __always_inline __u32 bt_bio_op(struct bio *bio)
+{
+	__u32 opf = bio->bi_opf;
+
+	return opf & config.preflush && !bio->bi_iter.bi_size ? config.flush_op :
+								 opf & BT_OP_MASK;
+}
+
+static __always_inline bool bt_op_wanted(__u32 op)
+{
+	return !config.ops || (op <= BT_MAX_OP && (config.ops >> op & 1));
+}
+
+static __always_inline bool bt_flags_wanted(__u32 opf)
+{
+	for (__u32 i = 0; i < BT_MAX_FLAGS && i < config.nr_flags; i++) {
+		if ((opf & config.flags[i]) == config.flags[i])
+			return true;
+	}
+	return !config.nr_flags;
+}
+
+static __always_inline bool bt_sectors_wanted(__u64 start, __u64 end)
+{
+	for (__u32 i = 0; i < BT_MAX_RANGES && i < config.nr_ranges; i++) {
+		if (start < config.ranges[i].end && end > config.ranges[i].start)
+			return true;
+	}
+	return !config.nr_ranges;
+}
+
+static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place place)
+{
+	__u64 sector = bio->bi_iter.bi_sector;
+	__u32 size = bio->bi_iter.bi_size;
+	enum bt_reason reason;
+
+	if (!bt_wanted(place, sector))
+		return BT_BY_DEVICE;
+	if (!bt_op_wanted(bt_bio_op(bio)))
+		return BT_BY_OP;
+	if (!bt_flags_wanted(bio->bi_opf))
+		return BT_BY_FLAGS;
+	if (size < config.min_bytes)
+		return BT_BY_SIZE;
+	/* No data, no sectors. */
+	if (config.nr_ranges && (!size || !bt_sectors_wanted(sector, sector + (size + 511) / 512)))
+		return BT_BY_SECTORS;
+	reason = bt_judge_task();
+	if (reason != BT_ADMITTED)
+		return reason;
+	if (config.nr_cgroups && !bt_cgroup_wanted(bio))
+		return BT_BY_CGROUP;
+	return BT_ADMITTED;
+}
+
+/* Is anything asked for that only a bio can tell? */
+static __always_inline bool bt_asks_bios(void)
+{
+	return config.nr_flags || config.nr_ranges || config.min_bytes || config.nr_cgroups;
+}
+
+/* A request without a queued bio: the flush machinery's, a driver's own. */
+static __always_inline enum bt_reason bt_judge_bare(struct request *rq, __u32 dev)
+{
+	struct bt_place place = { .dev = dev };
+
+	if (!bt_wanted(place, rq->__sector))
+		return BT_BY_DEVICE;
+	if (!bt_op_wanted(rq->cmd_flags & BT_OP_MASK))
+		return BT_BY_OP;
+	if (bt_asks_bios() || config.by_pid || config.by_tid || config.nr_comms)
+		return BT_NO_BIO;
+	return BT_ADMITTED;
+}
+
+/* Plugs belong to a task and a device. */
+static __always_inline enum bt_reason bt_judge_plug(struct bt_place place)
+{
+	if (!bt_wanted(place, 0))
+		return BT_BY_DEVICE;
+	if (bt_asks_bios() || config.ops)
+		return BT_NO_BIO;
+	return bt_judge_task();
+}
+
+/*
+ * A child of a recorded process is recorded too. What begins with a number that a recorded
+ * process had, and is no such child, is not.
+ */
+static __always_inline int on_fork(struct task_struct *parent, struct task_struct *child)
+{
+	__u64 from = BT_ID_PID | (__u32)parent->tgid;
+	__u64 to = BT_ID_PID | (__u32)child->tgid;
+	__u64 one = 1;
+
+	if (child->pid != child->tgid)
+		return 0;
+	if (bt_id_wanted(from))
+		bpf_map_update_elem(&bt_ids, &to, &one, 0);
+	else if (bt_id_wanted(to))
+		bpf_map_delete_elem(&bt_ids, &to);
+	return 0;
+}
+
+#endif

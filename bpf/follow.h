@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Whole lifecycles or nothing: a bio's admission is remembered from its Q to the completion that
+ * ends it, and inherited by what is split off it. A request is recorded if any of its bios is.
+ *
+ * The table holds bios alone. Whether a request is recorded is asked of its chain, which is in
+ * place from the first event to the last: so there is no state of requests to go wrong.
+ * What remains in the table by mistake (after an error, or a completion that was not seen)
+ * is judged anew when the address is queued again.
+ */
+#ifndef BIOTRAIL_FOLLOW_H
+#define BIOTRAIL_FOLLOW_H
+
+#include "filters.h"
+
+/* Bios of one request that are looked at. */
+#ifndef BT_MAX_WALK
+#define BT_MAX_WALK 1024
+#endif
+#define BT_ENDING_SLOTS 1024
+
+/* Size set before loading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u64);
+} bt_followed SEC(".maps");
+
+/* Requests whose recorded C awaits its `d`, which no longer knows its bios. Direct-mapped. */
+__u64 bt_ending[BT_ENDING_SLOTS] = {};
+
+/* What a request's records say of it. */
+struct bt_share {
+	struct bio *head; /* the first bio of the chain that is recorded */
+	bool wanted;
+};
+
+static __always_inline struct bt_area *bt_this_area(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&bt_rings, &cpu);
+}
+
+/* Atomic: an interrupt's program counts in the same words. */
+static __always_inline void bt_left_event(enum bt_kind kind)
+{
+	struct bt_area *area = bt_this_area();
+
+	if (area)
+		__sync_fetch_and_add(&area->left_events[kind], 1);
+}
+
+static __always_inline void bt_leave_out(enum bt_reason reason, enum bt_kind kind)
+{
+	struct bt_area *area = bt_this_area();
+
+	if (!area)
+		return;
+	__sync_fetch_and_add(&area->left_out[reason], 1);
+	__sync_fetch_and_add(&area->left_events[kind], 1);
+}
+
+static __always_inline bool bt_is_followed(struct bio *bio)
+{
+	__u64 key = (__u64)bio;
+
+	return bpf_map_lookup_elem(&bt_followed, &key);
+}
+
+/* No room counts as a loss of the event that should have begun the lifecycle. */
+static __always_inline bool bt_follow(struct bio *bio, enum bt_kind kind)
+{
+	__u64 key = (__u64)bio, one = 1;
+	struct bt_area *area;
+	__u64 level;
+
+	if (!bpf_map_update_elem(&bt_followed, &key, &one, 0))
+		return true;
+	area = bt_this_area();
+	if (!area)
+		return false;
+	__sync_fetch_and_add(&area->left_out[BT_TABLE_FULL], 1);
+	level = *(volatile __u64 *)&area->depth;
+	if (level < BT_LEVELS)
+		area->lost[level][kind]++;
+	return false;
+}
+
+static __always_inline void bt_forget(struct bio *bio)
+{
+	__u64 key = (__u64)bio;
+
+	/* The look-up takes no lock, and mostly there is nothing to forget. */
+	if (bpf_map_lookup_elem(&bt_followed, &key))
+		bpf_map_delete_elem(&bt_followed, &key);
+}
+
+/* Q: the judgement that the rest of the lifecycle inherits. */
+static __always_inline bool bt_queue_wanted(struct bio *bio, struct bt_place place)
+{
+	enum bt_reason reason;
+
+	if (!config.follow)
+		return bt_wanted(place, bio->bi_iter.bi_sector);
+	reason = bt_judge(bio, place);
+	if (reason == BT_ADMITTED)
+		return bt_follow(bio, BT_Q);
+	bt_forget(bio);
+	bt_leave_out(reason, BT_Q);
+	return false;
+}
+
+static __always_inline bool bt_bio_wanted(struct bio *bio, struct bt_place place, enum bt_kind kind)
+{
+	if (!config.follow)
+		return bt_wanted(place, bio->bi_iter.bi_sector);
+	if (bt_is_followed(bio))
+		return true;
+	bt_left_event(kind);
+	return false;
+}
+
+/* A front piece is recorded if what it was split from is. */
+static __always_inline bool bt_split_wanted(struct bio *bio, struct bt_place place,
+					    __u32 new_sector)
+{
+	bool wanted;
+
+	if (!config.follow)
+		return bt_wanted(place, bio->bi_iter.bi_sector);
+	if ((__u32)bio->bi_iter.bi_sector == new_sector) {
+		/* dm since 6.1: this is what was split, and what is left of it. */
+		wanted = bt_is_followed(bio);
+	} else {
+		wanted = bt_is_followed(bio->bi_private);
+		if (wanted)
+			return bt_follow(bio, BT_X);
+		bt_forget(bio);
+	}
+	if (!wanted)
+		bt_left_event(BT_X);
+	return wanted;
+}
+
+/*
+ * A remap comes before Q where a partition's bio begins, and after it where a bio goes on to the
+ * device below; pieces that md splits off unannounced are first seen here.
+ */
+static __always_inline bool bt_remap_wanted(struct bio *bio, struct bt_place place, __u32 from_dev)
+{
+	if (!config.follow)
+		return bt_wanted(place, bio->bi_iter.bi_sector) || bt_wanted_source(from_dev);
+	if (from_dev != place.part && bt_is_followed(bio))
+		return true;
+	if (bt_judge(bio, place) == BT_ADMITTED)
+		return bt_follow(bio, BT_A);
+	bt_forget(bio);
+	bt_left_event(BT_A);
+	return false;
+}
+
+static __always_inline struct bio *bt_first_followed(struct bio *bio)
+{
+	for (int i = 0; i < BT_MAX_WALK; i++) {
+		if (!bio || bt_is_followed(bio))
+			return bio;
+		bio = bio->bi_next;
+	}
+	return NULL;
+}
+
+static __always_inline bool bt_has_bios(struct request *rq)
+{
+	__u32 op = rq->cmd_flags & BT_OP_MASK;
+
+	return rq->bio && !(op <= BT_MAX_OP && (config.own_ops >> op & 1));
+}
+
+static __always_inline struct bt_share bt_rq_wanted(struct request *rq, __u32 dev,
+						    enum bt_kind kind)
+{
+	struct bt_share share = { .head = rq->bio };
+	enum bt_reason reason;
+
+	if (!config.follow) {
+		share.wanted = bt_wanted_rq(rq, dev);
+		return share;
+	}
+	if (bt_has_bios(rq)) {
+		share.head = bt_first_followed(share.head);
+		share.wanted = share.head;
+		if (!share.wanted)
+			bt_left_event(kind);
+		return share;
+	}
+	reason = bt_judge_bare(rq, dev);
+	share.wanted = reason == BT_ADMITTED;
+	if (!share.wanted)
+		bt_leave_out(reason, kind);
+	return share;
+}
+
+/* A word of memory for values that the verifier shall not follow; NULL: nested too deep. */
+static __always_inline volatile __u64 *bt_scratch(void)
+{
+	struct bt_area *area = bt_this_area();
+	__u64 level;
+
+	if (!area)
+		return NULL;
+	level = *(volatile __u64 *)&area->depth;
+	if (level >= BT_LEVELS)
+		return NULL;
+	return &area->scratch[level];
+}
+
+/*
+ * C of `bytes`: the bios that they cover have ended. But for one that the flush machinery runs,
+ * whose flags it took off the request: its end is the C of no bytes that follows.
+ */
+static __always_inline void bt_forget_done(struct request *rq, __u32 bytes)
+{
+	struct bio *bio = rq->bio;
+	__u32 taken_off = bytes ? config.sequence & ~rq->cmd_flags : 0;
+	volatile __u64 *left = bt_scratch();
+
+	if (!left || !bt_has_bios(rq))
+		return;
+	*left = bytes;
+	for (int i = 0; i < BT_MAX_WALK; i++) {
+		struct bio *next;
+		__u32 size;
+
+		if (!bio)
+			return;
+		size = bio->bi_iter.bi_size;
+		if (size > *left)
+			return;
+		*left -= size;
+		next = bio->bi_next;
+		if (!(bio->bi_opf & taken_off))
+			bt_forget(bio);
+		bio = next;
+	}
+}
+
+/* The bios of a request that dm clones onto a lower device are never queued: judged here. */
+static __always_inline void bt_judge_clone(struct request *rq)
+{
+	struct bio *bio = rq->bio;
+
+	if (!config.follow || !bio || bt_judge(bio, bt_bio_place(bio)) != BT_ADMITTED)
+		return;
+	for (int i = 0; i < BT_MAX_WALK / 4; i++) {
+		if (!bio)
+			return;
+		bt_follow(bio, BT_RQ_REMAP);
+		bio = bio->bi_next;
+	}
+}
+
+/* A pointer as a number: the verifier lets nobody calculate with pointers. 0: no room. */
+static __always_inline __u64 bt_address(void *pointer)
+{
+	volatile __u64 *word = bt_scratch();
+
+	if (!word)
+		return 0;
+	*word = (__u64)pointer;
+	return *word;
+}
+
+static __always_inline __u64 *bt_ending_slot(__u64 address)
+{
+	return &bt_ending[address >> 6 & (BT_ENDING_SLOTS - 1)];
+}
+
+#endif

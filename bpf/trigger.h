@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Triggers of a flight recorder: an I/O that took long, one that failed, many in flight.
+ *
+ * What is not asked for is constant zero when the verifier runs, and costs nothing. Requests in
+ * flight stand in a direct-mapped table; one whose slot another holds is timed from its
+ * allocation, and not counted in the depth.
+ */
+#ifndef BIOTRAIL_TRIGGER_H
+#define BIOTRAIL_TRIGGER_H
+
+#include "kernel.h"
+#include "records.h"
+
+#define BT_INFLIGHT_SLOTS 65536
+#define BT_DEPTH_SLOTS 4096
+#define BT_FIRED_SLOTS 64
+/* A request in flight for longer was completed unseen: its slot may be taken. */
+#define BT_STALE_NS 300000000000ULL
+
+enum bt_trigger { BT_SLOW = 1, BT_FAILED, BT_DEPTH };
+
+/* recorder/probes/trigger_maps.py fills it. */
+struct bt_triggers {
+	__u64 slow_ns; /* 0: off, as for the others */
+	__u32 failed;
+	__u32 depth;
+};
+const volatile struct bt_triggers triggers SEC(".rodata.trigger") = {};
+
+/* Counted up by user space when it has read what fired: the next of each CPU is told. */
+volatile __u64 bt_armed SEC(".data.armed") = 1;
+
+/* By CPU; recorder/probes/trigger_maps.py reads it. */
+struct bt_fired {
+	__u64 armed; /* bt_armed as it was when the rest was written */
+	__u64 now;
+	__u64 sector;
+	__u64 value; /* ns, status, requests */
+	__u32 dev;
+	__u32 trigger;
+};
+struct bt_fired bt_fired[BT_FIRED_SLOTS] SEC(".data.fired") = {};
+
+struct bt_inflight {
+	__u64 key; /* address of the request or bio; 0: free */
+	__u64 since; /* ns, masked */
+	__u64 dev;
+};
+
+/* One entry each, unless triggers need them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct bt_inflight));
+} bt_requests SEC(".maps"), bt_bios SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u64));
+} bt_depths SEC(".maps");
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct request___start {
+	__u64 start_time_ns;
+};
+
+struct request_queue___ops {
+	const void *mq_ops;
+};
+
+struct gendisk___queue {
+	struct request_queue___ops *queue;
+};
+
+#pragma clang attribute pop
+
+/* Whether the bio's device makes requests, which are timed instead: spares Q the table. */
+static __always_inline bool bt_by_requests(struct bio *bio)
+{
+	struct gendisk___queue *disk;
+
+	if (!bpf_core_field_exists(bio->bi_bdev) || !bio->bi_bdev)
+		return false;
+	disk = (void *)bio->bi_bdev->bd_disk;
+	return disk->queue->mq_ops != NULL;
+}
+
+/* The verifier lets nobody reckon with a kernel pointer: a copy of it is a plain number. */
+static __always_inline __u64 bt_number(void *pointer)
+{
+	__u64 number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), &pointer);
+	return number;
+}
+
+static __always_inline __u32 bt_inflight_slot(__u64 address)
+{
+	return (address >> 4) * 0x9e3779b97f4a7c15ULL >> 48;
+}
+
+static __always_inline void bt_fire(enum bt_trigger trigger, __u64 now, __u32 dev, __u64 sector,
+				    __u64 value)
+{
+	struct bt_fired *fired = &bt_fired[bpf_get_smp_processor_id() & (BT_FIRED_SLOTS - 1)];
+	__u64 armed = bt_armed;
+
+	if (fired->armed == armed)
+		return;
+	fired->now = now;
+	fired->sector = sector;
+	fired->value = value;
+	fired->dev = dev;
+	fired->trigger = trigger;
+	barrier();
+	*(volatile __u64 *)&fired->armed = armed;
+}
+
+/* Adds to a device's requests in flight; gives them. Devices of one slot count together. */
+static __always_inline __s64 bt_depth(__u32 dev, __s64 change)
+{
+	__u32 slot = (dev ^ (dev >> 20) * 97) & (BT_DEPTH_SLOTS - 1);
+	__s64 *depth = bpf_map_lookup_elem(&bt_depths, &slot);
+
+	if (!depth)
+		return 0;
+	__sync_fetch_and_add(depth, change);
+	return *(volatile __s64 *)depth;
+}
+
+/* D: the request is with the driver. */
+static __always_inline void bt_trigger_issue(struct request *rq, __u64 now, __u32 dev)
+{
+	struct bt_inflight *entry;
+	__u64 key;
+	__u32 slot;
+	__s64 depth;
+
+	if (!triggers.slow_ns && !triggers.depth)
+		return;
+	key = bt_number(rq);
+	slot = bt_inflight_slot(key);
+	entry = bpf_map_lookup_elem(&bt_requests, &slot);
+	if (!entry)
+		return;
+	if (entry->key == key) { /* requeued, or its completion was not seen */
+		entry->since = now;
+		return;
+	}
+	if (entry->key) {
+		if (now - entry->since < BT_STALE_NS)
+			return;
+		if (triggers.depth)
+			bt_depth(entry->dev, -1);
+	}
+	entry->key = key;
+	entry->since = now;
+	entry->dev = dev;
+	if (!triggers.depth)
+		return;
+	depth = bt_depth(dev, 1);
+	if (depth >= (__s64)triggers.depth)
+		bt_fire(BT_DEPTH, now, dev, rq->__sector, depth);
+}
+
+/* BLK_STS_AGAIN, or -EAGAIN: what was not to wait has not failed. */
+static __always_inline bool bt_has_failed(__s32 status)
+{
+	return status && status != 12 && status != -11;
+}
+
+/* How long it took, by the table; where that has no room, since the request was allocated. */
+static __always_inline __u64 bt_took(struct request *rq, __u64 now, __u32 bytes)
+{
+	__u64 key = bt_number(rq);
+	__u32 slot = bt_inflight_slot(key);
+	struct bt_inflight *entry = bpf_map_lookup_elem(&bt_requests, &slot);
+	struct request___start *start = (void *)rq;
+	__u64 since = now;
+
+	if (entry && entry->key == key) {
+		since = entry->since;
+		if (bytes >= rq->__data_len) {
+			entry->key = 0;
+			if (triggers.depth)
+				bt_depth(entry->dev, -1);
+		}
+	} else if (bpf_core_field_exists(start->start_time_ns) && start->start_time_ns) {
+		since = start->start_time_ns;
+	}
+	return (now - since) & BT_TIMESTAMP_MASK;
+}
+
+/* C, before the kernel takes `bytes` off the request. */
+static __always_inline void bt_trigger_complete(struct request *rq, __u64 now, __u32 dev,
+						__s32 status, __u32 bytes)
+{
+	__u64 took;
+
+	if (triggers.slow_ns || triggers.depth) {
+		took = bt_took(rq, now, bytes);
+		if (triggers.slow_ns && took >= triggers.slow_ns && took < 1ULL << 55)
+			bt_fire(BT_SLOW, now, dev, rq->__sector, took);
+	}
+	if (triggers.failed && bt_has_failed(status))
+		bt_fire(BT_FAILED, now, dev, rq->__sector, (__u64)(__s64)status);
+}
+
+/* Q: only bios that end without a request are looked up again. */
+static __always_inline void bt_trigger_queue(struct bio *bio, __u64 now)
+{
+	struct bt_inflight *entry;
+	__u64 key;
+	__u32 slot;
+
+	if (!triggers.slow_ns || bt_by_requests(bio))
+		return;
+	key = bt_number(bio);
+	slot = bt_inflight_slot(key);
+	entry = bpf_map_lookup_elem(&bt_bios, &slot);
+	if (!entry)
+		return;
+	entry->key = key;
+	entry->since = now;
+}
+
+/* c: a bio ended without a request. */
+static __always_inline void bt_trigger_bio(struct bio *bio, __u64 now, __u32 dev)
+{
+	struct bt_inflight *entry;
+	__u64 key, took;
+	__u32 slot;
+
+	if (triggers.slow_ns) {
+		key = bt_number(bio);
+		slot = bt_inflight_slot(key);
+		entry = bpf_map_lookup_elem(&bt_bios, &slot);
+		if (entry && entry->key == key) {
+			entry->key = 0;
+			took = (now - entry->since) & BT_TIMESTAMP_MASK;
+			if (took >= triggers.slow_ns)
+				bt_fire(BT_SLOW, now, dev, bio->bi_iter.bi_sector, took);
+		}
+	}
+	if (triggers.failed && bt_has_failed(bio->bi_status))
+		bt_fire(BT_FAILED, now, dev, bio->bi_iter.bi_sector, bio->bi_status);
+}
+
+#endif

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The block layer's numbers by name, for what is recorded without the kernel's own types.
+
+Tracepoints' texts and blktrace name an operation and its flags by letters (RWBS) and an error
+by its errno; a log made from them has `opf` and status in the numbers given here.
+"""
+
+OPS = {
+    "READ": 0,
+    "WRITE": 1,
+    "FLUSH": 2,
+    "DISCARD": 3,
+    "SECURE_ERASE": 5,
+    "ZONE_APPEND": 7,
+    "WRITE_ZEROES": 9,
+    "ZONE_OPEN": 11,
+    "ZONE_CLOSE": 13,
+    "ZONE_FINISH": 15,
+    "ZONE_RESET": 17,
+    "ZONE_RESET_ALL": 19,
+    "DRV_IN": 34,
+    "DRV_OUT": 35,
+}
+"""enum req_op, include/linux/blk_types.h of 6.18."""
+
+FLAGS = {
+    "FAILFAST_DEV": 8,
+    "FAILFAST_TRANSPORT": 9,
+    "FAILFAST_DRIVER": 10,
+    "SYNC": 11,
+    "META": 12,
+    "PRIO": 13,
+    "NOMERGE": 14,
+    "IDLE": 15,
+    "INTEGRITY": 16,
+    "FUA": 17,
+    "PREFLUSH": 18,
+    "RAHEAD": 19,
+    "BACKGROUND": 20,
+    "NOWAIT": 21,
+    "POLLED": 22,
+}
+"""enum req_flag_bits, likewise: the bit's number."""
+
+RWBS_OPS = {
+    "R": "READ",
+    "W": "WRITE",
+    "WZ": "WRITE_ZEROES",
+    "D": "DISCARD",
+    "DE": "SECURE_ERASE",
+    "F": "FLUSH",
+    "ZA": "ZONE_APPEND",
+    "ZR": "ZONE_RESET",
+    "ZRA": "ZONE_RESET_ALL",
+    "ZF": "ZONE_FINISH",
+    "ZO": "ZONE_OPEN",
+    "ZC": "ZONE_CLOSE",
+}
+"""Operations by their letters (blk_fill_rwbs). N is any other: write-zeroes, or a driver's own;
+before 6.18 the zones' too."""
+
+RWBS_FLAGS = {"F": "FUA", "A": "RAHEAD", "S": "SYNC", "M": "META"}
+"""Flags by the letters behind the operation; an F before it is PREFLUSH."""
+
+RWBS_OTHER = "N"
+
+ERRNO = {
+    1: 95,
+    2: 110,
+    3: 28,
+    4: 67,
+    5: 121,
+    6: 52,
+    7: 61,
+    8: 84,
+    9: 12,
+    10: 5,
+    11: 78,
+    12: 11,
+    13: 16,
+    14: 109,
+    15: 75,
+    16: 19,
+    17: 62,
+    19: 22,
+}
+"""errno of each blk_status_t: blk_errors of block/blk-core.c."""
+
+IOERR = 10
+"""BLK_STS_IOERR."""
+
+
+def opf_of(rwbs: str, other: str = "WRITE_ZEROES") -> int:
+    """bi_opf or cmd_flags as far as the letters tell; `other` is the operation that N stands for.
+
+    "FWFS" is a write with PREFLUSH, FUA and SYNC; "FF" the flush request.
+    """
+    opf, rest = 0, rwbs
+    if rest[:1] == "F" and rest[1:2] in {*"RWDFZ", RWBS_OTHER}:
+        opf, rest = 1 << FLAGS["PREFLUSH"], rest[1:]
+    letters = next((rest[:n] for n in (3, 2, 1) if rest[:n] in RWBS_OPS), "")
+    opf |= OPS[RWBS_OPS.get(letters, other)]
+    for letter in rest[len(letters) or 1 :]:
+        opf |= 1 << FLAGS[RWBS_FLAGS[letter]] if letter in RWBS_FLAGS else 0
+    return opf

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of tasks and cgroups that went by, so that a later file can begin with them.
+
+The kernel writes a TASK or CGROUP record only when its direct-mapped cache does not hold it
+(bpf/dictionary.h). A table with the same slots therefore holds, at any time, every name that the
+kernel will not write again: a log that begins with the table lacks none.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.log import Segment
+from recorder.log_columns import record_starts
+from recorder.records import TIMESTAMP_BITS, Kind
+
+TASK_SLOTS = 16384
+CGROUP_SLOTS = 1024
+"""BT_TASK_SLOTS and BT_CGROUP_SLOTS of bpf/dictionary.h."""
+NO_CPU = 0xFFFF
+"""cpu of segments that came from no ring."""
+_TIME_MASK = (1 << TIMESTAMP_BITS) - 1
+_LOW_32 = np.uint64(0xFFFFFFFF)
+
+Rows = NDArray[np.uint64]
+
+
+class _Form(NamedTuple):
+    kind: Kind
+    words: int
+    slots: int
+
+
+_FORMS = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
+
+
+class Found(NamedTuple):
+    """Name records of one chunk: shape (n, 4) and (n, 8), u64 words as in the ring."""
+
+    tasks: Rows
+    cgroups: Rows
+
+
+def find(segments: Sequence[Segment]) -> Found:
+    """The TASK and CGROUP records of a chunk, by time."""
+    parts: tuple[list[Rows], list[Rows]] = ([], [])
+    for segment in segments:
+        words = np.frombuffer(segment.data, dtype="<u8")
+        tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
+        likely = [bool((tops == form.kind).any()) for form in _FORMS]
+        if not any(likely):  # most chunks: the walk over all records is spared
+            continue
+        at = record_starts(tops, segment.position // 8)
+        for form, rows in zip(_FORMS, parts, strict=True):
+            where = at[(tops.take(at) == form.kind) & (at + form.words <= len(words))]
+            rows.append(words[where[:, np.newaxis] + np.arange(form.words)])
+    return Found(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
+
+
+def _sorted(parts: list[Rows], words: int) -> Rows:
+    if not parts:
+        return np.empty((0, words), np.uint64)
+    rows = np.concatenate(parts)
+    return rows[np.argsort(rows[:, 0], kind="stable")]
+
+
+class Names:
+    """The newest name record of every slot."""
+
+    def __init__(self) -> None:
+        self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _FORMS]
+
+    def learn(self, found: Found) -> None:
+        """Take in the name records of a chunk, which is to follow those learned before."""
+        for table, rows, form in zip(self._tables, found, _FORMS, strict=True):
+            slots = (rows[:, 1] & _LOW_32 & np.uint64(form.slots - 1)).astype(np.intp)
+            newer = rows[:, 0] >= table[slots, 0]  # rings are drained one after the other
+            table[slots[newer]] = rows[newer]
+
+    def segments(self, at_ns: int) -> list[Segment]:
+        """All of them as records of the time `at_ns` (CLOCK_MONOTONIC), for a log's first chunk."""
+        found = []
+        for level, (table, form) in enumerate(zip(self._tables, _FORMS, strict=True)):
+            rows = table[table[:, 0] != 0]
+            rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
+            if len(rows):
+                found.append(Segment(NO_CPU, level, 0, rows.tobytes()))
+        return found

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`struct bt_config` (bpf/config.h): what the loader decides, filters above all."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from recorder import cgroups
+from recorder.errors import ProbeError
+from recorder.filters import Filters, cgroup_id, is_stacked, masks
+from recorder.ring import RingSizes
+
+MAX_DEVICES = 32
+"""Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
+MAX_COMMS = 8
+MAX_CGROUPS = 16
+MAX_FLAGS = 8
+MAX_RANGES = 8
+
+ID_PID = 1 << 32
+ID_TID = 2 << 32
+
+_COMM_BYTES = 15
+_NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
+_OWN_OPS = ("DRV_IN", "DRV_OUT", "SCSI_IN", "SCSI_OUT")
+_MAX_OP = 63
+
+Enums = Mapping[str, Mapping[str, int]]
+
+
+class DeviceFilter(ctypes.Structure):
+    """`struct bt_filter` (bpf/config.h)."""
+
+    _fields_ = (
+        ("disk", ctypes.c_uint32),
+        ("part", ctypes.c_uint32),
+        ("start", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+    )
+
+
+class _Comm(ctypes.Structure):
+    """`struct bt_comm`."""
+
+    _fields_ = (("name", ctypes.c_char * 16), ("mask", ctypes.c_uint8 * 16))
+
+
+class _Range(ctypes.Structure):
+    """`struct bt_range`."""
+
+    _fields_ = (("start", ctypes.c_uint64), ("end", ctypes.c_uint64))
+
+
+class Config(ctypes.Structure):
+    """`struct bt_config` (bpf/config.h)."""
+
+    _fields_ = (
+        ("ring_bytes", ctypes.c_uint32),
+        ("upper_bytes", ctypes.c_uint32),
+        ("area_bytes", ctypes.c_uint32),
+        ("nr_filters", ctypes.c_uint32),
+        ("no_data_ops", ctypes.c_uint64),
+        ("filters", DeviceFilter * MAX_DEVICES),
+        ("follow", ctypes.c_uint32),
+        ("by_pid", ctypes.c_uint32),
+        ("by_tid", ctypes.c_uint32),
+        ("nr_comms", ctypes.c_uint32),
+        ("nr_cgroups", ctypes.c_uint32),
+        ("nr_flags", ctypes.c_uint32),
+        ("nr_ranges", ctypes.c_uint32),
+        ("min_bytes", ctypes.c_uint32),
+        ("ops", ctypes.c_uint64),
+        ("own_ops", ctypes.c_uint64),
+        ("flush_op", ctypes.c_uint32),
+        ("preflush", ctypes.c_uint32),
+        ("sequence", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32 * MAX_FLAGS),
+        ("cgroups", ctypes.c_uint64 * MAX_CGROUPS),
+        ("comms", _Comm * MAX_COMMS),
+        ("ranges", _Range * MAX_RANGES),
+    )
+
+
+def _partition_sectors(dev: int) -> tuple[int, int]:
+    """First sector on the disk and the one after the last, from sysfs."""
+    base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
+    try:
+        start = int((base / "start").read_text())
+        return start, start + int((base / "size").read_text())
+    except (OSError, ValueError) as error:
+        raise ProbeError(
+            f"{dev >> 20}:{dev & 0xFFFFF} is no partition of this machine ({base}): "
+            "name a device that /sys/class/block lists"
+        ) from error
+
+
+def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
+    """(disk, partition or 0) with the sectors of the partitions. Raises ProbeError."""
+    if len(devices) > MAX_DEVICES:
+        raise ProbeError(
+            f"{len(devices)} devices were named, at most {MAX_DEVICES} can be: "
+            "record all devices and choose when converting"
+        )
+    return [
+        DeviceFilter(disk, part, *(_partition_sectors(part) if part else (0, 0)))
+        for disk, part in devices
+    ]
+
+
+def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
+    """Whether bios have to be followed from their Q.
+
+    Whole disks that stand on no others need it not: every event of an I/O tells its disk.
+    """
+    return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
+
+
+def _comm(name: str) -> _Comm:
+    """A task's name, NUL included, or its beginning where a star ends it."""
+    prefix = name.endswith("*")
+    text = (name[:-1] if prefix else name).encode()[:_COMM_BYTES]
+    length = len(text) if prefix else len(text) + 1
+    return _Comm(text, (ctypes.c_uint8 * 16)(*[255] * length))
+
+
+def _bits(names: Sequence[str], known: Mapping[str, int]) -> int:
+    numbers = (known.get(name) for name in names)
+    return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
+
+
+def _refuse_many(count: int, limit: int, what: str) -> None:
+    if count > limit:
+        raise ProbeError(f"{count} {what} were named, at most {limit} can be: name fewer")
+
+
+def config(
+    sizes: RingSizes, devices: list[tuple[int, int]], filters: Filters, enums: Enums
+) -> Config:
+    """All of it. enums: the kernel's `op_enum` and `flag_bits`. Raises ProbeError."""
+    ops, bits = enums["op_enum"], enums["flag_bits"]
+    chosen = device_filters(devices)
+    found = Config(
+        ring_bytes=sizes.ring_bytes,
+        upper_bytes=sizes.upper_bytes,
+        area_bytes=sizes.area_bytes,
+        nr_filters=len(chosen),
+        no_data_ops=_bits(_NO_DATA_OPS, ops),
+        filters=(DeviceFilter * MAX_DEVICES)(*chosen),
+        follow=follows(filters, devices),
+        by_pid=bool(filters.pids),
+        by_tid=bool(filters.tids),
+        min_bytes=filters.min_bytes,
+        ops=sum(1 << number for number in set(masks(filters.ops, ops, "--op"))),
+        own_ops=_bits(_OWN_OPS, ops),
+        flush_op=ops.get("FLUSH", 0),
+        preflush=_bits(["PREFLUSH"], bits),
+        sequence=_bits(["PREFLUSH", "FUA"], bits),
+    )
+    _set_lists(found, filters, bits)
+    return found
+
+
+def _set_lists(found: Config, filters: Filters, bits: Mapping[str, int]) -> None:
+    _refuse_many(len(filters.comms), MAX_COMMS, "task names")
+    _refuse_many(len(filters.cgroups), MAX_CGROUPS, "cgroups")
+    _refuse_many(len(filters.flags), MAX_FLAGS, "sets of flags")
+    _refuse_many(len(filters.sectors), MAX_RANGES, "ranges of sectors")
+    flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
+    where = cgroups.hierarchy() if filters.cgroups else None
+    found.nr_comms, found.nr_flags = len(filters.comms), len(flags)
+    found.nr_cgroups, found.nr_ranges = len(filters.cgroups), len(filters.sectors)
+    for place, name in enumerate(filters.comms):
+        found.comms[place] = _comm(name)
+    for place, mask in enumerate(flags):
+        found.flags[place] = mask
+    for place, path in enumerate(filters.cgroups):
+        found.cgroups[place] = cgroup_id(path, where)
+    for place, (first, last) in enumerate(filters.sectors):
+        found.ranges[place] = _Range(first, last + 1)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tracefs: where it is mounted, and what the kernel says of a tracepoint's fields."""
+
+import ctypes
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.errors import ProbeError
+
+PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
+REMEDY = "mount -t tracefs tracefs /sys/kernel/tracing"
+_FIELD = re.compile(
+    r"\s*field:(?P<declaration>[^;]+);\s*offset:(?P<offset>\d+);\s*size:(?P<size>\d+);"
+    r"\s*signed:(?P<signed>[01]);"
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a tracepoint's record: bytes from its start, and how many."""
+
+    name: str
+    offset: int
+    size: int
+    signed: bool
+
+
+@dataclass(frozen=True)
+class Format:
+    """A tracepoint as `events/SYSTEM/NAME/format` describes it."""
+
+    name: str
+    number: int
+    fields: dict[str, Field]
+
+
+def parse(name: str, text: str) -> Format:
+    """The format's text. Raises ProbeError where it has no ID or no field."""
+    number = re.search(r"^ID:\s*(\d+)\s*$", text, re.MULTILINE)
+    fields = {}
+    for line in text.splitlines():
+        found = _FIELD.match(line)
+        if found is None:
+            continue
+        # "char rwbs[10]", "__data_loc char[] cmd", "unsigned int nr_sector"
+        declared = re.sub(r"\[[^\]]*\]", "", found["declaration"]).split()[-1].lstrip("*")
+        size, offset = int(found["size"]), int(found["offset"])
+        fields[declared] = Field(declared, offset, size, found["signed"] == "1")
+    if number is None or not fields:
+        raise ProbeError(
+            f"the format of tracepoint {name} cannot be understood: it begins with {text[:40]!r}; "
+            "please report it with the kernel's version"
+        )
+    return Format(name, int(number[1]), fields)
+
+
+def mounted() -> Path | None:
+    """Where tracefs is, None: nowhere, or this process may not look into it."""
+    return next((place for place in PLACES if (place / "events").is_dir()), None)
+
+
+def find() -> Path:
+    """Where tracefs is; mounts it where it is not. Raises ProbeError with the remedy."""
+    place = mounted()
+    if place is not None:
+        return place
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tracefs", os.fsencode(PLACES[0]), b"tracefs", 0, None) < 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise ProbeError(
+            f"tracefs, which describes the tracepoints, is not there and cannot be mounted at "
+            f"{PLACES[0]}: {reason}; as root: {REMEDY}"
+        )
+    place = mounted()
+    if place is None:
+        raise ProbeError(f"tracefs is mounted at {PLACES[0]} and lists no events: {REMEDY}")
+    return place
+
+
+def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
+    """Formats by name, of those tracepoints that this kernel has."""
+    found = {}
+    for name in names:
+        try:
+            text = (tracefs / "events" / system / name / "format").read_text()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ProbeError(
+                f"{error.filename} cannot be read: {error.strerror}; run as root"
+            ) from error
+        found[name] = parse(name, text)
+    return found

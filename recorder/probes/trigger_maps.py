@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The maps of bpf/trigger.h: what shall fire, and what did."""
+
+import ctypes
+import time
+
+from recorder.log_chunks import unwrap
+from recorder.probes.libbpf import BpfObject
+from recorder.triggers import Hit, Triggers
+
+_INFLIGHT_SLOTS = 65536
+_DEPTH_SLOTS = 4096
+_FIRED_SLOTS = 64
+_INFLIGHT_BYTES = 24
+_NAMES = {1: "slow", 2: "failed", 3: "depth"}
+
+
+class _Triggers(ctypes.Structure):
+    """`struct bt_triggers`."""
+
+    _fields_ = (
+        ("slow_ns", ctypes.c_uint64),
+        ("failed", ctypes.c_uint32),
+        ("depth", ctypes.c_uint32),
+    )
+
+
+class _Fired(ctypes.Structure):
+    """`struct bt_fired`."""
+
+    _fields_ = (
+        ("armed", ctypes.c_uint64),
+        ("now", ctypes.c_uint64),
+        ("sector", ctypes.c_uint64),
+        ("value", ctypes.c_int64),
+        ("dev", ctypes.c_uint32),
+        ("trigger", ctypes.c_uint32),
+    )
+
+
+class _AllFired(ctypes.Structure):
+    """.data.fired."""
+
+    _fields_ = (("slots", _Fired * _FIRED_SLOTS),)
+
+
+class _Armed(ctypes.Structure):
+    """.data.armed."""
+
+    _fields_ = (("armed", ctypes.c_uint64),)
+
+
+class TriggerMaps:
+    """Sets the maps up before the object is loaded, and reads them afterwards."""
+
+    def __init__(self, bpf: BpfObject, triggers: Triggers) -> None:
+        """Tables are made as large as these triggers need."""
+        self._bpf = bpf
+        self._armed = 1
+        value = _Triggers(triggers.slow_ns, triggers.failed, triggers.depth)
+        bpf.set_initial_value(".rodata.trigger", value)
+        if triggers.slow_ns or triggers.depth:
+            bpf.set_map_size("bt_requests", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
+        if triggers.slow_ns:
+            bpf.set_map_size("bt_bios", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
+        if triggers.depth:
+            bpf.set_map_size("bt_depths", 8, _DEPTH_SLOTS)
+
+    def hits(self) -> list[Hit]:
+        """The first that fired on each CPU since the last call, by time."""
+        fired = _AllFired()
+        self._bpf.read_section(".data.fired", fired)
+        fresh = [slot for slot in fired.slots if slot.armed == self._armed]
+        if not fresh:
+            return []
+        self._armed += 1
+        self._bpf.update_section(".data.armed", _Armed(self._armed))
+        near = time.monotonic_ns()
+        found = [
+            Hit(_NAMES.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value)
+            for s in fresh
+        ]
+        return sorted(found, key=lambda hit: hit.monotonic)

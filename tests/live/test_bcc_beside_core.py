@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One load, recorded by both backends at once: what bcc tells equals what core tells."""
+
+import mmap
+import os
+import subprocess
+from collections import Counter
+
+import pytest
+from bcc_recording import both, needs_bcc
+from core_decoder import decode
+
+from recorder.filters import Filters
+from recorder.kernel_names import FLAGS, OPS, RWBS_FLAGS
+from recorder.probes.btf import KernelBtf, kernel_enums
+from recorder.records import BY_KIND, Kind
+
+__all__ = ["needs_bcc"]
+
+pytestmark = pytest.mark.usefixtures("needs_bpf", "needs_bcc")
+
+BIOS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A)
+REQUESTS = (Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D, Kind.C)
+
+
+def told(opf, enums):
+    """Core's opf as bcc can tell it."""
+    names = {number: name for name, number in enums["op_enum"].items()}
+    flags = ["PREFLUSH", *RWBS_FLAGS.values()]
+    bits = (1 << FLAGS[f] for f in flags if opf >> enums["flag_bits"][f] & 1)
+    return OPS[names[opf & 0xFF]] | sum(bits)
+
+
+def what(record, dev, opf=lambda value: value):
+    """{kind: Counter of (sector, bytes, opf, task, …)}, of one device."""
+    fields = ("sector", "bytes", "opf", "tid", "from_sector", "from_dev", "status")
+    found = {}
+    for event in decode(record.segments).events:
+        names = BY_KIND[event.kind].dtype.names
+        if event.kind in BIOS + REQUESTS and event.dev == dev:
+            row = {f: getattr(event, f) for f in fields if f in names}
+            row["opf"] = opf(row["opf"])
+            found.setdefault(event.kind, Counter())[tuple(row.items())] += 1
+    return found
+
+
+def compare(core, bcc, dev):
+    """Equal events of each kind, but for those that the kernel says it has not shown bcc.
+
+    Returns how many there are of each kind.
+    """
+    with KernelBtf() as btf:
+        enums = kernel_enums(btf)
+    assert core.lost == core.too_deep == bcc.lost == bcc.too_deep == 0
+    expected, found = what(core, dev, lambda opf: told(opf, enums)), what(bcc, dev)
+    skipped = Counter()
+    for program in bcc.programs:
+        skipped[program.letter] += program.recursion_misses
+    for kind in BIOS + REQUESTS:
+        one, other = expected.get(kind, Counter()), found.get(kind, Counter())
+        assert not other - one or kind is Kind.C, (kind, other - one)
+        missing = (one - other).total()
+        allowed = skipped[BY_KIND[kind].letter]
+        if kind is Kind.C:  # a few completions reach only some of the programs
+            allowed += 2 + one.total() // 1000
+            assert (other - one).total() <= allowed
+        assert missing <= allowed, (kind, missing, allowed)
+    return {kind: counter.total() for kind, counter in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("rw", "engine", "depth"),
+    [("randread", "io_uring", 16), ("randrw", "libaio", 8), ("randwrite", "psync", 1)],
+)
+def test_direct_io(fio, loop_device, rw, engine, depth):
+    # GIVEN both backends on one device
+    with both("lifecycle", [(loop_device.dev, 0)]) as (core, bcc):
+        # WHEN fio does direct I/O
+        fio(loop_device.path, rw=rw, bs="4k", size="16m", ioengine=engine, iodepth=depth)
+    # THEN they agree on every queue, start, issue, their bytes, flags and tasks
+    counts = compare(core, bcc, loop_device.dev)
+    assert counts[Kind.Q] >= 4000
+    assert counts[Kind.D] >= 4000
+
+
+def test_merges_and_splits(fio, loop_device):
+    # GIVEN a device with a scheduler that merges
+    queue = f"/sys/block/{loop_device.name}/queue"
+    with open(f"{queue}/max_sectors_kb", "w") as file:
+        file.write("64")
+    with both("all", [(loop_device.dev, 0)]) as (core, bcc):
+        # WHEN small writes come in order in batches, and large ones are over the limit
+        options = {"ioengine": "libaio", "iodepth": 16, "iodepth_batch_submit": 16}
+        options["iodepth_batch_complete_min"] = 16
+        fio(loop_device.path, rw="write", bs="4k", size="4m", **options)
+        fio(loop_device.path, rw="write", bs="1m", size="8m", ioengine="psync")
+    # THEN merges and splits are the same
+    counts = compare(core, bcc, loop_device.dev)
+    assert counts[Kind.M] > 10
+    assert counts[Kind.X] >= 8
+    # AND what has nothing to tell the device by is left out under a device filter
+    reasons = {p.letter: p.reason for p in bcc.programs if not p.attached}
+    assert set(reasons) == {"P", "U"}
+    assert "does not tell the device" in reasons["P"]
+
+
+def test_flushes_and_a_file_system(loop_device, tmp_path):
+    # GIVEN a file system
+    subprocess.run(["mkfs.ext4", "-q", "-F", loop_device.path], check=True)
+    with both("lifecycle", [(loop_device.dev, 0)]) as (core, bcc):
+        subprocess.run(["mount", loop_device.path, tmp_path], check=True)
+        try:
+            # WHEN files are written and made durable
+            for number in range(20):
+                with open(tmp_path / f"file{number}", "wb") as file:
+                    file.write(b"x" * 50_000)
+                    file.flush()
+                    os.fsync(file.fileno())
+        finally:
+            subprocess.run(["umount", tmp_path], check=True)
+    # THEN flushes, metadata and their flags are the same
+    compare(core, bcc, loop_device.dev)
+    issued = {e.opf for e in decode(bcc.segments).of(Kind.D, dev=loop_device.dev)}
+    assert OPS["FLUSH"] in {opf & 0xFF for opf in issued}
+    assert any(opf >> FLAGS["META"] & 1 for opf in issued)
+
+
+def test_a_failure(loop_device):
+    # GIVEN a device whose file has lost its end
+    os.truncate(loop_device.backing, 1 << 20)
+    with both("lifecycle", [(loop_device.dev, 0)]) as (core, bcc):
+        # WHEN the end is read
+        file = os.open(loop_device.path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            buffer = memoryview(mmap.mmap(-1, 4096))
+            with pytest.raises(OSError):
+                os.preadv(file, [buffer], 32 << 20)
+        finally:
+            os.close(file)
+    # THEN both say how it ended
+    compare(core, bcc, loop_device.dev)
+    statuses = {e.status for e in decode(bcc.segments).of(Kind.C, dev=loop_device.dev)}
+    assert statuses == {10}
+
+
+@pytest.mark.parametrize(
+    "filters", [Filters(ops=("read",)), Filters(sectors=((8192, 16383),))], ids=["op", "sectors"]
+)
+def test_filters(fio, loop_device, filters):
+    # GIVEN both backends with a filter that tracepoints can tell
+    with both("lifecycle", [(loop_device.dev, 0)], filters) as (core, bcc):
+        # WHEN there is I/O of both kinds everywhere
+        fio(loop_device.path, rw="randrw", bs="4k", size="16m", ioengine="psync")
+    # THEN both keep the same, and count the rest
+    counts = compare(core, bcc, loop_device.dev)
+    assert 500 < counts[Kind.Q] == counts[Kind.D] < 3500
+    reason = "op" if filters.ops else "sectors"
+    assert counts[Kind.Q] + bcc.left_out.bios[reason] == 4096
+    assert bcc.left_out.bios[reason] == core.left_out.bios[reason]
+
+
+def test_a_partition(fio, make_loop):
+    # GIVEN a disk with two partitions, one of them to be recorded
+    disk = make_loop()
+    for number, start in (("1", "2048"), ("2", "34816")):
+        subprocess.run(["addpart", disk.path, number, start, "32768"], check=True)
+    try:
+        parts = [f"{disk.path}p{n}" for n in (1, 2)]
+        if not all(map(os.path.exists, parts)):
+            pytest.skip("needs device nodes of partitions")
+        number = os.stat(parts[0]).st_rdev
+        part = os.major(number) << 20 | os.minor(number)
+        with both("lifecycle", [(disk.dev, part)]) as (core, bcc):
+            # WHEN both are written to
+            for path in parts:
+                fio(path, rw="write", bs="16k", size="1m", ioengine="psync")
+        # THEN there is the one's I/O, on the disk's sectors; where it came from names it
+        counts = compare(core, bcc, disk.dev)
+        assert counts[Kind.Q] == counts[Kind.D] == counts[Kind.A] == 64
+        assert {e.from_dev for e in decode(bcc.segments).of(Kind.A)} == {part}
+    finally:
+        for number in ("1", "2"):
+            subprocess.run(["delpart", disk.path, number], check=True)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to a recording when the host around it misbehaves."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import devices
+import numpy as np
+import pytest
+from record_helpers import BIOTRAIL, SECONDS, biotrail, environment, read, recorder, stop
+
+from recorder.log import LogReader
+from recorder.records import Kind
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+READS: dict[str, Any] = {"rw": "randread", "bs": "4k", "ioengine": "psync"}
+CPU = Path("/sys/devices/system/cpu")
+
+
+def files_in(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.biotrail"))
+
+
+def wait_for_files(directory: Path, number: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    while len(files_in(directory)) < number:
+        assert time.monotonic() < deadline, "no further file is begun"
+        time.sleep(0.02)
+
+
+def test_a_stopped_recorder_counts_what_it_missed(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a recorder with small rings
+    log = tmp_path / "x.biotrail"
+    with recorder("-d", loop_device.name, "-o", log, "--buffer-size", "64K") as process:
+        # WHEN it is stopped (SIGSTOP) while more is read than its rings hold, and goes on
+        process.send_signal(signal.SIGSTOP)
+        report = fio(loop_device.path, number_ios=5000, **READS)
+        process.send_signal(signal.SIGCONT)
+        status, said = stop(process, signal.SIGINT)
+    assert status == 0, said
+    # THEN what is not there was counted, with its time, and nothing is damaged
+    found = read(log)
+    lost = sum(w["count"] for w in found.trace.reader.losses if w["kind"] == Kind.Q)
+    assert lost > 0
+    assert "LOST" in said
+    assert found.trace.reader.problems == []
+    assert found.account.unreadable_bytes == 0
+    seen = found.account.by_letter()["Q"]
+    assert seen + lost >= report["jobs"][0]["read"]["total_ios"]
+
+
+def test_a_killed_rotation_leaves_files_that_read(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a rotating recording with a few files
+    load = subprocess.Popen(
+        ["fio", "--output=/dev/null", *devices.fio_arguments(loop_device.path, loops=99, **READS)]
+    )
+    try:
+        with recorder("-d", loop_device.name, "-o", tmp_path / "x", "--rotate", "300ms") as process:
+            wait_for_files(tmp_path, 3)
+            # WHEN it is killed
+            process.kill()
+            process.wait(SECONDS)
+    finally:
+        load.terminate()
+        load.wait(SECONDS)
+    # THEN all but the last are complete, that one may lack its end, and each converts
+    paths = files_in(tmp_path)
+    for path in paths:
+        reader = LogReader(path)
+        assert reader.problems == [] or path == paths[-1]
+        assert not reader.interrupted or path == paths[-1]
+        biotrail("convert", path)
+
+
+def test_a_removed_log_ends_the_recording(tmp_path: Path) -> None:
+    # GIVEN a recorder at work
+    log = tmp_path / "x.biotrail"
+    with recorder("-o", log) as process:
+        # WHEN its log is removed
+        log.unlink()
+        _, said = process.communicate(timeout=SECONDS)
+    # THEN it stops by itself and says so
+    assert process.returncode == 1
+    assert "was removed while recording" in said
+
+
+def test_devices_that_vanish_and_appear_are_told(
+    tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
+) -> None:
+    # GIVEN a flight recorder, and a device that goes while it records
+    with recorder("-o", tmp_path / "x", "--keep", "60s") as process:
+        with devices.loop(size=4 << 20) as gone:
+            fio(gone.path, number_ios=100, **READS)
+        # WHEN another one comes, and the recorder is stopped
+        come = make_loop(size=8 << 20)
+        fio(come.path, number_ios=100, **READS)
+        status, said = stop(process, signal.SIGINT)
+    # THEN the reads of both are there, and the one that is still there is described
+    assert status == 0, said
+    (path,) = files_in(tmp_path)
+    log = read(path)
+    ours = np.isin(log.bios.dev, [gone.dev, come.dev])
+    assert np.sum((log.comms == "fio") & ours) >= 200
+    entries = {int(e["dev"]): e for e in LogReader(path).header["devices"]}
+    assert entries[come.dev]["sectors"] == (8 << 20) // 512
+
+
+def test_recording_needs_no_tracefs(tmp_path: Path) -> None:
+    # GIVEN a mount namespace without tracefs and debugfs
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare")
+    log = tmp_path / "x.biotrail"
+    places = "/sys/kernel/debug/tracing /sys/kernel/tracing /sys/kernel/debug"
+    hide = f'for m in {places}; do umount -l $m 2>/dev/null; done; exec "$@"'
+    command = [*BIOTRAIL, "record", "-o", log, "--", "sync"]
+    # WHEN it is recorded there
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", hide, "sh", *command],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    # THEN it works
+    assert done.returncode == 0, done.stderr
+    assert not LogReader(log).interrupted
+
+
+@contextmanager
+def memory_group(limit: int) -> Iterator[Path]:
+    """A cgroup with that much memory; v1 or v2."""
+    for root, name in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        group = root / f"biotrail-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            if (group / name).exists():
+                (group / name).write_text(str(limit))
+                yield group
+                return
+        finally:
+            group.rmdir()
+    pytest.skip("needs a memory cgroup")
+
+
+def test_rings_shrink_where_memory_is_limited(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a memory limit that leaves no room for the rings asked for
+    log = tmp_path / "x.biotrail"
+    with memory_group(200 << 20) as group:
+        join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+        options = ["--buffer-size", "128M", "-d", loop_device.name, "-o", str(log)]
+        # WHEN it is recorded
+        done = subprocess.run(
+            ["sh", "-c", join, "sh", *BIOTRAIL, "record", *options, "--", "true"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    # THEN it works with smaller rings, and says so
+    assert done.returncode == 0, done.stderr
+    assert LogReader(log).header["rings"]["bytes"][0] < 128 << 20
+    assert "no memory for larger ones" in done.stderr
+
+
+@contextmanager
+def offline(cpu: str) -> Iterator[None]:
+    switch = CPU / cpu / "online"
+    switch.write_text("0")
+    try:
+        yield
+    finally:
+        switch.write_text("1")
+
+
+def test_a_cpu_that_goes_and_comes_back_loses_nothing(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a recorder on a machine with a CPU that can be switched off
+    if not os.access(CPU / "cpu1" / "online", os.W_OK):
+        pytest.skip("needs a CPU that can be taken offline")
+    log = tmp_path / "x.biotrail"
+    total = 0
+    with recorder("-d", loop_device.name, "-o", log) as process:
+        # WHEN it is read from before, while, and after that CPU is off
+        total += fio(loop_device.path, number_ios=300, **READS)["jobs"][0]["read"]["total_ios"]
+        with offline("cpu1"):
+            total += fio(loop_device.path, number_ios=300, **READS)["jobs"][0]["read"]["total_ios"]
+        total += fio(loop_device.path, number_ios=300, **READS)["jobs"][0]["read"]["total_ios"]
+        status, said = stop(process, signal.SIGINT)
+    # THEN every read is there
+    assert status == 0, said
+    assert np.sum(read(log).comms == "fio") == total
+
+
+@contextmanager
+def small_disk(where: Path, size: str) -> Iterator[Path]:
+    where.mkdir()
+    devices.run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", where)
+    try:
+        yield where
+    finally:
+        devices.run("umount", where)
+
+
+def test_a_rotation_on_a_full_disk_stops_and_keeps_what_is_there(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a rotating recording to a disk that is too small for the load
+    with small_disk(tmp_path / "small", "700k") as disk:
+        options = ["--level", "0", "--rotate", "100K", "-o", disk / "x"]
+        with recorder("-d", loop_device.name, *options) as process:
+            # WHEN it is full
+            for _ in range(20):
+                fio(loop_device.path, number_ios=300, **READS)
+                if process.poll() is not None:
+                    break
+            _, said = process.communicate(timeout=SECONDS)
+        # THEN it stopped by itself, said why, and every file reads
+        assert process.returncode == 1
+        assert "No space left" in said
+        assert ".part" not in said
+        paths = files_in(disk)
+        assert len(paths) > 1
+        assert all(not LogReader(path).interrupted for path in paths[:-1])
+        assert all(read(path).account.unreadable_bytes == 0 for path in paths)
+
+
+def test_a_dump_on_a_full_disk_fails_and_recording_goes_on(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a flight recorder whose dumps go to a disk that is full
+    with small_disk(tmp_path / "small", "1M") as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes((1 << 20) - 16384))
+        with recorder("-d", loop_device.name, "-o", disk / "x", "--keep", "8M") as process:
+            fio(loop_device.path, number_ios=3000, **READS)
+            # WHEN it is asked for one, and again when there is room
+            process.send_signal(signal.SIGUSR1)
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            ballast.unlink()
+            status, _ = stop(process, signal.SIGINT)
+        # THEN it said that the first failed, and the second has all
+        assert "a dump failed" in said
+        assert "No space left" in said
+        assert status == 0
+        assert np.sum(read(files_in(disk)[-1]).comms == "fio") == 3000

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triggers on real I/O: a slow one, a failed one, a deep queue; each dump holds what led to it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import devices
+import numpy as np
+import pytest
+from record_helpers import SECONDS, read, recorder, stop
+
+from recorder.log import LogReader
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+MEBIBYTE = 1 << 20
+SLOW_NS = 200_000_000
+
+
+@contextmanager
+def mounted(source: str, where: Path, *options: str) -> Iterator[Path]:
+    devices.run("mount", *options, source, where)
+    try:
+        yield where
+    finally:
+        devices.run("umount", where)
+
+
+def loop_over(stack: ExitStack, size: int, directory: Path) -> devices.LoopDevice:
+    return stack.enter_context(devices.loop(size=size, directory=directory))
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def in_flight(device: str) -> int:
+    return sum(map(int, Path(f"/sys/block/{device}/inflight").read_text().split()))
+
+
+def dumps(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.biotrail"))
+
+
+def wait_for_dump(directory: Path) -> Path:
+    """The first dump, once it is whole."""
+    wait_until(lambda: bool(dumps(directory)), "no dump was written")
+    path = dumps(directory)[0]
+    wait_until(lambda: not LogReader(path).interrupted, "the dump does not end")
+    return path
+
+
+def recording(device: str, directory: Path, *arguments: str) -> Any:
+    after = ("--after", "100ms", "--keep", "60s", "-o", directory / "x")
+    return recorder("-d", device, *after, *arguments)
+
+
+@contextmanager
+def frozen(where: Path) -> Iterator[None]:
+    """The file system takes no writes: those of a loop device on it wait."""
+    devices.run("fsfreeze", "--freeze", where)
+    try:
+        yield
+    finally:
+        devices.run("fsfreeze", "--unfreeze", where)
+
+
+def write(device: str, sector: int = 0) -> subprocess.Popen[bytes]:
+    """One 4 KiB block, around the page cache."""
+    where = f"of={device}", f"seek={sector // 8}", "oflag=direct"
+    return subprocess.Popen(["dd", "if=/dev/zero", *where, "bs=4k", "count=1", "status=none"])
+
+
+def test_a_slow_write_is_dumped_with_what_led_to_it(
+    tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
+) -> None:
+    # GIVEN a loop device over a file on a file system that can be frozen
+    if shutil.which("mkfs.ext4") is None or shutil.which("fsfreeze") is None:
+        pytest.skip("needs mkfs.ext4 and fsfreeze")
+    lower, where, out = make_loop(size=64 * MEBIBYTE), tmp_path / "lower", tmp_path / "out"
+    where.mkdir()
+    out.mkdir()
+    devices.run("mkfs.ext4", "-q", lower.path)
+    with ExitStack() as stack:
+        stack.enter_context(mounted(lower.path, where))
+        upper = loop_over(stack, 8 * MEBIBYTE, where)
+        with recording(upper.name, out, "--trigger", f"slow={SLOW_NS}ns") as process:
+            # WHEN fast reads are followed by a write that waits for as long as it is frozen
+            report = fio(upper.path, rw="randread", bs="4k", number_ios=200, ioengine="psync")
+            with frozen(where):
+                writing = write(upper.path, 800)
+                wait_until(lambda: in_flight(upper.name) > 0, "the write does not begin")
+                time.sleep(2 * SLOW_NS / 1e9)
+            assert writing.wait(SECONDS) == 0
+            path = wait_for_dump(out)
+            status, said = stop(process, signal.SIGINT)
+    assert status == 0, said
+    # THEN the dump says which write it was, and how long it took
+    hit = LogReader(path).header["kept"]["trigger"]
+    assert (hit["trigger"], hit["dev"]) == ("slow", upper.dev)
+    assert hit["value"] >= SLOW_NS
+    # AND it holds that write, and the reads before it by their task's name
+    log = read(path)
+    assert log.bios.sector[log.comms == "dd"].tolist() == [hit["sector"]] == [800]
+    assert np.sum(log.comms == "fio") == report["jobs"][0]["read"]["total_ios"]
+    # AND there is the dump at the end, no third one
+    assert [LogReader(p).header["kept"]["number"] for p in dumps(out)] == [1, 2]
+
+
+def test_a_failed_write_is_dumped(tmp_path: Path, needs_root: None) -> None:
+    # GIVEN a loop device over a sparse file on a file system that has no room for it
+    where, out = tmp_path / "small", tmp_path / "out"
+    where.mkdir()
+    out.mkdir()
+    with ExitStack() as stack:
+        stack.enter_context(mounted("none", where, "-t", "tmpfs", "-o", "size=1M"))
+        backing = where / "sparse"
+        with backing.open("wb") as file:
+            os.truncate(file.fileno(), 8 * MEBIBYTE)
+        (where / "ballast").write_bytes(bytes(MEBIBYTE - 16384))
+        path = devices.run("losetup", "--find", "--show", backing).strip()
+        stack.callback(devices.run, "losetup", "--detach", path)
+        with recording(Path(path).name, out, "--trigger", "failed") as process:
+            # WHEN it is written to until that fails
+            command = ["dd", "if=/dev/zero", f"of={path}", "bs=64k", "oflag=direct", "count=16"]
+            assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+            dump = wait_for_dump(out)
+            stop(process, signal.SIGINT)
+    # THEN the dump says that it failed, and holds the failed write
+    hit = LogReader(dump).header["kept"]["trigger"]
+    assert hit["trigger"] == "failed"
+    assert hit["value"] != 0
+    assert hit["sector"] in read(dump).requests.sector.tolist()
+
+
+def test_many_in_flight_are_dumped(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a flight recorder that waits for 16 requests in flight
+    with recording(loop_device.name, tmp_path, "--trigger", "depth=16") as process:
+        # WHEN a load stays below, and then one goes beyond
+        job = {"rw": "randread", "bs": "4k", "ioengine": "io_uring", "number_ios": 2000}
+        fio(loop_device.path, iodepth=2, **job)
+        time.sleep(0.3)
+        assert not dumps(tmp_path)
+        fio(loop_device.path, iodepth=64, **job)
+        path = wait_for_dump(tmp_path)
+        stop(process, signal.SIGINT)
+    # THEN the dump says how many there were
+    hit = LogReader(path).header["kept"]["trigger"]
+    assert (hit["trigger"], hit["dev"]) == ("depth", loop_device.dev)
+    assert hit["value"] >= 16
+
+
+@pytest.fixture
+def zram(needs_root: None) -> Iterator[str]:
+    """Name of a fresh device without requests."""
+    control = Path("/sys/class/zram-control")
+    if not control.exists():
+        pytest.skip("needs zram")
+    number = (control / "hot_add").read_text().strip()
+    sysfs = Path(f"/sys/class/block/zram{number}")
+    try:
+        (sysfs / "disksize").write_text("16M")
+        yield f"zram{number}"
+    finally:
+        (sysfs / "reset").write_text("1")
+        (control / "hot_remove").write_text(number)
+
+
+def test_a_bio_without_a_request_is_timed_from_its_queueing(tmp_path: Path, zram: str) -> None:
+    # GIVEN a flight recorder on a device without requests, for which every I/O is slow
+    with recording(zram, tmp_path, "--trigger", "slow=1ns") as process:
+        # WHEN a block is written
+        assert write(f"/dev/{zram}", 80).wait(SECONDS) == 0
+        path = wait_for_dump(tmp_path)
+        stop(process, signal.SIGINT)
+    # THEN that fires, and the write is in the dump
+    hit = LogReader(path).header["kept"]["trigger"]
+    assert (hit["trigger"], hit["value"] > 0) == ("slow", True)
+    assert 80 in read(path).bios.sector.tolist()
+
+
+def test_sigusr1_dumps_and_recording_goes_on(
+    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a flight recorder without triggers
+    job = {"rw": "randread", "bs": "4k", "ioengine": "psync", "number_ios": 300}
+    with recorder("-d", loop_device.name, "-o", tmp_path / "x", "--keep", "64M") as process:
+        fio(loop_device.path, **job)
+        # WHEN it is asked, and more is read before it ends
+        process.send_signal(signal.SIGUSR1)
+        first = wait_for_dump(tmp_path)
+        fio(loop_device.path, **job)
+        status, said = stop(process, signal.SIGTERM)
+    # THEN the first dump has what was read before, the last all of it
+    assert status == 0, said
+    assert np.sum(read(first).comms == "fio") == 300
+    assert np.sum(read(dumps(tmp_path)[1]).comms == "fio") == 600

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backend is taken, and what is said where bcc cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from recorder.errors import ProbeError
+from recorder.probes import backends, bcc_capability, bcc_child, bcc_load, tracefs
+from recorder.probes.bcc_probes import BccProbes
+from recorder.probes.core import CoreProbes, ProbeConfig
+
+
+@pytest.mark.parametrize(
+    ("backend", "btf", "expected"),
+    [
+        ("auto", True, CoreProbes),
+        ("auto", False, BccProbes),
+        ("bcc", True, BccProbes),
+        ("core", False, CoreProbes),
+    ],
+)
+def test_auto_goes_by_the_kernels_types(
+    backend: str, btf: bool, expected: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a kernel with or without BTF
+    path = tmp_path / "vmlinux"
+    if btf:
+        path.touch()
+    monkeypatch.setattr(backends, "BTF_PATH", path)
+    # WHEN a backend is chosen THEN it is the one that fits, or the one asked for
+    assert isinstance(backends.make_probes(backend, ProbeConfig()), expected)
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    with pytest.raises(ProbeError, match="choose one of auto, core, bcc"):
+        backends.make_probes("kprobe", ProbeConfig())
+
+
+def test_missing_bcc_and_headers_have_remedies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # GIVEN a machine without bcc
+    monkeypatch.setattr(bcc_child, "find_bcc", lambda: None)
+    # WHEN it is needed THEN the package is named
+    with pytest.raises(ProbeError, match="apt-get install python3-bpfcc"):
+        bcc_load.require()
+    # AND without headers likewise
+    monkeypatch.setattr(bcc_child, "find_bcc", lambda: "/somewhere/bcc")
+    monkeypatch.setattr(bcc_load, "headers", lambda: None)
+    with pytest.raises(ProbeError, match="apt-get install linux-headers-"):
+        bcc_load.require()
+    # AND doctor says the same
+    checks = bcc_capability.report()
+    assert not bcc_capability.possible(checks)
+    assert any("linux-headers-" in check.remedy for check in checks if not check.ok)
+    assert not any(check.required for check in checks)
+
+
+def test_another_package_named_bcc_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # GIVEN two packages of the name, the second of them the one with the library
+    for name, library in (("first", False), ("second", True)):
+        (tmp_path / name / "bcc").mkdir(parents=True)
+        (tmp_path / name / "bcc" / "__init__.py").write_text("WHO = __name__\n")
+        if library:
+            (tmp_path / name / "bcc" / "libbcc.py").touch()
+    places = tuple(str(tmp_path / name) for name in ("first", "second"))
+    monkeypatch.setattr(bcc_child, "_PLACES", places)
+    # WHEN bcc is looked for THEN it is the one
+    assert bcc_child.find_bcc() == str(tmp_path / "second" / "bcc")
+
+
+def test_what_went_wrong_in_bcc_is_told_in_a_few_lines() -> None:
+    # GIVEN what bcc prints
+    said = "warning: x\n" * 50 + "/virtual/main.c:3:1: error: unknown type name 'foo'\n"
+    # WHEN it failed THEN the lines that tell are quoted
+    error = bcc_load.failure("Exception: Failed to compile BPF module <text>", said)
+    assert "unknown type name" in str(error)
+    assert str(error).count("\n") < 10
+    # AND rings that are too big are told apart, so that smaller ones are tried
+    too_big = bcc_load.failure("Exception: x", "could not open bpf map: Argument list too long")
+    assert isinstance(too_big, bcc_load.TooBigError)
+    # AND a bcc that this Python cannot import names both
+    assert "does not work with Python" in str(bcc_load.failure("ImportError: no", ""))
+
+
+def test_tracefs_that_cannot_be_mounted_has_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # GIVEN no tracefs, and no place to mount it
+    monkeypatch.setattr(tracefs, "PLACES", (tmp_path / "nowhere",))
+    # WHEN it is needed THEN the remedy is the command
+    with pytest.raises(ProbeError, match="mount -t tracefs tracefs"):
+        tracefs.find()
