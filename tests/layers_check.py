@@ -336,7 +336,8 @@ class Checker:
         if row["status"] not in truth.statuses:
             self._say(row, rq, f"status is {row['status']}, not of {truth.statuses}")
         upper, must = self.truth.upper_request(rq)
-        if row["parent"] not in (upper, NEVER) or (must and row["parent"] == NEVER):
+        given = self._same(row["parent"])
+        if given not in (upper, NEVER) or (must and given == NEVER):
             self._say(row, rq, f"parent is {row['parent']}, not {upper}")
 
 

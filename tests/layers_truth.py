@@ -189,7 +189,7 @@ class Truth:
             or [self._single_stage(bio, ns(queue.ts), end)],
             statuses,
             {(p.request, p.piece_sector, p.piece) for p in pieces if p.request},
-            any(not self.told(p) for p in pieces),
+            any(not self.told(p) or self._unplaced(p) for p in pieces),
         )
 
     def _end(self, bio: Bio) -> Rec | None:
@@ -214,6 +214,15 @@ class Truth:
             # Absorbed: that it moved on is told by a later chain alone.
             return any(piece in r.bios for r in piece.requests[-1].records if r.letter in "Db")
         return bool(named) or (merge is not None and bool(merge.fields["rq"]))
+
+    def _unplaced(self, piece: Bio) -> bool:
+        """Whether a cut chain hides where it lies in a request that completed in parts."""
+        rq = piece.request
+        if rq is None or self._count(rq, "C") < 2:
+            return False
+        issues = [r for r in rq.records if r.letter == "D" and piece in r.held]
+        named = {r.ts for r in rq.records if r.letter in "Db" and piece in r.bios}
+        return any(r.ts not in named for r in issues)
 
     def _count(self, rq: Request, letter: str) -> int:
         return sum(r.letter == letter and r in self.recorded for r in rq.records)

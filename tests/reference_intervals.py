@@ -106,7 +106,9 @@ class IntervalReference:
 
     def _on_Q(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         bio = self.sent.pop(e.tid, None)  # Q follows the bio's A at once, or never
-        if bio is None or (bio.sector, bio.end, bio.op) != (e.sector, e.end, e.op):
+        # Of this device: flushes look the same on all.
+        here = d.waiting.near(e.sector, e.end)
+        if bio not in here or (bio.sector, bio.end, bio.op) != (e.sector, e.end, e.op):
             bio = self._new_bio(e)
             d.waiting.add(bio)
         bio.queue = ts

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recorder.records import Kind
+from recorder.records import D_FLAG_CHAIN_CUT, Kind
 
 from .association import SECTOR, Association
 from .context import Context
@@ -249,6 +249,7 @@ def _consume(
     result.end[bios], result.good[bios], result.status[bios] = -1, 0, 0
     left = dict(zip(bios, a.facts.piece_bytes[bios].tolist(), strict=True))
     order = bios
+    unplaced: set[int] = set()
     rows = slice(a.requests.start[request], a.requests.ends[request])
     for event, kind in zip(
         a.requests.row_event[rows].tolist(), a.requests.row_role[rows].tolist(), strict=True
@@ -257,14 +258,31 @@ def _consume(
             named = [b for b in chains.get(event, ()) if b in left]
             here = [b for b in left if a.bios.birth[b] < event]
             order = named + [b for b in here if b not in named]
-            _tell_unknown(left, order, int(a.events.bytes[event]))
+            if _is_cut(a, event):
+                unplaced.update(_behind_a_gap(left, order, named, int(a.events.bytes[event])))
+            else:
+                _tell_unknown(left, order, int(a.events.bytes[event]))
         elif kind == Kind.C:
             order = _complete(a, event, order, left, result)
+    a.certainty[list(unplaced)] = np.maximum(a.certainty[list(unplaced)], Certainty.AMBIGUOUS)
     if ends.finished[request] and left:
         # Sizes of several bios are unknown: all that is certain is when the last one ended.
         rest = list(left)
         result.end[rest], result.status[rest] = ends.end[request], ends.status[request]
         a.certainty[rest] = np.maximum(a.certainty[rest], Certainty.AMBIGUOUS)
+
+
+def _is_cut(a: Association, issue: int) -> bool:
+    flags = a.events.field(Kind.D, "flags", np.array([issue]))
+    return bool(int(flags[0]) & D_FLAG_CHAIN_CUT)
+
+
+def _behind_a_gap(
+    left: dict[int, int], order: list[int], named: list[int], total: int
+) -> list[int]:
+    """Bios that a cut chain leaves out, where others that are not known lie among them."""
+    known = sum(max(left[bio], 0) for bio in order)
+    return [bio for bio in order if bio not in named] if named and known < total else []
 
 
 def _tell_unknown(left: dict[int, int], order: list[int], total: int) -> None:

@@ -149,6 +149,8 @@ def bio_generations(
     before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
     begins = first | _begins_by_role(role, before)
     begins |= (role == Kind.A) & ~_resubmitted(events, event, before)
+    moved = events.sector[event] != events.sector[np.roll(event, 1)]
+    begins |= (role == Kind.Q) & (before == Kind.A) & moved
     # Only a remap takes a bio to another device.
     dev = events.dev[event]
     begins |= (role != Kind.A) & (dev != np.roll(dev, 1))

@@ -19,7 +19,7 @@ class BioRules:
         """Q: a bio begins here, unless its A came just before."""
         # Q follows the bio's A at once; where none does, the bio was sent on without.
         bio = event.sent
-        if bio is None or (bio.sector, bio.end, bio.op) != (event.sector, event.end, event.op):
+        if bio is None or bio not in device.waiting or not _at(bio, event):
             bio = self._find.new_bio(event)
         bio.flags = event.opf & (self._find.preflush | self._find.fua)
         event.bio = bio.identity
@@ -47,7 +47,7 @@ class BioRules:
         device.waiting.add(front)
         if parent is not None:
             event.other = parent.identity
-            front.parent = parent
+            front.parent, front.doubt = parent, parent.doubt
             parent.unserved.add(front)
             device.waiting.move(parent, event.end, parent.end)
 
@@ -82,3 +82,7 @@ class BioRules:
             ending = device.waiting.ending(event.sector, event.op)
             exact += [h for h in ending if h not in exact]
         return exact
+
+
+def _at(bio: Held, event: Event) -> bool:
+    return (bio.sector, bio.end, bio.op) == (event.sector, event.end, event.op)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counterexamples to intervals alone that generated histories found, shrunk and named."""
+
+from captures import BASE_NS
+from scenario_cases_more import REQUEST_BASED
+from scenario_tools import events_of, tables_of
+
+from converters.model.tables import NEVER, Certainty
+
+
+def _by_intervals(text: str) -> list[tuple[int, int, int]]:
+    """(queue, complete, certainty) of each bio, times in µs, of a log that has no pointers."""
+    t = tables_of(events_of(text), devices=(REQUEST_BASED,), header={"backend": "bcc"})
+    times = (t.bios.queue, t.bios.complete)
+    queue, complete = ([(ns - BASE_NS) // 1000 if ns >= 0 else NEVER for ns in c] for c in times)
+    return list(zip(queue, complete, t.bios.certainty.tolist(), strict=True))
+
+
+def test_intervals_a_request_serves_no_sector_twice() -> None:
+    # GIVEN two identical reads, of which one is issued, and nothing told when it was allocated
+    found = _by_intervals(
+        """
+        0  Q R 112+8 bio=1
+        3  Q R 112+8 bio=2
+        20 D R 112+8 bio=1 rq=1
+        50 C R 112+8 bio=1 rq=1
+        """
+    )
+    # THEN the request serves one of them, and which is ambiguous
+    assert Certainty.AMBIGUOUS in [c for _, _, c in found]
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+    assert sum(complete >= 0 for _, complete, _ in found) == 1
+
+
+def test_intervals_the_front_of_a_request_ends_first() -> None:
+    # GIVEN a front merge, and a partial completion that ends the bio in front alone
+    found = _by_intervals(
+        """
+        0  Q W 80+8 bio=1
+        1  G W 80+8 bio=1
+        2  s W 80+8 bio=1 rq=1
+        5  Q W 72+8 bio=2
+        6  F W 72+8 bio=2
+        9  D W 72+16 bio=2 rq=1 bios=2
+        50 C W 72+16 bio=2 rq=1 bytes=6656
+        70 C W 85+3 bio=1 rq=1
+        """
+    )
+    # THEN the bio behind ends with the rest
+    assert found == [(0, 70, Certainty.INTERVAL), (5, 50, Certainty.INTERVAL)]
+
+
+def test_intervals_a_flush_first_ends_with_the_empty_completion() -> None:
+    # GIVEN a journal commit on a device that does FUA itself
+    found = _by_intervals(
+        """
+        0   Q FWFS 0+8 bio=1
+        1   G FWFS 0+8 bio=1
+        2   s FWFS 0+8 bio=1 rq=1
+        10  D FF 18446744073709551615+0 rq=9
+        60  C FF 18446744073709551615+0 rq=9
+        63  I WFS 0+8 bio=1 rq=1
+        66  D WFS 0+8 bio=1 rq=1
+        120 C WFS 0+8 bio=1 rq=1
+        125 C WFS 0+0 bio=1 rq=1
+        """
+    )
+    # THEN the last completion ends the bio
+    assert found == [(0, 125, Certainty.INTERVAL)]
+
+
+def test_intervals_another_tasks_merge_is_not_sure() -> None:
+    # GIVEN two identical reads that the scheduler holds, and a third behind them: it joins
+    # one of the two, whoever queued them
+    found = _by_intervals(
+        """
+        0   Q R 64+8 bio=1 pid=100
+        1   G R 64+8 bio=1 pid=100
+        2   I R 64+8 bio=1 rq=1
+        10  Q R 64+8 bio=2 pid=150
+        11  G R 64+8 bio=2 pid=150
+        12  I R 64+8 bio=2 rq=2
+        20  Q R 72+8 bio=3 pid=100
+        21  M R 72+8 bio=3 pid=100
+        30  D R 64+8 bio=1 rq=1
+        50  C R 64+8 bio=1 rq=1
+        60  D R 64+16 bio=2 rq=2 chain=2,3
+        90  C R 64+16 bio=2 rq=2
+        """
+    )
+    # THEN all three are ambiguous
+    assert [c for _, _, c in found] == [Certainty.AMBIGUOUS] * 3
+
+
+def test_intervals_what_joins_the_rest_of_an_unknown_request_is_not_sure() -> None:
+    # GIVEN two reads that begin at one sector: the first to complete may be part of either, and
+    # so the rest that is requeued is nobody's; a third read joins that rest
+    found = _by_intervals(
+        """
+        0  Q R 100+16 bio=1
+        1  G R 100+16 bio=1
+        2  s R 100+16 bio=1 rq=1
+        4  D R 100+16 bio=1 rq=1
+        5  Q R 100+10 bio=2
+        6  G R 100+10 bio=2
+        7  s R 100+10 bio=2 rq=2
+        8  D R 100+10 bio=2 rq=2
+        20 C R 100+10 bio=2 rq=2
+        30 C R 100+16 bio=1 rq=1 bytes=7168
+        31 R R 114+2 bio=1 rq=1
+        40 Q R 116+8 bio=3
+        41 M R 116+8 bio=3
+        42 D R 114+10 bio=1 rq=1 chain=1,3
+        50 C R 114+10 bio=1 rq=1 bytes=4096
+        51 R R 122+2 bio=3 rq=1
+        52 D R 122+2 bio=3 rq=1 chain=3
+        60 C R 122+2 bio=3 rq=1
+        """
+    )
+    # THEN which completion ends the third is not sure either
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+
+
+def test_intervals_what_comes_into_doubt_late_is_marked() -> None:
+    # GIVEN two discards in one request, of which the first completes and the rest is requeued;
+    # a third joins it without an event, so that its issue fits no request that is known
+    found = _by_intervals(
+        """
+        0  Q D 152+16 bio=1
+        1  Q D 168+8 bio=2
+        10 D D 152+24 bio=1 rq=1 chain=1,2
+        50 C D 152+24 bio=1 rq=1 bytes=8192
+        52 R D 168+8 bio=2 rq=1
+        60 Q D 176+8 bio=3
+        70 D D 168+16 bio=2 rq=1 chain=2,3
+        71 R D 168+16 bio=2 rq=1
+        80 D D 168+16 bio=2 rq=1 chain=2,3
+        90 C D 168+16 bio=2 rq=1
+        """
+    )
+    # THEN how often the first bio's request was requeued is not sure, though it had ended before
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+
+
+def test_intervals_a_merge_goes_to_the_request_that_lives() -> None:
+    # GIVEN a read whose completion was missed, as the tag that is given again shows, and after
+    # it a request that takes a neighbour
+    found = _by_intervals(
+        """
+        0  Q R 0+8 bio=1
+        1  G R 0+8 bio=1
+        2  s R 0+8 bio=1 rq=1
+        3  D R 0+8 bio=1 rq=1 tag=7/-1 hctx=0
+        10 Q R 100+8 bio=2
+        11 G R 100+8 bio=2
+        12 s R 100+8 bio=2 rq=2
+        13 D R 100+8 bio=2 rq=2 tag=7/-1 hctx=0
+        20 Q R 200+8 bio=3
+        21 G R 200+8 bio=3
+        22 s R 200+8 bio=3 rq=3
+        25 Q R 208+8 bio=4
+        26 G R 208+8 bio=4
+        27 s R 208+8 bio=4 rq=4
+        28 m R 208+8 bio=4 rq=4 into=3
+        30 D R 200+16 bio=3 rq=3 tag=8/-1 hctx=0
+        60 C R 200+16 bio=3 rq=3
+        70 C R 100+8 bio=2 rq=2
+        """
+    )
+    # THEN the neighbour ends with the request that took it, not with the one that is lost
+    assert [complete for _, complete, _ in found] == [NEVER, 70, 60, 60]
+    assert [c for _, _, c in found[1:]] == [Certainty.INTERVAL] * 3
+
+
+def test_intervals_the_piece_of_a_bio_in_doubt_is_in_doubt_and_so_is_what_it_joins() -> None:
+    # GIVEN two bios that begin at one sector, of which one is split, and its front piece joins
+    found = _by_intervals(
+        """
+        0  Q R 0+8 bio=1
+        1  G R 0+8 bio=1
+        2  s R 0+8 bio=1 rq=1
+        3  Q R 8+40 bio=2
+        4  Q R 8+32 bio=3
+        5  X R 8+24 bio=4 parent=3
+        6  M R 8+24 bio=4
+        20 D R 0+32 bio=1 rq=1 chain=1,4
+        60 C R 0+32 bio=1 rq=1
+        """
+    )
+    # THEN the request that it joined is in doubt too
+    assert found[0][2] == Certainty.AMBIGUOUS
