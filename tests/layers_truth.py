@@ -386,7 +386,12 @@ class Truth:
             return {upper}, False
         rivals = [b for b in self.history.bios if b is not upper and self._covers(b, remap)]
         sure = not rivals and self.determined(upper) and self.determined(bio)
-        return {upper}, sure
+        return {upper}, sure and not self._sent_twice(bio, remap)
+
+    def _sent_twice(self, bio: Bio, remap: Rec) -> bool:
+        """Whether a clone of another bio, on the same disk, is of the same sectors."""
+        told = [self.first(b, "A") for b in self.history.bios if b.upper is not bio.upper]
+        return any(r is not None and _same_source(r, remap) for r in told)
 
     def upper_request(self, rq: Request) -> tuple[int, bool]:
         """Number of the request that a clone works for, and whether it must be given."""
@@ -440,3 +445,11 @@ def _gapless(begin: int, marks: list[tuple[str, int]]) -> list[tuple[str, int, i
 def is_multi_range(rq: Request) -> bool:
     """Whether several ranges joined without an event."""
     return rq.op == DISCARD and len(rq.members) > 1
+
+
+def _same_source(one: Rec, other: Rec) -> bool:
+    if any(one.fields[n] != other.fields[n] for n in ("dev", "from_dev")):
+        return False
+    begin, start = one.fields["from_sector"], other.fields["from_sector"]
+    end = begin + one.fields["bytes"] // SECTOR
+    return bool(begin < start + other.fields["bytes"] // SECTOR and start < end)

@@ -138,14 +138,14 @@ def share_tags(use: str, confused: list[RefRequest]) -> None:
 def take_tag(use: str, tag: tuple[Any, int], rq: RefRequest, places: list[Ranges]) -> None:
     """A tag is given again when its request has ended, whether that was seen or not.
 
-    So there are never more requests than tags: the oldest of those too many is gone.
+    Where requests share their tags, which of them has ended is known when none is left.
     """
     rq.tags[use] = RefTags({tag}, [rq])
     alive = [r for place in places for r in place.all() if r is not rq and use in r.tags]
     for group in [r.tags[use] for r in alive if tag in r.tags[use].tags][:1]:
         group.tags.discard(tag)
         left = sorted((r for r in alive if r.tags[use] is group), key=lambda r: r.age)
-        for gone in left[: max(0, len(left) - len(group.tags))]:
+        for gone in left if not group.tags else []:
             next(p for p in places if gone in p.all()).remove(gone)
             del gone.tags[use]
 

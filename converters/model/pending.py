@@ -30,8 +30,8 @@ class TagGroup:
     """Tags that are in use, and the requests that have them.
 
     One tag and one request, until an event could be of several requests: then they have their
-    tags together, for who of them ended is not known. What is certain is their number: there
-    are never more requests than tags.
+    tags together, for who of them ended is not known. When all the tags have been given again,
+    all of them have.
     """
 
     tags: set[Tag]
@@ -221,7 +221,8 @@ class Device:
         before.tags.discard(tag)
         before.owners = {h for h in before.owners if self._owns(h, use, before)}
         too_many = len(before.owners) - len(before.tags)
-        gone = _oldest(iter(before.owners))[: max(too_many, 0)]
+        # Where some are still there, it is not known which: all may be.
+        gone = _oldest(iter(before.owners)) if too_many >= len(before.owners) else []
         for held in gone:
             before.owners.remove(held)
             (self.issued if held in self.issued else self.allocated).remove(held)

@@ -255,6 +255,22 @@ def _upper_bios(a: Association, context: Context) -> None:
             a.rival_bios += [(bio, c) for c in others]
             if len(others) == 1:
                 a.upper[bio] = others[0]
+        if with_data:
+            _without_twice_sent(a, questions)
+
+
+def _without_twice_sent(a: Association, questions: list[Question]) -> None:
+    """A bio sends no sector to one device twice: another, from before the log, was there too."""
+    sent = sorted(
+        (int(a.upper[q.asker]), int(a.facts.dev[q.asker]), q.sector, q.end, q.asker)
+        for q in questions
+        if a.upper[q.asker] >= 0
+    )
+    for at, (upper, dev, _, end, bio) in enumerate(sent):
+        for other in sent[at + 1 :]:
+            if other[:2] != (upper, dev) or other[2] >= end:
+                break
+            a.upper[bio] = a.upper[other[4]] = -1
 
 
 def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Question]:

@@ -103,6 +103,13 @@ def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
     stop = old + events.bytes[then].astype(np.uint64) // size
     result = np.zeros(len(rows), dtype=np.bool_)
     result[at] = (begin > old) | (end < stop) | _another_operation(events, now, then)
+    # What joins in front moves the sector; where it stays, so does the first bio.
+    bio, head = events.bio[now], events.bio[then]
+    result[at] |= (
+        (begin == old)
+        & is_in(before[at], Kind.START, Kind.I, Kind.R)
+        & ((bio != head) & (bio != 0) & (head != 0))
+    )
     return result
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from recorder.records import Kind
 
-from .association import Association, came_with
+from .association import SECTOR, Association, came_with
 from .completion import RequestEnds, times
 from .context import Context
 from .families import Whole
@@ -102,7 +102,7 @@ def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
     joined = np.maximum(a.bios.last(Kind.M, Kind.F, Kind.G, Kind.START)[final], a.bios.birth[final])
     own = came_with(a)[final]
     moved = np.where(own >= 0, a.requests.first(Kind.RQ_MERGE)[np.maximum(own, 0)], -1)
-    joined = np.maximum(joined, moved)
+    joined = np.maximum(joined, np.maximum(moved, _last_moves(a, request, final)))
     width = np.int64(len(a.events) + 1)
     issues = np.flatnonzero(a.requests.row_role == Kind.D)
     keys = a.requests.row_gen[issues] * width + a.requests.row_event[issues]
@@ -114,6 +114,22 @@ def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
         -1,
     )
     return np.where(request < 0, -1, np.where(named >= 0, named, unnamed))
+
+
+def _last_moves(a: Association, request: I64, final: I64) -> I64:
+    """Per whole bio: the last m that moved its final piece into its request, by range; -1 none."""
+    result = np.full(len(request), -1, dtype=np.int64)
+    gone = np.flatnonzero(a.absorbed_by >= 0)
+    gone = gone[a.requests.count(a.requests.row_role == Kind.R)[a.absorbed_by[gone]] > 0]
+    event = a.requests.first(Kind.RQ_MERGE)[gone]
+    sector = a.facts.piece_sector[final]
+    for row in np.argsort(event).tolist():
+        m = int(event[row])
+        begin = int(a.events.sector[m])
+        end = begin + int(a.events.bytes[m]) // SECTOR
+        inside = (request == a.absorbed_by[gone[row]]) & (sector >= begin) & (sector < end)
+        result[inside & (a.bios.birth[final] < m)] = m
+    return result
 
 
 def _request_time(a: Association, per_request: I64, request: I64) -> I64:

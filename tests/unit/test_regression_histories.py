@@ -275,3 +275,44 @@ def test_a_bio_that_is_queued_elsewhere_than_it_was_sent_is_another() -> None:
     t = tables_of(events, devices=(NVME, REQUEST_BASED))
     # THEN the second has its own queue time
     assert [(ns - BASE_NS) // 1000 for ns in t.bios.queue] == [0, 40]
+
+
+def test_an_insert_of_another_head_bio_at_the_sector_is_another_request() -> None:
+    # GIVEN an old kernel without s, and a request whose merge into another was missed; its
+    # memory is inserted again, as a larger request that begins at the same sector
+    events = events_of(
+        """
+        0  Q R 592+8 bio=1
+        1  G R 592+8 bio=1
+        2  I R 592+8 bio=1 rq=1
+        10 Q R 592+8 bio=2
+        11 G R 592+8 bio=2
+        12 Q R 600+8 bio=3
+        13 M R 600+8 bio=3
+        14 I R 592+16 bio=2 rq=1
+        20 D R 592+16 bio=2 rq=1 chain=2,3
+        60 C R 592+16 bio=2 rq=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN the second request has its own insert
+    assert [(ns - BASE_NS) // 1000 for ns in t.requests.insert] == [2, 14]
+
+
+def test_two_clones_of_one_place_are_not_both_of_the_bio_that_is_known() -> None:
+    # GIVEN a mapped device's bio, and two clones of one place on one disk: another bio was in
+    # flight there when the log began
+    events = events_of(
+        """
+        0  Q 252:0 W 96+130 bio=1
+        1  A 254:0 W 5144+16 bio=2 from=252:0+144
+        2  Q 254:0 W 5144+16 bio=2
+        10 A 254:0 W 5144+16 bio=3 from=252:0+144
+        11 Q 254:0 W 5144+16 bio=3
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(DM, REQUEST_BASED))
+    # THEN no parent is claimed
+    assert t.bios.parent.tolist() == [NEVER] * 3

@@ -189,3 +189,33 @@ def test_intervals_the_piece_of_a_bio_in_doubt_is_in_doubt_and_so_is_what_it_joi
     )
     # THEN the request that it joined is in doubt too
     assert found[0][2] == Certainty.AMBIGUOUS
+
+
+def test_intervals_a_bio_is_issued_after_the_last_merge_that_moved_it() -> None:
+    # GIVEN a request that is absorbed, and again what absorbed it, by one that was issued and
+    # requeued before
+    t = tables_of(
+        events_of(
+            """
+            0  Q R 16+8 bio=1
+            1  G R 16+8 bio=1
+            2  s R 16+8 bio=1 rq=1
+            3  Q R 8+8 bio=2
+            4  G R 8+8 bio=2
+            5  s R 8+8 bio=2 rq=2
+            6  m R 16+8 bio=1 rq=1 into=2
+            7  Q R 0+8 bio=3
+            8  G R 0+8 bio=3
+            9  s R 0+8 bio=3 rq=3
+            10 D R 0+8 bio=3 rq=3
+            20 R R 0+8 bio=3 rq=3
+            21 m R 8+16 bio=2 rq=2 into=3
+            30 D R 0+24 bio=3 rq=3 chain=3,2,1
+            60 C R 0+24 bio=3 rq=3
+            """
+        ),
+        devices=(REQUEST_BASED,),
+        header={"backend": "bcc"},
+    )
+    # THEN the bios that it took are issued with its second issue
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.issue] == [30, 30, 10]
