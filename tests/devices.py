@@ -57,11 +57,18 @@ def loop(
         try:
             number = os.stat(path).st_rdev
             dev = os.major(number) << 20 | os.minor(number)
+            _as_new(Path("/sys/block") / Path(path).name / "queue")
             yield LoopDevice(path, Path(path).name, dev, size, backing)
         finally:
             run("losetup", "--detach", path)
     finally:
         backing.unlink(missing_ok=True)
+
+
+def _as_new(queue: Path) -> None:
+    """Undo what an earlier user of a loop device set: the kernel keeps it when it is detached."""
+    for name, value in (("scheduler", "none"), ("nomerges", "0")):
+        (queue / name).write_text(value)
 
 
 def fio_arguments(path: str | Path, **options: object) -> list[str]:
