@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from layers_contradictions import contradictions
 from layers_delivery import log_of
 from layers_model import SECTOR, Bio, History, Request
 from layers_truth import NEVER, Truth, ns
@@ -151,6 +152,9 @@ class Checker:
             else:
                 self._bio(row, bio)
         self._requests()
+        t = self.tables
+        said = contradictions(self.history, t.bios, t.requests, t.edges, self._whose)
+        self.found += said
         return self.found
 
     def _say(self, row: Row, of: Bio | Request | None, text: str) -> None:

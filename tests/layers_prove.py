@@ -20,6 +20,7 @@ from reference_compare import comparable, differences, reference_problems
 
 FEATURES = {
     "identical concurrent reads": "identical reads at once",
+    "the same run twice at once": "the same neighbours read twice at once",
     "split by the limit": "queue limits that split",
     "fragment merges": "a fragment merges into another bio's request",
     "back merge": "plugged or scheduler merges, back",

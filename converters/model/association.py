@@ -14,6 +14,7 @@ from recorder.records import D_FLAG_CHAIN_CUT, Kind
 from .context import OP_MASK, PASSTHROUGH_OPS, Context
 from .events import Events
 from .generations import PARENT, Generations, bio_generations
+from .lives import Lives
 from .request_generations import request_generations
 from .tables import I64, U8, U32, U64, Bool
 
@@ -79,15 +80,23 @@ class Association:
         return (self.request >= 0) | (self.bios.first(Kind.G, Kind.M, Kind.F) >= 0)
 
 
-def associate(events: Events, context: Context) -> Association:
-    """Associates one window of time-sorted events by identity, as far as that decides."""
+def associate(events: Events, context: Context, lives: Lives | None = None) -> Association:
+    """Associates one window of time-sorted events by identity, as far as that decides.
+
+    lives: what earlier windows saw of what they kept.
+    """
+    lives = lives or Lives()
     requests = request_generations(events, context.op_number("zone_append"))
+    lives.requests.tell(events, requests)
     request_of_event = np.full(len(events), -1, dtype=np.int64)
     request_of_event[requests.row_event] = requests.row_gen
     absorbed = requests.first(Kind.RQ_MERGE) >= 0
     nobodys = _nobodys(events, requests, request_of_event, context)
     issued = requests.first(Kind.D) >= 0
-    bios, row_request = bio_generations(events, request_of_event, absorbed, issued, nobodys)
+    bios, row_request = bio_generations(
+        events, request_of_event, absorbed, issued, nobodys, context
+    )
+    lives.bios.tell(events, bios)
     request = _last_request(bios, row_request)
     result = Association(
         events,

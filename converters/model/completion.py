@@ -170,8 +170,8 @@ def bio_ends(a: Association, ends: RequestEnds) -> BioEnds:
 
 def _outlived(a: Association, result: BioEnds) -> None:
     """A bio whose address was queued again before its request ended had ended, unseen."""
-    rows = np.flatnonzero(a.bios.superseded)
-    rows = rows[result.end[rows] > a.bios.birth[rows + 1]]
+    rows = np.flatnonzero(a.bios.superseded & (result.end >= 0))
+    rows = rows[a.events.number[result.end[rows]] > a.bios.again[rows]]
     result.end[rows], result.good[rows], result.status[rows] = -1, 0, 0
     a.gone[rows] = True
 

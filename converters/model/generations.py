@@ -12,6 +12,7 @@ import numpy as np
 
 from recorder.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
 
+from .context import Context
 from .events import Events
 from .sorting import stable_order
 from .tables import I64, U8, U64, Bool
@@ -40,7 +41,7 @@ class Generations:
     """Rows grouped by pointer, in time order within; a generation is a run of rows.
 
     row_event, row_role, row_gen: one entry per row. start: first row of each generation.
-    superseded: the pointer lived again later in these events.
+    again: number of the event with which the pointer lives again, -1 none so far.
     """
 
     pointer: U64
@@ -49,11 +50,16 @@ class Generations:
     row_slot: I64
     row_gen: I64
     start: I64
-    superseded: Bool
+    again: I64
     _known: dict[tuple[bool, tuple[int, ...]], I64] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @property
+    def superseded(self) -> Bool:
+        """Per generation: whether the pointer was seen to live again: this life is over."""
+        return np.asarray(self.again >= 0, dtype=np.bool_)
 
     def first(self, *roles: int) -> I64:
         """Per generation: event of its first row in one of these roles; -1: none. Read only."""
@@ -118,19 +124,25 @@ class Generations:
         return self.row_event[self.ends - 1]
 
 
-def build(pointer: U64, event: I64, role: U8, slot: I64, begins: Bool, first: Bool) -> Generations:
+def build(
+    events: Events, pointer: U64, event: I64, role: U8, slot: I64, begins: Bool, first: Bool
+) -> Generations:
     """Generations of rows sorted by pointer, then time. first: each pointer's first row."""
     start = np.flatnonzero(begins)
     gen = np.cumsum(begins) - 1
-    follows = np.append(start[1:], -1)
-    superseded = np.zeros(len(start), dtype=np.bool_)
-    if len(start):
-        superseded[:-1] = ~first[follows[:-1]]
-    return Generations(pointer[start], event, role, slot, gen, start, superseded)
+    again = np.full(len(start), -1, dtype=np.int64)
+    follows = start[1:]
+    again[:-1] = np.where(first[follows], -1, events.number[event[follows]])
+    return Generations(pointer[start], event, role, slot, gen, start, again)
 
 
 def bio_generations(
-    events: Events, request_of_event: I64, absorbed: Bool, issued: Bool, nobodys: Bool
+    events: Events,
+    request_of_event: I64,
+    absorbed: Bool,
+    issued: Bool,
+    nobodys: Bool,
+    context: Context,
 ) -> tuple[Generations, I64]:
     """Generations of bio pointers, and each row's request generation (-1: none).
 
@@ -154,9 +166,10 @@ def bio_generations(
     # Only a remap takes a bio to another device.
     dev = events.dev[event]
     begins |= (role != Kind.A) & (dev != np.roll(dev, 1))
+    begins |= _outside(events, event, role, before, context)
     taken = _taken_unseen(events, event, role, before, slot, request, issued)
     begins |= _changes_request(role, before, request, absorbed) & ~taken
-    return build(pointer, event, role, slot, begins, first), request
+    return build(events, pointer, event, role, slot, begins, first), request
 
 
 def _begins_by_role(role: U8, before: U8) -> Bool:
@@ -202,6 +215,34 @@ def _changes_request(role: U8, before: U8, request: I64, absorbed: Bool) -> Bool
         before, Kind.G, Kind.M, Kind.F, Kind.START, Kind.I, Kind.RQ_MERGE
     )
     return np.asarray(differs & ~moved & (role != PARENT), dtype=np.bool_)
+
+
+def _outside(events: Events, event: I64, role: U8, before: U8, context: Context) -> Bool:
+    """Whether what joins or issues a bio cannot be of it: its address lives again, unseen.
+
+    What goes to a request was queued with its sectors and its operation, and is issued with
+    them; but a request of discards holds ranges that lie apart, and the kernel can make
+    writes of zone appends.
+    """
+    discard = np.uint32(context.op_number("discard") % 256)
+    append = np.uint32(context.op_number("zone_append") % 256)
+    joins = is_in(role, Kind.G, Kind.M, Kind.F, Kind.START) & is_in(before, Kind.Q, Kind.A)
+    issued = (role == Kind.D) & is_in(before, Kind.G, Kind.M, Kind.F)
+    rows = np.flatnonzero(joins | issued)
+    outer = np.where(issued[rows], event[rows], event[rows - 1])
+    inner = np.where(issued[rows], event[rows - 1], event[rows])
+    there = (events.bytes[outer] > 0) & (events.bytes[inner] > 0)
+    op, other = events.opf[outer] & 0xFF, events.opf[inner] & 0xFF
+    apart = issued[rows] & (op == discard)
+    begin, at = events.sector[outer], events.sector[inner]
+    sector = np.uint64(SECTOR_BYTES)
+    end = begin + events.bytes[outer].astype(np.uint64) // sector
+    stop = at + events.bytes[inner].astype(np.uint64) // sector
+    elsewhere = ((stop <= begin) | (at >= end)) & ~apart
+    changed = (op != other) & (op != append) & (other != append)
+    result = np.zeros(len(event), dtype=np.bool_)
+    result[rows] = there & (elsewhere | changed)
+    return result
 
 
 def _taken_unseen(

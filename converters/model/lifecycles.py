@@ -13,6 +13,7 @@ from .context import OP_MASK, PASSTHROUGH_OPS, Context
 from .events import Events
 from .families import Whole, wholes
 from .keeping import Kept, keep, unanswered
+from .lives import Known, Lives
 from .repair import loop_parents, repair
 from .request_parents import request_parents
 from .stages import Milestones, bio_stages, milestones, request_stages
@@ -55,11 +56,16 @@ class Result:
 
 
 class Builder:
-    """Builds tables for one log; remembers only since when devices are known to take requests."""
+    """Builds tables for one log, window after window.
+
+    Remembers since when devices are known to take requests, and which addresses of what is
+    kept were seen to live again.
+    """
 
     def __init__(self, context: Context, tasks: TaskNames) -> None:
         self._context = context
         self._tasks = tasks
+        self._lives = Lives()
         self._first_request: dict[int, int] = {
             dev: -1
             for dev, entry in context.devices.items()
@@ -68,7 +74,7 @@ class Builder:
 
     def build(self, events: Events, *, settled: int, final: bool) -> Result:
         """Associates a window. settled: ns before which nothing more will be said of it."""
-        a = associate(events, self._context)
+        a = associate(events, self._context, self._lives)
         ends = request_ends(a, self._context)
         repair(a, ends, self._context)
         pieces = bio_ends(a, ends)
@@ -76,6 +82,9 @@ class Builder:
         request_parents(a)
         whole = wholes(a, pieces, ends.requeues)
         kept = keep(a, ends, whole, settled=settled, final=final)
+        self._lives = Lives(
+            Known.of(events, a.bios, kept.bios), Known.of(events, a.requests, kept.requests)
+        )
         m = milestones(a, ends, whole)
         number, family = _numbers(a, whole)
         request_number = _request_numbers(a)

@@ -62,7 +62,7 @@ def request_generations(events: Events, zone_append: int = -1) -> Generations:
     if not keep.all():
         rows, pointer, kind, begins = rows[keep], pointer[keep], kind[keep], begins[keep]
         first = np.append(True, pointer[1:] != pointer[:-1])[: len(rows)]
-    return build(pointer, rows, kind, np.zeros(len(rows), np.int64), begins, first)
+    return build(events, pointer, rows, kind, np.zeros(len(rows), np.int64), begins, first)
 
 
 def _issued_another(events: Events, rows: I64, kind: U8, before: U8, zone_append: int) -> Bool:

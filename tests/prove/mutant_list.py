@@ -142,7 +142,12 @@ MUTANTS = (
     ),
     Mutant(
         "an address that lives again does not close what it was",
-        "superseded[:-1] = ~first[follows[:-1]]",
+        "again[:-1] = np.where(first[follows], -1, events.number[event[follows]])",
+        "pass",
+    ),
+    Mutant(
+        "what lives again is forgotten by the next window",
+        "generations.again[told] = self.again[at[told]]",
         "pass",
     ),
     Mutant(
