@@ -14,6 +14,7 @@ from devices import fio_arguments, loop
 
 UNIT = 4096
 """Bytes of one unit of work."""
+_WORKER_CPUS = Path("/sys/devices/virtual/workqueue/cpumask")
 LONGEST = 24 * 3600
 
 
@@ -32,8 +33,12 @@ class Load:
 
 
 _RANDOM = {"rw": "randread", "bs": "4k", "ioengine": "io_uring", "norandommap": True}
+_BATCHES = {"iodepth_batch_submit": 16, "iodepth_batch_complete_min": 16}
+"""Without batches, fio and the loop device's threads hand each I/O to each other: how often they
+switch then depends on the least delay, and switches are what is measured."""
 LOADS = (
-    Load("ram-qd32", {**_RANDOM, "iodepth": 32}),
+    Load("ram-qd32", {**_RANDOM, **_BATCHES, "iodepth": 32}),
+    Load("ram-single", {**_RANDOM, "iodepth": 32}),
     Load("ram-qd1", {**_RANDOM, "iodepth": 1}),
     Load(
         "ram-write",
@@ -94,6 +99,7 @@ def running(load: Load, cpu: int) -> Iterator[Running]:
     with (
         loop(size=256 << 20) as ram,
         _without_scheduler(ram.name),
+        _workers_on(cpu),
         _fio(load, ram.path, cpu) as fio,
     ):
         yield Running(fio, ram.name, load.buffered)
@@ -109,6 +115,25 @@ def _without_scheduler(device: str) -> Iterator[None]:
         yield
     finally:
         path.write_text(chosen or "none")
+
+
+@contextmanager
+def _workers_on(cpu: int) -> Iterator[None]:
+    """The loop device's kernel threads, on the core of the load: one core is saturated, not all.
+
+    Otherwise they take what the tools under test need. Concerns all unbound work queues of the
+    machine while the load runs; left as it is where the kernel does not offer it.
+    """
+    try:
+        before = _WORKER_CPUS.read_text()
+        _WORKER_CPUS.write_text(f"{1 << cpu:x}")
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        _WORKER_CPUS.write_text(before)
 
 
 def _disk_below(directory: Path) -> str:

@@ -10,9 +10,10 @@ medians: how much less work was done than in the two slices around (with quartil
 more CPU time fio needed per unit of work, the tool's own CPU time, and what it lost. A tool
 that cannot run here is skipped, and the row says why. Needs root and fio.
 
-ram-*: a loop device over memory, 4 KiB random reads at depth 32 and 1, and 4 KiB buffered
-writes in order (their rate is that of the writes to the page cache); disk-qd32: random reads
-of a file in the temporary directory.
+ram-*: a loop device over memory, its kernel threads on fio's core, so that one core is saturated:
+4 KiB random reads at depth 32 in batches of 16 (ram-qd32), at depth 32 one by one (ram-single),
+at depth 1, and 4 KiB buffered writes in order (their rate is that of the writes to the page
+cache); disk-qd32: random reads of a file in the temporary directory.
 """
 
 import argparse

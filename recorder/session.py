@@ -22,7 +22,7 @@ from recorder.loss import LossCounters, Window
 from recorder.memory import keep_freed_memory
 from recorder.output import explain
 from recorder.pace import Pace
-from recorder.priority import hurry, relax
+from recorder.priority import Urgency
 from recorder.probes.backends import backend_facts, make_probes
 from recorder.probes.core import ProbeConfig
 from recorder.probes.programs import EVENT_SETS
@@ -98,6 +98,7 @@ class Session:
         self._taken_bytes = 0
         self._windows: list[Window] = []
         self._pace = Pace()
+        self._urgency = Urgency()
 
     def _find_command(self) -> Child | None:
         if not self._options.command:
@@ -170,7 +171,9 @@ class Session:
             Every(NOTES_NS, self._look_around, self._began_ns),
             Every(STATUS_NS, self._tell_status, self._began_ns),
         ]
-        self._stack.callback(relax, hurry())
+        self._urgency.concerns()
+        self._urgency.concerns(self._writer.thread)  # it holds the lock that this one waits for
+        self._stack.callback(self._urgency.relax)
         self._tell_status(self._began_ns)
         if smaller := rings_note(self._options.ring_bytes, header["rings"]["bytes"]):
             self._tell_status(self._began_ns, smaller)
@@ -198,7 +201,9 @@ class Session:
         return self._options.duration - (time.monotonic_ns() - self._began_ns) / 1e9
 
     def _round(self, now_ns: int) -> None:
-        self._pace.found(self._probes.fill())
+        fill = self._probes.fill()
+        self._pace.found(fill)
+        self._urgency.found(fill)
         if self._pending_bytes < CHUNK_BYTES and self._writer.ready():
             self._drain()
         if self._pending_bytes >= CHUNK_BYTES or now_ns - self._chunk_ns >= CHUNK_NS:

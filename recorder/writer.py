@@ -10,7 +10,6 @@ from typing import Any
 from recorder.errors import OutputError
 from recorder.log import Segment
 from recorder.meter import Meter
-from recorder.priority import hurry
 from recorder.sinks import LogSink
 
 QUEUE_JOBS = 64
@@ -56,6 +55,11 @@ class WriterThread:
             return False
         return True
 
+    @property
+    def thread(self) -> int:
+        """The kernel's id of the thread; 0 before it runs, which means the caller's."""
+        return self._thread.native_id or 0
+
     def finish(self, last: Job, waited: Callable[[], bool]) -> bool:
         """Run all that is queued, then `last`, and end the thread.
 
@@ -77,7 +81,6 @@ class WriterThread:
         return True
 
     def _run(self) -> None:
-        hurry()  # while it holds the interpreter's lock, the poll loop waits for it
         while (job := self._jobs.get()) is not None:
             try:
                 job(self._log)
