@@ -341,8 +341,14 @@ class Checker:
             self._say(row, rq, f"status is {row['status']}, not of {truth.statuses}")
         upper, must = self.truth.upper_request(rq)
         given = self._same(row["parent"])
-        if given not in (upper, NEVER) or (must and given == NEVER):
+        above = self._row_of_request(given)
+        # What the parent itself is marked for, the link is too.
+        doubtful = above is not None and above["certainty"] >= Certainty.INCOMPLETE
+        if (given not in (upper, NEVER) and not doubtful) or (must and given == NEVER):
             self._say(row, rq, f"parent is {row['parent']}, not {upper}")
+
+    def _row_of_request(self, number: int) -> Row | None:
+        return next((r for r in self.tables.requests if r["number"] == number), None)
 
 
 def problems(history: History, tables: Tables) -> list[str]:

@@ -50,6 +50,7 @@ def request_generations(events: Events, zone_append: int = -1) -> Generations:
     waits = is_in(before, Kind.START, Kind.I)
     waits &= is_in(kind, Kind.M, Kind.F, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
     begins |= waits & _another_operation(events, rows, np.roll(rows, 1))
+    begins |= _requeued_another(events, rows, kind, before)
     # Inserted again without a word of why, and elsewhere.
     elsewhere = events.sector[rows] != events.sector[np.roll(rows, 1)]
     begins |= (before == Kind.I) & (kind == Kind.I) & elsewhere
@@ -86,6 +87,21 @@ def _issued_another(events: Events, rows: I64, kind: U8, before: U8, zone_append
     other |= _queued_between(events, then, now)
     result[at] |= other
     return np.asarray(result | _left_out(events, rows, kind, before), dtype=np.bool_)
+
+
+def _requeued_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
+    """C after R that cannot be of the request that went back: its end was lost.
+
+    What is issued again keeps its operation; what completes without data for a bio that was
+    queued since is a flush's.
+    """
+    result = np.zeros(len(rows), dtype=np.bool_)
+    at = np.flatnonzero((before == Kind.R) & (kind == Kind.C))
+    now, then = rows[at], rows[at - 1]
+    empty = (events.bytes[now] == 0) & (events.bytes[then] > 0)
+    result[at] = _another_operation(events, now, then)
+    result[at] |= empty & _queued_between(events, then, now)
+    return result
 
 
 def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:

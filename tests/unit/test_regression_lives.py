@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counterexamples that generated histories found, of addresses that live again; shrunk, named."""
+
+from pathlib import Path
+
+import captures
+import numpy as np
+from captures import BASE_NS
+from scenario_cases_more import REQUEST_BASED
+from scenario_tools import events_of, tables_of
+
+from converters.model.association import associate
+from converters.model.lives import Known, Lives
+from converters.model.tables import NEVER
+from converters.model.trace import Trace
+
+
+def test_a_bio_is_not_of_a_request_that_lies_elsewhere_than_it_was_merged() -> None:
+    # GIVEN a merged bio whose issue and end were lost, and its memory in a later request
+    events = events_of(
+        """
+        0  Q W 80+8 bio=1
+        1  M W 80+8 bio=1
+        40 D W 680+40 bio=2 rq=1 chain=2,1
+        60 C W 680+40 bio=2 rq=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED,))
+    # THEN the first life of the address is in no request
+    assert t.bios.queue[0] == BASE_NS
+    assert t.bios.number[0] not in t.edges.bio
+
+
+def test_a_bio_is_not_of_a_request_of_another_operation_or_place() -> None:
+    # GIVEN a bio whose end was lost, and a request for its memory, elsewhere
+    events = events_of(
+        """
+        0  Q W 112+8 bio=1
+        40 G W 64+40 bio=1
+        41 s W 64+40 bio=1 rq=1
+        42 D W 64+40 bio=1 rq=1
+        60 C W 64+40 bio=1 rq=1
+        70 Q R 8+8 bio=2
+        80 G D 8+8 bio=2
+        81 s D 8+8 bio=2 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED,))
+    # THEN the queued bios were given no request
+    queued = t.bios.number[t.bios.queue >= 0]
+    assert len(queued) == 2
+    assert not set(queued.tolist()) & set(t.edges.bio.tolist())
+
+
+def test_what_lives_again_stays_known_in_the_next_window(tmp_path: Path) -> None:
+    # GIVEN a window that keeps a bio of which it saw the address queued again
+    events = events_of(
+        """
+        0  Q W 80+8 bio=1
+        10 Q W 800+8 bio=1
+        """
+    )
+    path = tmp_path / "x.biotrail"
+    captures.write_log(path, events, {})
+    trace = Trace(path)
+    window, _ = next(iter(trace.events()))
+    found = associate(window, trace.context)
+    known = Known.of(window, found.bios, np.array([True, False]))
+    # WHEN the next window is associated, which has the kept bio alone
+    kept = window.take(np.array([0]))
+    told = associate(kept, trace.context, Lives(bios=known))
+    # THEN that bio is over there too, and only by what the first window told
+    assert told.bios.superseded.tolist() == [True]
+    assert associate(kept, trace.context).bios.superseded.tolist() == [False]
+
+
+def test_a_completion_for_a_bio_queued_since_is_not_of_a_requeued_request() -> None:
+    # GIVEN a requeued read whose end was lost, and its memory, which ends an fsync unissued
+    events = events_of(
+        """
+        0  Q R 16+8 bio=1
+        1  D R 16+8 bio=1 rq=1
+        2  R R 16+8 bio=1 rq=1
+        80 Q FWS 0+0 bio=2
+        90 C FWS 0+0 bio=2 rq=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED,))
+    # THEN the fsync has a request of its own
+    assert t.requests.issue.tolist() == [BASE_NS + 1000, NEVER]
+    assert t.bios.request.tolist()[0] != t.bios.request.tolist()[1]
