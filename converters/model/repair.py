@@ -159,7 +159,7 @@ def _unnamed_members(a: Association, ends: RequestEnds) -> None:
     joined = np.maximum(a.bios.last(Kind.M, Kind.F), _absorbed_unseen(a))
     rows = np.flatnonzero((a.request < 0) & (joined >= 0) & (a.facts.piece_bytes > 0))
     whole = _requests_with_open_chains(a, ends)
-    if not len(rows) or not len(whole.ids):
+    if not len(rows) or not (ends.issue[whole.ids] >= 0).any():
         return
     questions = [
         Question(
@@ -172,14 +172,16 @@ def _unnamed_members(a: Association, ends: RequestEnds) -> None:
         for g in rows
     ]
     waiting, merges = _not_issued(a, ends), _untold_merges(a)
+    told = _issued_or_failed(ends)
     for bio, found in sweep(whole, questions).items():
-        same = [
-            r for r in found if (a.events.opf[ends.issue[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
-        ]
+        same = [r for r in found if (a.events.opf[told[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)]
         a.rival_requests += [(bio, r) for r in same]
         # A request that is yet to be issued may turn out to cover it too.
         dev = int(a.facts.dev[bio])
-        if not waiting.get(dev, _END_OF_TIME) < max(joined[bio], merges.get(dev, -1)):
+        # One that failed before its issue tells too little to be the only answer.
+        failed = len(same) == 1 and ends.issue[same[0]] < 0
+        waits = waiting.get(dev, _END_OF_TIME) < max(joined[bio], merges.get(dev, -1))
+        if not waits and not failed:
             a.request[bio] = _mark(a, bio, same)
             if own[bio] >= 0:
                 a.absorbed_by[own[bio]] = a.request[bio]
@@ -216,13 +218,22 @@ def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
     return dict(zip(devices.tolist(), births[first].tolist(), strict=True))
 
 
+def _issued_or_failed(ends: RequestEnds) -> I64:
+    """Per request its first issue, or what ended it without one; -1 neither."""
+    return np.where(ends.issue >= 0, ends.issue, ends.end)
+
+
 def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
-    """Issued requests whose chain was cut, alive from their start to their issue."""
-    rows = np.flatnonzero(ends.issue >= 0)
-    issue = ends.issue[rows]
-    flags = a.events.field(Kind.D, "flags", issue)
-    cut = (flags & D_FLAG_CHAIN_CUT) != 0
-    rows, issue = rows[cut], issue[cut]
+    """Requests whose chain was cut, alive from their start to their issue.
+
+    Also those that failed before it: nothing tells their chain.
+    """
+    cut = (ends.issue < 0) & (ends.end >= 0) & ends.finished
+    issued = np.flatnonzero(ends.issue >= 0)
+    flags = a.events.field(Kind.D, "flags", ends.issue[issued])
+    cut[issued] = (flags & D_FLAG_CHAIN_CUT) != 0
+    rows = np.flatnonzero(cut)
+    issue = _issued_or_failed(ends)[rows]
     end = a.events.sector[issue] + (a.events.bytes[issue] // SECTOR).astype(np.uint64)
     since = a.events.ts[a.requests.birth[rows]] if len(rows) else np.zeros(0, np.int64)
     # Without a start, the request may have been there for as long as the log.
