@@ -121,7 +121,7 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
         span = units.duration(account.last_ns - account.first_ns)
         first, last = (wall_clock(trace, ns) for ns in (account.first_ns, account.last_ns))
         found.append(_field("time", f"{first} to {last} ({span})"))
-    return found + _cost_lines(trace)
+    return [*found, *_rights_lines(header), *_cost_lines(trace)]
 
 
 def _part_lines(trace: Trace) -> list[str]:
@@ -170,6 +170,13 @@ def _absent(header: Mapping[str, Any]) -> str:
     fields = ", ".join(f"{name} ({where})" for name, where in letters.items())
     flags = ", ".join(header.get("kernel", {}).get("flag_bits", {}))
     return f"{fields}; of the flags, all but {flags}"
+
+
+def _rights_lines(header: Mapping[str, Any]) -> list[str]:
+    """What the recorder's rights were not enough for; nothing, no line."""
+    lacks = header.get("rights", {}).get("lacking", [])
+    found = [f"{lack.get('what')}, needs {lack.get('needs')}" for lack in lacks]
+    return _listed("rights", found, "") if found else []
 
 
 def _cost_lines(trace: Trace) -> list[str]:

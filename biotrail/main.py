@@ -8,6 +8,8 @@ recording needs is installed, and no command pays for what another one imports.
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -19,6 +21,8 @@ ERROR_STATUS = 1
 INTERRUPTED_STATUS = 130
 PIPE_STATUS = 141
 """128 + SIGINT and 128 + SIGPIPE, as a shell reports a command that these ended."""
+
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 _COMMANDS = {
     "record": "Record block I/O to a log.",
@@ -42,7 +46,8 @@ class LazyGroup(click.Group):
         """The subcommand, imported now; None when there is no such one."""
         if cmd_name not in _COMMANDS:
             return None
-        command = importlib.import_module(f"biotrail.{cmd_name}").command
+        with _one_thread():
+            command = importlib.import_module(f"biotrail.{cmd_name}").command
         return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -59,6 +64,23 @@ class LazyGroup(click.Group):
         """List the subcommands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keeps numpy's BLAS, which nothing here uses, from starting threads when it is imported.
+
+    They would hold memory, and the rights that the recorder gives up.
+    """
+    given = os.environ.setdefault(_BLAS_THREADS, "")
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        if given:
+            os.environ[_BLAS_THREADS] = given
+        else:
+            del os.environ[_BLAS_THREADS]
 
 
 @click.group(

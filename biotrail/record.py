@@ -132,6 +132,7 @@ def command(
         sync=sync,
         level=level,
         command=command,
+        give_up_rights=True,
         **record_keeping.chosen(keeping, path),
     )
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
@@ -236,7 +237,7 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     about = "" if summary.events_exact else "about "
     per_event = summary.log_bytes / summary.events if summary.events else 0.0
     plain = [options.output] if options.output and not (options.rotate or options.keep) else []
-    size = _size(plain) or summary.log_bytes
+    size = summary.file_bytes or _size(plain) or summary.log_bytes
     lines = [
         f"biotrail: {about}{units.plural(summary.events, 'event')} in "
         f"{units.duration(summary.seconds * 1e9)} ({summary.reason}), log {units.size(size)}"
@@ -265,6 +266,8 @@ def _cost(summary: Summary) -> str:
         parts += (
             f", probes {units.duration(programs * 1e9)}: {summary.ns_per_event:.0f} ns per event"
         )
+    else:
+        parts += "".join(f"; {lack}" for lack in summary.lacking if lack.key == "program_times")
     memory = units.size(summary.max_rss_bytes)
     return f"cost: {share:.1f} % of one core ({parts}), {memory} of memory"
 

@@ -55,9 +55,13 @@ class Child:
         return SIGNAL_STATUS - code if code < 0 else code
 
     def terminate(self) -> None:
-        """Ask it to end (SIGTERM); the terminal's Ctrl-C reached it already, if there was one."""
+        """Ask it to end (SIGTERM); the terminal's Ctrl-C reached it already, if there was one.
+
+        Nothing happens where it became another user's, and this process may not.
+        """
         if self.running and self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
+            with suppress(PermissionError):
+                self._process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> bool:
         """Wait for its end at most so long; whether it ended."""

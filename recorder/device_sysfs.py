@@ -2,9 +2,11 @@
 """What sysfs says about one block device. A fact that is absent is an absent key."""
 
 import contextlib
+import fcntl
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +39,9 @@ class Roots:
 
 
 REAL = Roots()
+
+_LOOP_GET_STATUS64 = 0x4C05
+_LOOP_INFO_BYTES = 232
 
 _QUEUE_NUMBERS = (
     "nr_requests",
@@ -216,18 +221,38 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
         "direct_io": _flag(read(f"{path}/loop/dio")),
         "offset": number(f"{path}/loop/offset"),
         "size_limit": number(f"{path}/loop/sizelimit"),
-        "backing_dev": roots.number(file) or _device_below(file, mounts),
+        "backing_dev": roots.number(file) or _device_below(_file_dev(file, path, roots), mounts),
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _device_below(file: str, mounts: Mounts) -> int | None:
-    """Block device under a file's file system; None: in memory, remote, or on several."""
+def _file_dev(file: str, path: str, roots: Roots) -> int | None:
+    """Kernel dev_t that stat shows for the file of a loop device; None: nobody tells us."""
     try:
-        st_dev = kernel_dev(os.stat(file).st_dev)
-    except OSError:  # deleted, or in another mount namespace
+        return kernel_dev(os.stat(file).st_dev)
+    except OSError:  # deleted, in another mount namespace, or in a directory closed to us
+        return _loop_status_dev(f"{roots.dev}/{os.path.basename(path)}")
+
+
+def _loop_status_dev(node: str) -> int | None:
+    """As the loop driver says: lo_device, the first word of `struct loop_info64`."""
+    answer = bytearray(_LOOP_INFO_BYTES)
+    try:
+        fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
         return None
-    below = mounts.devices_of(st_dev)
+    try:
+        fcntl.ioctl(fd, _LOOP_GET_STATUS64, answer)
+    except OSError:  # it has no file any more
+        return None
+    finally:
+        os.close(fd)
+    return kernel_dev(int.from_bytes(answer[:8], sys.byteorder))
+
+
+def _device_below(st_dev: int | None, mounts: Mounts) -> int | None:
+    """Block device under a file system; None: in memory, remote, or on several."""
+    below = [] if st_dev is None else mounts.devices_of(st_dev)
     return below[0] if len(below) == 1 else None
 
 

@@ -27,6 +27,7 @@ def header(
     filters: dict[str, Any],
     events: dict[str, Any],
     rings: dict[str, Any],
+    rights: dict[str, Any],
     backend: dict[str, Any],
 ) -> dict[str, Any]:
     """The header of a new log; the writer adds the format's own version.
@@ -49,5 +50,6 @@ def header(
         **backend,
         "versions": versions(created_by),
         "rings": rings,
+        "rights": rights,
         "schema": records.schema(),
     }

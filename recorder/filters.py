@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from recorder import cgroups, devices
+from recorder import cgroups, devices, rights
 from recorder.errors import ProbeError
 
 REASONS = ("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup", "no_bio")
@@ -135,10 +135,16 @@ def check_tasks(filters: Filters) -> None:
         )
     for number in filters.pids:
         if not os.path.exists(f"/proc/{number}/task/{number}"):
-            raise ProbeError(f"--pid {number}: there is no such process")
+            raise ProbeError(f"--pid {number}: there is no such process{_seen()}")
     for number in filters.tids:
         if not os.path.exists(f"/proc/{number}"):
-            raise ProbeError(f"--tid {number}: there is no such thread")
+            raise ProbeError(f"--tid {number}: there is no such thread{_seen()}")
+
+
+def _seen() -> str:
+    if rights.sees_all_processes():
+        return ""
+    return ", or it is another user's: /proc hides those here (hidepid=), so run as root"
 
 
 def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:

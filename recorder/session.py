@@ -10,24 +10,25 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from recorder import clocks, cost, devices, facts
+from recorder import clocks, cost, devices, facts, rights, rights_kept
 from recorder.child import Child
-from recorder.cost_watch import TICK_NS, CostWatch, ns_per_run
-from recorder.errors import OutputError
-from recorder.filters import left_out, with_below
+from recorder.cost_watch import TICK_NS, CostWatch
+from recorder.filters import with_below
 from recorder.flight import Flight
 from recorder.limits import StopLimits
 from recorder.log import Segment
 from recorder.loss import LossCounters, Window
 from recorder.memory import keep_freed_memory
-from recorder.output import explain
 from recorder.pace import Pace
 from recorder.priority import Urgency
 from recorder.probes.backends import backend_facts, make_probes
 from recorder.probes.core import ProbeConfig
 from recorder.probes.programs import EVENT_SETS
+from recorder.probes.stats_child import RIGHT as STATS_RIGHT
+from recorder.probes.stats_child import StatsChild
 from recorder.ring import rings_note
 from recorder.rotation import Rotation
+from recorder.session_end import Account, see_off, stuck
 from recorder.session_types import Probes, RecordOptions, Status, Summary
 from recorder.sinks import LogSink, Sink
 from recorder.sinks_open import open_sink, reserve
@@ -93,6 +94,8 @@ class Session:
             options.events, pairs, options.ring_bytes, options.filters, triggers=options.triggers
         )
         self._probes = probes or make_probes(options.backend, config)
+        self._count_runs = self._probes.count_runs
+        self._notes: list[str] = []
         self._pending: list[Segment] = []
         self._pending_bytes = 0
         self._taken_bytes = 0
@@ -115,6 +118,8 @@ class Session:
             stream = reserve(options, self._stack, undo)
             self._stack.callback(self._probes.close)
             self._probes.open()
+            if options.give_up_rights and rights.holds(STATS_RIGHT):
+                self._count_apart()
             clock = clocks.reading()
             self._probes.attach()
             self._missing = [
@@ -122,6 +127,8 @@ class Session:
                 for p in self._probes.programs()
                 if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
             ]
+            self._lacking = rights_kept.lacking(options)
+            self._notes += [str(lack) for lack in self._lacking if lack.key == "processes"]
             header = self._header(clock)
             sink = open_sink(options, stream, header, self._probes.programs)
             self._stack.callback(sink.release)
@@ -129,7 +136,36 @@ class Session:
             if self._child is not None:
                 self._child.start()
             undo.pop_all()
-        self._start_clocks(sink, header)
+        # Threads inherit it, so this comes before the first.
+        kept = self._give_up_rights() if options.give_up_rights else None
+        began = cost.read(self._probes.programs())
+        self._start_clocks(sink, header, began.monotonic)
+        self._account = Account(
+            options=options,
+            probes=self._probes,
+            sink=sink,
+            writer=self._writer,
+            loss=self._loss,
+            rotation=self._rotation,
+            flight=self._flight,
+            watch=self._watch,
+            began=began,
+            missing=self._missing,
+            lacking=self._lacking,
+            kept=kept,
+        )
+
+    def _count_apart(self) -> None:
+        child = StatsChild()
+        self._stack.callback(child.close)
+        self._count_runs = child.switch
+
+    def _give_up_rights(self) -> list[str] | None:
+        """Those that are left, None where it failed."""
+        kept, warning = rights_kept.reduce(self._options, self._probes)
+        if warning:
+            self._notes.append(warning)
+        return kept
 
     def _header(self, clock: dict[str, int]) -> dict[str, Any]:
         options, sizes = self._options, self._probes.sizes
@@ -144,11 +180,11 @@ class Session:
             kernel_enums=self._probes.kernel_enums(),
             backend=backend_facts(self._probes),
             rings={"levels": len(levels), "bytes": levels},
+            rights=rights_kept.facts(self._lacking),
         )
 
-    def _start_clocks(self, sink: Sink, header: dict[str, Any]) -> None:
-        self._cost = cost.read(self._probes.programs())
-        self._began_ns = self._chunk_ns = self._cost.monotonic
+    def _start_clocks(self, sink: Sink, header: dict[str, Any], now_ns: int) -> None:
+        self._began_ns = self._chunk_ns = now_ns
         self._sink = sink
         self._loss = LossCounters(int(header["clocks"]["monotonic"]))
         self._writer = WriterThread(sink)
@@ -160,7 +196,7 @@ class Session:
         self._writer.submit(self._writer.note("cgroups", self._cgroups.changes))
         self._watch = CostWatch(
             self._probes.programs,
-            self._probes.count_runs,
+            self._count_runs,
             self._options.max_cpu,
             self._began_ns,
         )
@@ -174,9 +210,10 @@ class Session:
         self._urgency.concerns()
         self._urgency.concerns(self._writer.thread)  # it holds the lock that this one waits for
         self._stack.callback(self._urgency.relax)
-        self._tell_status(self._began_ns)
         if smaller := rings_note(self._options.ring_bytes, header["rings"]["bytes"]):
-            self._tell_status(self._began_ns, smaller)
+            self._notes.append(smaller)
+        for note in ("", *self._notes):
+            self._tell_status(self._began_ns, note)
 
     def loop(self) -> None:
         """Poll until something asks for the end."""
@@ -224,7 +261,7 @@ class Session:
             for hit in self._probes.triggered():
                 self._flight.hit(hit)
         for message in self._flight.messages():
-            self._tell_status(time.monotonic_ns(), message)
+            self._tell(message)
 
     def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
         """A file ends behind all that came before; tried again where the queue is full."""
@@ -281,6 +318,9 @@ class Session:
         """Recorded so far, about."""
         return self._writer.meter.events * self._taken_bytes / max(self._writer.raw_bytes, 1)
 
+    def _tell(self, note: str) -> None:
+        self._tell_status(time.monotonic_ns(), note)
+
     def _tell_status(self, now_ns: int, note: str = "") -> None:
         if self._on_status is None:
             return
@@ -297,7 +337,6 @@ class Session:
     def finish(self) -> Summary:
         """Detach, take what is left, end the log, and see the command off."""
         self._stopped = clocks.reading()  # programs go one by one: what follows has gaps
-        self._seconds = (self._stopped["monotonic"] - self._began_ns) / 1e9
         self._watch.end()
         self._probes.detach()
         while self._drain():
@@ -305,24 +344,16 @@ class Session:
         now = time.monotonic_ns()
         self._sample_rings(now)
         self._sample_programs(now)
-        ended = self._writer.finish(self._last_job(), self._given_up)
+        ended = self._writer.finish(
+            self._last_job(), lambda: stuck(self._writer, self._stop, STUCK_NS)
+        )
         self._listen()
-        summary = self._summary()
-        if not ended:
-            summary.error = OutputError(
-                "the output takes no more data: the end of the log could not be written; "
-                "what was written reads back as an interrupted log"
-            )
-        elif isinstance(self._writer.error, OSError):
-            summary.error = explain(self._writer.error, self._options.output or "standard output")
-        elif self._writer.error is None and self._stop.reason == "output removed":
-            summary.error = OutputError(
-                f"{self._options.output} was removed while recording: nothing of it is left; "
-                "record again, to a place where it stays"
-            )
-        else:
-            summary.error = self._writer.error
-        summary.command_status = self._see_off_command()
+        reason = self._stop.reason
+        summary = self._account.summary(reason, self._stopped, self._taken_bytes)
+        summary.error = self._account.error(ended, reason)
+        if self._child is not None:
+            name = self._options.command[0]
+            summary.command_status = see_off(self._child, name, self._stop, self._tell)
         return summary
 
     def _last_job(self) -> Job:
@@ -335,72 +366,6 @@ class Session:
         def last(log: LogSink) -> None:
             for job in jobs:
                 job(log)
-            log.close(self._end())
+            log.close(self._account.end(self._stop.reason, self._stopped))
 
         return last
-
-    def _given_up(self) -> bool:
-        idle = time.monotonic_ns() - self._writer.progress_ns
-        return self._stop.signals > 1 and idle > STUCK_NS
-
-    def _end(self) -> dict[str, Any]:
-        """Statistics for the END frame; the writer adds the log's size."""
-        now = cost.read(self._probes.programs())
-        return {
-            "reason": self._stop.reason,
-            **self._flight.at_end(),
-            "seconds": self._seconds,
-            "stopped": self._stopped,
-            "clocks": clocks.reading(),
-            "lost": {str(kind): count for kind, count in self._loss.by_kind.items()},
-            "too_deep": self._loss.too_deep,
-            "skipped": self._loss.skipped,
-            "programs": cost.program_rows(None, now),
-            "left_out": left_out(self._probes).account(),
-            "recorder": {
-                "cpu_seconds": now.cpu_seconds - self._cost.cpu_seconds,
-                "max_rss_bytes": cost.max_rss_bytes(),
-                "max_cpu": self._options.max_cpu,
-                "max_cpu_exceeded": self._watch.warnings,
-            },
-            "events": round(self._writer.meter.events),
-            "ns_per_event": ns_per_run(self._probes.programs()),
-        }
-
-    def _summary(self) -> Summary:
-        return Summary(
-            reason=self._stop.reason or "",
-            seconds=self._seconds,
-            events=round(self._writer.meter.events),
-            events_exact=self._writer.meter.exact,
-            raw_bytes=self._writer.raw_bytes,
-            log_bytes=self._writer.log_bytes,
-            chunks=self._writer.chunks,
-            lost=self._loss.by_kind,
-            too_deep=self._loss.too_deep,
-            skipped=self._loss.skipped,
-            unwritten_bytes=self._taken_bytes - self._writer.raw_bytes,
-            cpu_seconds=cost.read(()).cpu_seconds - self._cost.cpu_seconds,
-            max_rss_bytes=cost.max_rss_bytes(),
-            ns_per_event=ns_per_run(self._probes.programs()),
-            left_out=left_out(self._probes),
-            missing=self._missing,
-            files=self._sink.files,
-            files_deleted=self._rotation.deleted + self._flight.deleted,
-        )
-
-    def _see_off_command(self) -> int | None:
-        """Wait for the command, asking it to end if a signal ended the recording."""
-        if self._child is None:
-            return None
-        if self._stop.signals:
-            self._child.terminate()
-        if not self._child.wait(0.5):
-            note = f"recording has ended; waiting for {self._options.command[0]} to end"
-            self._tell_status(time.monotonic_ns(), note)
-        seen = self._stop.signals
-        while not self._child.wait(0.1):
-            if self._stop.signals > seen:
-                self._child.terminate()
-                seen = self._stop.signals
-        return self._child.status

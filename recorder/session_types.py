@@ -12,6 +12,7 @@ from recorder.errors import TraceError
 from recorder.filters import Filters, LeftOut
 from recorder.log import Segment
 from recorder.probes.core import ProgramInfo
+from recorder.rights import Lack
 from recorder.ring import RingSizes
 from recorder.sinks import Limit
 from recorder.triggers import Hit, Triggers
@@ -103,6 +104,8 @@ class RecordOptions:
     """Seconds between two dumps by triggers, at least."""
     max_cpu: float | None = None
     """Per cent of one core above which to warn."""
+    give_up_rights: bool = False
+    """Once attached, keep only what recording goes on needing: of this process, for good."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,10 @@ class Summary:
     """What the filters left out."""
     missing: list[dict[str, str]] = field(default_factory=list)
     """Tracepoints that could not be recorded."""
+    lacking: list[Lack] = field(default_factory=list)
+    """What did not work with the rights at hand."""
+    file_bytes: int = 0
+    """Of the one log, all that is in it; 0 where there are several."""
     files: list[str] = field(default_factory=list)
     """What was written and is there, oldest first."""
     files_deleted: int = 0

@@ -83,6 +83,11 @@ class PlainLog:
         """The one path."""
         return [] if self._path is None else [self._path]
 
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+        return self._log.size
+
     def release(self) -> None:
         """Closes the file, not standard output."""
         if self._path is not None:

@@ -42,10 +42,9 @@ def _headers() -> Check:
 def _tracepoints() -> Check:
     place = tracefs.mounted()
     if place is None:
-        if os.geteuid() == 0:
+        if os.geteuid() == 0 and tracefs.absence() == "not mounted":
             return _check("tracepoints", True, "tracefs is not mounted: recording will mount it")
-        detail = "tracefs is not mounted, or not readable"
-        return _check("tracepoints", False, detail, f"as root: {tracefs.REMEDY}")
+        return _check("tracepoints", False, f"tracefs: {tracefs.absence()}", tracefs.remedy())
     try:
         formats = tracefs.read(place, "block", [probe.tracepoint for probe in PROBES])
     except ProbeError as error:

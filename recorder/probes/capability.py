@@ -2,11 +2,14 @@
 """What this machine can record, and what to do about what is missing (`biotrail doctor`)."""
 
 import os
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from recorder import rights
 from recorder.errors import ProbeError
+from recorder.probes import tracefs
 from recorder.probes.btf import KernelBtf, kernel_enums
 from recorder.probes.libbpf import load_library
 from recorder.probes.programs import (
@@ -21,8 +24,7 @@ from recorder.probes.programs import (
 
 BTF_PATH = Path("/sys/kernel/btf/vmlinux")
 _LOCKDOWN = Path("/sys/kernel/security/lockdown")
-_TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
-_CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+LOCKED_REMEDY = "ulimit -l unlimited (LimitMEMLOCK=infinity), or add CAP_SYS_RESOURCE"
 _RIGHTS_REMEDY = "run as root (sudo), or give the process CAP_BPF and CAP_PERFMON"
 
 
@@ -37,19 +39,11 @@ class Check:
     required: bool = True
 
 
-def _effective_capabilities() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return int(line.split()[1], 16)
-    return 0
-
-
 def missing_rights() -> list[str]:
     """Names of the capabilities that this process lacks for recording."""
-    held = _effective_capabilities()
-    if held >> _CAPABILITIES["CAP_SYS_ADMIN"] & 1:
+    if rights.holds("CAP_SYS_ADMIN"):
         return []
-    return [name for name in ("CAP_BPF", "CAP_PERFMON") if not held >> _CAPABILITIES[name] & 1]
+    return [name for name in ("CAP_BPF", "CAP_PERFMON") if not rights.holds(name)]
 
 
 def require_rights() -> None:
@@ -68,12 +62,23 @@ def _rights() -> Check:
     return Check("rights", True, f"{who} may load BPF programs")
 
 
+def _lacking() -> list[Check]:
+    """What recording does without, and what would help."""
+    missing = {lack.key for lack in rights.lacking()}
+    return [
+        Check(lack.works, False, str(lack), lack.remedy, required=False)
+        if lack.key in missing
+        else Check(lack.works, True, "yes", required=False)
+        for lack in rights.LACKS
+    ]
+
+
 def _btf() -> Check:
-    if not BTF_PATH.exists():
+    if not os.access(BTF_PATH, os.R_OK):
         return Check(
             "kernel types (BTF)",
             False,
-            f"{BTF_PATH} is missing",
+            f"{BTF_PATH} is missing, or not readable",
             "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; distributions' kernels are",
         )
     return Check("kernel types (BTF)", True, f"{BTF_PATH}, {BTF_PATH.stat().st_size} bytes")
@@ -112,22 +117,36 @@ def _kernel() -> list[Check]:
             checks = [Check("operations", True, f"{len(ops)} known from the kernel's types")]
             checks += [_tracepoint(probe, btf) for probe in PROBES]
             how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
-            return [*checks, Check("preemption", True, how, "", False)]
+            return [*checks, Check("preemption", True, how, "", False), _locked_memory(btf)]
     except ProbeError as error:
         return [Check("kernel types", False, str(error).splitlines()[0], "see above")]
 
 
+def _locked_memory(btf: KernelBtf) -> Check:
+    name = "memory for rings"
+    if (problem := locked_memory_problem(btf)) is None:
+        return Check(name, True, "not limited by ulimit -l", "", False)
+    return Check(name, False, problem, LOCKED_REMEDY, False)
+
+
+def locked_memory_problem(btf: KernelBtf) -> str | None:
+    """Why RLIMIT_MEMLOCK limits BPF maps here; None: it does not.
+
+    Kernels before 5.11 charge maps against it, and have a structure to do so.
+    """
+    if btf.members("bpf_map_memory") is None or rights.holds("CAP_SYS_RESOURCE"):
+        return None
+    limit, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if resource.RLIM_INFINITY in (limit, most):
+        return None
+    return f"this kernel limits it to what a user may lock: {most >> 10} KiB"
+
+
 def _tracefs() -> Check:
-    for path in _TRACEFS:
-        if (path / "events").is_dir():
-            return Check("tracefs", True, f"mounted at {path}", "", False)
-    return Check(
-        "tracefs",
-        False,
-        "not mounted or not readable; recording does not need it",
-        "mount -t tracefs tracefs /sys/kernel/tracing",
-        False,
-    )
+    if (place := tracefs.mounted()) is not None:
+        return Check("tracefs", True, f"mounted at {place}", "", False)
+    detail = f"{tracefs.absence()}; only the bcc backend needs it"
+    return Check("tracefs", False, detail, tracefs.remedy(), False)
 
 
 def _lockdown() -> Check:
@@ -151,7 +170,7 @@ def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
     try:
         value = Path(path).read_text().strip()
     except OSError:
-        return Check(name, True, f"{path} cannot be read", "", False)
+        return Check(name, True, f"not known: {path} cannot be read", "", False)
     return Check(name, True, f"{value}: {meanings.get(value, 'unknown value')}", "", False)
 
 
@@ -161,8 +180,8 @@ def _unprivileged() -> Check:
         "/proc/sys/kernel/unprivileged_bpf_disabled",
         {
             "0": "allowed, but tracing needs the rights above all the same",
-            "1": "refused until the next boot; does not concern recording as root",
-            "2": "refused; does not concern recording as root",
+            "1": "refused until the next boot; does not concern who has the rights above",
+            "2": "refused; does not concern who has the rights above",
         },
     )
 
@@ -172,7 +191,7 @@ def _jit() -> Check:
     try:
         on = path.read_text().strip() != "0"
     except OSError:
-        return Check("BPF compiler (JIT)", True, f"{path} cannot be read", "", False)
+        return Check("BPF compiler (JIT)", True, f"not known: {path} is for root", "", False)
     if on:
         return Check("BPF compiler (JIT)", True, "on", "", False)
     detail = "off: programs are interpreted, recording costs several times as much"
@@ -183,7 +202,8 @@ def report() -> list[Check]:
     """Everything that recording depends on, in the order in which to put it right."""
     checks: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
     rest: list[Callable[[], Check]] = [_tracefs, _lockdown, _unprivileged, _jit]
-    return [*(check() for check in checks), *_kernel(), *(check() for check in rest)]
+    found = [*(check() for check in checks), *_kernel(), *(check() for check in rest)]
+    return [*found, *_lacking()]
 
 
 def possible(checks: list[Check]) -> bool:

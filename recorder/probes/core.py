@@ -17,7 +17,7 @@ from recorder.filters import Filters, LeftOut, check_tasks, descendants, read_le
 from recorder.log import Segment
 from recorder.probes import admission
 from recorder.probes.btf import KernelBtf, kernel_enums
-from recorder.probes.capability import require_rights
+from recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from recorder.probes.libbpf import BpfObject, RefusedError, load_library
 from recorder.probes.programs import (
     ESSENTIAL,
@@ -87,15 +87,20 @@ def _allow_locked_memory() -> None:
             resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         )
     except (ValueError, OSError):
-        # Not ours to raise: where it matters, creating the maps says so.
-        return
+        # Not ours to raise further; where that matters, rings become smaller.
+        most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
 
 
-def _may_shrink(number: int, sizes: RingSizes) -> bool:
-    """Whether smaller rings can help: a limit of old kernels, or of memory (a cgroup's)."""
+def _may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
+    """Whether smaller rings can help: a limit of old kernels, or of memory (a cgroup's).
+
+    `locked`: what maps take counts as locked memory, beyond which the kernel says EPERM.
+    """
     if number == errno.E2BIG:
         return sizes.area_bytes > _OLD_LIMIT
-    return number == errno.ENOMEM and sizes.ring_bytes > SMALLEST_RING_BYTES
+    limits = (errno.ENOMEM, errno.EPERM) if locked else (errno.ENOMEM,)
+    return number in limits and sizes.ring_bytes > SMALLEST_RING_BYTES
 
 
 class CoreProbes:
@@ -116,6 +121,7 @@ class CoreProbes:
         self._attached: set[str] = set()
         self._generation = 1
         self._run_stats = RunStats()
+        self._locked: str | None = None
 
     def __enter__(self) -> Self:
         """Opens."""
@@ -145,8 +151,9 @@ class CoreProbes:
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             self._choices = choose(self.config.events, btf, self.config.preemptible)
+            _allow_locked_memory()
+            self._locked = locked_memory_problem(btf)
         self._refuse_missing()
-        _allow_locked_memory()
         self.sizes = self._load_fitting(path, RingSizes.choose(cpus, self.config.ring_bytes), cpus)
 
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
@@ -159,7 +166,11 @@ class CoreProbes:
                 return sizes
             except RefusedError as error:
                 self.close()
-                if not _may_shrink(error.number, sizes):
+                if not _may_shrink(error.number, sizes, self._locked is not None):
+                    if self._locked is not None and error.number == errno.EPERM:
+                        raise ProbeError(
+                            f"no room for rings: {self._locked}; {LOCKED_REMEDY}"
+                        ) from error
                     raise
                 sizes = sizes.halved()
             except ProbeError:

@@ -58,7 +58,19 @@ def parse(name: str, text: str) -> Format:
 
 def mounted() -> Path | None:
     """Where tracefs is, None: nowhere, or this process may not look into it."""
-    return next((place for place in PLACES if (place / "events").is_dir()), None)
+    return next((place for place in PLACES if os.path.isdir(place / "events")), None)
+
+
+def absence() -> str:
+    """Why `mounted` finds nothing."""
+    if any(os.path.isdir(place) and not os.access(place, os.X_OK) for place in PLACES):
+        return "this user may not look into it"
+    return "not mounted"
+
+
+def remedy() -> str:
+    """What to do about it."""
+    return "run as root" if absence() != "not mounted" else f"as root: {REMEDY}"
 
 
 def find() -> Path:
@@ -66,6 +78,11 @@ def find() -> Path:
     place = mounted()
     if place is not None:
         return place
+    if absence() != "not mounted":
+        raise ProbeError(
+            f"tracefs, which describes the tracepoints, is closed to this user ({PLACES[0]}): "
+            "run as root, or take --backend core"
+        )
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"tracefs", os.fsencode(PLACES[0]), b"tracefs", 0, None) < 0:
         reason = os.strerror(ctypes.get_errno())

@@ -32,22 +32,23 @@ def environment(**others: str) -> dict[str, str]:
 
 
 def biotrail(
-    *arguments: str | Path, status: int | None = 0, **options: Any
+    *arguments: str | Path, status: int | None = 0, by: tuple[str, ...] = (), **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run to the end; the exit status is checked unless it is None."""
+    """Run to the end; the exit status is checked unless it is None. `by`: what starts it."""
     options = {"env": environment(), "capture_output": True, "text": True, **options}
-    done = subprocess.run([*BIOTRAIL, *map(str, arguments)], timeout=SECONDS, **options)
+    done = subprocess.run([*by, *BIOTRAIL, *map(str, arguments)], timeout=SECONDS, **options)
     assert status is None or done.returncode == status, (done.returncode, done.stderr)
     return done
 
 
 @contextmanager
-def recorder(*arguments: str | Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
+def recorder(
+    *arguments: str | Path, by: tuple[str, ...] = (), **options: Any
+) -> Iterator[subprocess.Popen[str]]:
     """`biotrail record` in the background, from when it records; killed if it still runs."""
-    command = [*BIOTRAIL, "record", *map(str, arguments)]
-    process = subprocess.Popen(
-        command, env=environment(), stderr=subprocess.PIPE, text=True, **options
-    )
+    command = [*by, *BIOTRAIL, "record", *map(str, arguments)]
+    options = {"env": environment(), **options}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
     try:
         assert process.stderr is not None
         said = process.stderr.readline()

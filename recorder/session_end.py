@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a recording that has stopped says of itself: in the log's end, and to the user."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from recorder import clocks, cost
+from recorder.child import Child
+from recorder.cost_watch import CostWatch, ns_per_run
+from recorder.errors import OutputError, TraceError
+from recorder.filters import left_out
+from recorder.flight import Flight
+from recorder.loss import LossCounters
+from recorder.output import explain
+from recorder.rights import Lack
+from recorder.rotation import Rotation
+from recorder.session_types import Probes, RecordOptions, Summary
+from recorder.sinks import PlainLog, Sink
+from recorder.stop import StopRequests
+from recorder.writer import WriterThread
+
+
+@dataclass(frozen=True)
+class Account:
+    """What took part in a recording, asked for its figures when it has stopped.
+
+    began: the totals when it began. missing: tracepoints that could not be recorded.
+    kept: capabilities that the recorder kept; None: all that it had.
+    """
+
+    options: RecordOptions
+    probes: Probes
+    sink: Sink
+    writer: WriterThread
+    loss: LossCounters
+    rotation: Rotation
+    flight: Flight
+    watch: CostWatch
+    began: cost.Reading
+    missing: list[dict[str, str]]
+    lacking: list[Lack]
+    kept: list[str] | None
+
+    def end(self, reason: str | None, stopped: dict[str, int]) -> dict[str, Any]:
+        """Statistics for the END frame; the writer adds the log's size."""
+        now = cost.read(self.probes.programs())
+        return {
+            "reason": reason,
+            **self.flight.at_end(),
+            "seconds": self._seconds(stopped),
+            "stopped": stopped,
+            "clocks": clocks.reading(),
+            "lost": {str(kind): count for kind, count in self.loss.by_kind.items()},
+            "too_deep": self.loss.too_deep,
+            "skipped": self.loss.skipped,
+            "programs": cost.program_rows(None, now),
+            "left_out": left_out(self.probes).account(),
+            "recorder": {
+                "cpu_seconds": now.cpu_seconds - self.began.cpu_seconds,
+                "max_rss_bytes": cost.max_rss_bytes(),
+                "max_cpu": self.options.max_cpu,
+                "max_cpu_exceeded": self.watch.warnings,
+            },
+            "events": round(self.writer.meter.events),
+            "ns_per_event": ns_per_run(self.probes.programs()),
+            **({} if self.kept is None else {"rights_kept": self.kept}),
+        }
+
+    def summary(self, reason: str | None, stopped: dict[str, int], taken_bytes: int) -> Summary:
+        """For the user; `taken_bytes`: of records, from the rings."""
+        writer = self.writer
+        return Summary(
+            reason=reason or "",
+            seconds=self._seconds(stopped),
+            events=round(writer.meter.events),
+            events_exact=writer.meter.exact,
+            raw_bytes=writer.raw_bytes,
+            log_bytes=writer.log_bytes,
+            file_bytes=self.sink.size if isinstance(self.sink, PlainLog) else 0,
+            chunks=writer.chunks,
+            lost=self.loss.by_kind,
+            too_deep=self.loss.too_deep,
+            skipped=self.loss.skipped,
+            unwritten_bytes=taken_bytes - writer.raw_bytes,
+            cpu_seconds=cost.read(()).cpu_seconds - self.began.cpu_seconds,
+            max_rss_bytes=cost.max_rss_bytes(),
+            ns_per_event=ns_per_run(self.probes.programs()),
+            left_out=left_out(self.probes),
+            missing=self.missing,
+            lacking=self.lacking,
+            files=self.sink.files,
+            files_deleted=self.rotation.deleted + self.flight.deleted,
+        )
+
+    def _seconds(self, stopped: dict[str, int]) -> float:
+        return (stopped["monotonic"] - self.began.monotonic) / 1e9
+
+    def error(self, ended: bool, reason: str | None) -> TraceError | None:
+        """Why it had to stop, where it had to; `ended`: the log got its end."""
+        if not ended:
+            return OutputError(
+                "the output takes no more data: the end of the log could not be written; "
+                "what was written reads back as an interrupted log"
+            )
+        if isinstance(self.writer.error, OSError):
+            return explain(self.writer.error, self.options.output or "standard output")
+        if self.writer.error is None and reason == "output removed":
+            return OutputError(
+                f"{self.options.output} was removed while recording: nothing of it is left; "
+                "record again, to a place where it stays"
+            )
+        return self.writer.error
+
+
+def see_off(child: Child, name: str, stop: StopRequests, tell: Callable[[str], None]) -> int | None:
+    """Wait for the command, asking it to end if a signal ended the recording; its exit status."""
+    if stop.signals:
+        child.terminate()
+    if not child.wait(0.5):
+        tell(f"recording has ended; waiting for {name} to end")
+    seen = stop.signals
+    while not child.wait(0.1):
+        if stop.signals > seen:
+            child.terminate()
+            seen = stop.signals
+    return child.status
+
+
+def stuck(writer: WriterThread, stop: StopRequests, after_ns: int) -> bool:
+    """Whether an output that has taken nothing for so long is given up: after a second signal."""
+    return stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > after_ns
