@@ -11,6 +11,7 @@ import click
 from biotrail import tallies, units
 from biotrail.opening import associate_option, log_argument, open_trace
 from biotrail.record_filters import filters_text, left_out_text, read_left_out
+from biotrail.record_keeping import let_pass_text
 from converters.model.trace import Trace
 from recorder.records import RECORDS
 
@@ -135,6 +136,8 @@ def _part_lines(trace: Trace) -> list[str]:
         text = f"number {kept.get('number')} of run {kept.get('run')}: the last {seconds}"
         found.append(_field("kept", f"{text}; {kept.get('reason')}"))
         found += [_field("trigger", _trigger(trace, kept["trigger"]))] if "trigger" in kept else []
+        passed = int(kept.get("triggers_let_pass", 0))
+        found += [_field("no dump", let_pass_text(passed))] if passed else []
     return found
 
 
@@ -175,7 +178,7 @@ def _absent(header: Mapping[str, Any]) -> str:
 def _rights_lines(header: Mapping[str, Any]) -> list[str]:
     """What the recorder's rights were not enough for; nothing, no line."""
     lacks = header.get("rights", {}).get("lacking", [])
-    found = [f"{lack.get('what')}, needs {lack.get('needs')}" for lack in lacks]
+    found = [f"{lack['what']}, needs {lack['needs']}" for lack in lacks]
     return _listed("rights", found, "") if found else []
 
 

@@ -251,6 +251,9 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
         lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
     if options.rotate or options.keep:
         lines.append(_files_line(summary))
+    if summary.triggers_let_pass:
+        passed = record_keeping.let_pass_text(summary.triggers_let_pass)
+        lines.append(f"biotrail: no dump for {passed}")
     if (files := summary.files or plain) and summary.error is None:
         lines.append(f"biotrail: next: biotrail convert {_quoted(files[-1])}")
     return lines

@@ -100,6 +100,11 @@ class TriggerType(_TriggerBase):
         return found
 
 
+def let_pass_text(number: int) -> str:
+    """Of triggers that made no dump. The kernel tells the first of each CPU and poll: at least."""
+    return f"at least {units.plural(number, 'trigger')} so soon after another (--every)"
+
+
 def together(triggers: Sequence[Triggers]) -> Triggers:
     """All of them; of one kind, the lower threshold."""
     return Triggers(

@@ -23,6 +23,8 @@ class Flight:
         self._hit: Hit | None = None
         self._next_ns = 0
         self._ordered = False
+        self.let_pass = 0
+        """Triggers too soon after the last that was followed; of one poll and CPU, the first."""
 
     @property
     def deleted(self) -> int:
@@ -41,8 +43,10 @@ class Flight:
         self._asked.append({"reason": "asked for (SIGUSR1)"})
 
     def hit(self, hit: Hit) -> None:
-        """A trigger fired; those too soon after the last, or before its dump, are let pass."""
-        if self._hit is None and hit.monotonic >= self._next_ns:
+        """A trigger fired; one that comes before the last one's dump is in that dump."""
+        if hit.monotonic < self._next_ns:
+            self.let_pass += 1
+        elif self._hit is None:
             self._hit = hit
 
     def due(self, now_ns: int) -> bool:
@@ -64,9 +68,11 @@ class Flight:
             self._hit = None
 
     def _facts(self) -> dict[str, Any]:
-        if self._hit is not None:
-            return {"reason": f"trigger {self._hit.trigger}", "trigger": asdict(self._hit)}
-        return self._asked[0]
+        passed = {"triggers_let_pass": self.let_pass}
+        if self._hit is None:
+            return {**self._asked[0], **passed}
+        trigger = {"reason": f"trigger {self._hit.trigger}", "trigger": asdict(self._hit)}
+        return {**trigger, **passed}
 
     def _dump(self, facts: dict[str, Any]) -> None:
         try:
@@ -76,5 +82,8 @@ class Flight:
             self._ordered = False
 
     def at_end(self) -> dict[str, Any]:
-        """What the last dump says of a trigger that had not been written out yet."""
-        return {} if self._hit is None else {"trigger": asdict(self._hit)}
+        """What the last dump says, also of a trigger that had not been written out yet."""
+        if self._sink is None:
+            return {}
+        trigger = {} if self._hit is None else {"trigger": asdict(self._hit)}
+        return {**trigger, "triggers_let_pass": self.let_pass}

@@ -130,7 +130,8 @@ class KeptLog:
         """Write the last dump. Raises OutputError where it fails."""
         if self._thread is not None:
             self._thread.join()
-        why: dict[str, Any] = {key: end[key] for key in ("reason", "trigger") if key in end}
+        told = ("reason", "trigger", "triggers_let_pass")
+        why: dict[str, Any] = {key: end[key] for key in told if key in end}
         made = self._snapshot(why)
         self._write(made._replace(end={**made.end, "run": end}))
         if self.error is not None:

@@ -146,6 +146,7 @@ _kept = _object(
         "seconds": _seconds,
         "reason": _text,
         "trigger": _object({"value": _word, "monotonic": _ns, "dev": _dev, "trigger": _text}),
+        "triggers_let_pass": _count,
     }
 )
 _program = _object(
@@ -179,6 +180,9 @@ HEADER = _object(
                 "letters": _each(_text),
                 "missing": _each(_object({"letter": _text, "reason": _text}, "letter", "reason")),
             }
+        ),
+        "rights": _object(
+            {"lacking": _each(_object({"what": _text, "needs": _text}, "what", "needs"))}
         ),
         "versions": _object({}),
         "schema": _each(

@@ -248,18 +248,22 @@ class Session:
         for periodic in self._periodic:
             periodic.run(now_ns)
         self._listen()
+        self._pass_on()
         for border in (self._rotation, self._flight):
             if border.due(now_ns):
                 self._put_border(border, now_ns)
 
     def _listen(self) -> None:
-        """Take in what asks for a dump, and tell of those that were made."""
+        """Take in what asks for a dump."""
         if self._stop.dumps:
             self._stop.dumps = 0
             self._flight.ask()
         if self._options.triggers:
             for hit in self._probes.triggered():
                 self._flight.hit(hit)
+
+    def _pass_on(self) -> None:
+        """Tell of dumps that were made."""
         for message in self._flight.messages():
             self._tell(message)
 
@@ -344,10 +348,11 @@ class Session:
         now = time.monotonic_ns()
         self._sample_rings(now)
         self._sample_programs(now)
+        self._listen()
         ended = self._writer.finish(
             self._last_job(), lambda: stuck(self._writer, self._stop, STUCK_NS)
         )
-        self._listen()
+        self._pass_on()
         reason = self._stop.reason
         summary = self._account.summary(reason, self._stopped, self._taken_bytes)
         summary.error = self._account.error(ended, reason)

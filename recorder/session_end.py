@@ -90,6 +90,7 @@ class Account:
             left_out=left_out(self.probes),
             missing=self.missing,
             lacking=self.lacking,
+            triggers_let_pass=self.flight.let_pass,
             files=self.sink.files,
             files_deleted=self.rotation.deleted + self.flight.deleted,
         )

@@ -154,6 +154,8 @@ class Summary:
     """What did not work with the rights at hand."""
     file_bytes: int = 0
     """Of the one log, all that is in it; 0 where there are several."""
+    triggers_let_pass: int = 0
+    """That fired too soon after the one before, and so made no dump; at least."""
     files: list[str] = field(default_factory=list)
     """What was written and is there, oldest first."""
     files_deleted: int = 0

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from test_rotation import CLOCK, HEADER, clock, queue, task, times
 from test_session_record import FakeProbes, options
 
+from biotrail import info
 from biotrail.record_keeping import Amount, TriggerType, limit, together
 from recorder.errors import OutputError
 from recorder.keeping import KeptLog
@@ -137,6 +139,11 @@ def test_a_trigger_dumps_once_and_is_told_in_the_log(tmp_path: Path) -> None:
     assert first["reason"] == "trigger slow"
     assert (first["trigger"]["dev"], first["trigger"]["value"]) == (5, 70_000_000)
     assert (first["number"], last["number"], last["reason"]) == (1, 2, "duration")
+    # AND those that came after it within the distance are counted, and told
+    assert first["triggers_let_pass"] == 0
+    assert last["triggers_let_pass"] == summary.triggers_let_pass > 0
+    shown = CliRunner().invoke(info.command, [summary.files[1]]).output
+    assert f"no dump       at least {summary.triggers_let_pass} trigger" in shown
 
 
 def test_old_dumps_are_deleted_beyond_the_limit(tmp_path: Path) -> None:

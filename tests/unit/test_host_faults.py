@@ -87,6 +87,8 @@ def test_rings_shrink_for_want_of_memory_down_to_the_smallest() -> None:
     assert not _may_shrink(errno.ENOMEM, small)
     assert _may_shrink(errno.E2BIG, large)
     assert not _may_shrink(errno.EPERM, large)
+    assert _may_shrink(errno.EPERM, large, locked=True)
+    assert not _may_shrink(errno.EPERM, small, locked=True)
     # AND what was wanted and not given is told
     assert rings_note(1 << 24, [1 << 24, 1 << 21, 1 << 21]) == ""
     assert "rings are 64 KiB per CPU" in rings_note(1 << 24, [1 << 16, 1 << 13, 1 << 13])
