@@ -1,100 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capabilities (capabilities(7)) of this process: which it has, what it cannot do, giving them up.
+"""What recording does without for want of capabilities(7), and giving up those it has.
 
 They belong to threads, and a thread can only change its own: giving up comes before other
 threads are started, which inherit what is left.
 """
 
-import ctypes
 import os
 import resource
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from ctypes import byref, c_int, c_uint32, c_ulong
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from recorder import capabilities
+from recorder.capabilities import become, mask
 from recorder.errors import TraceError
 from recorder.priority import URGENT
 
-NUMBERS = {
-    "CAP_CHOWN": 0,
-    "CAP_DAC_OVERRIDE": 1,
-    "CAP_FOWNER": 3,
-    "CAP_KILL": 5,
-    "CAP_SYS_PTRACE": 19,
-    "CAP_SYS_ADMIN": 21,
-    "CAP_SYS_NICE": 23,
-    "CAP_SYS_RESOURCE": 24,
-    "CAP_PERFMON": 38,
-    "CAP_BPF": 39,
-}
-"""Bits, as in include/uapi/linux/capability.h, of those that recording has to do with."""
-
-_VERSION_3 = 0x20080522
-_SET_NO_NEW_PRIVS = 38
 _STATS_SYSCTL = Path("/proc/sys/kernel/bpf_stats_enabled")
 _FIRST_PROCESS = Path("/proc/1/stat")
-
-
-class _Header(ctypes.Structure):
-    """`struct __user_cap_header_struct`; pid 0: the calling thread."""
-
-    _fields_ = (("version", c_uint32), ("pid", c_int))
-
-
-class _Data(ctypes.Structure):
-    """`struct __user_cap_data_struct`: 32 bits of each set."""
-
-    _fields_ = (("effective", c_uint32), ("permitted", c_uint32), ("inheritable", c_uint32))
-
-
-class Sets(NamedTuple):
-    """A thread's capability sets, a bit each."""
-
-    effective: int
-    permitted: int
-    inheritable: int
-
-
-def _call(name: str, data: object) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(byref(_Header(_VERSION_3, 0)), data) < 0:
-        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
-
-
-def current() -> Sets:
-    """Those of the calling thread. Raises OSError."""
-    data = (_Data * 2)()
-    _call("capget", data)
-    low, high = data
-    return Sets(
-        low.effective | high.effective << 32,
-        low.permitted | high.permitted << 32,
-        low.inheritable | high.inheritable << 32,
-    )
-
-
-def _become(sets: Sets) -> None:
-    low, high = ([bits >> shift & 0xFFFFFFFF for bits in sets] for shift in (0, 32))
-    _call("capset", (_Data * 2)(_Data(*low), _Data(*high)))
-
-
-def mask(names: Iterable[str]) -> int:
-    """Their bits."""
-    return sum({1 << NUMBERS[name] for name in names})
-
-
-def names(bits: int) -> list[str]:
-    """Their names, in the order of their numbers; those not in NUMBERS as cap_N."""
-    known = {number: name for name, number in NUMBERS.items()}
-    return [known.get(n, f"cap_{n}") for n in range(bits.bit_length()) if bits >> n & 1]
-
-
-def holds(name: str) -> bool:
-    """Whether the calling thread can use it now."""
-    return bool(current().effective & mask([name]))
 
 
 @dataclass(frozen=True)
@@ -141,8 +66,8 @@ LACKS = (_PROGRAM_TIMES, _PRIORITY, _PROCESSES)
 def lacking() -> list[Lack]:
     """What does not work with this thread's rights, in the order of LACKS."""
     works = {
-        _PROGRAM_TIMES: holds("CAP_SYS_ADMIN") or _always_counted(),
-        _PRIORITY: holds("CAP_SYS_NICE") or _may_be_nice(URGENT),
+        _PROGRAM_TIMES: capabilities.holds("CAP_SYS_ADMIN") or _always_counted(),
+        _PRIORITY: capabilities.holds("CAP_SYS_NICE") or _may_be_nice(URGENT),
         _PROCESSES: sees_all_processes(),
     }
     return [lack for lack in LACKS if not works[lack]]
@@ -180,21 +105,17 @@ def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
     later gets no more than that, not even as root. The bounding set stays: it
     would only take rights from commands that have been started. Raises OSError.
     """
-    before = current()
-    kept = mask(keep) & before.effective
-    # Ambient capabilities are always inheritable ones: the kernel clears them with these.
-    _become(Sets(kept, before.permitted, 0))
+    effective, permitted, _ = capabilities.current()
+    kept = mask(keep) & effective
+    become(kept, permitted, 0)
     try:
         for trial in trials:
             if not _works(trial):
-                kept |= mask(trial.needs) & before.effective
+                kept |= mask(trial.needs) & effective
     finally:
-        _become(Sets(kept, kept, 0))
-    libc = ctypes.CDLL(None, use_errno=True)
-    one, zero = c_ulong(1), c_ulong(0)
-    if libc.prctl(_SET_NO_NEW_PRIVS, one, zero, zero, zero) < 0:
-        raise OSError(ctypes.get_errno(), f"prctl: {os.strerror(ctypes.get_errno())}")
-    return names(kept)
+        become(kept, kept, 0)
+    capabilities.gain_no_more()
+    return capabilities.names(kept)
 
 
 def _works(trial: Trial) -> bool:

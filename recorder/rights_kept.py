@@ -6,7 +6,7 @@ import stat
 from contextlib import suppress
 from typing import Any
 
-from recorder import output, rights
+from recorder import capabilities, output, rights
 from recorder.rights import Lack, Trial
 from recorder.session_types import Probes, RecordOptions
 
@@ -31,7 +31,7 @@ def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     Before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2) asks for CAP_BPF even where a
     program's or map's descriptor is at hand.
     """
-    bpf = "CAP_BPF" if rights.holds("CAP_BPF") else "CAP_SYS_ADMIN"
+    bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
     found = [Trial(probes.programs, {bpf})]
     if (directory := _directory_of_more(options)) is not None and output.owner() is None:
         found.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
@@ -78,7 +78,7 @@ def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, st
         kept = rights.give_up(needed(options), trials(options, probes))
     except (OSError, AttributeError) as error:  # AttributeError: a C library without capset
         return None, f"could not give up the rights it no longer needs ({error}); it keeps them"
-    if others := rights.threads_with_more(rights.mask(kept)):
+    if others := rights.threads_with_more(capabilities.mask(kept)):
         who = ", ".join(others)
         return kept, f"threads of a library keep rights that recording no longer needs: {who}"
     return kept, ""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from recorder import clocks, cost, devices, facts, rights, rights_kept
+from recorder import capabilities, clocks, cost, devices, facts, rights_kept
 from recorder.child import Child
 from recorder.cost_watch import TICK_NS, CostWatch
 from recorder.filters import with_below
@@ -24,8 +24,8 @@ from recorder.priority import Urgency
 from recorder.probes.backends import backend_facts, make_probes
 from recorder.probes.core import ProbeConfig
 from recorder.probes.programs import EVENT_SETS
-from recorder.probes.stats_child import RIGHT as STATS_RIGHT
-from recorder.probes.stats_child import StatsChild
+from recorder.probes.run_stats import RIGHT as STATS_RIGHT
+from recorder.probes.run_stats import StatsChild
 from recorder.ring import rings_note
 from recorder.rotation import Rotation
 from recorder.session_end import Account, see_off, stuck
@@ -118,7 +118,7 @@ class Session:
             stream = reserve(options, self._stack, undo)
             self._stack.callback(self._probes.close)
             self._probes.open()
-            if options.give_up_rights and rights.holds(STATS_RIGHT):
+            if options.give_up_rights and capabilities.holds(STATS_RIGHT):
                 self._count_apart()
             clock = clocks.reading()
             self._probes.attach()
@@ -156,7 +156,7 @@ class Session:
         )
 
     def _count_apart(self) -> None:
-        child = StatsChild()
+        child = StatsChild(self._tell)
         self._stack.callback(child.close)
         self._count_runs = child.switch
 

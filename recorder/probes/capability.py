@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder import rights
+from recorder import capabilities, rights
 from recorder.errors import ProbeError
 from recorder.probes import tracefs
 from recorder.probes.btf import KernelBtf, kernel_enums
@@ -41,9 +41,9 @@ class Check:
 
 def missing_rights() -> list[str]:
     """Names of the capabilities that this process lacks for recording."""
-    if rights.holds("CAP_SYS_ADMIN"):
+    if capabilities.holds("CAP_SYS_ADMIN"):
         return []
-    return [name for name in ("CAP_BPF", "CAP_PERFMON") if not rights.holds(name)]
+    return [name for name in ("CAP_BPF", "CAP_PERFMON") if not capabilities.holds(name)]
 
 
 def require_rights() -> None:
@@ -134,7 +134,7 @@ def locked_memory_problem(btf: KernelBtf) -> str | None:
 
     Kernels before 5.11 charge maps against it, and have a structure to do so.
     """
-    if btf.members("bpf_map_memory") is None or rights.holds("CAP_SYS_RESOURCE"):
+    if btf.members("bpf_map_memory") is None or capabilities.holds("CAP_SYS_RESOURCE"):
         return None
     limit, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if resource.RLIM_INFINITY in (limit, most):

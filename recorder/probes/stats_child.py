@@ -3,61 +3,42 @@
 
 BPF_ENABLE_STATS takes CAP_SYS_ADMIN, the largest right there is. This process keeps that
 one alone and does nothing else: each byte on standard input switches, "1" on and any other
-off. It ends with the recorder, when standard input does.
+off. It ends with the recorder, when standard input does. It imports little, to stay small.
 """
 
+import ctypes
 import os
-import subprocess
 import sys
-from contextlib import suppress
-from pathlib import Path
 
-RIGHT = "CAP_SYS_ADMIN"
+_LIBRARIES = ("libbpf.so.1", "libbpf.so.0")
+_BPF_STATS_RUN_TIME = 0
 
 
-class StatsChild:
-    """The recorder's side."""
-
-    def __init__(self) -> None:
-        """Starts it. Raises OSError."""
-        self._on = False
-        self._process = subprocess.Popen(
-            # -I, -S: nothing of the environment, the current directory or site-packages.
-            [sys.executable, "-I", "-S", "-B", __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the recorder
-        )
-
-    def switch(self, on: bool) -> None:
-        """Have the kernel count, or not; nothing happens where that process has ended."""
-        if on != self._on and self._process.stdin is not None:
-            self._on = on
-            with suppress(OSError):
-                self._process.stdin.write(b"1" if on else b"0")
-
-    def close(self) -> None:
-        """Ends it, and the counting."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+def _library() -> ctypes.CDLL:
+    for name in _LIBRARIES[:-1]:
         try:
-            self._process.wait(1)
-        except subprocess.TimeoutExpired:  # somebody has stopped it
-            self._process.kill()
-            self._process.wait()
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return ctypes.CDLL(_LIBRARIES[-1])
 
 
 def _main() -> None:
     # Neither a virtual environment nor an installation is on the path here.
-    sys.path.append(str(Path(__file__).parents[2]))
-    from recorder import rights
-    from recorder.probes.run_stats import RunStats
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from recorder import capabilities
 
-    rights.give_up({RIGHT})
-    stats = RunStats()
+    library = _library()
+    right = capabilities.mask(["CAP_SYS_ADMIN"])
+    capabilities.become(right, right, 0)
+    capabilities.gain_no_more()
+    counting = -1
     while order := os.read(0, 1):
-        stats.switch(order == b"1")
+        if order == b"1" and counting < 0:
+            counting = library.bpf_enable_stats(_BPF_STATS_RUN_TIME)
+        elif order != b"1" and counting >= 0:
+            os.close(counting)
+            counting = -1
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 from record_helpers import ROOT, biotrail, environment, read, recorder, stop
 from test_flight_recorder_live import dumps, wait_until
 
-from recorder import rights
+from recorder import capabilities
 from recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -66,7 +66,7 @@ def children(pid: int) -> list[int]:
 
 def held(pid: int, which: str) -> set[tuple[str, ...]]:
     """Sets of capabilities that the threads of a process have."""
-    return {tuple(rights.names(int(status[which], 16))) for status in statuses(pid)}
+    return {tuple(capabilities.names(int(status[which], 16))) for status in statuses(pid)}
 
 
 def test_two_capabilities_are_enough(
@@ -109,7 +109,7 @@ def test_a_user_has_dumps_rotation_and_a_command(home: Path, loop_device: Any) -
     code = "grep ^CapEff /proc/self/status; exit 7"
     arguments = ("record", "--rotate", "1G", "-o", home / "turned", "--", "sh", "-c", code)
     done = biotrail(*arguments, by=by, status=7)
-    assert rights.names(int(done.stdout.split()[1], 16)) == ["CAP_PERFMON", "CAP_BPF"]
+    assert capabilities.names(int(done.stdout.split()[1], 16)) == ["CAP_PERFMON", "CAP_BPF"]
 
 
 def test_doctor_says_what_is_off() -> None:

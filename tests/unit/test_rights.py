@@ -13,11 +13,11 @@ import pytest
 from test_session_record import FakeProbes, options
 
 from biotrail import info, record
-from recorder import rights, rights_kept
+from recorder import capabilities, rights, rights_kept
 from recorder.errors import ProbeError
 from recorder.filters import Filters
 from recorder.log import LogReader
-from recorder.probes import capability, tracefs
+from recorder.probes import capability, run_stats, tracefs
 from recorder.session import RecordOptions
 from recorder.session import record as record_session
 from recorder.sinks import Limit
@@ -91,7 +91,7 @@ def test_without_sudo_making_files_is_tried(
 
 GIVE_UP = """
 import json
-from recorder import rights
+from recorder import capabilities, rights
 from recorder.errors import ProbeError
 def fail(error):
     raise error
@@ -100,10 +100,10 @@ trials = [
     rights.Trial(lambda: fail(PermissionError(1, "no")), {"CAP_FOWNER"}),
     rights.Trial(lambda: fail(ProbeError("no")), {"CAP_BPF"}),
 ]
-before = rights.current()
+before, _, _ = capabilities.current()
 kept = rights.give_up({"CAP_KILL"}, trials)
 facts = dict(line.partition(":\\t")[::2] for line in open("/proc/self/status"))
-print(json.dumps([before.effective, kept, facts]))
+print(json.dumps([before, kept, facts]))
 """
 
 
@@ -115,8 +115,8 @@ def test_what_is_given_up_is_gone_for_good() -> None:
     )
     before, kept, facts = json.loads(done.stdout)
     # THEN it has those it had of these three, and no way to more
-    wanted = rights.mask(["CAP_KILL", "CAP_FOWNER", "CAP_BPF"])
-    assert rights.mask(kept) == before & wanted
+    wanted = capabilities.mask(["CAP_KILL", "CAP_FOWNER", "CAP_BPF"])
+    assert capabilities.mask(kept) == before & wanted
     assert int(facts["CapEff"], 16) == int(facts["CapPrm"], 16) == before & wanted
     assert int(facts["CapInh"], 16) == int(facts["CapAmb"], 16) == 0
     assert facts["NoNewPrivs"].strip() == "1"
@@ -127,12 +127,12 @@ def test_names_and_bits_agree_with_the_kernel() -> None:
     status = Path("/proc/thread-self/status").read_text().splitlines()
     facts = dict(line.partition(":\t")[::2] for line in status)
     # WHEN they are asked for THEN they are the same, and names go to bits and back
-    now = rights.current()
-    assert now.effective == int(facts["CapEff"], 16)
-    assert now.permitted == int(facts["CapPrm"], 16)
-    assert now.inheritable == int(facts["CapInh"], 16)
-    assert rights.names(rights.mask(rights.NUMBERS)) == list(rights.NUMBERS)
-    assert rights.names(1 << 7) == ["cap_7"]
+    now = capabilities.current()
+    assert now[0] == int(facts["CapEff"], 16)
+    assert now[1] == int(facts["CapPrm"], 16)
+    assert now[2] == int(facts["CapInh"], 16)
+    assert capabilities.names(capabilities.mask(capabilities.NUMBERS)) == list(capabilities.NUMBERS)
+    assert capabilities.names(1 << 7) == ["cap_7"]
 
 
 def test_threads_that_hold_more_are_found(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_failing_to_give_up_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
         raise PermissionError(1, "capset: Operation not permitted")
 
     monkeypatch.setattr(rights, "give_up", refuse)
-    monkeypatch.setattr(rights, "holds", lambda name: False)
+    monkeypatch.setattr(capabilities, "holds", lambda name: False)
     seen: list[str] = []
     # WHEN it records
     some = options(tmp_path / "x", duration=0.05, give_up_rights=True)
@@ -169,7 +169,7 @@ def test_what_does_not_work_is_told_in_log_info_and_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # GIVEN a user who may do nothing
-    monkeypatch.setattr(rights, "holds", lambda name: False)
+    monkeypatch.setattr(capabilities, "holds", lambda name: False)
     monkeypatch.setattr(rights, "_always_counted", lambda: False)
     monkeypatch.setattr(rights, "_may_be_nice", lambda nice: False)
     monkeypatch.setattr(rights, "sees_all_processes", lambda: False)
@@ -226,7 +226,7 @@ class NewKernel:
 
 def test_locked_memory_matters_on_old_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a user with a limit
-    monkeypatch.setattr(rights, "holds", lambda name: False)
+    monkeypatch.setattr(capabilities, "holds", lambda name: False)
     monkeypatch.setattr(capability.resource, "getrlimit", lambda _which: (65536, 8 << 20))
     # WHEN the kernel charges maps against it, or not THEN it is a problem, or not
     old: Any = OldKernel()
@@ -234,5 +234,20 @@ def test_locked_memory_matters_on_old_kernels(monkeypatch: pytest.MonkeyPatch) -
     assert "8192 KiB" in str(capability.locked_memory_problem(old))
     assert capability.locked_memory_problem(new) is None
     # AND not for who may go beyond
-    monkeypatch.setattr(rights, "holds", lambda name: name == "CAP_SYS_RESOURCE")
+    monkeypatch.setattr(capabilities, "holds", lambda name: name == "CAP_SYS_RESOURCE")
     assert capability.locked_memory_problem(old) is None
+
+
+def test_statistics_whose_process_ends_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a process for statistics that ends at once
+    monkeypatch.setattr(run_stats, "_CHILD", Path("/nonexistent.py"))
+    said: list[str] = []
+    child = run_stats.StatsChild(said.append)
+    child._process.wait()
+    # WHEN statistics are switched on and off
+    for on in (True, False, True):
+        child.switch(on)
+    child.close()
+    # THEN nothing fails, and it is told once
+    assert len(said) == 1
+    assert "run time of programs: not known" in said[0]

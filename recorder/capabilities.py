@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""capget(2) and capset(2): the calling thread's capabilities, as bits and by name.
+
+Imports next to nothing: the smallest of biotrail's processes (probes/stats_child.py) uses it.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterable
+from ctypes import byref, c_int, c_uint32, c_ulong
+
+NUMBERS = {
+    "CAP_CHOWN": 0,
+    "CAP_DAC_OVERRIDE": 1,
+    "CAP_FOWNER": 3,
+    "CAP_KILL": 5,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_SYS_NICE": 23,
+    "CAP_SYS_RESOURCE": 24,
+    "CAP_PERFMON": 38,
+    "CAP_BPF": 39,
+}
+"""Bits, as in include/uapi/linux/capability.h, of those that recording has to do with."""
+
+_VERSION_3 = 0x20080522
+_SET_NO_NEW_PRIVS = 38
+
+Sets = tuple[int, int, int]
+"""Effective, permitted and inheritable capabilities, a bit each."""
+
+
+class _Header(ctypes.Structure):
+    """`struct __user_cap_header_struct`; pid 0: the calling thread."""
+
+    _fields_ = (("version", c_uint32), ("pid", c_int))
+
+
+class _Data(ctypes.Structure):
+    """`struct __user_cap_data_struct`: 32 bits of each set."""
+
+    _fields_ = (("effective", c_uint32), ("permitted", c_uint32), ("inheritable", c_uint32))
+
+
+def _check(result: int, name: str) -> None:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def current() -> Sets:
+    """Those of the calling thread. Raises OSError."""
+    data = (_Data * 2)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    _check(libc.capget(byref(_Header(_VERSION_3, 0)), data), "capget")
+    low, high = data
+    return (
+        low.effective | high.effective << 32,
+        low.permitted | high.permitted << 32,
+        low.inheritable | high.inheritable << 32,
+    )
+
+
+def become(effective: int, permitted: int, inheritable: int) -> None:
+    """Set those of the calling thread. Raises OSError.
+
+    Ambient capabilities are always inheritable ones: the kernel takes them away with these.
+    """
+    sets = (effective, permitted, inheritable)
+    low, high = ([bits >> shift & 0xFFFFFFFF for bits in sets] for shift in (0, 32))
+    libc = ctypes.CDLL(None, use_errno=True)
+    data = (_Data * 2)(_Data(*low), _Data(*high))
+    _check(libc.capset(byref(_Header(_VERSION_3, 0)), data), "capset")
+
+
+def gain_no_more() -> None:
+    """Have programs that this thread starts get no more than it has, not even as root.
+
+    Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    one, zero = c_ulong(1), c_ulong(0)
+    _check(libc.prctl(_SET_NO_NEW_PRIVS, one, zero, zero, zero), "prctl")
+
+
+def mask(names: Iterable[str]) -> int:
+    """Their bits."""
+    return sum({1 << NUMBERS[name] for name in names})
+
+
+def names(bits: int) -> list[str]:
+    """Their names, in the order of their numbers; those not in NUMBERS as cap_N."""
+    known = {number: name for name, number in NUMBERS.items()}
+    return [known.get(n, f"cap_{n}") for n in range(bits.bit_length()) if bits >> n & 1]
+
+
+def holds(name: str) -> bool:
+    """Whether the calling thread can use it now."""
+    return bool(current()[0] & mask([name]))
