@@ -7,7 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,14 @@ def as_user(*capabilities: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that is that user's alone, below directories that all may pass."""
-    directory = tmp_path_factory.mktemp("home")
-    for above in list(directory.parents)[:2]:
-        above.chmod(0o711)
-    directory.chmod(0o700)
-    os.chown(directory, USER, USER)
-    return directory
+def home() -> Iterator[Path]:
+    """A directory that is that user's alone.
+
+    Not below pytest's own, which other runs of pytest close to others at any time.
+    """
+    with tempfile.TemporaryDirectory(prefix="biotrail-home-") as directory:
+        os.chown(directory, USER, USER)
+        yield Path(directory)
 
 
 def statuses(pid: int) -> list[dict[str, str]]:
