@@ -99,9 +99,11 @@ def command(
     must all match; of one filter given several times, any. What they leave out is counted.
 
     With COMMAND, recording begins before it starts and ends when it ends, and its exit status
-    becomes biotrail's. The command runs as the user that biotrail runs as. If --duration is
-    over first, recording ends and the command runs on; Ctrl-C ends both. With -o - the
-    command's standard output goes to standard error.
+    becomes biotrail's. The command runs as the user that biotrail runs as, with that user's
+    rights. If --duration is over first, recording ends and the command runs on; Ctrl-C ends
+    both. With -o - the command's standard output goes to standard error.
+
+    Once attached, it gives up all rights that it does not go on needing (docs/recording.md).
 
     \b
     sudo biotrail record                                  # everything, until Ctrl-C

@@ -12,12 +12,14 @@ from ctypes import byref, c_int, c_uint32, c_ulong
 NUMBERS = {
     "CAP_CHOWN": 0,
     "CAP_DAC_OVERRIDE": 1,
+    "CAP_DAC_READ_SEARCH": 2,
     "CAP_FOWNER": 3,
     "CAP_KILL": 5,
     "CAP_SYS_PTRACE": 19,
     "CAP_SYS_ADMIN": 21,
     "CAP_SYS_NICE": 23,
     "CAP_SYS_RESOURCE": 24,
+    "CAP_SYSLOG": 34,
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
 }

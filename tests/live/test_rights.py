@@ -17,6 +17,7 @@ import pytest
 from record_helpers import ROOT, biotrail, environment, read, recorder, stop
 from test_flight_recorder_live import dumps, wait_until
 
+from biotrail import units
 from recorder import capabilities
 from recorder.log import LogReader
 
@@ -220,6 +221,48 @@ def test_later_files_belong_to_who_called_sudo(
     # AND no right was kept that this does not need
     sticky = {"CAP_FOWNER"} if mode & 0o1000 else set()
     assert set(kept) == {"CAP_CHOWN", "CAP_DAC_OVERRIDE"} | sticky
+
+
+@pytest.mark.parametrize("owned", ["by root", "by another user"])
+def test_making_files_in_a_directory_of_another_user_keeps_one_right(
+    home: Path, tmp_path: Path, loop_device: Any, owned: str
+) -> None:
+    # GIVEN a flight recorder that root starts, not by sudo
+    where = home if owned == "by another user" else tmp_path
+    some = environment()
+    some.pop("SUDO_UID", None)
+    with recorder("-d", loop_device.name, "--keep", "9s", "-o", where / "x", env=some) as process:
+        # WHEN it records
+        (kept,) = held(process.pid, "CapEff")
+        status, said = stop(process, signal.SIGINT)
+    # THEN it keeps the right that its directory asks for, and its dump is there
+    assert status == 0, said
+    assert len(dumps(where)) == 1
+    assert set(kept) == ({"CAP_DAC_OVERRIDE"} if where == home else set())
+
+
+def test_a_log_in_a_closed_directory_is_told_with_its_size(home: Path, loop_device: Any) -> None:
+    # GIVEN a directory that is closed to root without rights
+    sudo = environment(SUDO_UID=str(USER), SUDO_GID=str(USER))
+    # WHEN one log is recorded there, for which no right is kept
+    log = home / "x"
+    short = ("record", "-d", loop_device.name, "--duration", "100ms", "-o", log)
+    said = biotrail(*short, env=sudo).stderr
+    # THEN it is the user's, and what is said of its size is what the file has
+    assert log.stat().st_uid == USER
+    assert f"log {units.size(log.stat().st_size)}" in said
+
+
+def test_hidden_processes_are_told(home: Path) -> None:
+    # GIVEN a /proc that hides other users' processes
+    hide = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    by = ("unshare", "--mount", "sh", "-c", hide, "sh", *as_user("bpf", "perfmon"))
+    # WHEN another user's process is to be recorded, and doctor is asked
+    done = biotrail("record", "--pid", "1", "-o", home / "x", by=by, status=1)
+    doctor = biotrail("doctor", by=by).stdout
+    # THEN both say that it may be there
+    assert "/proc hides those here (hidepid=)" in done.stderr
+    assert "processes of other users: not visible" in doctor
 
 
 def _one_more(process: Any, device: str, directory: Path, number: int) -> bool:
