@@ -10,6 +10,7 @@ its threads wake up on the CPU where they ran last, busy or not.
 """
 
 import os
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -56,10 +57,24 @@ class Urgency:
         """As they were; where they hurry no more, nothing."""
         if self._since is not None:
             self._since = None
-            self._schedule(os.SCHED_OTHER, 0)
+            # Taking the flag back takes a right that the recorder may have given up: it stays.
+            self._schedule(os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, 0)
 
     def _schedule(self, policy: int, priority: int) -> None:
         for thread in self._threads:
             # Without the right to it, or where groups have no real-time share, it goes on as it is.
             with suppress(PermissionError, ProcessLookupError):
                 os.sched_setscheduler(thread, policy, os.sched_param(priority))
+
+
+def permitted() -> bool:
+    """Whether this process may hurry without a capability."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_RTPRIO)
+    return limit == resource.RLIM_INFINITY or limit >= PRIORITY
+
+
+def permit() -> None:
+    """Have the capability not be needed, where the limit can be raised."""
+    if not permitted():
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_RTPRIO, (PRIORITY, PRIORITY))

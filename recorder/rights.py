@@ -6,17 +6,16 @@ threads are started, which inherit what is left.
 """
 
 import os
-import resource
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from recorder import capabilities
+from recorder import capabilities, priority
 from recorder.capabilities import become, mask
 from recorder.errors import TraceError
-from recorder.priority import URGENT
+from recorder.priority import PRIORITY
 
 _STATS_SYSCTL = Path("/proc/sys/kernel/bpf_stats_enabled")
 _FIRST_PROCESS = Path("/proc/1/stat")
@@ -49,9 +48,9 @@ _PROGRAM_TIMES = Lack(
 _PRIORITY = Lack(
     "priority",
     "raised priority",
-    "priority of the recorder: not raised (a busy host may cost events)",
+    "priority of the recorder: not raised while rings fill (a busy host may cost events)",
     "CAP_SYS_NICE",
-    f"run as root, or permit nice {URGENT}: ulimit -e {20 - URGENT}, LimitNICE={URGENT}",
+    f"run as root, or permit it: ulimit -r {PRIORITY}, LimitRTPRIO={PRIORITY}",
 )
 _PROCESSES = Lack(
     "processes",
@@ -67,7 +66,7 @@ def lacking() -> list[Lack]:
     """What does not work with this thread's rights, in the order of LACKS."""
     works = {
         _PROGRAM_TIMES: capabilities.holds("CAP_SYS_ADMIN") or _always_counted(),
-        _PRIORITY: capabilities.holds("CAP_SYS_NICE") or _may_be_nice(URGENT),
+        _PRIORITY: capabilities.holds("CAP_SYS_NICE") or priority.permitted(),
         _PROCESSES: sees_all_processes(),
     }
     return [lack for lack in LACKS if not works[lack]]
@@ -78,11 +77,6 @@ def _always_counted() -> bool:
         return _STATS_SYSCTL.read_text().strip() == "1"
     except OSError:
         return False
-
-
-def _may_be_nice(nice: int) -> bool:
-    limit, _ = resource.getrlimit(resource.RLIMIT_NICE)
-    return limit == resource.RLIM_INFINITY or limit >= 20 - nice
 
 
 def sees_all_processes() -> bool:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which capabilities a recording goes on needing once its programs are attached."""
 
+import errno
 import os
 import stat
 from contextlib import suppress
 from typing import Any
 
-from recorder import capabilities, output, rights
+from recorder import capabilities, output, priority, rights
 from recorder.rights import Lack, Trial
 from recorder.session_types import Probes, RecordOptions
 
@@ -32,10 +33,15 @@ def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     program's or map's descriptor is at hand.
     """
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
-    found = [Trial(probes.programs, {bpf})]
+    found = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
     if (directory := _directory_of_more(options)) is not None and output.owner() is None:
         found.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
     return found
+
+
+def _check_priority() -> None:
+    if not priority.permitted():
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def lacking(options: RecordOptions) -> list[Lack]:
@@ -74,6 +80,8 @@ def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, st
 
     None: it failed, and recording goes on with what it had. No warning: an empty text.
     """
+    if capabilities.holds("CAP_SYS_NICE"):
+        priority.permit()
     try:
         kept = rights.give_up(needed(options), trials(options, probes))
     except (OSError, AttributeError) as error:  # AttributeError: a C library without capset

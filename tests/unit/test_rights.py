@@ -13,7 +13,7 @@ import pytest
 from test_session_record import FakeProbes, options
 
 from biotrail import info, record
-from recorder import capabilities, rights, rights_kept
+from recorder import capabilities, priority, rights, rights_kept
 from recorder.errors import ProbeError
 from recorder.filters import Filters
 from recorder.log import LogReader
@@ -54,8 +54,9 @@ def test_what_is_kept_under_sudo(
     # THEN rights for files are among it where files are to come, and to end a command
     assert rights_kept.needed(some) == expected
     # AND reading the programs' accounts is tried, making files is not: that right is kept anyway
-    (trial,) = rights_kept.trials(some, FakeProbes())
-    assert set(trial.needs) <= {"CAP_BPF", "CAP_SYS_ADMIN"}
+    programs, hurry = rights_kept.trials(some, FakeProbes())
+    assert set(programs.needs) <= {"CAP_BPF", "CAP_SYS_ADMIN"}
+    assert hurry.needs == {"CAP_SYS_NICE"}
 
 
 def test_a_sticky_directory_of_another_needs_one_more(
@@ -79,14 +80,14 @@ def test_without_sudo_making_files_is_tried(
     monkeypatch.delenv("SUDO_UID", raising=False)
     some = options(tmp_path / "x", **ROTATED)
     # WHEN it is asked what it needs
-    _, files = rights_kept.trials(some, FakeProbes())
+    *_, files = rights_kept.trials(some, FakeProbes())
     # THEN nothing for certain, but what a trial shows; it leaves nothing behind
     assert rights_kept.needed(some) == set()
     assert files.needs == {"CAP_DAC_OVERRIDE"}
     assert not any(tmp_path.iterdir())
     missing = options(tmp_path / "not there" / "x", **ROTATED)
     with pytest.raises(OSError):
-        rights_kept.trials(missing, FakeProbes())[1].run()
+        rights_kept.trials(missing, FakeProbes())[-1].run()
 
 
 GIVE_UP = """
@@ -120,6 +121,44 @@ def test_what_is_given_up_is_gone_for_good() -> None:
     assert int(facts["CapEff"], 16) == int(facts["CapPrm"], 16) == before & wanted
     assert int(facts["CapInh"], 16) == int(facts["CapAmb"], 16) == 0
     assert facts["NoNewPrivs"].strip() == "1"
+
+
+HURRY = """
+import os
+from recorder import capabilities, rights_kept
+from recorder.priority import Urgency
+from recorder.session_types import RecordOptions
+class Probes:
+    def programs(self):
+        return []
+kept, warning = rights_kept.reduce(RecordOptions("t", [], None), Probes())
+urgency = Urgency()
+urgency.concerns()
+urgency.found(1.0)
+first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+urgency.relax()
+second = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+print(kept, warning, first == os.SCHED_RR, second == os.SCHED_OTHER)
+"""
+
+
+def test_it_can_hurry_without_the_right_that_it_gave_up() -> None:
+    # GIVEN root, who may raise its limit of real-time priority
+    if os.geteuid() != 0:
+        pytest.skip("needs root: the real-time class")
+    # WHEN it gives up its rights, hurries and goes back
+    done = subprocess.run(
+        [sys.executable, "-c", HURRY],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    # THEN both work, and a right was kept for it only where the limit cannot be raised
+    limited = not (capabilities.holds("CAP_SYS_RESOURCE") or priority.permitted())
+    kept = ["CAP_SYS_NICE"] if limited else []
+    assert done.stdout == f"{kept}  True True\n"
 
 
 def test_names_and_bits_agree_with_the_kernel() -> None:
@@ -171,7 +210,7 @@ def test_what_does_not_work_is_told_in_log_info_and_cost(
     # GIVEN a user who may do nothing
     monkeypatch.setattr(capabilities, "holds", lambda name: False)
     monkeypatch.setattr(rights, "_always_counted", lambda: False)
-    monkeypatch.setattr(rights, "_may_be_nice", lambda nice: False)
+    monkeypatch.setattr(priority, "permitted", lambda: False)
     monkeypatch.setattr(rights, "sees_all_processes", lambda: False)
     path, seen = tmp_path / "x", list[str]()
     # WHEN a process and its children are recorded
