@@ -156,7 +156,11 @@ class Session:
         )
 
     def _count_apart(self) -> None:
-        child = StatsChild(self._tell)
+        try:
+            child = StatsChild(self._tell)
+        except OSError as error:
+            self._notes.append(f"run time of programs: not known, no process for it: {error}")
+            return
         self._stack.callback(child.close)
         self._count_runs = child.switch
 

@@ -290,3 +290,22 @@ def test_statistics_whose_process_ends_are_told_once(monkeypatch: pytest.MonkeyP
     # THEN nothing fails, and it is told once
     assert len(said) == 1
     assert "run time of programs: not known" in said[0]
+
+
+def test_statistics_that_no_process_can_be_started_for_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN root on a host where no process can be started, and nothing is given up
+    def refuse(*_arguments: Any, **_options: Any) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(run_stats.subprocess, "Popen", refuse)
+    monkeypatch.setattr(capabilities, "holds", lambda name: True)
+    monkeypatch.setattr(rights, "give_up", lambda *_arguments: [])
+    seen: list[str] = []
+    # WHEN it records
+    some = options(tmp_path / "x", duration=0.05, give_up_rights=True)
+    summary = record_session(some, lambda status: seen.append(status.note), FakeProbes())
+    # THEN it does, and says what will be missing
+    assert summary.error is None
+    assert any("no process for it" in note for note in seen)
