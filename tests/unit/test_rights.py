@@ -302,6 +302,7 @@ def test_statistics_that_no_process_can_be_started_for_are_told(
     monkeypatch.setattr(run_stats.subprocess, "Popen", refuse)
     monkeypatch.setattr(capabilities, "holds", lambda name: True)
     monkeypatch.setattr(rights, "give_up", lambda *_arguments: [])
+    monkeypatch.setattr(priority, "permit", lambda: None)
     seen: list[str] = []
     # WHEN it records
     some = options(tmp_path / "x", duration=0.05, give_up_rights=True)
