@@ -31,6 +31,7 @@ from recorder.rotation import Rotation
 from recorder.session_types import Probes, RecordOptions, Status, Summary
 from recorder.sinks import LogSink, Sink
 from recorder.sinks_open import open_sink, reserve
+from recorder.stacks import NAMELESS, StackWatch
 from recorder.stop import Every, StopRequests
 from recorder.surroundings import CgroupWatch, DeviceWatch
 from recorder.writer import Job, WriterThread
@@ -90,7 +91,12 @@ class Session:
             pairs = with_below(pairs)
             self._filters += [{"disk": d, "part": p} for d, p in pairs[len(wanted) :]]
         config = ProbeConfig(
-            options.events, pairs, options.ring_bytes, options.filters, triggers=options.triggers
+            options.events,
+            pairs,
+            options.ring_bytes,
+            options.filters,
+            triggers=options.triggers,
+            stacks=options.stacks,
         )
         self._probes = probes or make_probes(options.backend, config)
         self._pending: list[Segment] = []
@@ -115,6 +121,7 @@ class Session:
             stream = reserve(options, self._stack, undo)
             self._stack.callback(self._probes.close)
             self._probes.open()
+            self._stacks = StackWatch(options.stacks, self._probes)
             clock = clocks.reading()
             self._probes.attach()
             self._missing = [
@@ -141,6 +148,7 @@ class Session:
             command=options.argv,
             filters={"devices": self._filters, **options.filters.header()},
             events={"set": options.events, "letters": letters, "missing": self._missing},
+            stacks=options.stacks,
             kernel_enums=self._probes.kernel_enums(),
             backend=backend_facts(self._probes),
             rings={"levels": len(levels), "bytes": levels},
@@ -175,6 +183,8 @@ class Session:
         self._urgency.concerns(self._writer.thread)  # it holds the lock that this one waits for
         self._stack.callback(self._urgency.relax)
         self._tell_status(self._began_ns)
+        if self._stacks.nameless:
+            self._tell_status(self._began_ns, NAMELESS)
         if smaller := rings_note(self._options.ring_bytes, header["rings"]["bytes"]):
             self._tell_status(self._began_ns, smaller)
 
@@ -231,7 +241,7 @@ class Session:
         self._drain()
         self._offer_chunk(now_ns)
         self._sample_rings(now_ns)
-        if not self._pending and not self._windows:
+        if not self._pending and not self._windows and self._stacks.put(self._writer):
             border.order()
 
     def _drain(self) -> bool:
@@ -270,6 +280,8 @@ class Session:
             self._writer.offer(self._writer.note("devices", self._devices.changes))
         if self._cgroups.due(now_ns):
             self._writer.offer(self._writer.note("cgroups", self._cgroups.changes))
+        if self._stacks.due(now_ns):
+            self._stacks.put(self._writer)
         if self._sink.removed() and not self._rotation.possible:
             self._stop.request("output removed")
 
@@ -331,6 +343,7 @@ class Session:
         jobs += [writer.loss(self._windows)] if self._windows else []
         jobs.append(writer.note("devices", self._devices.changes))
         jobs.append(writer.note("cgroups", self._cgroups.changes))
+        jobs += self._stacks.jobs(writer)
 
         def last(log: LogSink) -> None:
             for job in jobs:

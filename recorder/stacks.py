@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stacks as notes for the log, with the names of their functions.
+
+Names are looked up when a stack is first seen, not at the end: its process and its files are
+there then, and a log that breaks off, each rotated file and each dump has them.
+"""
+
+import time
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.errors import ProbeError
+from recorder.kallsyms import LiveKernelSymbols
+from recorder.probes.stack_maps import FreshStacks, Stacks
+from recorder.stack_notes import pieces
+from recorder.writer import Job, WriterThread
+
+PERIOD_NS = 1_000_000_000
+COST_SHARE = 500
+"""A look that takes t is not repeated before 500 t has passed: at most 0.2 % of a core."""
+
+NAMELESS = (
+    "the kernel hides its symbols (kernel.kptr_restrict, or CAP_SYSLOG is missing): stacks hold "
+    "addresses only"
+)
+
+Frame = list[Any]
+"""[name, where, offset]: function, module or file, bytes into the function.
+
+Without a name, the offset is in the file; without either, it is an address."""
+
+
+@runtime_checkable
+class TakesStacks(Protocol):
+    """A backend that records stacks."""
+
+    def fresh_stacks(self) -> FreshStacks:
+        """Stacks that were not read before."""
+
+
+class StackWatch:
+    """Tells stacks that were not told before; nothing where none are recorded."""
+
+    def __init__(self, wanted: Stacks, probes: object) -> None:
+        """Reads the kernel's symbols, which takes a while. Raises ProbeError: no such backend."""
+        self._probes: TakesStacks | None = None
+        self._next = time.monotonic_ns()
+        self.count = 0
+        """Distinct stacks so far."""
+        if wanted == Stacks.NONE:
+            return
+        if not isinstance(probes, TakesStacks):
+            raise ProbeError("this backend records no stacks: use --backend core, or no --stacks")
+        self._probes = probes
+        self._kernel = LiveKernelSymbols()
+
+    @property
+    def nameless(self) -> bool:
+        """Whether the kernel hides its symbols from this process."""
+        return self._probes is not None and not self._kernel.known
+
+    def due(self, now_ns: int) -> bool:
+        """Whether it is time to look."""
+        return self._probes is not None and now_ns >= self._next
+
+    def put(self, writer: WriterThread) -> bool:
+        """Have what is new written behind all that is queued; whether it will be."""
+        return all(writer.offer(job) for job in self.jobs(writer))
+
+    def jobs(self, writer: WriterThread) -> list[Job]:
+        """What writes it."""
+        return [] if self._probes is None else [writer.notes("stacks", self.changes)]
+
+    def changes(self) -> list[dict[str, Any]]:
+        """`stacks` notes with what is new."""
+        if self._probes is None:
+            return []
+        began = time.monotonic_ns()
+        fresh = self._probes.fresh_stacks()
+        now = time.monotonic_ns()
+        self._next = now + max(PERIOD_NS, (now - began) * COST_SHARE)
+        if not fresh.kernel and not fresh.user:
+            return []
+        self._kernel.refresh()
+        self.count += len(fresh.kernel) + len(fresh.user)
+        return pieces({("kernel", str(n)): self._kernel_frames(a) for n, a in fresh.kernel.items()})
+
+    def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:
+        return [self._kernel_frame(address) for address in addresses.tolist()]
+
+    def _kernel_frame(self, address: int) -> Frame:
+        # All are addresses to return to: the call is right before, if need be in another function.
+        found = self._kernel.find(address - 1)
+        return ["", "", address] if found is None else [found.name, found.module, found.offset + 1]
