@@ -42,12 +42,14 @@ class StackNames:
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
         self._frames: dict[tuple[str, int], tuple[Frame, ...]] = {}
+        self._all: list[Stack] = []
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def learn(self, payload: Mapping[str, Any]) -> None:
         """Takes in a `stacks` note."""
+        self._all = []
         for side in ("kernel", "user"):
             for number, frames in payload.get(side, {}).items():
                 self._frames[side, int(number)] = tuple(Frame(*frame) for frame in frames)
@@ -63,7 +65,9 @@ class StackNames:
 
     def all(self) -> list[Stack]:
         """By row, as far as the notes tell by now."""
-        return [self._stack(pair) for pair in self._rows]
+        for pair in list(self._rows)[len(self._all) :]:
+            self._all.append(self._stack(pair))
+        return list(self._all)
 
     def _stack(self, pair: int) -> Stack:
         kernel, user = _unpacked(pair)

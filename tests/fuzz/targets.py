@@ -65,7 +65,7 @@ def blktrace(data: bytes) -> None:
 def _through(data: bytes) -> None:
     try:
         trace = Trace(io.BytesIO(data))
-        perfetto.convert(trace.lifecycles(), trace.context, io.BytesIO())
+        perfetto.convert(trace.lifecycles(), trace.context, io.BytesIO(), stacks=trace.stacks)
         "\n".join(info.lines("log", trace)).encode()
         info.facts(trace)
     except LogFormatError as error:

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Call stacks in a log: joined to their bios, added up, folded, printed."""
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
+import perfetto_check
 import pytest
 from cli_runner import Cli
-from stack_logs import READ, START, TRACING, bio, ended, queued, stack, task, write
+from log_samples import pipe_of
+from stack_logs import READ, START, TRACING, bio, ended, log, queued, stack, task, write
 
 from converters.answers.stacks import BUCKETS, Callers, StackTable, Weight, folded, heaviest, log2
 from converters.model.account import Reason
 from converters.model.stacks import Frame, Stack
 from converters.model.tables import Bios
 from converters.model.trace import Trace
+from converters.perfetto import convert
 
 
 @pytest.fixture
@@ -202,3 +206,37 @@ def test_a_log_with_odd_stacks_is_refused_in_part(tmp_path: Path, cli: Cli) -> N
     assert done.status == 0
     assert "damaged: note" in done.out
     assert "kernel stack not in the log" in done.out
+
+
+def test_perfetto_slices_have_their_call_stacks(tmp_path: Path) -> None:
+    # GIVEN the log of dd and a kworker, some of whose bios are in flight at once
+    records = [task(START, 42, b"dd"), *bio(0, 4_000_000, 5, 3), *bio(1, 3_000_000, 9, -14)]
+    records += [*bio(2, 500, 5, 3), *bio(3, 500, -17), *bio(9, 500, 5, 3)]
+    trace, out = Trace(write(tmp_path / "x.biotrail", records, NOTES)), io.BytesIO()
+    # WHEN it is converted, in small windows
+    windows = trace.lifecycles(window_events=2)
+    convert(windows, trace.context, out, stacks=trace.stacks)
+    slices = perfetto_check.read(out.getvalue()).slices("bio")
+    # THEN each slice has its stack, the outermost function first, and what is missing is said
+    read = [
+        ("dd+0x12ab", "/bin/dd"),
+        ("do_syscall_64", "[kernel]"),
+        ("ext4_mpage_readpages", "ext4"),
+        ("submit_bio_noacct_nocheck", "[kernel]"),
+    ]
+    write_back = [(name, "[kernel]") for name in ("kthread", "wb_workfn", "submit_bio")]
+    assert [s.callstack for s in slices] == [read, write_back, read, [], read]
+    assert ["no_stack" in s.args for s in slices] == [False, False, False, True, False]
+
+
+def test_a_pipes_notes_may_come_late(tmp_path: Path) -> None:
+    # GIVEN a log whose stacks are told behind its events, and a reader that cannot look ahead
+    data = log(bio(0, 500, 5), [])
+    late = io.BytesIO()
+    # WHEN it is read  THEN the slice says that its stack is not known, and nothing breaks
+    with pipe_of(data) as stream:
+        trace = Trace(stream)
+        convert(trace.lifecycles(), trace.context, late, stacks=trace.stacks)
+    (one,) = perfetto_check.read(late.getvalue()).slices("bio")
+    assert one.callstack == []
+    assert one.args["no_stack"] == "kernel stack not in the log"
