@@ -37,6 +37,11 @@ def _text(value: Any, where: str) -> None:
         raise _fail(value, where, "a text")
 
 
+def _flag(value: Any, where: str) -> None:
+    if not isinstance(value, bool):
+        raise _fail(value, where, "true or false")
+
+
 def _number(least: float, most: float, *, whole: bool = True) -> Shape:
     kinds = int if whole else int | float
     what = "a whole number" if whole else "a number"
@@ -186,7 +191,7 @@ HEADER = _object(
         "devices": _devices,
         "command": _each(_text),
         "filters": _filters,
-        "stacks": _object({}),
+        "stacks": _object({"user": _flag}),
         "series": _object({}),
         "kept": _kept,
         "absent": _names(_each(_text)),

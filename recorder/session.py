@@ -45,6 +45,7 @@ CHUNK_NS = 900_000_000
 LOSS_NS = 250_000_000
 PROGRAMS_NS = 1_000_000_000
 NOTES_NS = 500_000_000
+STACKS_NS = 100_000_000
 STATUS_NS = 1_000_000_000
 STUCK_NS = 5_000_000_000
 """After a second signal, an output that has taken nothing for so long is given up."""
@@ -121,7 +122,7 @@ class Session:
             stream = reserve(options, self._stack, undo)
             self._stack.callback(self._probes.close)
             self._probes.open()
-            self._stacks = StackWatch(options.stacks, self._probes)
+            self._stacks = StackWatch(options.stacks, self._probes, options.command)
             clock = clocks.reading()
             self._probes.attach()
             self._missing = [
@@ -177,6 +178,7 @@ class Session:
             Every(LOSS_NS, self._sample_rings, self._began_ns),
             Every(PROGRAMS_NS, self._sample_programs, self._began_ns),
             Every(NOTES_NS, self._look_around, self._began_ns),
+            Every(STACKS_NS, self._look_at_stacks, self._began_ns),
             Every(STATUS_NS, self._tell_status, self._began_ns),
         ]
         self._urgency.concerns()
@@ -280,10 +282,12 @@ class Session:
             self._writer.offer(self._writer.note("devices", self._devices.changes))
         if self._cgroups.due(now_ns):
             self._writer.offer(self._writer.note("cgroups", self._cgroups.changes))
-        if self._stacks.due(now_ns):
-            self._stacks.put(self._writer)
         if self._sink.removed() and not self._rotation.possible:
             self._stop.request("output removed")
+
+    def _look_at_stacks(self, now_ns: int) -> None:
+        if self._stacks.due(now_ns):
+            self._stacks.put(self._writer)
 
     def _watch_cost(self, now_ns: int) -> None:
         if warning := self._watch.tick(now_ns, self._events()):

@@ -5,7 +5,9 @@ Names are looked up when a stack is first seen, not at the end: its process and 
 there then, and a log that breaks off, each rotated file and each dump has them.
 """
 
+import shutil
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,11 +15,13 @@ from numpy.typing import NDArray
 
 from recorder.errors import ProbeError
 from recorder.kallsyms import LiveKernelSymbols
-from recorder.probes.stack_maps import FreshStacks, Stacks
+from recorder.probes.stack_maps import BY_BUILD_ID, FreshStacks, Stacks
 from recorder.stack_notes import pieces
+from recorder.user_symbols import UserSymbols
 from recorder.writer import Job, WriterThread
 
-PERIOD_NS = 1_000_000_000
+PERIOD_NS, USER_PERIOD_NS = 1_000_000_000, 100_000_000
+"""A program that ends soon is to be looked at before."""
 COST_SHARE = 500
 """A look that takes t is not repeated before 500 t has passed: at most 0.2 % of a core."""
 
@@ -43,8 +47,11 @@ class TakesStacks(Protocol):
 class StackWatch:
     """Tells stacks that were not told before; nothing where none are recorded."""
 
-    def __init__(self, wanted: Stacks, probes: object) -> None:
-        """Reads the kernel's symbols, which takes a while. Raises ProbeError: no such backend."""
+    def __init__(self, wanted: Stacks, probes: object, command: Sequence[str] = ()) -> None:
+        """Reads the kernel's symbols, which takes a while. Raises ProbeError: no such backend.
+
+        command: what will be recorded while it runs.
+        """
         self._probes: TakesStacks | None = None
         self._next = time.monotonic_ns()
         self.count = 0
@@ -55,6 +62,11 @@ class StackWatch:
             raise ProbeError("this backend records no stacks: use --backend core, or no --stacks")
         self._probes = probes
         self._kernel = LiveKernelSymbols()
+        self._user: UserSymbols | None = None
+        self._period = PERIOD_NS
+        if wanted >= Stacks.USER:
+            self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
+            self._period = USER_PERIOD_NS
 
     @property
     def nameless(self) -> bool:
@@ -80,12 +92,13 @@ class StackWatch:
         began = time.monotonic_ns()
         fresh = self._probes.fresh_stacks()
         now = time.monotonic_ns()
-        self._next = now + max(PERIOD_NS, (now - began) * COST_SHARE)
+        self._next = now + max(self._period, (now - began) * COST_SHARE)
         if not fresh.kernel and not fresh.user:
             return []
         self._kernel.refresh()
         self.count += len(fresh.kernel) + len(fresh.user)
-        return pieces({("kernel", str(n)): self._kernel_frames(a) for n, a in fresh.kernel.items()})
+        kernel = {("kernel", str(n)): self._kernel_frames(a) for n, a in fresh.kernel.items()}
+        return pieces({**kernel, **self._user_stacks(fresh.user)})
 
     def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:
         return [self._kernel_frame(address) for address in addresses.tolist()]
@@ -94,3 +107,21 @@ class StackWatch:
         # All are addresses to return to: the call is right before, if need be in another function.
         found = self._kernel.find(address - 1)
         return ["", "", address] if found is None else [found.name, found.module, found.offset + 1]
+
+    def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
+        if self._user is None:
+            return {}
+        known = [frames[frames["status"] == BY_BUILD_ID] for frames in stacks.values()]
+        self._user.look_for(bytes(build_id) for frames in known for build_id in frames["build_id"])
+        return {
+            ("user", str(number)): [
+                self._user_frame(frame, called=place > 0) for place, frame in enumerate(frames)
+            ]
+            for number, frames in stacks.items()
+        }
+
+    def _user_frame(self, frame: np.void, *, called: bool) -> Frame:
+        place = int(frame["ip"])
+        if self._user is None or frame["status"] != BY_BUILD_ID:
+            return ["", "", place]
+        return list(self._user.find(bytes(frame["build_id"]), place, called=called))

@@ -22,6 +22,10 @@ BUILD_ID_FRAME = np.dtype([("status", "<i4"), ("build_id", "u1", (20,)), ("ip", 
 """`struct bpf_stack_build_id` (include/uapi/linux/bpf.h): 32 bytes a frame."""
 
 
+BY_BUILD_ID = 1
+"""BUILD_ID_FRAME.status: build id and offset; otherwise the kernel knows an address alone."""
+
+
 class Stacks(IntEnum):
     """What is recorded of where a bio was queued from; the larger, the more."""
 

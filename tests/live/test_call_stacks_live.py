@@ -73,6 +73,26 @@ def test_direct_reads_have_the_readers_stack(tmp_path: Path, loop_device: LoopDe
     assert sum(int(line.rsplit(" ", 1)[1]) for line in folded) == made["bios"]
 
 
+def test_programs_have_their_own_stacks(tmp_path: Path, loop_device: LoopDevice) -> None:
+    # GIVEN a program that reads directly, and whose C library has a build id
+    log = tmp_path / "x.biotrail"
+    command = fio_command(
+        loop_device.path, tmp_path / "fio.json", rw="randread", bs="4k", size="1m", ioengine="psync"
+    )
+    arguments = ["--stacks", "--user-stacks", "-d", loop_device.path, "-o", log]
+    biotrail("record", *arguments, "--", *command)
+    # WHEN its stacks are looked at
+    made = stacks_of(log)
+    # THEN its reads come from functions of its own, by name, in a file
+    reads = [e for e in made["stacks"] if e["comm"] == "fio" and e["user"]]
+    assert sum(entry["bytes"] for entry in reads) >= 1 << 20
+    leaves = [entry["user"][0] for entry in reads]
+    assert any(leaf["name"] and leaf["where"].startswith("/") for leaf in leaves)
+    # AND that is said by info, and in each folded line between the command and the kernel
+    assert "call stacks, of programs too" in biotrail("info", log).stdout
+    assert LogReader(log).header["stacks"] == {"user": True}
+
+
 def test_work_of_kernel_threads_has_another_stack(
     tmp_path: Path, make_loop: Callable[..., LoopDevice]
 ) -> None:

@@ -146,4 +146,6 @@ def test_every_bio_has_its_call_stack(outcome: Outcome) -> None:
     assert sum(entry["bytes"] for entry in reads) >= job["read"]["io_bytes"]
     assert all(entry["kernel"][0]["name"].startswith("submit_bio") for entry in reads)
     assert not any(entry["missing"] for entry in made["stacks"])
+    # AND they come from functions of the program, by name
+    assert any(frame["name"] for entry in reads for frame in entry["user"])
     assert made["notes"] == []
