@@ -258,6 +258,8 @@ class Session:
 
     def _offer_chunk(self, now_ns: int) -> None:
         """Hand on what is pending. When the writer is behind, it waits here, then in the rings."""
+        if self._pending and self._stacks.due(now_ns):
+            self._stacks.put(self._writer)  # so that they stand before the events that name them
         if self._pending and not self._writer.offer_chunk(self._pending, self._clock):
             return
         self._pending, self._pending_bytes, self._chunk_ns = [], 0, now_ns
@@ -286,7 +288,7 @@ class Session:
             self._stop.request("output removed")
 
     def _look_at_stacks(self, now_ns: int) -> None:
-        if self._stacks.due(now_ns):
+        if self._stacks.hurried and self._stacks.due(now_ns):
             self._stacks.put(self._writer)
 
     def _watch_cost(self, now_ns: int) -> None:
@@ -343,11 +345,11 @@ class Session:
 
     def _last_job(self) -> Job:
         writer = self._writer
-        jobs = [writer.chunk(self._pending, self._clock)] if self._pending else []
+        jobs = self._stacks.jobs(writer)
+        jobs += [writer.chunk(self._pending, self._clock)] if self._pending else []
         jobs += [writer.loss(self._windows)] if self._windows else []
         jobs.append(writer.note("devices", self._devices.changes))
         jobs.append(writer.note("cgroups", self._cgroups.changes))
-        jobs += self._stacks.jobs(writer)
 
         def last(log: LogSink) -> None:
             for job in jobs:

@@ -20,10 +20,8 @@ from recorder.stack_notes import pieces
 from recorder.user_symbols import UserSymbols
 from recorder.writer import Job, WriterThread
 
-PERIOD_NS, USER_PERIOD_NS = 1_000_000_000, 100_000_000
-"""A program that ends soon is to be looked at before."""
-COST_SHARE = 500
-"""A look that takes t is not repeated before 500 t has passed: at most 0.2 % of a core."""
+COST_SHARE = 100
+"""A look that takes t is not repeated before 100 t has passed: at most 1 % of a core."""
 
 NAMELESS = (
     "the kernel hides its symbols (kernel.kptr_restrict, or CAP_SYSLOG is missing): stacks hold "
@@ -63,18 +61,21 @@ class StackWatch:
         self._probes = probes
         self._kernel = LiveKernelSymbols()
         self._user: UserSymbols | None = None
-        self._period = PERIOD_NS
         if wanted >= Stacks.USER:
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
-            self._period = USER_PERIOD_NS
 
     @property
     def nameless(self) -> bool:
         """Whether the kernel hides its symbols from this process."""
         return self._probes is not None and not self._kernel.known
 
+    @property
+    def hurried(self) -> bool:
+        """Whether to look without waiting for a chunk: a program that ends soon is to be seen."""
+        return self._probes is not None and self._user is not None
+
     def due(self, now_ns: int) -> bool:
-        """Whether it is time to look."""
+        """Whether it may look again."""
         return self._probes is not None and now_ns >= self._next
 
     def put(self, writer: WriterThread) -> bool:
@@ -92,7 +93,7 @@ class StackWatch:
         began = time.monotonic_ns()
         fresh = self._probes.fresh_stacks()
         now = time.monotonic_ns()
-        self._next = now + max(self._period, (now - began) * COST_SHARE)
+        self._next = now + (now - began) * COST_SHARE
         if not fresh.kernel and not fresh.user:
             return []
         self._kernel.refresh()

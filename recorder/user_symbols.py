@@ -112,16 +112,22 @@ class UserSymbols:
         return None
 
     def _note(self, key: str, path: str, name: str) -> None:
+        """Remember the build id of the file at `path`, or at `name` where that may not be opened.
+
+        key: of the file; it is looked at once.
+        """
         if key in self._seen or len(self._seen) >= _MAX_SEEN:
             return
         self._seen.add(key)
-        with suppress(OSError, NoElfError):
-            elf = Elf(path)
-            try:
-                if build_id := elf.build_id():
-                    self._where.setdefault(build_id, (path, name))
-            finally:
-                elf.close()
+        for place in dict.fromkeys((path, name)):
+            with suppress(OSError, NoElfError):
+                elf = Elf(place)
+                try:
+                    if build_id := elf.build_id():
+                        self._where.setdefault(build_id, (place, name))
+                finally:
+                    elf.close()
+                return
 
     def _note_mapped(self) -> None:
         for process in self._processes():
