@@ -11,6 +11,8 @@ _KALLSYMS = Path("/proc/kallsyms")
 _MODULES = Path("/proc/modules")
 _ADDRESS_DIGITS = 16
 _TYPE_AT = _ADDRESS_DIGITS + 1
+_SAMPLE_BYTES = 1 << 20
+"""Holds some function: data that each CPU has for itself stands before the first."""
 _TEXT = np.frombuffer(b"tTwW", np.uint8)
 _GLOBAL = np.frombuffer(b"TW", np.uint8)
 _FAR = 1 << 20
@@ -95,6 +97,15 @@ class LiveKernelSymbols:
     def find(self, address: int) -> Symbol | None:
         """As KernelSymbols'."""
         return self._symbols.find(address)
+
+
+def symbols_shown(path: Path = _KALLSYMS) -> bool:
+    """Whether the kernel shows its addresses to this process."""
+    try:
+        with path.open("rb") as file:
+            return len(KernelSymbols(file.read(_SAMPLE_BYTES))) > 0
+    except OSError:
+        return False
 
 
 def _read(path: Path) -> bytes:

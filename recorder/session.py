@@ -31,7 +31,7 @@ from recorder.rotation import Rotation
 from recorder.session_types import Probes, RecordOptions, Status, Summary
 from recorder.sinks import LogSink, Sink
 from recorder.sinks_open import open_sink, reserve
-from recorder.stacks import NAMELESS, StackWatch
+from recorder.stacks import HURRIED_NS, NAMELESS, StackWatch
 from recorder.stop import Every, StopRequests
 from recorder.surroundings import CgroupWatch, DeviceWatch
 from recorder.writer import Job, WriterThread
@@ -45,7 +45,6 @@ CHUNK_NS = 900_000_000
 LOSS_NS = 250_000_000
 PROGRAMS_NS = 1_000_000_000
 NOTES_NS = 500_000_000
-STACKS_NS = 100_000_000
 STATUS_NS = 1_000_000_000
 STUCK_NS = 5_000_000_000
 """After a second signal, an output that has taken nothing for so long is given up."""
@@ -178,7 +177,7 @@ class Session:
             Every(LOSS_NS, self._sample_rings, self._began_ns),
             Every(PROGRAMS_NS, self._sample_programs, self._began_ns),
             Every(NOTES_NS, self._look_around, self._began_ns),
-            Every(STACKS_NS, self._look_at_stacks, self._began_ns),
+            Every(HURRIED_NS, self._stacks.hurry(self._writer), self._began_ns),
             Every(STATUS_NS, self._tell_status, self._began_ns),
         ]
         self._urgency.concerns()
@@ -286,10 +285,6 @@ class Session:
             self._writer.offer(self._writer.note("cgroups", self._cgroups.changes))
         if self._sink.removed() and not self._rotation.possible:
             self._stop.request("output removed")
-
-    def _look_at_stacks(self, now_ns: int) -> None:
-        if self._stacks.hurried and self._stacks.due(now_ns):
-            self._stacks.put(self._writer)
 
     def _watch_cost(self, now_ns: int) -> None:
         if warning := self._watch.tick(now_ns, self._events()):

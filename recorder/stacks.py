@@ -7,7 +7,7 @@ there then, and a log that breaks off, each rotated file and each dump has them.
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +20,8 @@ from recorder.stack_notes import pieces
 from recorder.user_symbols import UserSymbols
 from recorder.writer import Job, WriterThread
 
+HURRIED_NS = 100_000_000
+"""How often to look for user stacks without waiting for a chunk: programs may end soon."""
 COST_SHARE = 100
 """A look that takes t is not repeated before 100 t has passed: at most 1 % of a core."""
 
@@ -51,6 +53,7 @@ class StackWatch:
         command: what will be recorded while it runs.
         """
         self._probes: TakesStacks | None = None
+        self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
         self.count = 0
         """Distinct stacks so far."""
@@ -60,7 +63,6 @@ class StackWatch:
             raise ProbeError("this backend records no stacks: use --backend core, or no --stacks")
         self._probes = probes
         self._kernel = LiveKernelSymbols()
-        self._user: UserSymbols | None = None
         if wanted >= Stacks.USER:
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
@@ -69,10 +71,14 @@ class StackWatch:
         """Whether the kernel hides its symbols from this process."""
         return self._probes is not None and not self._kernel.known
 
-    @property
-    def hurried(self) -> bool:
-        """Whether to look without waiting for a chunk: a program that ends soon is to be seen."""
-        return self._probes is not None and self._user is not None
+    def hurry(self, writer: WriterThread) -> Callable[[int], None]:
+        """Something to do every HURRIED_NS, given the time."""
+
+        def look(now_ns: int) -> None:
+            if self._user is not None and self.due(now_ns):
+                self.put(writer)
+
+        return look
 
     def due(self, now_ns: int) -> bool:
         """Whether it may look again."""

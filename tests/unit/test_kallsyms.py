@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.kallsyms import KernelSymbols, LiveKernelSymbols, Symbol
+from recorder.kallsyms import KernelSymbols, LiveKernelSymbols, Symbol, symbols_shown
 
 TEXT = b"""\
 0000000000000000 A fixed_percpu_data
@@ -50,6 +50,16 @@ def test_hidden_or_odd_symbols(text: bytes) -> None:
     symbols = KernelSymbols(text)
     assert len(symbols) == 0
     assert symbols.find(0xFFFFFFFF81000000) is None
+
+
+@pytest.mark.parametrize(("address", "shown"), [(b"0" * 16, False), (b"ffffffff81000000", True)])
+def test_whether_symbols_are_shown(tmp_path: Path, address: bytes, shown: bool) -> None:
+    # GIVEN symbols with their addresses, or without
+    path = tmp_path / "kallsyms"
+    path.write_bytes(b"0000000000000000 A fixed_percpu_data\n" + address + b" T _stext\n")
+    # THEN that is seen; and a kernel that has no such file hides them
+    assert symbols_shown(path) is shown
+    assert not symbols_shown(tmp_path / "none")
 
 
 def test_a_last_line_without_its_end() -> None:
