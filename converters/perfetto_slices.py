@@ -149,7 +149,7 @@ class SliceMaker:
         slices.uint("fragments", table.fragments, table.fragments != 1)
         slices.uint("requests", table.requests, table.requests > 1)
         slices.uint("ioprio", table.ioprio, table.ioprio != 0)
-        if (table.stack >= 0).any():
+        if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
         _add_stages(slices, stages)

@@ -227,6 +227,10 @@ def test_perfetto_slices_have_their_call_stacks(tmp_path: Path) -> None:
     write_back = [(name, "[kernel]") for name in ("kthread", "wb_workfn", "submit_bio")]
     assert [s.callstack for s in slices] == [read, write_back, read, [], read]
     assert ["no_stack" in s.args for s in slices] == [False, False, False, True, False]
+    # AND who asks for no stacks gets none
+    plain, trace = io.BytesIO(), Trace(tmp_path / "x.biotrail")
+    convert(trace.lifecycles(), trace.context, plain)
+    assert not any(s.callstack for s in perfetto_check.read(plain.getvalue()).slices("bio"))
 
 
 def test_a_pipes_notes_may_come_late(tmp_path: Path) -> None:
