@@ -6,9 +6,11 @@ not fit is a file without symbols. Nothing but what is needed is read, so that t
 a thousand files take less than a second.
 """
 
+import lzma
 import os
 import stat
 import struct
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +28,8 @@ _MAX_NOTES = 1 << 16
 _MAX_TABLE = 1 << 28
 _MAX_NAME = 1 << 10
 _BUILD_ID_BYTES = 20
+_INNER = ".gnu_debugdata"
+_MAX_INNER = 1 << 26
 _BY_CLASS = {
     2: {
         "header": "u2 u2 u4 u8 u8 u8 u4 u2 u2 u2 u2 u2 u2",
@@ -112,7 +116,7 @@ class Elf:
         """As the kernel gives it: up to 20 bytes, filled up with zeros; empty: it has none."""
         for segment in self._segments[self._segments["type"] == _PT_NOTE]:
             size = min(int(segment["filesz"]), _MAX_NOTES)
-            found = self._find_note(os.pread(self._fd, size, min(int(segment["offset"]), 1 << 62)))
+            found = self._find_note(os.pread(self._fd, size, _bounded(int(segment["offset"]))))
             if found:
                 return found[:_BUILD_ID_BYTES].ljust(_BUILD_ID_BYTES, b"\0")
         return b""
@@ -137,12 +141,31 @@ class Elf:
                 return int(segment["vaddr"]) + inside
         return None
 
-    def functions(self) -> _Functions:
-        """Those of .symtab, or of .dynsym where it was stripped. Raises NoElfError."""
+    def _sections(self) -> NDArray[np.void]:
         count = int(self._header["shnum"])
         if count > _MAX_HEADERS:
             raise NoElfError("too many sections")
-        sections = self._table(self._dtype("section"), int(self._header["shoff"]), count)
+        return self._table(self._dtype("section"), int(self._header["shoff"]), count)
+
+    def inner(self) -> "Elf | None":
+        """What .gnu_debugdata holds: symbols that some distributions leave in a stripped file.
+
+        Raises NoElfError, OSError.
+        """
+        sections, names = self._sections(), int(self._header["shstrndx"])
+        if names >= len(sections):
+            return None
+        texts = int(sections[names]["offset"])
+        for section in sections:
+            if self.text(texts + int(section["name"])) == _INNER:
+                size = min(int(section["size"]), _MAX_INNER)
+                return _unpacked(os.pread(self._fd, size, _bounded(int(section["offset"]))))
+        return None
+
+    def functions(self) -> _Functions:
+        """Those of .symtab, or of .dynsym where it was stripped. Raises NoElfError."""
+        sections = self._sections()
+        count = len(sections)
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for section in sections[sections["type"] == kind]:
                 link = int(section["link"])
@@ -163,4 +186,20 @@ class Elf:
 
     def text(self, offset: int) -> str:
         """The NUL-terminated text at a file offset; a long one is cut."""
-        return os.pread(self._fd, _MAX_NAME, offset).split(b"\0")[0].decode(errors="replace")
+        return (
+            os.pread(self._fd, _MAX_NAME, _bounded(offset)).split(b"\0")[0].decode(errors="replace")
+        )
+
+
+def _bounded(offset: int) -> int:
+    """An offset that the system takes; there is nothing at those beyond."""
+    return min(offset, 1 << 62)
+
+
+def _unpacked(packed: bytes) -> Elf | None:
+    """A file compressed with xz, as a file in memory; None where it is damaged."""
+    with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
+        file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))
+        file.flush()
+        return Elf(f"/proc/self/fd/{file.fileno()}")
+    return None

@@ -21,8 +21,8 @@ _PROC = Path("/proc")
 _DEBUG = Path("/usr/lib/debug/.build-id")
 _COMMANDS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin")
 _MAPPED = re.compile(r"(\S+) ..x. \S+ (\S+) (\d+) +(/.*)")
-_MAX_OPEN = 128
-"""Files kept open for the names in them."""
+_MAX_OPEN = 64
+"""Programs whose files are kept open for the names in them."""
 _MAX_SEEN = 1 << 16
 
 BuildId = bytes
@@ -39,21 +39,23 @@ class UserSymbol(NamedTuple):
 class _File:
     """One file whose functions are known."""
 
-    def __init__(self, path: str, elf: Elf, symbols: Elf) -> None:
-        """`symbols`: the same file, or its debug file. Raises NoElfError, OSError."""
+    def __init__(self, path: str, sources: list[Elf]) -> None:
+        """`sources`: the file, and what else has its symbols. Raises NoElfError, OSError."""
         self.path = path
-        self._elf, self._symbols = elf, symbols
-        self._functions = symbols.functions()
+        self._elf = sources[0]
+        self._sources = [(source, source.functions()) for source in sources]
 
     def find(self, offset: int, *, called: bool) -> UserSymbol:
+        """The function at an offset."""
         back = 1 if called and offset else 0
         address = self._elf.address(offset - back)
-        if address is not None:
-            known = self._functions
+        if address is None:
+            return UserSymbol("", self.path, offset)
+        for symbols, known in self._sources:
             at = int(np.searchsorted(known.address, np.uint64(address), side="right")) - 1
             into = address - int(known.address[at]) if at >= 0 else -1
             if at >= 0 and (into < int(known.size[at]) or not int(known.size[at])):
-                name = self._symbols.text(int(known.names[at]))
+                name = symbols.text(int(known.names[at]))
                 if name:
                     return UserSymbol(name, self.path, into + back)
         return UserSymbol("", self.path, offset)
@@ -103,12 +105,14 @@ class UserSymbols:
             return None
         for path in found:
             if (elf := _of_build_id(path, build_id)) is not None:
-                debug = _of_build_id(_debug_path(build_id), build_id) or elf
+                sources = [elf]
                 try:
-                    return _File(found[1], elf, debug)
+                    more = elf.inner(), _of_build_id(_debug_path(build_id), build_id)
+                    sources += [source for source in more if source is not None]
+                    return _File(found[1], sources)
                 except (OSError, NoElfError):  # its symbols are damaged
-                    for each in {elf, debug}:
-                        each.close()
+                    for source in sources:
+                        source.close()
         return None
 
     def _note(self, key: str, path: str, name: str) -> None:

@@ -2,6 +2,7 @@
 """ELF files and the functions in them, found by build id."""
 
 import ctypes
+import lzma
 import os
 import random
 import struct
@@ -20,12 +21,18 @@ OFFSET = 0x100
 
 
 def elf(
-    build_id: bytes = BUILD_ID, *, wide: bool = True, order: str = "<", stripped: bool = False
+    build_id: bytes = BUILD_ID,
+    *,
+    wide: bool = True,
+    order: str = "<",
+    stripped: bool = False,
+    functions: dict[str, tuple[int, int]] = FUNCTIONS,
+    inner: bytes = b"",
 ) -> bytes:
     """A small program with a build id, a segment of code and a table of symbols."""
     note = struct.pack(order + "III", 4, len(build_id), 3) + b"GNU\0" + build_id
     names, symbols = b"\0", b""
-    for name, (value, size) in [("data", (0x1102, 4)), *FUNCTIONS.items()]:
+    for name, (value, size) in [("data", (0x1102, 4)), *functions.items()]:
         info = 1 if name == "data" else 2
         place = len(names)
         names += name.encode() + b"\0"
@@ -39,11 +46,14 @@ def elf(
     note_at, symbols_at = at, at + len(note)
     names_at = symbols_at + len(symbols)
     sections_at = names_at + len(names)
+    debug_name = len(names)
+    names += b".gnu_debugdata\0"
+    sections_at += len(b".gnu_debugdata\0") + len(inner)
     address = "Q" if wide else "I"
     head = struct.pack(
         f"{order}HHI{address}{address}{address}IHHHHHH",
         *(3, 62, 1, 0x1000, header_bytes, sections_at, 0, header_bytes, segment_bytes, 2),
-        *(64 if wide else 40, 3, 0),
+        *(64 if wide else 40, 4, 2),
     )
 
     def segment(kind: int, offset: int, where: int, size: int) -> bytes:
@@ -51,9 +61,9 @@ def elf(
             return struct.pack(order + "IIQQQQQQ", kind, 5, offset, where, where, size, size, 1)
         return struct.pack(order + "IIIIIIII", kind, offset, where, where, size, size, 5, 1)
 
-    def section(kind: int, offset: int, size: int, link: int) -> bytes:
+    def section(kind: int, offset: int, size: int, link: int, name: int = 0) -> bytes:
         form = "IIQQQQIIQQ" if wide else "IIIIIIIIII"
-        return struct.pack(order + form, 0, kind, 0, 0, offset, size, link, 0, 1, 0)
+        return struct.pack(order + form, name, kind, 0, 0, offset, size, link, 0, 1, 0)
 
     ident = b"\x7fELF" + bytes([2 if wide else 1, 1 if order == "<" else 2, 1]) + bytes(9)
     table = 11 if stripped else 2
@@ -66,9 +76,11 @@ def elf(
             note,
             symbols,
             names,
+            inner,
             section(0, 0, 0, 0),
             section(table, symbols_at, len(symbols), 2),
             section(3, names_at, len(names), 0),
+            section(1, names_at + len(names), len(inner), 0, debug_name),
         ]
     )
 
@@ -160,6 +172,22 @@ def test_files_of_running_processes() -> None:
     assert found.file == path[0]
 
 
+def test_symbols_in_a_compressed_section(tmp_path: Path, empty: Path) -> None:
+    # GIVEN a program without symbols that has them, compressed, in a section of their own
+    path = tmp_path / "program"
+    outer = elf(functions={}, inner=lzma.compress(elf()))
+    path.write_bytes(outer)
+    symbols = symbols_of(path, empty)
+    # WHEN a place in it is looked up  THEN the function is found
+    symbols.look_for([BUILD_ID])
+    assert symbols.find(BUILD_ID, 0x204, called=False) == ("main", str(path), 4)
+    # AND what is damaged in there is no function
+    path.write_bytes(outer[:-300] + bytes(10) + outer[-290:])
+    symbols = symbols_of(path, empty)
+    symbols.look_for([BUILD_ID])
+    assert symbols.find(BUILD_ID, 0x204, called=False).name == ""
+
+
 def test_damaged_files_have_no_symbols(tmp_path: Path, empty: Path) -> None:
     # GIVEN programs of which some bytes are others, and some that are cut
     draw = random.Random(7)
@@ -177,6 +205,7 @@ def test_damaged_files_have_no_symbols(tmp_path: Path, empty: Path) -> None:
                 program = Elf(path)
                 try:
                     program.build_id()
+                    program.inner()
                     functions = program.functions()
                     for place in functions.names.tolist():
                         program.text(place)
