@@ -163,8 +163,8 @@ def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
         )
     why: dict[str, int] = {}
     for caller in callers:
-        if caller.stack >= 0 and stacks[caller.stack].missing:
-            missing = stacks[caller.stack].missing
+        missing = stacks[caller.stack].missing if caller.stack >= 0 else ""
+        if missing and missing not in trace.stacks.refused:  # those are told with the losses
             why[missing] = why.get(missing, 0) + caller.bios
     found += [f"{units.plural(n, 'bio')}: {text}" for text, n in sorted(why.items())]
     return found + tallies.loss_lines(trace)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where bios were queued from: STACK records joined to their Q, and the stacks of the notes."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -43,6 +44,8 @@ class StackNames:
         self._rows: dict[int, int] = {}
         self._frames: dict[tuple[str, int], tuple[Frame, ...]] = {}
         self._all: list[Stack] = []
+        self.refused: Counter[str] = Counter()
+        """Bios whose stacks the kernel did not give, by reason."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -53,6 +56,16 @@ class StackNames:
         for side in ("kernel", "user"):
             for number, frames in payload.get(side, {}).items():
                 self._frames[side, int(number)] = tuple(Frame(*frame) for frame in frames)
+
+    def count(self, ids: I64 | None) -> None:
+        """Counts what the kernel refused, in the ids of a window's events; each comes once."""
+        if ids is None:
+            return
+        pairs, counts = np.unique(ids[ids != NO_STACK], return_counts=True)
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            for side, number in zip(("kernel", "user"), _unpacked(pair), strict=True):
+                if number < 0 and (why := self._side(side, number)[1]):
+                    self.refused[why] += count
 
     def rows(self, ids: I64) -> I32:
         """Row of each pair of ids, as Events.stack has them: int32, -1 for NO_STACK."""

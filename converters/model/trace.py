@@ -130,6 +130,7 @@ class Trace:
 
     def _number(self, events: Events) -> Events:
         attach_stacks(events)
+        self.stacks.count(events.stack)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)
         return events

@@ -184,6 +184,21 @@ def test_the_command(tmp_path: Path, cli: Cli) -> None:
     )
 
 
+def test_what_the_kernel_refused_is_counted(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a log in which one bio's stack found no place
+    path = sample(tmp_path / "x.biotrail")
+    # WHEN it is looked at, also in small windows
+    trace = Trace(path)
+    for _ in trace.lifecycles(window_events=2):
+        pass
+    # THEN it is counted once, and said by all who say what is missing
+    said = "1 bio without a whole call stack: kernel stack's place taken by another (EEXIST)"
+    assert trace.stacks.refused.total() == 1
+    assert cli("stacks", path).out.count("EEXIST") == 2  # at the stack, and at the end
+    for command in ("info", "stacks"):
+        assert said in cli(command, path).out
+
+
 def test_wrong_usage_and_logs_without_stacks(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a log with stacks, and one that was made without
     path = write(tmp_path / "x.biotrail", bio(0, 10, 5), NOTES)
