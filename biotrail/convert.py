@@ -118,7 +118,7 @@ def convert(trace: Trace, form: str, target: str, force: bool) -> Result:
 def _to_perfetto(trace: Trace, lifecycles: Iterator[Lifecycles], out: BinaryIO) -> str | None:
     from converters import perfetto
 
-    return perfetto.convert(lifecycles, trace.context, out).warning
+    return perfetto.convert(lifecycles, trace.context, out, stacks=trace.stacks).warning
 
 
 def _to_stdout(trace: Trace, lifecycles: Iterator[Lifecycles]) -> Result:

@@ -142,7 +142,9 @@ def _show(log: Path, place: Path) -> None:
     figures = Figures(trace.context)
     target = place / Path(SAMPLE).with_suffix(".pftrace")
     with output.replacing(target, force=True) as stream:
-        perfetto.convert(figures.watch(trace.lifecycles()), trace.context, stream)
+        perfetto.convert(
+            figures.watch(trace.lifecycles()), trace.context, stream, stacks=trace.stacks
+        )
     _say("\n".join(figures.operation_lines()) + "\n")
     _say("\n".join(figures.process_lines(MOST_PROCESSES)) + "\n")
     for line in [*tallies.certainty_lines(trace), *tallies.loss_lines(trace)]:

@@ -160,6 +160,8 @@ def _recorded(header: Mapping[str, Any]) -> str:
     if chosen := filters_text(header.get("filters", {})):
         where += f" {chosen}"
     text = f"{where}; events {events.get('set', '?')} ({''.join(events.get('letters', []))})"
+    if "stacks" in header:
+        text += "; call stacks" + (", of programs too" if header["stacks"].get("user") else "")
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
 

@@ -14,6 +14,7 @@ from biotrail import __version__, record_keeping, units
 from biotrail.record_filters import filter_options, left_out_text
 from recorder.filters import Filters
 from recorder.probes.backends import BACKENDS
+from recorder.probes.stack_maps import Stacks
 from recorder.records import BY_KIND, Kind
 from recorder.session import RecordOptions, Status, Summary, record
 
@@ -58,6 +59,12 @@ LOG_SUFFIX = ".biotrail"
     "bcc compiles here, which tell less; auto: core where it can be used, else bcc.",
 )
 @click.option(
+    "--stacks",
+    is_flag=True,
+    help="Also the kernel's call stack at which each bio is queued: see biotrail stacks.",
+)
+@click.option("--user-stacks", is_flag=True, help="Also the program's call stack; with --stacks.")
+@click.option(
     "--buffer-size",
     type=units.Size(),
     metavar="SIZE",
@@ -82,6 +89,8 @@ def command(
     duration: float | None,
     events: str,
     backend: str,
+    stacks: bool,
+    user_stacks: bool,
     buffer_size: int | None,
     sync: bool,
     level: int,
@@ -112,6 +121,7 @@ def command(
     sudo biotrail record --rotate 1G --max-files 10       # for as long as you like
     sudo biotrail record --keep 30s --trigger slow=50ms   # what led to a slow I/O
     sudo biotrail record --pid 1234 --children            # what a process and its children queue
+    sudo biotrail record --stacks --duration 10s          # and who queued it, function by function
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -120,6 +130,10 @@ def command(
         raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
     if duration is not None and duration <= 0:
         raise click.BadParameter("must be more than 0", param_hint="--duration")
+    if user_stacks and not stacks:
+        raise click.UsageError("--user-stacks needs --stacks")
+    if stacks and backend == "bcc":
+        raise click.UsageError("--stacks needs the core backend: bcc's programs take no stacks")
     options = RecordOptions(
         created_by=f"biotrail {__version__}",
         argv=["biotrail", *sys.argv[1:]],
@@ -129,6 +143,7 @@ def command(
         filters=filters,
         events=events,
         backend=backend,
+        stacks=Stacks(stacks + user_stacks),
         ring_bytes=buffer_size,
         duration=duration,
         sync=sync,

@@ -48,6 +48,8 @@ def loss_lines(trace: Trace) -> list[str]:
     account = trace.account
     if account.late:
         lines.append(f"{units.plural(account.late, 'event')} came too late for their window")
+    for reason, number in sorted(trace.stacks.refused.items()):
+        lines.append(f"{units.plural(number, 'bio')} without a whole call stack: {reason}")
     for kind, number in sorted(account.unknown.items()):
         lines.append(
             f"{units.plural(number, 'record')} of unknown kind {kind}: written by a newer biotrail"
@@ -84,6 +86,7 @@ def as_dict(trace: Trace) -> dict[str, Any]:
     return {
         "lost": {kind_name(kind): n for kind, n in lost_by_kind(trace).items()},
         "interrupted": trace.reader.interrupted,
+        "stacks_refused": dict(trace.stacks.refused),
         "problems": trace.reader.problems,
         "remarks": trace.reader.remarks,
         "damaged": trace.reader.damaged,

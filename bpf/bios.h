@@ -4,6 +4,7 @@
 #define BIOTRAIL_BIOS_H
 
 #include "follow.h"
+#include "stacks.h"
 #include "trigger.h"
 
 /* The prefix that all bio records share. */
@@ -16,7 +17,7 @@
 		(record)->dev = (place).dev;                                                       \
 	} while (0)
 
-static __always_inline int on_queue(struct bio *bio)
+static __always_inline int on_queue(void *ctx, struct bio *bio)
 {
 	struct bt_place place;
 	struct bt_writer w;
@@ -41,6 +42,7 @@ static __always_inline int on_queue(struct bio *bio)
 		r->reserved = 0;
 		r->cgroup = cgroup;
 		r->page = bt_bio_page(bio, bio->bi_opf);
+		bt_stack(&w, ctx, bio);
 	}
 	bt_trigger_queue(bio, w.now);
 	bt_end(&w);

@@ -39,8 +39,8 @@ extern void bpf_preempt_enable(void) __ksym __weak;
 #define RQ(n) ((struct request *)ctx[n])
 #define QUEUE(n) ((struct request_queue *)ctx[n])
 
-PROGRAMS(bt_queue, block_bio_queue, on_queue(BIO(0)))
-PROGRAM(bt_queue_q, block_bio_queue, on_queue(BIO(1)))
+PROGRAMS(bt_queue, block_bio_queue, on_queue(ctx, BIO(0)))
+PROGRAM(bt_queue_q, block_bio_queue, on_queue(ctx, BIO(1)))
 PROGRAMS(bt_getrq, block_getrq, on_getrq(BIO(0)))
 PROGRAM(bt_getrq_q, block_getrq, on_getrq(BIO(1)))
 PROGRAMS(bt_back, block_bio_backmerge, on_merge(BIO(0), 0, BT_M))

@@ -58,6 +58,9 @@ struct bt_config {
 	__u64 cgroups[BT_MAX_CGROUPS]; /* ids, their subtrees included */
 	struct bt_comm comms[BT_MAX_COMMS];
 	struct bt_range ranges[BT_MAX_RANGES];
+
+	__u32 kernel_stacks; /* STACK records (stacks.h) */
+	__u32 user_stacks; /* with user stacks in them */
 };
 
 /* The only object in .rodata. */

@@ -25,7 +25,14 @@ typedef _Bool bool;
 #define false 0
 
 /* include/uapi/linux/bpf.h */
-enum bpf_map_type { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2 };
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_STACK_TRACE = 7,
+};
+#define BPF_F_STACK_BUILD_ID (1U << 5)
+#define BPF_F_USER_STACK (1U << 8)
+#define BPF_F_FAST_STACK_CMP (1U << 9)
 #define BPF_F_MMAPABLE (1U << 10)
 enum bpf_func_id___task { BPF_FUNC_get_current_task_btf___task = 158 };
 

@@ -32,6 +32,7 @@ enum bt_kind {
 	BT_P = 17,
 	BT_U = 18,
 	BT_RQ_REMAP = 19,
+	BT_STACK = 20,
 	BT_TASK = 32,
 	BT_CGROUP = 33,
 	BT_PAD = 255,
@@ -435,6 +436,19 @@ _Static_assert(__builtin_offsetof(struct bt_rq_remap, opf) == 36, "bt_rq_remap.o
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, dev) == 40, "bt_rq_remap.dev");
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, from_dev) == 44, "bt_rq_remap.from_dev");
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, from_sector) == 48, "bt_rq_remap.from_sector");
+
+/* S block_bio_queue: Where a bio was queued from: follows its Q with the same head time, where asked for. */
+struct bt_stack {
+	__u64 head;
+	__u64 bio;
+	__s32 kernel;
+	__s32 user;
+};
+_Static_assert(sizeof(struct bt_stack) == 24, "size of bt_stack");
+_Static_assert(__builtin_offsetof(struct bt_stack, head) == 0, "bt_stack.head");
+_Static_assert(__builtin_offsetof(struct bt_stack, bio) == 8, "bt_stack.bio");
+_Static_assert(__builtin_offsetof(struct bt_stack, kernel) == 16, "bt_stack.kernel");
+_Static_assert(__builtin_offsetof(struct bt_stack, user) == 20, "bt_stack.user");
 
 /* T: A thread's process and name; again whenever either changes. */
 struct bt_task {

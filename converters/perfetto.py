@@ -13,7 +13,9 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import ClockSnapshot, TracePacket
 
 from converters.model.context import Context
+from converters.model.stacks import StackNames
 from converters.model.tables import I64, Lifecycles, LossWindows
+from converters.perfetto_callstacks import CallStacks
 from converters.perfetto_clocks import MONOTONIC, ClockBook
 from converters.perfetto_counters import LossTotal, Samples
 from converters.perfetto_events import (
@@ -76,14 +78,15 @@ def convert(
     context: Context,
     out: BinaryIO,
     *,
+    stacks: StackNames | None = None,
     on_progress: Progress | None = None,
 ) -> PerfettoSummary:
     """Writes a Perfetto trace of the windows to `out` as they come.
 
-    on_progress is called after every window with what was written so far. Raises
-    OutputError when `out` cannot be written.
+    stacks: the trace's, where its bios have call stacks. on_progress is called after every
+    window with what was written so far. Raises OutputError when `out` cannot be written.
     """
-    converter = _Converter(context, out)
+    converter = _Converter(context, out, stacks)
     for window in lifecycles:
         converter.window(window)
         if on_progress is not None:
@@ -102,7 +105,7 @@ class _Pool:
 
 
 class _Converter:
-    def __init__(self, context: Context, out: BinaryIO) -> None:
+    def __init__(self, context: Context, out: BinaryIO, stacks: StackNames | None) -> None:
         self.context = context
         self.summary = PerfettoSummary()
         self._out = out
@@ -112,8 +115,9 @@ class _Converter:
         self._timed = bool(context.clocks)
         # Stage names have the first ids.
         names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
-        self._maker = SliceMaker(context, names, strings)
-        self._streams = Streams(identity, self._clocks, names, strings)
+        self._stacks = CallStacks(stacks)
+        self._maker = SliceMaker(context, names, strings, self._stacks)
+        self._streams = Streams(identity, self._clocks, names, strings, self._stacks)
         self._tree = Tree(identity, context)
         self._pools: dict[tuple[str, int], _Pool] = {}
         self._gauges: dict[int, Gauges] = {}
@@ -129,6 +133,7 @@ class _Converter:
 
     def window(self, window: Lifecycles) -> None:
         """Writes what a window ended."""
+        self._stacks.refresh()
         bios = self._maker.bios(window.bios, window.bio_stages, window.tasks)
         requests = self._maker.requests(window.requests, window.request_stages)
         open_bios = self._maker.under_way(window.open_bios)
@@ -272,7 +277,8 @@ class _Converter:
         stages = [] if slices.stages is None else np.unique(slices.stages.name).tolist()
         self._streams.use(slices.category, [c.iid for c in slices.columns], stages)
         self._packets(self._tree.announcements())
-        self._write(self._streams.prepare(used, uses))
+        callstacks = [] if slices.callstack is None else [(stream, slices.callstack)]
+        self._write(self._streams.prepare(used, uses, callstacks))
         for data in encode_slices(Placed(slices, order, self._streams.sequence[ordered], before)):
             self._write(data)
         final = np.append(change[1:], len(ordered)) - 1

@@ -23,6 +23,7 @@ PACKET = tag(1, 2)
 _TIMESTAMP, _SEQUENCE, _FLAGS = tag(8, 0), tag(10, 0), tag(13, 0) + b"\x02"
 _EVENT = tag(11, 2)
 _CATEGORY, _NAME, _TYPE, _FAMILY = tag(3, 0), tag(10, 0), tag(9, 0), tag(52, 0)
+_CALLSTACK = tag(56, 0)
 _BEGIN, _END, _COUNTER = _TYPE + b"\x01", _TYPE + b"\x02", _TYPE + b"\x04"
 _VALUE, _DOUBLE_VALUE = tag(30, 0), tag(44, 1)
 
@@ -89,6 +90,9 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
             rows.varint(_NAME, slices.name[chosen])
             if slices.family is not None:
                 rows.varint(_FAMILY, slices.family[chosen])
+            if slices.callstack is not None:
+                stacks = slices.callstack[chosen]
+                rows.varint(_CALLSTACK, stacks, stacks > 0)
             for column in slices.columns:
                 where = None if column.where is None else column.where[chosen]
                 rows.annotation(column.head, column.values[chosen], where)

@@ -52,6 +52,7 @@ BIO_ARGUMENTS = (
     Argument("fragments", "pieces that went to requests", "1"),
     Argument("requests", "requests that served it", "0 or 1"),
     Argument("ioprio", "I/O priority: class << 13 | data", "0"),
+    Argument("no_stack", "why its call stack is not drawn", "it is, or none was recorded"),
 )
 REQUEST_ARGUMENTS = (
     *_COMMON_FIRST,

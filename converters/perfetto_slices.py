@@ -26,6 +26,7 @@ from converters.model.tables import (
     Stages,
     Tasks,
 )
+from converters.perfetto_callstacks import CallStacks
 from converters.perfetto_encode import Unsigned, distinct
 from converters.perfetto_lanes import FOREVER
 from converters.perfetto_names import (
@@ -85,6 +86,8 @@ class Slices:
     name: U64
     """Interned event name."""
     family: U64 | None
+    callstack: U64 | None = None
+    """Ids of call stacks, 0: none; None: no slice has one."""
     columns: list[Column] = field(default_factory=list)
     stages: StageColumns | None = None
     rows: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -127,6 +130,7 @@ class SliceMaker:
     names: Interned
     """Event names."""
     strings: Interned
+    callstacks: CallStacks
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
         """One slice per bio, in the order of (start, number)."""
@@ -145,6 +149,9 @@ class SliceMaker:
         slices.uint("fragments", table.fragments, table.fragments != 1)
         slices.uint("requests", table.requests, table.requests > 1)
         slices.uint("ioprio", table.ioprio, table.ioprio != 0)
+        if self.callstacks.names is not None and (table.stack >= 0).any():
+            slices.callstack = self.callstacks.ids(table.stack)
+            slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
         _add_stages(slices, stages)
         return slices
 

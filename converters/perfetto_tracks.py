@@ -18,6 +18,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from converters.model.tables import I64, STAGE_NAMES, U64, Bool
+from converters.perfetto_callstacks import CallStacks, Told
 from converters.perfetto_clocks import MONOTONIC, ClockBook
 from converters.perfetto_encode import tag, varint
 from converters.perfetto_names import (
@@ -84,6 +85,7 @@ class Streams:
     clocks: ClockBook
     names: Interned
     strings: Interned
+    callstacks: CallStacks
     sequence: U64 = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     """Sequence ids by stream; arrays may be longer than there are streams."""
     last: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -92,6 +94,8 @@ class Streams:
     _state: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Which state each one has been told of."""
     _defined: Bool = field(default_factory=lambda: np.zeros((0, _STRINGS), dtype=np.bool_))
+    _told_stacks: dict[int, Told] = field(default_factory=dict)
+    """What each one knows of call stacks."""
     _used: set[tuple[str, int]] = field(default_factory=set)
     """(category, interned id) of the arguments and stages that occurred so far."""
     _told: tuple[int, int, int] = (-1, -1, -1)
@@ -131,10 +135,15 @@ class Streams:
         self._used.update((category, iid) for iid in arguments)
         self._used.update((_STAGE, iid) for iid in stages)
 
-    def prepare(self, used: I64, strings: Iterable[tuple[I64, U64]]) -> bytes:
+    def prepare(
+        self,
+        used: I64,
+        strings: Iterable[tuple[I64, U64]],
+        callstacks: Iterable[tuple[I64, U64]] = (),
+    ) -> bytes:
         """What must stand before packets of the sequences `used` (distinct).
 
-        strings: (sequence, id of the string) of every use, id 0: none.
+        strings, callstacks: (sequence, id of the string or call stack) of every use, id 0: none.
         """
         # New names and another offset between clocks concern every sequence.
         told = (len(self.names), self.clocks.offset_changes, len(self._used))
@@ -143,13 +152,14 @@ class Streams:
         packets: list[TracePacket] = []
         for index in used[self._state[used] != self._current].tolist():
             packets += self._begin(index)
-        return framed(packets) + self._define(strings)
+        return framed(packets) + self._define(strings) + self._define_stacks(callstacks)
 
     def _begin(self, index: int) -> list[TracePacket]:
         stream, sequence = self._streams[index], int(self.sequence[index])
         first = bool(self._state[index] < 0)
         self._state[index] = self._current
         self._defined[index] = False
+        self._told_stacks.pop(index, None)
         head = TracePacket(
             trusted_packet_sequence_id=sequence,
             sequence_flags=_CLEARED,
@@ -208,4 +218,21 @@ class Streams:
                     iid=iid, str=self.strings.text(iid).encode()
                 )
             packets.append(packet)
+        return framed(packets)
+
+    def _define_stacks(self, callstacks: Iterable[tuple[I64, U64]]) -> bytes:
+        packets = []
+        for stream, ids in callstacks:
+            pairs = np.unique(stream << 32 | ids.astype(np.int64))
+            cuts = np.flatnonzero(np.diff(pairs >> 32)) + 1
+            for part in np.split(pairs, cuts):
+                index = int(part[0] >> 32)
+                packet = TracePacket(
+                    trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
+                )
+                told = self._told_stacks.setdefault(index, set())
+                wanted = (part & 0xFFFFFFFF).tolist()
+                self.callstacks.define(packet.interned_data, wanted, told)
+                if packet.interned_data.callstacks:
+                    packets.append(packet)
         return framed(packets)

@@ -22,6 +22,7 @@ NUMBERS = {
     "CAP_SYSLOG": 34,
     "CAP_PERFMON": 38,
     "CAP_BPF": 39,
+    "CAP_CHECKPOINT_RESTORE": 40,
 }
 """Bits, as in include/uapi/linux/capability.h, of those that recording has to do with."""
 

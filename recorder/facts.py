@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from recorder import devices, host, records
+from recorder.probes.stack_maps import Stacks
 
 
 def versions(created_by: str) -> dict[str, str]:
@@ -29,6 +30,7 @@ def header(
     rings: dict[str, Any],
     rights: dict[str, Any],
     backend: dict[str, Any],
+    stacks: Stacks = Stacks.NONE,
 ) -> dict[str, Any]:
     """The header of a new log; the writer adds the format's own version.
 
@@ -47,6 +49,7 @@ def header(
         "command": list(command),
         "filters": filters,
         "events": events,
+        **({"stacks": {"user": stacks >= Stacks.USER}} if stacks else {}),
         **backend,
         "versions": versions(created_by),
         "rings": rings,

@@ -21,6 +21,7 @@ _MAX_DEPTH = 50
 _MAX_SHOWN = 40
 _MAX_DEV = (1 << 32) - 1
 _MAX_COUNT = 1 << 62
+_MAX_STACK = (1 << 31) - 1
 _NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -34,6 +35,11 @@ def _fail(value: Any, where: str, wanted: str) -> DamagedError:
 def _text(value: Any, where: str) -> None:
     if not isinstance(value, str):
         raise _fail(value, where, "a text")
+
+
+def _flag(value: Any, where: str) -> None:
+    if not isinstance(value, bool):
+        raise _fail(value, where, "true or false")
 
 
 def _number(least: float, most: float, *, whole: bool = True) -> Shape:
@@ -87,6 +93,21 @@ def _cgroups(value: Any, where: str) -> None:
     for key in value:
         if not key.isdecimal() or len(key) > len(str(_MAX_COUNT)):
             raise _fail(key, f"a key of {where}", "a cgroup's number")
+
+
+def _stacks(value: Any, where: str) -> None:
+    _names(_each(_frame))(value, where)
+    for key in value:
+        if not key.isdecimal() or len(key) > len(str(_MAX_STACK)):
+            raise _fail(key, f"a key of {where}", "a stack's number")
+
+
+def _frame(value: Any, where: str) -> None:
+    _each(_any)(value, where)
+    if len(value) != 3:
+        raise _fail(value, where, "a function, a place and an offset")
+    for item, shape in zip(value, (_text, _text, _number(0, (1 << 64) - 1)), strict=True):
+        shape(item, where)
 
 
 def _kinds_counted(value: Any, where: str) -> None:
@@ -171,6 +192,7 @@ HEADER = _object(
         "devices": _devices,
         "command": _each(_text),
         "filters": _filters,
+        "stacks": _object({"user": _flag}),
         "series": _object({}),
         "kept": _kept,
         "absent": _names(_each(_text)),
@@ -221,6 +243,7 @@ LOSSES = _each(
 )
 _NOTES: dict[str, Shape] = {
     "devices": _object({"devices": _devices}),
+    "stacks": _object({"kernel": _stacks, "user": _stacks}),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }
 

@@ -55,6 +55,7 @@ class Kind(IntEnum):
     P = 17
     U = 18
     RQ_REMAP = 19
+    STACK = 20
     TASK = 32
     CGROUP = 33
     PAD = 255
@@ -120,6 +121,8 @@ _TID = Field("tid", "u32", "", "thread that ran (kernel pid, initial namespace)"
 _TAG = Field("tag", "u16", "", "driver tag; 65535: none")
 _SCHED_TAG = Field("sched_tag", "u16", "", "scheduler tag; 65535: none")
 _STATUS = Field("status", "i32", "", "blk_status_t; negative: an errno (kernels before 5.16)")
+
+_NO_STACK = "-1: not asked for; other negative numbers: the errno of why there is none"
 
 _BIO_PREFIX = (HEAD, _BIO, _SECTOR, _BYTES, _OPF, _DEV)
 _RQ_PREFIX = (
@@ -329,6 +332,19 @@ RECORDS: tuple[Record, ...] = (
         "block_rq_remap",
         "A request was handed to a lower device.",
         (*_RQ_PREFIX, _FROM_DEV, _FROM_SECTOR),
+    ),
+    Record(
+        Kind.STACK,
+        "S",
+        "stack",
+        "block_bio_queue",
+        "Where a bio was queued from: follows its Q with the same head time, where asked for.",
+        (
+            HEAD,
+            _BIO,
+            Field("kernel", "i32", "", f"id of the kernel stack; {_NO_STACK}"),
+            Field("user", "i32", "", f"id of the user stack; {_NO_STACK}"),
+        ),
     ),
     Record(
         Kind.TASK,

@@ -8,8 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 from recorder import capabilities, output, priority, rights
+from recorder.probes.stack_maps import Stacks
 from recorder.rights import Lack, Trial
 from recorder.session_types import Probes, RecordOptions
+
+_FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH")
+"""To read what a process has mapped, by /proc/PID/maps and map_files, and those files."""
 
 
 def needed(options: RecordOptions) -> set[str]:
@@ -17,9 +21,12 @@ def needed(options: RecordOptions) -> set[str]:
 
     CAP_KILL: to end a command that became another user. Files to come that are given to the
     user who called sudo: CAP_CHOWN to give, CAP_DAC_OVERRIDE to give them their names in
-    that user's directory, CAP_FOWNER to delete them where that is sticky.
+    that user's directory, CAP_FOWNER to delete them where that is sticky. Names in call stacks:
+    CAP_SYSLOG for the kernel's when modules come, the others for programs that begin later.
     """
     found = {"CAP_KILL"} if options.command else set()
+    found |= {"CAP_SYSLOG"} if options.stacks else set()
+    found |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
     if (directory := _directory_of_more(options)) is not None and output.owner() is not None:
         found |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
         found |= {"CAP_FOWNER"} if _sticky_of_another(directory) else set()

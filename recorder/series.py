@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 from recorder import output
 from recorder.log import LogWriter, Segment
 from recorder.names import Found, Names
+from recorder.stack_notes import StackNotes
 
 Clock = dict[str, int]
 SUFFIX = ".biotrail"
@@ -33,6 +34,7 @@ class Background:
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
         self._cgroups: dict[str, str] = {}
+        self._stacks = StackNotes()
         self._names = Names()
 
     def note(self, name: str, payload: dict[str, Any]) -> None:
@@ -43,6 +45,8 @@ class Background:
             self._cgroups.update(payload)
             for oldest in list(self._cgroups)[: len(self._cgroups) - MAX_CGROUPS]:
                 del self._cgroups[oldest]
+        elif name == "stacks":
+            self._stacks.add(payload)
 
     def learn(self, found: Found) -> None:
         """Take in the name records of a chunk."""
@@ -60,13 +64,15 @@ class Background:
 
     def facts(self, clock: Clock) -> "Facts":
         """What the file is to begin with, as it is now."""
-        return Facts(dict(self._cgroups), self._names.segments(clock["monotonic"]), clock)
+        names = self._names.segments(clock["monotonic"])
+        return Facts(dict(self._cgroups), self._stacks.all(), names, clock)
 
 
 class Facts(NamedTuple):
-    """Cgroups and names that a log begins with."""
+    """Cgroups, stacks and names that a log begins with."""
 
     cgroups: dict[str, str]
+    stacks: list[dict[str, Any]]
     names: list[Segment]
     clock: Clock
 
@@ -74,6 +80,8 @@ class Facts(NamedTuple):
         """Right behind the header."""
         if self.cgroups:
             log.write_note("cgroups", dict(self.cgroups))
+        for note in self.stacks:
+            log.write_note("stacks", note)
         if self.names:
             log.write_chunk(self.names, self.clock)
 

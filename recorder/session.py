@@ -32,6 +32,7 @@ from recorder.session_end import Account, see_off, stuck
 from recorder.session_types import Probes, RecordOptions, Status, Summary
 from recorder.sinks import LogSink, Sink
 from recorder.sinks_open import open_sink, reserve
+from recorder.stacks import HURRIED_NS, NAMELESS, StackWatch
 from recorder.stop import Every, StopRequests
 from recorder.surroundings import CgroupWatch, DeviceWatch
 from recorder.writer import Job, WriterThread
@@ -91,7 +92,12 @@ class Session:
             pairs = with_below(pairs)
             self._filters += [{"disk": d, "part": p} for d, p in pairs[len(wanted) :]]
         config = ProbeConfig(
-            options.events, pairs, options.ring_bytes, options.filters, triggers=options.triggers
+            options.events,
+            pairs,
+            options.ring_bytes,
+            options.filters,
+            triggers=options.triggers,
+            stacks=options.stacks,
         )
         self._probes = probes or make_probes(options.backend, config)
         self._count_runs = self._probes.count_runs
@@ -120,6 +126,7 @@ class Session:
             self._probes.open()
             if options.give_up_rights and capabilities.holds(STATS_RIGHT):
                 self._count_apart()
+            self._stacks = StackWatch(options.stacks, self._probes, options.command)
             clock = clocks.reading()
             self._probes.attach()
             self._missing = [
@@ -181,6 +188,7 @@ class Session:
             command=options.argv,
             filters={"devices": self._filters, **options.filters.header()},
             events={"set": options.events, "letters": letters, "missing": self._missing},
+            stacks=options.stacks,
             kernel_enums=self._probes.kernel_enums(),
             backend=backend_facts(self._probes),
             rings={"levels": len(levels), "bytes": levels},
@@ -209,11 +217,14 @@ class Session:
             Every(LOSS_NS, self._sample_rings, self._began_ns),
             Every(PROGRAMS_NS, self._sample_programs, self._began_ns),
             Every(NOTES_NS, self._look_around, self._began_ns),
+            Every(HURRIED_NS, self._stacks.hurry(self._writer), self._began_ns),
             Every(STATUS_NS, self._tell_status, self._began_ns),
         ]
         self._urgency.concerns()
         self._urgency.concerns(self._writer.thread)  # it holds the lock that this one waits for
         self._stack.callback(self._urgency.relax)
+        if self._stacks.nameless:
+            self._notes.append(NAMELESS)
         if smaller := rings_note(self._options.ring_bytes, header["rings"]["bytes"]):
             self._notes.append(smaller)
         for note in ("", *self._notes):
@@ -276,7 +287,7 @@ class Session:
         self._drain()
         self._offer_chunk(now_ns)
         self._sample_rings(now_ns)
-        if not self._pending and not self._windows:
+        if not self._pending and not self._windows and self._stacks.put(self._writer):
             border.order()
 
     def _drain(self) -> bool:
@@ -291,6 +302,8 @@ class Session:
 
     def _offer_chunk(self, now_ns: int) -> None:
         """Hand on what is pending. When the writer is behind, it waits here, then in the rings."""
+        if self._pending and self._stacks.due(now_ns):
+            self._stacks.put(self._writer)  # so that they stand before the events that name them
         if self._pending and not self._writer.offer_chunk(self._pending, self._clock):
             return
         self._pending, self._pending_bytes, self._chunk_ns = [], 0, now_ns
@@ -367,7 +380,8 @@ class Session:
 
     def _last_job(self) -> Job:
         writer = self._writer
-        jobs = [writer.chunk(self._pending, self._clock)] if self._pending else []
+        jobs = self._stacks.jobs(writer)
+        jobs += [writer.chunk(self._pending, self._clock)] if self._pending else []
         jobs += [writer.loss(self._windows)] if self._windows else []
         jobs.append(writer.note("devices", self._devices.changes))
         jobs.append(writer.note("cgroups", self._cgroups.changes))

@@ -12,6 +12,7 @@ from recorder.errors import TraceError
 from recorder.filters import Filters, LeftOut
 from recorder.log import Segment
 from recorder.probes.core import ProgramInfo
+from recorder.probes.stack_maps import Stacks
 from recorder.rights import Lack
 from recorder.ring import RingSizes
 from recorder.sinks import Limit
@@ -96,6 +97,8 @@ class RecordOptions:
     """Keep the newest so many files; None: all."""
     keep: Limit | None = None
     """Write nothing but the newest, and that only when asked."""
+    stacks: Stacks = Stacks.NONE
+    """Where bios are queued from."""
     triggers: Triggers = field(default_factory=Triggers)
     """What asks for it, besides SIGUSR1 and the end."""
     after: float = 0.0

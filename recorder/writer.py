@@ -125,6 +125,16 @@ class WriterThread:
 
         return write
 
+    def notes(self, name: str, make: Callable[[], list[dict[str, Any]]]) -> Job:
+        """A job that collects notes in this thread and writes them."""
+
+        def write(log: LogSink) -> None:
+            if self.error is None:
+                for payload in make():
+                    log.write_note(name, payload)
+
+        return write
+
     def loss(self, windows: list[dict[str, int]]) -> Job:
         """A job that writes loss windows."""
 

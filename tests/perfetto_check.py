@@ -40,6 +40,8 @@ class Slice:
     depth: int
     args: dict[str, Any]
     correlation: int | None
+    callstack: list[tuple[str, str]]
+    """Function and mapping, the outermost first."""
     children: list["Slice"] = field(default_factory=list)
 
     @property
@@ -80,6 +82,11 @@ class _Sequence:
     categories: dict[int, str] = field(default_factory=dict)
     arguments: dict[int, str] = field(default_factory=dict)
     strings: dict[int, str] = field(default_factory=dict)
+    functions: dict[int, str] = field(default_factory=dict)
+    paths: dict[int, str] = field(default_factory=dict)
+    mappings: dict[int, str] = field(default_factory=dict)
+    frames: dict[int, tuple[str, str]] = field(default_factory=dict)
+    callstacks: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -169,6 +176,23 @@ def _intern(packet: TracePacket, sequence: _Sequence) -> None:
     for entry in data.debug_annotation_string_values:
         require(entry.iid and entry.iid not in sequence.strings, f"interned twice: {entry}")
         sequence.strings[entry.iid] = entry.str.decode()
+    for entries, texts in (
+        (data.function_names, sequence.functions),
+        (data.mapping_paths, sequence.paths),
+    ):
+        for entry in entries:
+            require(entry.iid and entry.iid not in texts, f"interned twice: {entry}")
+            texts[entry.iid] = entry.str.decode()
+    for mapping in data.mappings:
+        require(mapping.iid not in sequence.mappings, f"interned twice: {mapping}")
+        sequence.mappings[mapping.iid] = sequence.paths[mapping.path_string_ids[0]]
+    for frame in data.frames:
+        require(frame.iid not in sequence.frames, f"interned twice: {frame}")
+        place = sequence.functions[frame.function_name_id], sequence.mappings[frame.mapping_id]
+        sequence.frames[frame.iid] = place
+    for stack in data.callstacks:
+        require(stack.iid not in sequence.callstacks, f"interned twice: {stack}")
+        sequence.callstacks[stack.iid] = [sequence.frames[iid] for iid in stack.frame_ids]
 
 
 def _snapshot(packet: TracePacket, result: Read, sequence: _Sequence) -> None:
@@ -245,6 +269,7 @@ def _begin(event: TrackEvent, track: Track, at: int, sequence: _Sequence, where:
         depth=depth,
         args=_arguments(event, sequence),
         correlation=event.correlation_id if event.HasField("correlation_id") else None,
+        callstack=sequence.callstacks[event.callstack_iid] if event.callstack_iid else [],
     )
     (track._open[-1].children if depth else track.slices).append(new)
     track._open.append(new)

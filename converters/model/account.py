@@ -18,6 +18,7 @@ class Reason(StrEnum):
 
     USED = "used in a bio's or request's lifecycle"
     DICTIONARY = "names a task or cgroup"
+    STACK = "call stack of a bio"
     PLUGGING = "plugging: belongs to a task, not to one bio"
     AFTER_END = "comment on a request whose own events are not in the log"
     NO_ISSUE = "chain whose issue is not in the log"
@@ -27,6 +28,7 @@ class Reason(StrEnum):
 _PLAIN = {
     Kind.TASK: Reason.DICTIONARY,
     Kind.CGROUP: Reason.DICTIONARY,
+    Kind.STACK: Reason.STACK,
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,
     Kind.CHAIN: Reason.NO_ISSUE,

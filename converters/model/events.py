@@ -19,6 +19,7 @@ from recorder.records import BLOCK_BYTES, BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
 from .tables import I32, I64, U8, U16, U32, U64, Bool
 
 RAW_WORDS = 8
+NO_STACK = -1
 _BLOCK_WORDS = BLOCK_BYTES // 8
 _LOW = np.uint64(0xFFFFFFFF)
 _TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
@@ -87,6 +88,9 @@ class Events:
     """How each row's identities are known (Certainty); None: the kernel told them."""
     members: dict[int, list[int]] = field(default_factory=dict)
     """Bios found by interval to be in the request of an event, by the event's number."""
+    stack: I64 | None = None
+    """Of each Q its stacks' ids (kernel << 32 | user, both with sign), else NO_STACK; None: the
+    window has no stacks."""
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -145,7 +149,7 @@ class Events:
         early = (kind == Kind.P) | (kind == Kind.U)
         low = np.where(early, self.raw[:, 1], low)
         low = np.where(kind == Kind.DONE, self.raw[:, 2], low)
-        dictionary = (kind >= Kind.TASK) | (kind == Kind.CHAIN)
+        dictionary = (kind >= Kind.TASK) | (kind == Kind.CHAIN) | (kind == Kind.STACK)
         return np.where(dictionary, np.uint64(0), low & _LOW).astype(np.uint32)
 
     @cached_property
@@ -181,6 +185,7 @@ class Events:
             self.raw.T[:, rows].T,
             doubt,
             self.members,
+            None if self.stack is None else self.stack[rows],
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
@@ -211,10 +216,19 @@ class Events:
             np.concatenate([p.raw.T for p in parts], axis=1).T,
             np.concatenate(doubts) if len(doubts) == len(parts) else None,
             parts[-1].members,
+            _joined_stacks(parts),
         )
         if (joined.ts[1:] >= joined.ts[:-1]).all():
             return joined
         return joined.take(np.argsort(joined.ts, kind="stable"))
+
+
+def _joined_stacks(parts: Sequence[Events]) -> I64 | None:
+    if all(p.stack is None for p in parts):
+        return None
+    return np.concatenate(
+        [np.full(len(p), NO_STACK, np.int64) if p.stack is None else p.stack for p in parts]
+    )
 
 
 @dataclass

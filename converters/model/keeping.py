@@ -129,4 +129,6 @@ def named_events(a: Association) -> Bool:
 
 def plain(events: Events) -> Bool:
     """Events that are no part of any lifecycle: dictionaries and plugging."""
-    return np.isin(events.kind, [int(k) for k in (Kind.TASK, Kind.CGROUP, Kind.P, Kind.U)])
+    return np.isin(
+        events.kind, [int(k) for k in (Kind.TASK, Kind.CGROUP, Kind.STACK, Kind.P, Kind.U)]
+    )

@@ -10,14 +10,16 @@ from recorder.records import NO_TAG, Kind
 from .association import NO_SECTOR, Association, associate, came_with
 from .completion import RequestEnds, bio_ends, others, request_ends, times
 from .context import OP_MASK, PASSTHROUGH_OPS, Context
-from .events import Events
+from .events import NO_STACK, Events
 from .families import Whole, wholes
 from .keeping import Kept, keep, unanswered
 from .lives import Known, Lives
 from .repair import loop_parents, repair
 from .request_parents import request_parents
+from .stacks import StackNames
 from .stages import Milestones, bio_stages, milestones, request_stages
 from .tables import (
+    I32,
     I64,
     NEVER,
     U8,
@@ -62,9 +64,10 @@ class Builder:
     kept were seen to live again.
     """
 
-    def __init__(self, context: Context, tasks: TaskNames) -> None:
+    def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
         self._context = context
         self._tasks = tasks
+        self._stacks = stacks
         self._lives = Lives()
         self._first_request: dict[int, int] = {
             dev: -1
@@ -161,6 +164,7 @@ class Builder:
             cgroup=of("cgroup", np.uint64),
             ioprio=of("ioprio", np.uint16),
             hint=of("hint", np.uint8),
+            stack=self._stack_rows(a.events, queued),
             queue=m.queue,
             getrq=m.getrq,
             merge=m.merge,
@@ -179,6 +183,12 @@ class Builder:
             family=family,
             certainty=np.zeros(len(gen), np.uint8),
         )
+
+    def _stack_rows(self, events: Events, queued: I64) -> I32:
+        if events.stack is None:
+            return np.full(len(queued), -1, dtype=np.int32)
+        ids = np.where(queued >= 0, events.stack[np.maximum(queued, 0)], NO_STACK)
+        return self._stacks.rows(ids)
 
     def _requests(
         self, a: Association, ends: RequestEnds, whole: Whole, family: I64, number: I64

@@ -127,6 +127,8 @@ class Bios(Table):
     """class << 13 | data."""
     hint: U8
     """Write life-time hint."""
+    stack: I32
+    """Row in the trace's stacks (`Trace.stacks`): where it was queued from; -1 not recorded."""
     queue: I64
     """Q."""
     getrq: I64

@@ -16,6 +16,7 @@ from .lifecycles import Builder, Result
 from .loss import loss_windows, mark_lost, no_loss
 from .opening import open_source
 from .sources import Part, Source
+from .stacks import StackNames, attach_stacks
 from .tables import Lifecycles, LossWindows
 from .tasks import TaskNames
 
@@ -49,6 +50,7 @@ class Trace:
         self.context = Context(self.reader.header)
         self.account = Account()
         self.tasks = TaskNames()
+        self.stacks = StackNames()
         self.by_intervals = associate == "intervals" or (
             associate == "auto" and not _has_pointers(self.reader)
         )
@@ -102,7 +104,7 @@ class Trace:
     ) -> Iterator[Lifecycles]:
         """Associated windows, in time order. The last one closes whatever is open."""
         self._learn()
-        builder = Builder(self.context, self.tasks)
+        builder = Builder(self.context, self.tasks, self.stacks)
         identifier = Identifier(self.context) if self.by_intervals else None
         kept = Events.empty()
         begin = end = -1
@@ -127,6 +129,8 @@ class Trace:
         self._learn()
 
     def _number(self, events: Events) -> Events:
+        attach_stacks(events)
+        self.stacks.count(events.stack)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)
         return events
@@ -139,6 +143,8 @@ class Trace:
             elif name == "cgroups":
                 paths = payload.get("cgroups", payload)
                 self.context.cgroups.update({int(k): str(v) for k, v in paths.items()})
+            elif name == "stacks":
+                self.stacks.learn(payload)
         self._notes = len(self.reader.notes)
 
     def _new_loss(self) -> LossWindows:

@@ -8,6 +8,7 @@ from pathlib import Path
 from recorder import cgroups
 from recorder.errors import ProbeError
 from recorder.filters import Filters, cgroup_id, is_stacked, masks
+from recorder.probes.stack_maps import Stacks
 from recorder.ring import RingSizes
 
 MAX_DEVICES = 32
@@ -78,6 +79,8 @@ class Config(ctypes.Structure):
         ("cgroups", ctypes.c_uint64 * MAX_CGROUPS),
         ("comms", _Comm * MAX_COMMS),
         ("ranges", _Range * MAX_RANGES),
+        ("kernel_stacks", ctypes.c_uint32),
+        ("user_stacks", ctypes.c_uint32),
     )
 
 
@@ -134,7 +137,11 @@ def _refuse_many(count: int, limit: int, what: str) -> None:
 
 
 def config(
-    sizes: RingSizes, devices: list[tuple[int, int]], filters: Filters, enums: Enums
+    sizes: RingSizes,
+    devices: list[tuple[int, int]],
+    filters: Filters,
+    enums: Enums,
+    stacks: Stacks = Stacks.NONE,
 ) -> Config:
     """All of it. enums: the kernel's `op_enum` and `flag_bits`. Raises ProbeError."""
     ops, bits = enums["op_enum"], enums["flag_bits"]
@@ -155,6 +162,8 @@ def config(
         flush_op=ops.get("FLUSH", 0),
         preflush=_bits(["PREFLUSH"], bits),
         sequence=_bits(["PREFLUSH", "FUA"], bits),
+        kernel_stacks=stacks >= Stacks.KERNEL,
+        user_stacks=stacks >= Stacks.USER,
     )
     _set_lists(found, filters, bits)
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recorder import capabilities, rights
 from recorder.errors import ProbeError
+from recorder.kallsyms import symbols_shown
 from recorder.probes import tracefs
 from recorder.probes.btf import KernelBtf, kernel_enums
 from recorder.probes.libbpf import load_library
@@ -165,6 +166,19 @@ def _lockdown() -> Check:
     return Check("lockdown", True, state)
 
 
+def _symbols() -> Check:
+    name = "kernel symbols"
+    if symbols_shown():
+        return Check(name, True, "shown: call stacks have names", "", False)
+    return Check(
+        name,
+        False,
+        "hidden: call stacks (--stacks) are addresses",
+        "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1",
+        False,
+    )
+
+
 def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
     """A sysctl that changes nothing for root but is worth knowing."""
     try:
@@ -201,7 +215,7 @@ def _jit() -> Check:
 def report() -> list[Check]:
     """Everything that recording depends on, in the order in which to put it right."""
     checks: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
-    rest: list[Callable[[], Check]] = [_tracefs, _lockdown, _unprivileged, _jit]
+    rest: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
     found = [*(check() for check in checks), *_kernel(), *(check() for check in rest)]
     return [*found, *_lacking()]
 

@@ -27,6 +27,7 @@ from recorder.probes.programs import (
     default_object_path,
 )
 from recorder.probes.run_stats import RunStats
+from recorder.probes.stack_maps import FreshStacks, StackMaps, Stacks
 from recorder.probes.trigger_maps import TriggerMaps
 from recorder.ring import SMALLEST_RING_BYTES, Rings, RingSizes
 from recorder.triggers import Hit, Triggers
@@ -54,6 +55,7 @@ class ProbeConfig:
     preemptible: bool | None = None
     """Programs hold preemption off by themselves; None: where the kernel needs it."""
     triggers: Triggers = field(default_factory=Triggers)
+    stacks: Stacks = Stacks.NONE
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,10 @@ class CoreProbes:
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Loads with rings of `sizes`, or smaller ones where the kernel asks for it."""
         while True:
-            config = admission.config(sizes, self.config.devices, self.config.filters, self.enums)
+            wanted = self.config
+            config = admission.config(
+                sizes, wanted.devices, wanted.filters, self.enums, wanted.stacks
+            )
             self._object = BpfObject(path)
             try:
                 self._load(self._object, config, sizes, cpus)
@@ -192,6 +197,7 @@ class CoreProbes:
         bpf.set_initial_value(".rodata", config)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         self._triggers = TriggerMaps(bpf, self.config.triggers)
+        self._stacks = StackMaps(bpf, self.config.stacks)
         filters = self.config.filters
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
@@ -271,6 +277,10 @@ class CoreProbes:
     def triggered(self) -> list[Hit]:
         """Triggers that fired since the last call, the first first."""
         return self._triggers.hits()
+
+    def fresh_stacks(self) -> FreshStacks:
+        """Stacks that were not read before."""
+        return self._stacks.fresh()
 
     def count_runs(self, on: bool) -> None:
         """Have the kernel count the programs' runs and time, where it permits that."""

@@ -7,7 +7,7 @@ What libbpf prints is kept; a failure becomes one ProbeError that quotes the lin
 import ctypes
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -38,6 +38,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_map__set_initial_value": (c_int, (c_void_p, c_void_p, c_size_t)),
     "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),
+    "bpf_map_get_next_key": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_enable_stats": (c_int, (c_int,)),
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
     "libbpf_num_possible_cpus": (c_int, ()),
@@ -269,6 +270,22 @@ class BpfObject:
         self._lib.call(
             f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)
         )
+
+    def keys(self, name: str) -> Iterator[int]:
+        """Keys of a map whose keys are numbers of four bytes, while programs add more."""
+        fd = self.map_fd(name)
+        step = self._lib.get("bpf_map_get_next_key")
+        key, following = c_uint32(0), c_uint32(0)
+        last = None
+        while step(fd, last, byref(following)) == 0:
+            key.value = following.value
+            last = byref(key)
+            yield key.value
+
+    def read_value(self, name: str, key: int, value: "ctypes.Array[ctypes.c_char]") -> bool:
+        """Copies the value of a four-byte key to `value`; whether there is one."""
+        look_up = self._lib.get("bpf_map_lookup_elem")
+        return bool(look_up(self.map_fd(name), byref(c_uint32(key)), byref(value)) == 0)
 
     def add_key(self, name: str, key: int) -> None:
         """Puts a key of eight bytes, with the value 1, into a hash map."""

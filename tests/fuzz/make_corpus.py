@@ -12,6 +12,7 @@ from typing import Any
 # As a script it stands alone; pytest has these paths already.
 sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
 
+import stack_logs  # noqa: E402
 from capture_text import load  # noqa: E402
 from captures import clock, header, records  # noqa: E402
 from fuzz_mending import plain  # noqa: E402
@@ -36,6 +37,11 @@ END = {
     "seconds": 1.5,
     "recorder": {"cpu_seconds": 0.1, "max_rss_bytes": 1 << 20},
 }
+STACKS = (
+    [*stack_logs.bio(0, 900, 5, 3), *stack_logs.bio(1, 900, -17, -14), *stack_logs.bio(2, 9, 8)],
+    [{"kernel": {"5": stack_logs.READ}, "user": {"3": [["", "/bin/dd", 1], ["", "", 7]]}}],
+)
+"""Records and notes of a log with call stacks."""
 COMMANDS = (
     "info @",
     "info --json --associate intervals @",
@@ -84,6 +90,7 @@ def inputs() -> dict[str, dict[str, bytes]]:
     for name, (capture, without) in LOGS.items():
         logs[f"{name}-rows"] = log(capture, not without, 0)
         logs[f"{name}-columns"] = log(capture, not without, 1)
+    logs["stacks-columns"] = plain(stack_logs.log(*STACKS))
     traces = blktrace()
     small, trace = logs["zram-columns"], next(iter(traces.values()))
     commands = {

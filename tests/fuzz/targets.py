@@ -16,14 +16,15 @@ from pathlib import Path
 from fuzz_mending import mended
 
 import biotrail.view
-from biotrail import info
+from biotrail import info, stacks
 from biotrail.main import main
 from converters import perfetto
+from converters.answers.stacks import Weight
 from converters.model.trace import Trace
 from recorder.errors import LogFormatError
 from recorder.log import LogReader
 
-COMMANDS = (b"info", b"dump", b"convert", b"view")
+COMMANDS = (b"info", b"dump", b"convert", b"view", b"stacks")
 FILE = "@"
 """This word of a command line stands for the fuzzed file."""
 _WORDS_AT_MOST = 12
@@ -65,9 +66,14 @@ def blktrace(data: bytes) -> None:
 def _through(data: bytes) -> None:
     try:
         trace = Trace(io.BytesIO(data))
-        perfetto.convert(trace.lifecycles(), trace.context, io.BytesIO())
+        perfetto.convert(trace.lifecycles(), trace.context, io.BytesIO(), stacks=trace.stacks)
         "\n".join(info.lines("log", trace)).encode()
         info.facts(trace)
+        trace = Trace(io.BytesIO(data))
+        if "stacks" in trace.reader.header:
+            table = stacks.gather(trace)
+            "\n".join(stacks.text_lines(trace, table, Weight.LATENCY, 5)).encode()
+            stacks.as_dict(trace, table, Weight.COUNT)
     except LogFormatError as error:
         check_message(str(error))
 

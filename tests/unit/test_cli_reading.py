@@ -209,7 +209,7 @@ def test_a_conversion_that_fails_leaves_nothing(
     from converters import perfetto
     from recorder.errors import ConversionError
 
-    def fail(_windows: object, _context: object, out: Any) -> None:
+    def fail(_windows: object, _context: object, out: Any, **_how: object) -> None:
         out.write(b"half")
         raise ConversionError("cannot")
 

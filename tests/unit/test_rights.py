@@ -18,6 +18,7 @@ from recorder.errors import ProbeError
 from recorder.filters import Filters
 from recorder.log import LogReader
 from recorder.probes import capability, run_stats, tracefs
+from recorder.probes.stack_maps import Stacks
 from recorder.session import RecordOptions
 from recorder.session import record as record_session
 from recorder.sinks import Limit
@@ -43,6 +44,11 @@ def under_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
         (ROTATED, FILES),
         (KEPT, FILES),
         ({**KEPT, "command": ["make"]}, FILES | {"CAP_KILL"}),
+        ({"stacks": Stacks.KERNEL}, {"CAP_SYSLOG"}),
+        (
+            {"stacks": Stacks.USER},
+            {"CAP_SYSLOG", "CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"},
+        ),
     ],
 )
 def test_what_is_kept_under_sudo(

@@ -29,7 +29,7 @@ def test_nothing_half_written_stays(
     place.mkdir()
     begun: list[str] = []
 
-    def told_to_end(*_: object) -> None:
+    def told_to_end(*_: object, **_how: object) -> None:
         begun.extend(file.name for file in place.iterdir())
         os.kill(os.getpid(), number)
 

@@ -28,3 +28,9 @@ $biotrail record -q -d nvme0n1 -d sda -d vda -o "$VM_OUT/smoke.biotrail" -- \
     fio --output-format=json --output="$VM_OUT/fio.json" /run/job.fio
 $biotrail info --json "$VM_OUT/smoke.biotrail" >"$VM_OUT/info.json"
 $biotrail convert "$VM_OUT/smoke.biotrail" -o "$VM_OUT/smoke.pftrace"
+
+# A second recording, with call stacks, of a program that reads one disk directly.
+$biotrail record -q --stacks --user-stacks -d vda -o "$VM_OUT/stacks.biotrail" -- \
+    fio --name=stacks --filename=/dev/vda --direct=1 --ioengine=psync --rw=randread --bs=4k \
+    --size=1m --output-format=json --output="$VM_OUT/stacks-fio.json"
+$biotrail stacks --json "$VM_OUT/stacks.biotrail" >"$VM_OUT/stacks.json"

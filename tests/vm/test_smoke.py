@@ -130,3 +130,22 @@ def test_what_the_kernel_lacks_is_named(outcome: Outcome) -> None:
 def test_the_trace_was_written(outcome: Outcome) -> None:
     # GIVEN the conversion in the machine  THEN it wrote a trace with something in it
     assert (outcome.directory / "smoke.pftrace").stat().st_size > 512 * 48 // 2
+
+
+def test_every_bio_has_its_call_stack(outcome: Outcome) -> None:
+    # GIVEN a recording with call stacks of a program that reads a disk directly
+    made = json.loads((outcome.directory / "stacks.json").read_text(encoding="utf-8"))
+    job = json.loads((outcome.directory / "stacks-fio.json").read_text(encoding="utf-8"))["jobs"][0]
+    # WHEN its reads are added up by stack
+    reads = [
+        entry
+        for entry in made["stacks"]
+        if entry["comm"] == "fio" and any("read" in frame["name"] for frame in entry["kernel"])
+    ]
+    # THEN all of fio's are there, from the block layer's first function on
+    assert sum(entry["bytes"] for entry in reads) >= job["read"]["io_bytes"]
+    assert all(entry["kernel"][0]["name"].startswith("submit_bio") for entry in reads)
+    assert not any(entry["missing"] for entry in made["stacks"])
+    # AND they come from functions of the program, by name
+    assert any(frame["name"] for entry in reads for frame in entry["user"])
+    assert made["notes"] == []

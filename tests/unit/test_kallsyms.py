@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of kernel functions by address."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from recorder.kallsyms import KernelSymbols, LiveKernelSymbols, Symbol, symbols_shown
+
+TEXT = b"""\
+0000000000000000 A fixed_percpu_data
+ffffffff81000000 T _stext
+ffffffff81000040 t do_one
+ffffffff81000040 T do_one_global
+ffffffff81000100 W weak_one
+ffffffff81000200 D some_data
+ffffffffc0002000 t helper\t[ext4]
+ffffffffc0001000 T ext4_first\t[ext4]
+ffffffffc0003000 t bpf_prog_12ab_bt_queue\t[bpf]
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        (0xFFFFFFFF80FFFFFF, None),
+        (0xFFFFFFFF81000000, Symbol("_stext", "", 0)),
+        (0xFFFFFFFF81000050, Symbol("do_one_global", "", 16)),
+        (0xFFFFFFFF810002F0, Symbol("weak_one", "", 0x1F0)),
+        (0xFFFFFFFF91000000, None),
+        (0xFFFFFFFFC0001FFF, Symbol("ext4_first", "ext4", 0xFFF)),
+        (0xFFFFFFFFC0002004, Symbol("helper", "ext4", 4)),
+        (0xFFFFFFFFC0003001, Symbol("bpf_prog_12ab_bt_queue", "bpf", 1)),
+        (0, None),
+    ],
+)
+def test_functions_by_address(address: int, found: Symbol | None) -> None:
+    # GIVEN symbols out of order, of modules, data and two of one address
+    symbols = KernelSymbols(TEXT)
+    # WHEN an address is looked up  THEN the function before it is found, unless it is far
+    assert symbols.find(address) == found
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"0000000000000000 T _stext\n" * 3, b"ffffffff81000000", b"short\n"]
+)
+def test_hidden_or_odd_symbols(text: bytes) -> None:
+    # GIVEN no symbols, hidden addresses, or cut lines  WHEN they are read  THEN there are none
+    symbols = KernelSymbols(text)
+    assert len(symbols) == 0
+    assert symbols.find(0xFFFFFFFF81000000) is None
+
+
+@pytest.mark.parametrize(("address", "shown"), [(b"0" * 16, False), (b"ffffffff81000000", True)])
+def test_whether_symbols_are_shown(tmp_path: Path, address: bytes, shown: bool) -> None:
+    # GIVEN symbols with their addresses, or without
+    path = tmp_path / "kallsyms"
+    path.write_bytes(b"0000000000000000 A fixed_percpu_data\n" + address + b" T _stext\n")
+    # THEN that is seen; and a kernel that has no such file hides them
+    assert symbols_shown(path) is shown
+    assert not symbols_shown(tmp_path / "none")
+
+
+def test_a_last_line_without_its_end() -> None:
+    # GIVEN a text that ends without a newline
+    symbols = KernelSymbols(b"ffffffff81000000 T _stext")
+    # THEN its last name is whole
+    assert symbols.find(0xFFFFFFFF81000001) == Symbol("_stext", "", 1)
+
+
+def test_this_kernels_own() -> None:
+    # GIVEN this machine's symbols, where they are shown
+    live = LiveKernelSymbols()
+    if os.geteuid() != 0 or not live.known:
+        pytest.skip("the kernel hides its symbols")
+    # WHEN an address from the file is looked up
+    line = next(
+        line
+        for line in Path("/proc/kallsyms").read_text().splitlines()
+        if line.endswith((" T submit_bio_noacct", " T submit_bio"))
+    )
+    found = live.find(int(line.split()[0], 16) + 5)
+    # THEN it is that function
+    assert found == Symbol(line.split()[2], "", 5)
