@@ -5,6 +5,7 @@ import os
 import secrets
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -14,6 +15,7 @@ from recorder.log import LogWriter, Segment
 from recorder.names import Found, Names
 
 Clock = dict[str, int]
+OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
 MAX_CGROUPS = 1 << 16
 
@@ -84,8 +86,19 @@ class Series:
     Only files that it made are ever deleted.
     """
 
-    def __init__(self, path: str, max_files: int | None, *, force: bool = False) -> None:
-        """`path`: what the files are named after, its suffix left out."""
+    def __init__(
+        self,
+        path: str,
+        max_files: int | None,
+        *,
+        force: bool = False,
+        on_file: OnFile = lambda _stream: None,
+    ) -> None:
+        """`path`: what the files are named after, its suffix left out.
+
+        on_file: called with each new file, in the thread that makes it.
+        """
+        self._on_file = on_file
         self.stem = path.removesuffix(SUFFIX)
         self._max = max_files
         self._force = force
@@ -108,7 +121,9 @@ class Series:
         output.ensure_free(self.next, self._force)
         directory, name = os.path.split(self.next)
         self._hidden = os.path.join(directory, f".{name}.{secrets.token_hex(8)}.part")
-        return output.create(self._hidden)
+        stream = output.create(self._hidden)
+        self._on_file(stream)
+        return stream
 
     def publish(self, stream: BinaryIO) -> None:
         """Give it its name: from now on it reads as a log, whatever happens. Raises OutputError."""

@@ -21,6 +21,7 @@ from recorder.log import Segment
 from recorder.loss import LossCounters, Window
 from recorder.memory import keep_freed_memory
 from recorder.output import explain
+from recorder.own_io import tell_files
 from recorder.pace import Pace
 from recorder.priority import Urgency
 from recorder.probes.backends import backend_facts, make_probes
@@ -123,7 +124,8 @@ class Session:
                 if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
             ]
             header = self._header(clock)
-            sink = open_sink(options, stream, header, self._probes.programs)
+            tell = tell_files(self._probes)
+            sink = open_sink(options, stream, header, self._probes.programs, tell)
             self._stack.callback(sink.release)
             undo.callback(sink.discard)
             if self._child is not None:

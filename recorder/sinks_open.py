@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from recorder.errors import OutputError
 from recorder.keeping import KeptLog
 from recorder.output import create
-from recorder.series import Series
+from recorder.series import OnFile, Series
 from recorder.session_types import RecordOptions
 from recorder.sinks import Limit, PlainLog, Programs, RotatingLog, Sink
 
@@ -58,15 +58,23 @@ def memory_limit(limit: Limit) -> Limit:
 
 
 def open_sink(
-    options: RecordOptions, stream: BinaryIO | None, header: dict[str, Any], programs: Programs
+    options: RecordOptions,
+    stream: BinaryIO | None,
+    header: dict[str, Any],
+    programs: Programs,
+    on_file: OnFile = lambda _stream: None,
 ) -> Sink:
-    """The log, its header written. `stream`: what `reserve` gave. Raises OutputError."""
+    """The log, its header written. `stream`: what `reserve` gave. Raises OutputError.
+
+    on_file: called with every file, before anything is written to it.
+    """
     if stream is None and options.output is not None:
-        series = Series(options.output, options.max_files, force=options.force)
+        series = Series(options.output, options.max_files, force=options.force, on_file=on_file)
         if options.keep is not None:
             return KeptLog(series, header, memory_limit(options.keep), programs, options.level)
         limit = options.rotate or Limit()
         return RotatingLog(series, header, limit, programs, options.level, options.sync)
     if stream is None:
         raise OutputError("there is no output to write to")
+    on_file(stream)
     return PlainLog(stream, options.output, header, options.level, options.sync)
