@@ -11,12 +11,13 @@ from .account import Account
 from .context import Context
 from .events import Events
 from .identify import Identifier
-from .keeping import named_events
+from .keeping import events_of, named_events
 from .lifecycles import Builder, Result
 from .loss import loss_windows, mark_lost, no_loss
 from .opening import open_source
+from .own_io import without
 from .sources import Part, Source
-from .tables import Lifecycles, LossWindows
+from .tables import Bool, Lifecycles, LossWindows
 from .tasks import TaskNames
 
 WINDOW_EVENTS = 250_000
@@ -39,15 +40,22 @@ class Trace:
     (or `events`) was exhausted; each may be called once, for a log can be a pipe.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | BinaryIO, associate: str = "auto") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        associate: str = "auto",
+        *,
+        own_io: bool = False,
+    ) -> None:
         """Opens a log or blktrace data; raises LogFormatError: foreign, empty or newer.
 
         associate: "identity" by kernel pointers, "intervals" without them, "auto" by
-        pointers where the log has them.
+        pointers where the log has them. own_io: the recording's own I/O is not left out.
         """
         self.reader: Source = open_source(path)
         self.context = Context(self.reader.header)
         self.account = Account()
+        self.own_io = own_io
         self.tasks = TaskNames()
         self.by_intervals = associate == "intervals" or (
             associate == "auto" and not _has_pointers(self.reader)
@@ -153,15 +161,27 @@ class Trace:
             return no_loss()
         return loss_windows(self.reader.losses, self.reader.damaged)
 
+    def _used(self, result: Result) -> tuple[Bool, Bool]:
+        """Events of lifecycles that are given out, and of those alone that are left out as own."""
+        named = named_events(result.association)
+        if self.own_io or not result.own:
+            return named, np.zeros_like(named)
+        used = events_of(result.association, ~result.own.bios, ~result.own.requests)
+        return used, named & ~used
+
     def _give(self, result: Result, begin: int, end: int) -> Lifecycles:
         loss = self._all_loss()
         bios, requests = result.bios, result.requests
         mark_lost(bios, np.maximum(bios.queue, 0), loss)
         mark_lost(requests, requests.start, loss)
         events = result.association.events
-        used = named_events(result.association)
+        used, own = self._used(result)
         done = ~result.kept.events
-        self.account.take_events(events.take(done), used[done])
+        self.account.take_events(events.take(done), used[done], own[done])
+        self.account.take_own(bios, requests)
+        if not self.own_io and result.own:
+            result = without(result)
+            bios, requests = result.bios, result.requests
         self.account.take_tables(bios, requests, result.edges)
         return Lifecycles(
             begin=begin,
