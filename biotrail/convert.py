@@ -147,11 +147,12 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
     from converters import blktrace
 
     with output.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:
-        summary = blktrace.write(trace.events(), trace.context, part)
+        summary = blktrace.write(trace.shown_events(), trace.context, part)
     told = [f"  {units.plural(summary.records, 'record')} for blkparse and btt"]
     if summary.left_out:
         kinds = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.left_out.items())
         told.append(f"  left out, as blktrace has no record for them: {kinds}")
+    told += [f"  {line}" for line in tallies.own_lines(trace)]
     told += [f"read it: blkparse -i {Path(target) / p.name}" for p in summary.sets.values()]
     return Result(Path(target), summary.bytes, told=tuple(told))
 

@@ -21,7 +21,6 @@ from recorder.log import Segment
 from recorder.loss import LossCounters, Window
 from recorder.memory import keep_freed_memory
 from recorder.output import explain
-from recorder.own_io import tell_files
 from recorder.pace import Pace
 from recorder.priority import Urgency
 from recorder.probes.backends import backend_facts, make_probes
@@ -124,8 +123,7 @@ class Session:
                 if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
             ]
             header = self._header(clock)
-            tell = tell_files(self._probes)
-            sink = open_sink(options, stream, header, self._probes.programs, tell)
+            sink = open_sink(options, stream, header, self._probes)
             self._stack.callback(sink.release)
             undo.callback(sink.discard)
             if self._child is not None:

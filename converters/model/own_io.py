@@ -15,7 +15,9 @@ from recorder.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
 
 from .association import Association, came_with
 from .completion import RequestEnds, others
+from .events import Events
 from .families import Whole
+from .keeping import events_of, named_events
 from .tables import I64, NEVER, Bool, Stages
 
 if TYPE_CHECKING:
@@ -99,6 +101,48 @@ def without(result: "Result") -> "Result":
         bio_stages=_without(result.bio_stages, bios.number[bios.own]),
         request_stages=_without(result.request_stages, requests.number[requests.own]),
     )
+
+
+def own_events(result: "Result") -> Bool:
+    """Events that belong to the recording's own I/O, and to nobody else's."""
+    a = result.association
+    if not result.own:
+        return np.zeros(len(a.events), np.bool_)
+    return named_events(a) & ~events_of(a, ~result.own.bios, ~result.own.requests)
+
+
+def has_own(events: Events) -> bool:
+    """Whether any bio is marked as the recording's own."""
+    flags = events.field(Kind.Q, "flags", events.rows(Kind.Q))
+    return bool((flags & Q_FLAG_OWN != 0).any())
+
+
+class Held:
+    """Events in the order of time, held until it is known whose they are."""
+
+    def __init__(self) -> None:
+        self._waiting = Events.empty()
+        self._own = np.zeros(0, np.int64)
+
+    def release(self, fresh: Events, result: "Result", most: int) -> Events:
+        """Those that are known to be others' by now. most: how many may wait."""
+        a = result.association
+        self._waiting = Events.join([self._waiting, fresh])
+        self._own = np.concatenate([self._own, a.events.number[own_events(result)]])
+        # A request of own bios that is yet to be issued may turn out to be shared; whose one was
+        # that was absorbed, the issue of the other tells.
+        absorbed = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
+        open_ended = (result.own.requests & (a.requests.first(Kind.D) < 0)) | absorbed
+        open_ended &= result.kept.requests
+        doubtful = a.requests.row_event[open_ended[a.requests.row_gen]]
+        edge = len(self._waiting)
+        if len(doubtful) and edge < most:
+            edge = int(np.searchsorted(self._waiting.ts, a.events.ts[doubtful].min()))
+            self._own = np.setdiff1d(self._own, a.events.number[doubtful])
+        ready, self._waiting = self._waiting.split(edge)
+        ready = ready.take(~np.isin(ready.number, self._own))
+        self._own = np.intersect1d(self._own, self._waiting.number)
+        return ready
 
 
 def _without(stages: Stages, owners: I64) -> Stages:

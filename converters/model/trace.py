@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import BinaryIO
 
 import numpy as np
@@ -11,13 +12,13 @@ from .account import Account
 from .context import Context
 from .events import Events
 from .identify import Identifier
-from .keeping import events_of, named_events
+from .keeping import named_events
 from .lifecycles import Builder, Result
 from .loss import loss_windows, mark_lost, no_loss
 from .opening import open_source
-from .own_io import without
+from .own_io import Held, has_own, own_events, without
 from .sources import Part, Source
-from .tables import Bool, Lifecycles, LossWindows
+from .tables import Lifecycles, LossWindows
 from .tasks import TaskNames
 
 WINDOW_EVENTS = 250_000
@@ -109,12 +110,38 @@ class Trace:
         self, window_events: int = WINDOW_EVENTS, on_progress: Callable[[int], None] | None = None
     ) -> Iterator[Lifecycles]:
         """Associated windows, in time order. The last one closes whatever is open."""
+        for _, result, begin, end in self._associated(self.events(window_events, on_progress)):
+            yield self._give(result, begin, end)
+
+    def shown_events(self, window_events: int = WINDOW_EVENTS) -> Iterator[tuple[Events, int]]:
+        """As `events`, but for those that `lifecycles` leaves out as the recording's own.
+
+        Nothing is associated before the first bio that is marked as such.
+        """
+        windows = self.events(window_events)
+        if self.own_io:
+            yield from windows
+            return
+        for events, end in windows:
+            if has_own(events):
+                windows = chain([(events, end)], windows)
+                break
+            yield events, end
+        held = Held()
+        for fresh, result, _, end in self._associated(windows):
+            self.account.take_own(result.bios, result.requests)
+            yield held.release(fresh, result, MOST_WAITING), end
+
+    def _associated(
+        self, windows: Iterator[tuple[Events, int]]
+    ) -> Iterator[tuple[Events, Result, int, int]]:
+        """Each window's own events, and what they and those kept before them make; its bounds."""
         self._learn()
         builder = Builder(self.context, self.tasks)
         identifier = Identifier(self.context) if self.by_intervals else None
         kept = Events.empty()
         begin = end = -1
-        for fresh, end in self.events(window_events, on_progress):
+        for fresh, end in windows:
             self.tasks.learn(fresh)
             begin = int(fresh.ts[0]) if begin < 0 and len(fresh) else begin
             told = identifier.identify(fresh) if identifier else fresh
@@ -125,9 +152,9 @@ class Trace:
             kept = events.take(result.kept.events)
             if identifier:
                 identifier.forget(events.number[~result.kept.events])
-            yield self._give(result, begin, end)
+            yield fresh, result, begin, end
             begin = end
-        yield self._give(builder.build(kept, settled=end, final=True), end, end)
+        yield Events.empty(), builder.build(kept, settled=end, final=True), end, end
 
     def _take(self, part: Part) -> None:
         if part.clock is not None:
@@ -161,23 +188,15 @@ class Trace:
             return no_loss()
         return loss_windows(self.reader.losses, self.reader.damaged)
 
-    def _used(self, result: Result) -> tuple[Bool, Bool]:
-        """Events of lifecycles that are given out, and of those alone that are left out as own."""
-        named = named_events(result.association)
-        if self.own_io or not result.own:
-            return named, np.zeros_like(named)
-        used = events_of(result.association, ~result.own.bios, ~result.own.requests)
-        return used, named & ~used
-
     def _give(self, result: Result, begin: int, end: int) -> Lifecycles:
         loss = self._all_loss()
         bios, requests = result.bios, result.requests
         mark_lost(bios, np.maximum(bios.queue, 0), loss)
         mark_lost(requests, requests.start, loss)
         events = result.association.events
-        used, own = self._used(result)
-        done = ~result.kept.events
-        self.account.take_events(events.take(done), used[done], own[done])
+        used, done = named_events(result.association), ~result.kept.events
+        own = np.zeros_like(used) if self.own_io else own_events(result)
+        self.account.take_events(events.take(done), (used & ~own)[done], own[done])
         self.account.take_own(bios, requests)
         if not self.own_io and result.own:
             result = without(result)
