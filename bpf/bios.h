@@ -38,9 +38,9 @@ static __always_inline int on_queue(struct bio *bio)
 		r->part = place.part;
 		r->ioprio = bio->bi_ioprio;
 		r->hint = bt_bio_hint(bio);
-		r->cgroup = cgroup;
 		r->page = bt_bio_page(bio, bio->bi_opf);
-		r->flags = bt_is_own(w.tgid, r->opf, r->page) ? BT_Q_FLAG_OWN : 0;
+		r->flags = bt_is_own(bio, w.tgid, r) ? BT_Q_FLAG_OWN : 0;
+		r->cgroup = cgroup;
 	}
 	bt_trigger_queue(bio, w.now);
 	bt_end(&w);

@@ -153,24 +153,70 @@ static __always_inline bool bt_by_recorder(__u32 tgid)
 	return config.recorder && tgid == config.recorder;
 }
 
-/* tgid: of the running task. page: the bio's first; 0: no data. */
-static __always_inline bool bt_is_own(__u32 tgid, __u32 opf, __u64 page)
+/* Whether the pages that a bio of data carries can be those of a file that the recorder writes. */
+static __always_inline bool bt_writes_file(__u32 opf)
 {
 	__u32 op = opf & BT_OP_MASK;
 
-	if (bt_by_recorder(tgid))
-		return true;
-	return op <= BT_MAX_OP && (config.file_ops >> op & 1) && page && bt_own_files[0].inode &&
-	       bt_own_page(page);
+	return op <= BT_MAX_OP && (config.file_ops >> op & 1) && bt_own_files[0].inode;
 }
 
-/* The same where nothing of it is known yet. */
+/* For filters, before there is a record. */
 static __always_inline bool bt_bio_is_own(struct bio *bio)
 {
 	struct bt_task_slot now;
+	__u64 page;
 
 	bt_current(&now);
-	return bt_is_own(now.tgid, bio->bi_opf, bt_bio_page(bio, bio->bi_opf));
+	if (bt_by_recorder(now.tgid))
+		return true;
+	if (!bt_writes_file(bio->bi_opf))
+		return false;
+	page = bt_bio_page(bio, bio->bi_opf);
+	return page && bt_own_page(page);
+}
+
+static __always_inline bool bt_listed(__u64 inode)
+{
+	for (int i = 0; i < BT_OWN_FILES; i++) {
+		if (!bt_own_files[i].inode)
+			return false;
+		if (bt_own_files[i].inode == inode)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Spares others' writes the reads by address: a typed pointer's members are plain loads. Only what
+ * can be such a pointer is followed, for a load that faults takes long. What is stored in `word`
+ * and read again is a number, which a bit can be asked of.
+ */
+static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
+{
+	struct page *page = bio->bi_io_vec->bv_page;
+
+	if (bpf_core_field_exists(page->compound_head))
+		*word = page->compound_head;
+	else if (bpf_core_field_exists(((struct page___info *)page)->compound_info))
+		*word = ((struct page___info *)page)->compound_info;
+	else
+		return true;
+	if (*word & 1 || bio->bi_iter.bi_idx)
+		return true;
+	if (!bpf_core_field_exists(page->mapping))
+		return false;
+	*word = (__u64)page->mapping;
+	return *word && !(*word & BT_NO_FILE) && bt_listed(page->mapping->host->i_ino);
+}
+
+/* tgid: of the running task. r: the bio's record; its cgroup is not yet written. */
+static __always_inline bool bt_is_own(struct bio *bio, __u32 tgid, struct bt_q *r)
+{
+	if (bt_by_recorder(tgid))
+		return true;
+	return bt_writes_file(r->opf) && r->page && bt_may_be_own(bio, &r->cgroup) &&
+	       bt_own_page(r->page);
 }
 
 #endif
