@@ -12,7 +12,7 @@ from typing import BinaryIO
 import click
 
 from biotrail import tallies, units
-from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.opening import associate_option, log_argument, open_trace, own_io_option
 from biotrail.terminating import terminated_as_interrupted
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
@@ -55,8 +55,11 @@ class Result:
     help="Default: by the ending of OUT (.pftrace, .otf2, .blktrace), else perfetto.",
 )
 @associate_option
+@own_io_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
-def command(log: str, target: str | None, form: str | None, associate: str, force: bool) -> None:
+def command(
+    log: str, target: str | None, form: str | None, associate: str, own_io: bool, force: bool
+) -> None:
     """Turn LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
     LOG is a log, or blktrace's files: DEV (for DEV.blktrace.*) or one merged stream. A trace
@@ -72,7 +75,7 @@ def command(log: str, target: str | None, form: str | None, associate: str, forc
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     form, target = chosen(log, target, form)
-    trace = open_trace(log, associate)
+    trace = open_trace(log, associate, own_io)
     with terminated_as_interrupted():
         result = convert(trace, form, target, force)
     for line in report_lines(trace, result, form):
@@ -144,11 +147,12 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
     from converters import blktrace
 
     with output.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:
-        summary = blktrace.write(trace.events(), trace.context, part)
+        summary = blktrace.write(trace.shown_events(), trace.context, part)
     told = [f"  {units.plural(summary.records, 'record')} for blkparse and btt"]
     if summary.left_out:
         kinds = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.left_out.items())
         told.append(f"  left out, as blktrace has no record for them: {kinds}")
+    told += [f"  {line}" for line in tallies.own_lines(trace)]
     told += [f"read it: blkparse -i {Path(target) / p.name}" for p in summary.sets.values()]
     return Result(Path(target), summary.bytes, told=tuple(told))
 
@@ -177,6 +181,7 @@ def report_lines(trace: Trace, result: Result, form: str) -> list[str]:
         return [f"wrote {where}{size}", *result.told]
     found = [f"wrote {where}{size}: {units.plural(trace.account.total, 'event')}"]
     found += [f"  {line}" for line in tallies.certainty_lines(trace)]
+    found += [f"  {line}" for line in tallies.own_lines(trace)]
     found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
     if result.warning:
         found.append(result.warning)

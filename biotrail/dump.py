@@ -17,7 +17,7 @@ from converters.model.events import Events
 from converters.model.tables import Bool
 from converters.model.trace import Trace
 from recorder.errors import ConversionError
-from recorder.records import BY_KIND, BY_LETTER, NO_TAG, Kind
+from recorder.records import BY_KIND, BY_LETTER, NO_TAG, Q_FLAG_OWN, Kind
 
 WINDOW_EVENTS = 20_000
 """Decoded at once: output begins soon, and memory stays small."""
@@ -28,7 +28,7 @@ _HIDDEN = frozenset({"head", "reserved"})
 _DEVICES = frozenset({"dev", "part", "from_dev"})
 _PLACE = frozenset({"time_ns", "seconds", "cpu", "kind", "name", "dev", "device"})
 _SHOWN_APART = _PLACE | frozenset(
-    {"op", "opf", "op_flags", "sector", "bytes", "tid", "comm", "status_name"}
+    {"op", "opf", "op_flags", "sector", "bytes", "tid", "comm", "status_name", "own"}
 )
 _TAGS = frozenset({"tag", "sched_tag", "hctx"})
 
@@ -198,6 +198,8 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
         at = events.rows(kind)
         records = events.fields(kind, at)
         columns = _columns(trace.context, records)
+        if kind == Kind.Q:
+            columns["own"] = (records["flags"] & Q_FLAG_OWN != 0).tolist()
         if "tid" in columns:
             columns["comm"] = columns.get("comm") or _comms(trace, records["tid"], events.ts[at])
         letter, name = BY_KIND[kind].letter, BY_KIND[kind].name
@@ -261,7 +263,11 @@ def _text(row: Row) -> str:
         parts.append(f"{sector} + {row['bytes'] // SECTOR_BYTES}")
         if row["bytes"] % SECTOR_BYTES or row["sector"] is None:
             parts.append(f"bytes={row['bytes']}")
-    parts += [_pair(name, value) for name, value in row.items() if _shown(name, value)]
+    # A Q's flags are told by name.
+    named = {"flags"} if "own" in row else set()
+    parts += [_pair(k, v) for k, v in row.items() if k not in named and _shown(k, v)]
+    if row.get("own"):
+        parts.append("own")
     if "tid" in row:
         parts.append(f"{row['tid']} [{row['comm'] or '?'}]")
     return " ".join(parts)

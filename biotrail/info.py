@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from biotrail import tallies, units
-from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.opening import associate_option, log_argument, open_trace, own_io_option
 from biotrail.record_filters import filters_text, left_out_text, read_left_out
 from biotrail.record_keeping import let_pass_text
 from converters.model.trace import Trace
@@ -22,8 +22,9 @@ _WIDTH = 14
 @click.command()
 @log_argument
 @associate_option
+@own_io_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(log: str, associate: str, as_json: bool) -> None:
+def command(log: str, associate: str, own_io: bool, as_json: bool) -> None:
     """Tell what LOG holds, and how much of it is certain.
 
     Reads the whole log: its header, the events of each kind and device, the time they cover,
@@ -34,7 +35,7 @@ def command(log: str, associate: str, as_json: bool) -> None:
     biotrail info disk.biotrail
     biotrail info --json disk.biotrail | jq .account
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    trace = open_trace(log, associate)
+    trace = open_trace(log, associate, own_io)
     for _ in trace.lifecycles():
         pass
     if as_json:
@@ -244,6 +245,7 @@ def _account_lines(trace: Trace) -> list[str]:
     found = ["account of every event"]
     for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):
         found.append(f"  {units.count(number):>14}  {reason}")
+    found += [_field("own I/O", line) for line in tallies.own_lines(trace)]
     found += _listed("certainty", tallies.certainty_lines(trace), "")
     seen = {c for t in (account.bios, account.requests, account.edges) for c in t if t[c]}
     for certainty, meaning in tallies.CERTAINTY_MEANINGS.items():

@@ -21,10 +21,17 @@ associate_option: Callable[[Any], Any] = click.option(
 )
 
 
-def open_trace(log: str, associate: str = "auto") -> Trace:
+own_io_option: Callable[[Any], Any] = click.option(
+    "--own-io",
+    is_flag=True,
+    help="Show the recording's own I/O too, marked. Default: it is left out, and counted.",
+)
+
+
+def open_trace(log: str, associate: str = "auto", own_io: bool = False) -> Trace:
     """The trace in a log, blktrace data, or standard input for `-`. Raises LogFormatError."""
     if log != "-":
-        return Trace(log, associate)
+        return Trace(log, associate, own_io=own_io)
     if sys.stdin.isatty():
         raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
-    return Trace(sys.stdin.buffer, associate)
+    return Trace(sys.stdin.buffer, associate, own_io=own_io)

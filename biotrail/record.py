@@ -106,6 +106,7 @@ def command(
 
     Filters choose whole lifecycles by what is known when a bio is queued. Different filters
     must all match; of one filter given several times, any. What they leave out is counted.
+    The recorder's own I/O is marked, and left out of what is made from the log.
 
     With COMMAND, recording begins before it starts and ends when it ends, and its exit status
     becomes biotrail's. The command runs as the user that biotrail runs as, with that user's

@@ -22,6 +22,7 @@ _NAMES = {
     "comm": "of other task names",
     "cgroup": "of other cgroups",
     "no_bio": "requests that tell no bio",
+    "own": "of the recorder itself",
 }
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _MAX_SECTOR = (1 << 63) - 1
@@ -101,6 +102,12 @@ def _options() -> list[Callable[[_Command], _Command]]:
             help="Only bios that touch these 512-byte sectors of the disk.",
         ),
         click.option(
+            "--own-io",
+            is_flag=True,
+            help="With filters: the recorder's own I/O is not left out, but marked, as it is "
+            "without filters.",
+        ),
+        click.option(
             "--max-in-flight",
             type=click.IntRange(64, 1 << 24),
             default=MAX_FOLLOWED,
@@ -126,6 +133,7 @@ def filter_options(command: _Command) -> _Command:
         flags: tuple[str, ...],
         min_size: int,
         sectors: tuple[str, ...],
+        own_io: bool,
         max_in_flight: int,
         **others: Any,
     ) -> Any:
@@ -140,6 +148,7 @@ def filter_options(command: _Command) -> _Command:
             min_bytes=min_size,
             sectors=_sectors(sectors),
             below=below,
+            own_io=own_io,
             max_followed=max_in_flight,
         )
         _check(filters, others["devices"])
@@ -190,7 +199,8 @@ def filters_text(header: dict[str, Any]) -> str:
         for name, option in names.items()
         if header.get(name)
     ]
-    parts += [f"--{name}" for name in ("children", "below") if header.get(name)]
+    plain = {"children": "--children", "below": "--below", "own_io": "--own-io"}
+    parts += [option for name, option in plain.items() if header.get(name)]
     if header.get("min_bytes"):
         parts.append(f"--min-size {header['min_bytes']}")
     parts += [f"--sectors {first}-{last}" for first, last in header.get("sectors", [])]

@@ -81,6 +81,16 @@ def certainty_lines(trace: Trace) -> list[str]:
     ]
 
 
+def own_lines(trace: Trace) -> list[str]:
+    """What is the recording's own I/O, and whether it is shown; nothing where there is none."""
+    account = trace.account
+    if not account.own_bios:
+        return []
+    what = f"{units.plural(account.own_bios, 'bio')}, {units.size(account.own_bytes)}"
+    how = "shown, marked own" if trace.own_io else "left out; --own-io shows them"
+    return [f"the recorder's own I/O: {what}, {how}"]
+
+
 def as_dict(trace: Trace) -> dict[str, Any]:
     """The same for JSON."""
     return {

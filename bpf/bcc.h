@@ -110,7 +110,7 @@ static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
 {
 	BEGIN_BIO(bt_q, BT_Q);
-	u32 tid = bt_task(&w);
+	u32 tid = bt_task(&w), tgid = bpf_get_current_pid_tgid() >> 32;
 
 	r = bt_reserve(&w, BT_Q, sizeof(*r));
 	if (r) {
@@ -119,7 +119,7 @@ static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
 		r->part = said->dev; /* the disk: which partition is not told */
 		r->ioprio = 0;
 		r->hint = 0;
-		r->reserved = 0;
+		r->flags = BT_RECORDER && tgid == BT_RECORDER ? BT_Q_FLAG_OWN : 0;
 		r->cgroup = 0;
 		r->page = 0;
 	}

@@ -39,9 +39,9 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		r->part = place.part;
 		r->ioprio = bio->bi_ioprio;
 		r->hint = bt_bio_hint(bio);
-		r->reserved = 0;
-		r->cgroup = cgroup;
 		r->page = bt_bio_page(bio, bio->bi_opf);
+		r->flags = bt_is_own(bio, w.tgid, r) ? BT_Q_FLAG_OWN : 0;
+		r->cgroup = cgroup;
 		bt_stack(&w, ctx, bio);
 	}
 	bt_trigger_queue(bio, w.now);

@@ -61,6 +61,12 @@ struct bt_config {
 
 	__u32 kernel_stacks; /* STACK records (stacks.h) */
 	__u32 user_stacks; /* with user stacks in them */
+	/* The recorder's own I/O (own.h). */
+	__u64 file_ops; /* bit per operation that writes a file's pages; 0: it writes no file */
+	__u64 ns_dev; /* the recorder's pid namespace, where that is not the initial one */
+	__u64 ns_inode; /* 0: the initial one */
+	__u32 recorder; /* its process there; 0: not known */
+	__u32 leave_own; /* with filters: its I/O is not wanted */
 };
 
 /* The only object in .rodata. */

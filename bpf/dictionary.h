@@ -58,6 +58,7 @@ static __always_inline __u32 bt_task(struct bt_writer *w)
 	struct bt_task *record;
 
 	bt_current(&now);
+	w->tgid = now.tgid;
 	slot = &bt_tasks[now.tid & (BT_TASK_SLOTS - 1)];
 	if (slot->tid == now.tid && slot->tgid == now.tgid && slot->comm[0] == now.comm[0] &&
 	    slot->comm[1] == now.comm[1] && slot->generation == now.generation)

@@ -5,6 +5,7 @@
 
 #include "block.h"
 #include "dictionary.h"
+#include "own.h"
 #include "ring.h"
 
 #define BT_CGROUP_DEPTH 32
@@ -23,6 +24,7 @@ enum bt_reason {
 	BT_BY_CGROUP,
 	BT_NO_BIO, /* a request or plug that tells no bio, where bios are asked for */
 	BT_TABLE_FULL, /* wanted, but no room to remember it: a loss */
+	BT_BY_OWN, /* wanted, but the recorder's own */
 	BT_ADMITTED,
 };
 _Static_assert(BT_ADMITTED <= BT_REASONS, "reasons");
@@ -167,6 +169,8 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 		return reason;
 	if (config.nr_cgroups && !bt_cgroup_wanted(bio))
 		return BT_BY_CGROUP;
+	if (config.leave_own && bt_bio_is_own(bio))
+		return BT_BY_OWN;
 	return BT_ADMITTED;
 }
 

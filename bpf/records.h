@@ -9,6 +9,7 @@
 #define BT_NO_TAG 0xffff
 #define BT_CHAIN_SLOTS 6
 #define BT_CHAIN_COUNT 0x4000000000000000ULL
+#define BT_Q_FLAG_OWN 1
 #define BT_D_FLAG_CHAIN_CUT 1
 #define BT_MAX_RECORD_BYTES 64
 
@@ -50,7 +51,7 @@ struct bt_q {
 	__u32 part;
 	__u16 ioprio;
 	__u8 hint;
-	__u8 reserved;
+	__u8 flags;
 	__u64 cgroup;
 	__u64 page;
 };
@@ -65,7 +66,7 @@ _Static_assert(__builtin_offsetof(struct bt_q, tid) == 36, "bt_q.tid");
 _Static_assert(__builtin_offsetof(struct bt_q, part) == 40, "bt_q.part");
 _Static_assert(__builtin_offsetof(struct bt_q, ioprio) == 44, "bt_q.ioprio");
 _Static_assert(__builtin_offsetof(struct bt_q, hint) == 46, "bt_q.hint");
-_Static_assert(__builtin_offsetof(struct bt_q, reserved) == 47, "bt_q.reserved");
+_Static_assert(__builtin_offsetof(struct bt_q, flags) == 47, "bt_q.flags");
 _Static_assert(__builtin_offsetof(struct bt_q, cgroup) == 48, "bt_q.cgroup");
 _Static_assert(__builtin_offsetof(struct bt_q, page) == 56, "bt_q.page");
 

@@ -62,6 +62,7 @@ struct bt_writer {
 	__u64 tail;
 	__u64 base; /* of the ring in the element */
 	__u64 size; /* of the ring */
+	__u32 tgid; /* of the running task, once bt_task was asked */
 };
 
 /* Takes this CPU's ring of the present nesting level; false: counted as too deep. */

@@ -22,6 +22,7 @@ from converters.otf2_definitions import BIOS, REQUESTS, Handles, Location, defin
 from converters.otf2_events import (
     BLOCKING,
     HOLD_EVENTS,
+    OWN,
     TRUNCATED,
     EventArray,
     Operations,
@@ -112,6 +113,8 @@ class _Writer:
             if phase == begin:
                 if detail != NO_SECTOR:
                     functions.add_u64(attributes, Handles.SECTOR, detail)
+                if flags & OWN:
+                    functions.add_u8(attributes, Handles.OWN, 1)
                 if op != NO_STRING:
                     functions.add_string(attributes, Handles.OP, op)
                 way = 0 if flags & BLOCKING else _NON_BLOCKING

@@ -36,7 +36,7 @@ class Location:
 class Handles:
     """Numbers of locations and of I/O handles, given as they are asked for."""
 
-    SECTOR, OP, ERROR, TRUNCATED, ABSORBED_BY = range(5)
+    SECTOR, OP, ERROR, TRUNCATED, ABSORBED_BY, OWN = range(6)
     """Numbers of the attributes."""
 
     def __init__(self) -> None:
@@ -105,6 +105,7 @@ class _Definitions:
                 "matching id of the request that took over this one's bios",
                 lib.TYPE_UINT64,
             ),
+            (Handles.OWN, "own", "1: I/O of the recording itself", lib.TYPE_UINT8),
         ):
             self._archive.define("Attribute", number, self._text(name), self._text(meaning), type_)
 

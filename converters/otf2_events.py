@@ -39,6 +39,9 @@ TRUNCATED = 1
 BLOCKING = 2
 """EVENT.flags, at BEGIN: the operation was never issued, COMPLETE follows directly."""
 
+OWN = 4
+"""EVENT.flags, at BEGIN: I/O of the recording itself."""
+
 EVENT = np.dtype(
     [
         ("time", "<i8"),  # ns
@@ -77,6 +80,7 @@ class Operations:
     done_bytes: U32
     status: I32
     absorbed_by: I64
+    own: Bool
 
     def __len__(self) -> int:
         return len(self.number)
@@ -113,6 +117,7 @@ def bio_operations(bios: Bios) -> Operations:
         done_bytes=bios.done_bytes,
         status=bios.status,
         absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
+        own=bios.own,
     )
 
 
@@ -135,6 +140,7 @@ def request_operations(requests: Requests) -> Operations:
         done_bytes=requests.done_bytes,
         status=requests.status,
         absorbed_by=requests.absorbed_by,
+        own=requests.own,
     )
 
 
@@ -154,6 +160,7 @@ def _begin(ops: Operations, time: I64, blocking: Bool) -> EventArray:
     events["detail"] = ops.sector
     events["bytes"] = ops.bytes
     events["flags"] |= np.where(blocking, BLOCKING, 0).astype(np.uint8)
+    events["flags"] |= np.where(ops.own, OWN, 0).astype(np.uint8)
     return events
 
 

@@ -38,6 +38,7 @@ _COMMON_LAST = (
     Argument(
         "end_not_seen", "true: its end was lost; drawn to the last thing seen of it", "it was seen"
     ),
+    Argument("own", "true: I/O of the recording itself, shown by --own-io", "others' I/O"),
 )
 
 BIO_ARGUMENTS = (
@@ -58,7 +59,7 @@ REQUEST_ARGUMENTS = (
     *_COMMON_FIRST,
     *_COMMON_LAST,
     Argument("bios", "how many bios it served"),
-    Argument("others", "how many more, which the recording's filters left out", "0"),
+    Argument("others", "how many more, which filters left out, or as the recording's own", "0"),
     Argument("tag", "driver tag at the last issue", "it had none"),
     Argument("sched_tag", "scheduler tag", "it had none"),
     Argument("hctx", "hardware queue", "not known"),

@@ -265,6 +265,7 @@ class SliceMaker:
         slices.uint("requeues", table.requeues, table.requeues > 0)
         slices.true("open_at_end", slices.end == FOREVER)
         slices.true("end_not_seen", seen.lost[slices.rows])
+        slices.true("own", table.own)
 
     def _mapped(
         self, values: U8 | U16 | U32 | NDArray[np.int32], text: Callable[[int], str]

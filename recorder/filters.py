@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from recorder import cgroups, devices, rights
 from recorder.errors import ProbeError
+from recorder.own_io import pid_namespace
 
 REASONS = ("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup", "no_bio")
 """Why a bio was left out, in the order of enum bt_reason (bpf/filters.h)."""
@@ -20,10 +21,13 @@ REASONS = ("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm",
 TABLE_FULL = len(REASONS)
 """The reason after them: wanted, but there was no room to follow it."""
 
+OWN = "own"
+BY_OWN = TABLE_FULL + 1
+"""The reason after that: wanted, but the recorder's own I/O."""
+
 MAX_FOLLOWED = 65536
 """Bios in flight that can be followed, unless told otherwise."""
 
-_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 _ALIASES = {"ra": "RAHEAD", "readahead": "RAHEAD"}
 
 
@@ -49,6 +53,8 @@ class Filters:
     sectors: tuple[tuple[int, int], ...] = ()
     below: bool = False
     """The devices under the named ones are recorded too."""
+    own_io: bool = False
+    """The recorder's own I/O is not left out where anything else is filtered by I/O."""
     max_followed: int = MAX_FOLLOWED
 
     @property
@@ -78,6 +84,7 @@ class Filters:
             "min_bytes": self.min_bytes,
             "sectors": [list(pair) for pair in self.sectors],
             "below": self.below,
+            "own_io": self.own_io,
         }
         return {name: value for name, value in given.items() if value}
 
@@ -117,8 +124,9 @@ def left_out(probes: object) -> LeftOut:
 
 def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
     """From the counters of `bpf/ring.h`: by reason, by record kind."""
+    by_reason = {**dict(zip(REASONS, bios, strict=False)), OWN: bios[BY_OWN]}
     return LeftOut(
-        {name: count for name, count in zip(REASONS, bios, strict=False) if count},
+        {name: count for name, count in by_reason.items() if count},
         {kind: count for kind, count in enumerate(events) if count},
         bios[TABLE_FULL],
     )
@@ -128,7 +136,7 @@ def check_tasks(filters: Filters) -> None:
     """Raises ProbeError where a process or thread is not there, or is numbered otherwise here."""
     if not filters.pids and not filters.tids:
         return
-    if os.readlink("/proc/self/ns/pid") != _INITIAL_PID_NAMESPACE:
+    if pid_namespace() is not None:
         raise ProbeError(
             "--pid and --tid are the host's numbers, and this is a container with numbers of its "
             "own: run biotrail on the host (or with its process namespace), or use --cgroup"

@@ -74,6 +74,7 @@ def header_text() -> str:
         f"#define BT_NO_TAG {records.NO_TAG:#x}",
         f"#define BT_CHAIN_SLOTS {records.CHAIN_SLOTS}",
         f"#define BT_CHAIN_COUNT {records.CHAIN_COUNT:#x}ULL",
+        f"#define BT_Q_FLAG_OWN {records.Q_FLAG_OWN}",
         f"#define BT_D_FLAG_CHAIN_CUT {records.D_FLAG_CHAIN_CUT}",
         f"#define BT_MAX_RECORD_BYTES {records.MAX_RECORD_BYTES}",
         "",

@@ -208,7 +208,15 @@ HEADER = _object(
         ),
         "versions": _object({}),
         "schema": _each(
-            _object({"kind": _number(1, Kind.PAD), "size": _record_size}, "kind", "size")
+            _object(
+                {
+                    "kind": _number(1, Kind.PAD),
+                    "size": _record_size,
+                    "fields": _each(_object({"name": _text}, "name")),
+                },
+                "kind",
+                "size",
+            )
         ),
     }
 )

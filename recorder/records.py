@@ -29,6 +29,9 @@ CHAIN_SLOTS = 6
 CHAIN_COUNT = 1 << 62
 """A CHAIN slot whose top two bits are 01 is no address: its low half counts bios left out."""
 
+Q_FLAG_OWN = 1
+"""queue.flags: the recorder itself queued the bio, or it writes the recorder's file."""
+
 D_FLAG_CHAIN_CUT = 1
 """issue.flags: the request has more bios than its CHAIN records hold."""
 
@@ -155,7 +158,7 @@ RECORDS: tuple[Record, ...] = (
             Field("part", "u32", "dev_t", "bi_bdev: the partition, or the disk itself"),
             Field("ioprio", "u16", "", "I/O priority: class << 13 | data"),
             Field("hint", "u8", "", "write life-time hint"),
-            Field("reserved", "u8", "", "zero"),
+            Field("flags", "u8", "", "1: I/O of the recording itself, as far as Q tells"),
             Field("cgroup", "u64", "", "id of the charged cgroup (inode of its directory)"),
             Field("page", "u64", "", "address of the first struct page; 0: no data"),
         ),

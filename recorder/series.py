@@ -5,6 +5,7 @@ import os
 import secrets
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -15,6 +16,7 @@ from recorder.names import Found, Names
 from recorder.stack_notes import StackNotes
 
 Clock = dict[str, int]
+OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
 MAX_CGROUPS = 1 << 16
 
@@ -92,8 +94,19 @@ class Series:
     Only files that it made are ever deleted.
     """
 
-    def __init__(self, path: str, max_files: int | None, *, force: bool = False) -> None:
-        """`path`: what the files are named after, its suffix left out."""
+    def __init__(
+        self,
+        path: str,
+        max_files: int | None,
+        *,
+        force: bool = False,
+        on_file: OnFile = lambda _stream: None,
+    ) -> None:
+        """`path`: what the files are named after, its suffix left out.
+
+        on_file: called with each new file, in the thread that makes it.
+        """
+        self._on_file = on_file
         self.stem = path.removesuffix(SUFFIX)
         self._max = max_files
         self._force = force
@@ -116,7 +129,9 @@ class Series:
         output.ensure_free(self.next, self._force)
         directory, name = os.path.split(self.next)
         self._hidden = os.path.join(directory, f".{name}.{secrets.token_hex(8)}.part")
-        return output.create(self._hidden)
+        stream = output.create(self._hidden)
+        self._on_file(stream)
+        return stream
 
     def publish(self, stream: BinaryIO) -> None:
         """Give it its name: from now on it reads as a log, whatever happens. Raises OutputError."""

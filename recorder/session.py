@@ -137,7 +137,7 @@ class Session:
             self._lacking = rights_kept.lacking(options)
             self._notes += [str(lack) for lack in self._lacking if lack.key == "processes"]
             header = self._header(clock)
-            sink = open_sink(options, stream, header, self._probes.programs)
+            sink = open_sink(options, stream, header, self._probes)
             self._stack.callback(sink.release)
             undo.callback(sink.discard)
             if self._child is not None:

@@ -8,9 +8,10 @@ from typing import Any, BinaryIO
 from recorder.errors import OutputError
 from recorder.keeping import KeptLog
 from recorder.output import create
+from recorder.own_io import tell_files
 from recorder.series import Series
-from recorder.session_types import RecordOptions
-from recorder.sinks import Limit, PlainLog, Programs, RotatingLog, Sink
+from recorder.session_types import Probes, RecordOptions
+from recorder.sinks import Limit, PlainLog, RotatingLog, Sink
 
 _STDOUT = 1
 KEEP_BYTES = 1 << 30
@@ -58,15 +59,20 @@ def memory_limit(limit: Limit) -> Limit:
 
 
 def open_sink(
-    options: RecordOptions, stream: BinaryIO | None, header: dict[str, Any], programs: Programs
+    options: RecordOptions, stream: BinaryIO | None, header: dict[str, Any], probes: Probes
 ) -> Sink:
-    """The log, its header written. `stream`: what `reserve` gave. Raises OutputError."""
+    """The log, its header written. `stream`: what `reserve` gave. Raises OutputError.
+
+    The probes are told of every file before it is written to.
+    """
+    programs, on_file = probes.programs, tell_files(probes)
     if stream is None and options.output is not None:
-        series = Series(options.output, options.max_files, force=options.force)
+        series = Series(options.output, options.max_files, force=options.force, on_file=on_file)
         if options.keep is not None:
             return KeptLog(series, header, memory_limit(options.keep), programs, options.level)
         limit = options.rotate or Limit()
         return RotatingLog(series, header, limit, programs, options.level, options.sync)
     if stream is None:
         raise OutputError("there is no output to write to")
+    on_file(stream)
     return PlainLog(stream, options.output, header, options.level, options.sync)

@@ -41,7 +41,15 @@ def _table(kind: type[Table], rows: Sequence[dict[str, Any]], **defaults: Any) -
     for column in fields(kind):
         default = defaults.get(column.name, NEVER if column.name in _NEVER_BY_DEFAULT else 0)
         name = str(hints[column.name].type)
-        dtype = {"I64": "i8", "U64": "u8", "U32": "u4", "I32": "i4", "U16": "u2", "U8": "u1"}
+        dtype = {
+            "I64": "i8",
+            "U64": "u8",
+            "U32": "u4",
+            "I32": "i4",
+            "U16": "u2",
+            "U8": "u1",
+            "Bool": "?",
+        }
         values = [row.get(column.name, default) for row in rows]
         known = next((d for alias, d in dtype.items() if alias in name), "O")
         columns[column.name] = np.array(values, dtype=known)

@@ -54,14 +54,14 @@ _TYPES: dict[type[Table], dict[str, Any]] = {
         "opf": np.uint32, "tid": np.uint32, "task": np.int32, "cgroup": np.uint64,
         "ioprio": np.uint16, "hint": np.uint8, "fragments": np.uint32, "requests": np.uint32,
         "stack": np.int32, "requeues": np.uint32, "status": np.int32, "done_bytes": np.uint32,
-        "certainty": np.uint8,
+        "certainty": np.uint8, "own": np.bool_,
     },
     Requests: {
         "dev": np.uint32, "sector": np.uint64, "bytes": np.uint32, "opf": np.uint32,
         "tag": np.uint16, "sched_tag": np.uint16, "hctx": np.uint16, "bios": np.uint32,
         "others": np.uint32, "requeues": np.uint32, "status": np.int32, "done_bytes": np.uint32,
         "kind": np.uint8,
-        "certainty": np.uint8,
+        "certainty": np.uint8, "own": np.bool_,
     },
     Edges: {"sector": np.uint64, "bytes": np.uint32, "certainty": np.uint8},
     Stages: {"stage": np.uint8},
@@ -74,12 +74,13 @@ _BIO: dict[str, Any] = {
     "cgroup": 1, "ioprio": 0, "hint": 0, "getrq": NEVER, "merge": NEVER, "insert": NEVER,
     "stack": -1, "issue": NEVER, "complete": NEVER, "fragments": 1, "requests": 1, "requeues": 0,
     "status": 0, "request": NEVER, "parent": NEVER, "certainty": Certainty.EXACT,
+    "own": False,
 }  # fmt: skip
 _REQUEST: dict[str, Any] = {
     "dev": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tag": 5, "sched_tag": 0xFFFF,
     "hctx": 0, "insert": NEVER, "issue": NEVER, "complete": NEVER, "bios": 1, "requeues": 0,
     "others": 0, "status": 0, "kind": 0, "absorbed_by": NEVER, "parent": NEVER,
-    "certainty": Certainty.EXACT,
+    "certainty": Certainty.EXACT, "own": False,
 }  # fmt: skip
 
 

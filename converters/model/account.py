@@ -22,6 +22,7 @@ class Reason(StrEnum):
     PLUGGING = "plugging: belongs to a task, not to one bio"
     AFTER_END = "comment on a request whose own events are not in the log"
     NO_ISSUE = "chain whose issue is not in the log"
+    OWN = "I/O of the recording itself, left out"
     NO_POINTER = "says only a pointer, and pointers are not used or not known"
 
 
@@ -54,6 +55,10 @@ class Account:
     unknown: dict[int, int] = field(default_factory=dict)
     unreadable_bytes: int = 0
     late: int = 0
+    own_bios: int = 0
+    """The recording's own, whether left out or not; so are the two below."""
+    own_bytes: int = 0
+    own_requests: int = 0
     completions_not_seen: int = 0
     first_ns: int = -1
     last_ns: int = -1
@@ -77,17 +82,21 @@ class Account:
             counts[reason] = counts.get(reason, 0) + count
         return counts
 
-    def take_events(self, events: Events, used: Bool) -> None:
-        """Counts events that no later window will see. used: part of a lifecycle."""
+    def take_events(self, events: Events, used: Bool, own: Bool) -> None:
+        """Counts events that no later window will see.
+
+        used: part of a lifecycle. own: part of those alone that are left out as own.
+        """
         if not len(events):
             return
         self.first_ns = int(events.ts[0]) if self.first_ns < 0 else self.first_ns
         self.first_ns = min(self.first_ns, int(events.ts[0]))
         self.last_ns = max(self.last_ns, int(events.ts[-1]))
-        key = events.kind.astype(np.int64) * 2 + used
+        key = (events.kind.astype(np.int64) * 2 + own) * 2 + used
         for code, count in zip(*np.unique(key, return_counts=True), strict=True):
-            kind = Kind(int(code) // 2)
+            kind = Kind(int(code) // 4)
             reason = Reason.USED if code % 2 else _PLAIN.get(kind, Reason.NO_POINTER)
+            reason = Reason.OWN if code // 2 % 2 else reason
             where = (BY_KIND[kind].letter, reason)
             self.events[where] = self.events.get(where, 0) + int(count)
         pair = events.dev.astype(np.int64) * 256 + events.kind
@@ -95,6 +104,12 @@ class Account:
             on = (int(code) // 256, BY_KIND[Kind(int(code) % 256)].letter)
             if on[0]:
                 self.devices[on] = self.devices.get(on, 0) + int(count)
+
+    def take_own(self, bios: Bios, requests: Requests) -> None:
+        """Counts what is the recording's own of all that a window ended."""
+        self.own_bios += int(bios.own.sum())
+        self.own_bytes += int(bios.bytes[bios.own].sum(dtype=np.int64))
+        self.own_requests += int(requests.own.sum())
 
     def take_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
         """Counts certainties of what a window gives out."""
@@ -119,6 +134,11 @@ class Account:
             "bios": self.bios,
             "requests": self.requests,
             "edges": self.edges,
+            "own_io": {
+                "bios": self.own_bios,
+                "bytes": self.own_bytes,
+                "requests": self.own_requests,
+            },
             "completions_not_seen": self.completions_not_seen,
             "late": self.late,
             "unknown_kinds": self.unknown,

@@ -245,13 +245,14 @@ class Decoded:
 class Decoder:
     """Decodes chunks by the record sizes of the log's own schema."""
 
-    def __init__(self, schema: Sequence[dict[str, object]] | None = None) -> None:
+    def __init__(self, schema: Sequence[dict[str, Any]] | None = None) -> None:
         sizes = {int(r.kind): r.size for r in RECORDS}
         sizes.update({int(str(e["kind"])): int(str(e["size"])) for e in schema or ()})
         self._words = np.zeros(256, dtype=np.int64)
         for kind, size in sizes.items():
             self._words[kind] = size // 8
         self._words[_PAD] = 0
+        self._untold = _untold(schema or ())
         self._shorter = {
             int(r.kind): int(self._words[r.kind])
             for r in RECORDS
@@ -285,6 +286,8 @@ class Decoder:
         for kind, words in self._shorter.items():
             rows = events.rows(kind)
             events.raw[rows, words:] = 0
+        for kind, word, mask in self._untold:
+            events.raw[events.rows(kind), word] &= mask
 
     def _walk(self, words: U64, starts: I64, ends: I64) -> tuple[I64, int]:
         """Word index of every record: all blocks advance together, a record a step."""
@@ -305,6 +308,20 @@ class Decoder:
             if not more.all():
                 at, ends = at[more], ends[more]
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64), unreadable
+
+
+def _untold(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
+    """(kind, word, bits to keep) of fields that stand where the log's records have another."""
+    found = []
+    for entry in schema:
+        if int(entry["kind"]) not in set(Kind):
+            continue
+        told = {str(field["name"]) for field in entry.get("fields", ())}
+        for name, (dtype, offset) in _fields(Kind(int(entry["kind"]))).items():
+            if told and name not in told and dtype.itemsize < 8:
+                bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
+                found.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
+    return found
 
 
 def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:

@@ -123,8 +123,12 @@ def _rows_of(a: Association, bios: Bool, requests: Bool) -> Bool:
 
 def named_events(a: Association) -> Bool:
     """Events that belong to some bio or request generation."""
-    everything = np.ones(len(a.bios), np.bool_), np.ones(len(a.requests), np.bool_)
-    return _rows_of(a, *everything)
+    return events_of(a, np.ones(len(a.bios), np.bool_), np.ones(len(a.requests), np.bool_))
+
+
+def events_of(a: Association, bios: Bool, requests: Bool) -> Bool:
+    """Events that belong to a bio or request generation of the masks."""
+    return _rows_of(a, bios, requests)
 
 
 def plain(events: Events) -> Bool:

@@ -14,6 +14,7 @@ from .events import NO_STACK, Events
 from .families import Whole, wholes
 from .keeping import Kept, keep, unanswered
 from .lives import Known, Lives
+from .own_io import Own, own_io
 from .repair import loop_parents, repair
 from .request_parents import request_parents
 from .stacks import StackNames
@@ -46,6 +47,7 @@ class Result:
 
     association: Association
     kept: Kept
+    own: Own
     bios: Bios
     requests: Requests
     edges: Edges
@@ -89,14 +91,17 @@ class Builder:
             Known.of(events, a.bios, kept.bios), Known.of(events, a.requests, kept.requests)
         )
         m = milestones(a, ends, whole)
+        own = own_io(a, whole, ends)
         number, family = _numbers(a, whole)
         request_number = _request_numbers(a)
         bios = self._bios(a, whole, m, number, family, request_number)
+        bios.own[:] = own.bios[whole.gen]
         bios.certainty[:] = _bio_certainty(a, ends, whole, m, self._context)
         # It ended after its fronts; in which requests those were, no event tells.
         hidden = _fronts_elsewhere(a, whole) & self._takes_requests(a, whole)
         bios.certainty[hidden & (bios.certainty < Certainty.AMBIGUOUS)] = Certainty.LOST
         requests = self._requests(a, ends, whole, family, request_number)
+        requests.own[:] = own.requests
         bio_open = kept.bios[whole.gen]
         rows = _in_order(number, ~bio_open)
         request_rows = _in_order(request_number, ~kept.requests)
@@ -105,6 +110,7 @@ class Builder:
         return Result(
             a,
             kept,
+            own,
             bios.take(rows),
             requests.take(request_rows),
             _edges(a, whole, number, request_number, ~bio_open),
@@ -182,6 +188,7 @@ class Builder:
             parent=np.where(upper >= 0, parents, NEVER).astype(np.int64),
             family=family,
             certainty=np.zeros(len(gen), np.uint8),
+            own=np.zeros(len(gen), np.bool_),
         )
 
     def _stack_rows(self, events: Events, queued: I64) -> I32:
@@ -228,6 +235,7 @@ class Builder:
             ).astype(np.int64),
             family=_request_families(a, first, family, number),
             certainty=_request_certainty(a, ends, ~_may_flush(opf, self._context)),
+            own=np.zeros(len(r), np.bool_),
         )
 
     def _request_kind(self, opf: U32, sector: np.ndarray) -> U8:

@@ -159,6 +159,8 @@ class Bios(Table):
     """Number of the topmost known ancestor, itself when there is none."""
     certainty: U8
     """Certainty."""
+    own: Bool
+    """I/O of the recording itself, or done below for such."""
 
 
 @dataclass
@@ -192,7 +194,8 @@ class Requests(Table):
     bios: U32
     """How many bios it served."""
     others: U32
-    """How many more it served that the recording's filters left out, at its last issue."""
+    """How many more it served that the recording's filters left out, at its last issue, or
+    that are left out as the recording's own."""
     requeues: U32
     """R events."""
     status: I32
@@ -209,6 +212,8 @@ class Requests(Table):
     """Family of its first bio, or its parent's; its own number when it has neither."""
     certainty: U8
     """Certainty."""
+    own: Bool
+    """All bios that it served are the recording's own."""
 
 
 @dataclass

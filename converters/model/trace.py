@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import BinaryIO
 
 import numpy as np
@@ -15,6 +16,7 @@ from .keeping import named_events
 from .lifecycles import Builder, Result
 from .loss import loss_windows, mark_lost, no_loss
 from .opening import open_source
+from .own_io import Held, has_own, own_events, without
 from .sources import Part, Source
 from .stacks import StackNames, attach_stacks
 from .tables import Lifecycles, LossWindows
@@ -40,15 +42,22 @@ class Trace:
     (or `events`) was exhausted; each may be called once, for a log can be a pipe.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | BinaryIO, associate: str = "auto") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        associate: str = "auto",
+        *,
+        own_io: bool = False,
+    ) -> None:
         """Opens a log or blktrace data; raises LogFormatError: foreign, empty or newer.
 
         associate: "identity" by kernel pointers, "intervals" without them, "auto" by
-        pointers where the log has them.
+        pointers where the log has them. own_io: the recording's own I/O is not left out.
         """
         self.reader: Source = open_source(path)
         self.context = Context(self.reader.header)
         self.account = Account()
+        self.own_io = own_io
         self.tasks = TaskNames()
         self.stacks = StackNames()
         self.by_intervals = associate == "intervals" or (
@@ -103,12 +112,38 @@ class Trace:
         self, window_events: int = WINDOW_EVENTS, on_progress: Callable[[int], None] | None = None
     ) -> Iterator[Lifecycles]:
         """Associated windows, in time order. The last one closes whatever is open."""
+        for _, result, begin, end in self._associated(self.events(window_events, on_progress)):
+            yield self._give(result, begin, end)
+
+    def shown_events(self, window_events: int = WINDOW_EVENTS) -> Iterator[tuple[Events, int]]:
+        """As `events`, but for those that `lifecycles` leaves out as the recording's own.
+
+        Nothing is associated before the first bio that is marked as such.
+        """
+        windows = self.events(window_events)
+        if self.own_io:
+            yield from windows
+            return
+        for events, end in windows:
+            if has_own(events):
+                windows = chain([(events, end)], windows)
+                break
+            yield events, end
+        held = Held()
+        for fresh, result, _, end in self._associated(windows):
+            self.account.take_own(result.bios, result.requests)
+            yield held.release(fresh, result, MOST_WAITING), end
+
+    def _associated(
+        self, windows: Iterator[tuple[Events, int]]
+    ) -> Iterator[tuple[Events, Result, int, int]]:
+        """Each window's own events, and what they and those kept before them make; its bounds."""
         self._learn()
         builder = Builder(self.context, self.tasks, self.stacks)
         identifier = Identifier(self.context) if self.by_intervals else None
         kept = Events.empty()
         begin = end = -1
-        for fresh, end in self.events(window_events, on_progress):
+        for fresh, end in windows:
             self.tasks.learn(fresh)
             begin = int(fresh.ts[0]) if begin < 0 and len(fresh) else begin
             told = identifier.identify(fresh) if identifier else fresh
@@ -119,9 +154,9 @@ class Trace:
             kept = events.take(result.kept.events)
             if identifier:
                 identifier.forget(events.number[~result.kept.events])
-            yield self._give(result, begin, end)
+            yield fresh, result, begin, end
             begin = end
-        yield self._give(builder.build(kept, settled=end, final=True), end, end)
+        yield Events.empty(), builder.build(kept, settled=end, final=True), end, end
 
     def _take(self, part: Part) -> None:
         if part.clock is not None:
@@ -165,9 +200,13 @@ class Trace:
         mark_lost(bios, np.maximum(bios.queue, 0), loss)
         mark_lost(requests, requests.start, loss)
         events = result.association.events
-        used = named_events(result.association)
-        done = ~result.kept.events
-        self.account.take_events(events.take(done), used[done])
+        used, done = named_events(result.association), ~result.kept.events
+        own = np.zeros_like(used) if self.own_io else own_events(result)
+        self.account.take_events(events.take(done), (used & ~own)[done], own[done])
+        self.account.take_own(bios, requests)
+        if not self.own_io and result.own:
+            result = without(result)
+            bios, requests = result.bios, result.requests
         self.account.take_tables(bios, requests, result.edges)
         return Lifecycles(
             begin=begin,

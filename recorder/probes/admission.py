@@ -2,12 +2,14 @@
 """`struct bt_config` (bpf/config.h): what the loader decides, filters above all."""
 
 import ctypes
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recorder import cgroups
 from recorder.errors import ProbeError
 from recorder.filters import Filters, cgroup_id, is_stacked, masks
+from recorder.own_io import pid_namespace
 from recorder.probes.stack_maps import Stacks
 from recorder.ring import RingSizes
 
@@ -24,6 +26,7 @@ ID_TID = 2 << 32
 _COMM_BYTES = 15
 _NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
 _OWN_OPS = ("DRV_IN", "DRV_OUT", "SCSI_IN", "SCSI_OUT")
+_FILE_OPS = ("WRITE", "ZONE_APPEND")
 _MAX_OP = 63
 
 Enums = Mapping[str, Mapping[str, int]]
@@ -81,6 +84,11 @@ class Config(ctypes.Structure):
         ("ranges", _Range * MAX_RANGES),
         ("kernel_stacks", ctypes.c_uint32),
         ("user_stacks", ctypes.c_uint32),
+        ("file_ops", ctypes.c_uint64),
+        ("ns_dev", ctypes.c_uint64),
+        ("ns_inode", ctypes.c_uint64),
+        ("recorder", ctypes.c_uint32),
+        ("leave_own", ctypes.c_uint32),
     )
 
 
@@ -166,7 +174,17 @@ def config(
         user_stacks=stacks >= Stacks.USER,
     )
     _set_lists(found, filters, bits)
+    _set_own(found, filters, ops)
     return found
+
+
+def _set_own(found: Config, filters: Filters, ops: Mapping[str, int]) -> None:
+    """What the recorder's own I/O is known by; its files come when they are opened."""
+    space = pid_namespace()
+    found.file_ops = _bits(_FILE_OPS, ops)
+    found.recorder, found.leave_own = os.getpid(), not filters.own_io
+    if space is not None:
+        found.ns_dev, found.ns_inode = space
 
 
 def _set_lists(found: Config, filters: Filters, bits: Mapping[str, int]) -> None:

@@ -6,12 +6,14 @@ version or on headers. A field that a format does not have is 0 in the record, o
 for "not known" there; `absent` names all of them.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from importlib import resources
 
 from recorder.errors import ProbeError
 from recorder.filters import Filters
 from recorder.kernel_names import ERRNO, FLAGS, IOERR, OPS, RWBS_FLAGS, RWBS_OPS
+from recorder.own_io import pid_namespace
 from recorder.probes import bcc_filters
 from recorder.probes.admission import DeviceFilter
 from recorder.probes.tracefs import Field, Format
@@ -126,6 +128,8 @@ def _constants(sizes: RingSizes, cpus: int) -> str:
         "BT_CPUS": cpus,
         "BT_RING_BYTES": sizes.ring_bytes,
         "BT_AREA_BYTES": sizes.area_bytes,
+        # In a container the recorder does not know the number that the kernel sees.
+        "BT_RECORDER": os.getpid() if pid_namespace() is None else 0,
     }
     defined = "\n".join(f"#define {name} {number}" for name, number in numbers.items())
     return f"#include <uapi/linux/bpf.h>\n{defined}\n"

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from recorder.errors import ProbeError
 from recorder.filters import Filters, LeftOut, check_tasks, descendants, read_left_out
 from recorder.log import Segment
+from recorder.own_io import OwnFile
 from recorder.probes import admission
 from recorder.probes.btf import KernelBtf, kernel_enums
 from recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from recorder.probes.libbpf import BpfObject, RefusedError, load_library
+from recorder.probes.own_files import OwnFiles
 from recorder.probes.programs import (
     ESSENTIAL,
     Choice,
@@ -198,6 +200,7 @@ class CoreProbes:
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         self._triggers = TriggerMaps(bpf, self.config.triggers)
         self._stacks = StackMaps(bpf, self.config.stacks)
+        self._own_files = OwnFiles(bpf)
         filters = self.config.filters
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
@@ -281,6 +284,10 @@ class CoreProbes:
     def fresh_stacks(self) -> FreshStacks:
         """Stacks that were not read before."""
         return self._stacks.fresh()
+
+    def own_file(self, file: OwnFile) -> None:
+        """What writes back the pages of this file is the recording's own I/O."""
+        self._own_files.add(file)
 
     def count_runs(self, on: bool) -> None:
         """Have the kernel count the programs' runs and time, where it permits that."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recorder.filters import LeftOut
+from recorder.filters import Filters, LeftOut
 from recorder.log import Segment
 from recorder.probes.core import CoreProbes, ProbeConfig, ProgramInfo
 from recorder.records import BLOCK_BYTES, sizes
@@ -77,7 +77,8 @@ def recording(
     object_path: Path | None = None,
 ) -> Iterator[Recording]:
     """Records while its block runs."""
-    config = ProbeConfig(events, devices or [], ring_bytes)
+    # These tests cause I/O in the process that records.
+    config = ProbeConfig(events, devices or [], ring_bytes, Filters(own_io=True))
     with CoreProbes(config, object_path) as probes:
         record = Recording(probes)
         record.start()

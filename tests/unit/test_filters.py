@@ -55,7 +55,7 @@ def test_options_become_filters() -> None:
     # GIVEN several of each, by repetition and by commas
     line = (
         "--pid 12,34 --pid 5 --children --tid 7 --comm fio* --comm dd --cgroup /a --op read,write"
-        " --flags sync+meta,fua --min-size 64k --sectors 10-19,30 -d x --below"
+        " --flags sync+meta,fua --min-size 64k --sectors 10-19,30 -d x --below --own-io"
     )
     # WHEN they are read
     found, said = parse(*line.split())
@@ -63,12 +63,12 @@ def test_options_become_filters() -> None:
     assert found == Filters(
         pids=(12, 34, 5), children=True, tids=(7,), comms=("fio*", "dd"), cgroups=("/a",),
         ops=("read", "write"), flags=(("sync", "meta"), ("fua",)), min_bytes=65536,
-        sectors=((10, 19), (30, 30)), below=True,
+        sectors=((10, 19), (30, 30)), below=True, own_io=True,
     ), said  # fmt: skip
     # AND the header's text is the options again
     assert filters_text(found.header()) == (
         "--pid 12,34,5 --tid 7 --comm fio*,dd --cgroup /a --op read,write --flags sync+meta,fua "
-        "--children --below --min-size 65536 --sectors 10-19 --sectors 30-30"
+        "--children --below --own-io --min-size 65536 --sectors 10-19 --sectors 30-30"
     )
 
 

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Is a bio I/O of the recording itself? It is where the recorder's own process queues it, and
+ * where it writes the page cache of a file that the recorder writes: that is done by kworkers,
+ * so the page's inode tells. What a file system writes besides (its journal, its metadata, copies
+ * that it compresses or encrypts) belongs to no file here, and counts as others' I/O.
+ *
+ * Addresses are read as numbers, for the page of a clone and the head of a compound page are
+ * none that the verifier knows; what is not there reads as 0.
+ */
+#ifndef BIOTRAIL_OWN_H
+#define BIOTRAIL_OWN_H
+
+#include "block.h"
+#include "dictionary.h"
+
+#define BT_OWN_FILES 8
+
+/* A file that the recorder writes; recorder/probes/own_files.py fills it. */
+struct bt_own_file {
+	__u64 inode; /* 0: this slot and those behind it are free */
+	__u32 dev; /* of its file system's super block */
+	__u32 generation;
+	__u32 has_generation; /* 0: the file system does not tell it */
+	__u32 reserved;
+};
+volatile struct bt_own_file bt_own_files[BT_OWN_FILES] SEC(".data.own") = {};
+
+/* include/uapi/linux/bpf.h */
+struct bpf_pidns_info {
+	__u32 pid;
+	__u32 tgid;
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct address_space;
+struct page {
+	unsigned long compound_head; /* bit 0: a tail; the rest is the head's address */
+	struct address_space *mapping;
+};
+
+/* Since 7.1: bit 0 as before; the rest may be a mask that makes the tail's address the head's. */
+struct page___info {
+	unsigned long compound_info;
+};
+
+struct super_block {
+	__u32 s_dev;
+};
+
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	__u32 i_generation;
+};
+
+struct address_space {
+	struct inode *host;
+};
+
+#pragma clang attribute pop
+
+/* No page has so high an address; masks do. */
+#define BT_MASKS 0xffffffff00000000ULL
+/* Low bits of `mapping`: anonymous memory, or no page cache's. */
+#define BT_NO_FILE 3
+
+static __always_inline __u64 bt_read_u64(__u64 address)
+{
+	__u64 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
+	return value;
+}
+
+static __always_inline __u32 bt_read_u32(__u64 address)
+{
+	__u32 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)address);
+	return value;
+}
+
+static __always_inline __u64 bt_head_page(__u64 page)
+{
+	struct page *old = NULL;
+	struct page___info *new = NULL;
+	__u64 word = 0;
+
+	if (bpf_core_field_exists(old->compound_head))
+		word = bt_read_u64(page + bpf_core_field_offset(old->compound_head));
+	else if (bpf_core_field_exists(new->compound_info))
+		word = bt_read_u64(page + bpf_core_field_offset(new->compound_info));
+	if (!(word & 1))
+		return page;
+	return word >= BT_MASKS ? page & word : word - 1;
+}
+
+/* Whether an inode is that of a file that the recorder writes. The number decides mostly. */
+static __always_inline bool bt_own_inode(__u64 host)
+{
+	struct super_block *sb = NULL;
+	struct inode *inode = NULL;
+	__u64 number = bt_read_u64(host + bpf_core_field_offset(inode->i_ino));
+
+	for (int i = 0; i < BT_OWN_FILES; i++) {
+		volatile struct bt_own_file *file = &bt_own_files[i];
+		__u64 super;
+
+		if (!file->inode)
+			return false;
+		if (file->inode != number)
+			continue;
+		super = bt_read_u64(host + bpf_core_field_offset(inode->i_sb));
+		if (file->dev != bt_read_u32(super + bpf_core_field_offset(sb->s_dev)))
+			continue;
+		if (!file->has_generation ||
+		    file->generation ==
+			    bt_read_u32(host + bpf_core_field_offset(inode->i_generation)))
+			return true;
+	}
+	return false;
+}
+
+static __always_inline bool bt_own_page(__u64 page)
+{
+	struct address_space *space = NULL;
+	struct page *cached = NULL;
+	__u64 mapping;
+
+	if (!bpf_core_field_exists(cached->mapping))
+		return false;
+	/* A copy is a number to the verifier, which lets nobody reckon with a pointer. */
+	page = bt_read_u64((__u64)&page);
+	mapping = bt_read_u64(bt_head_page(page) + bpf_core_field_offset(cached->mapping));
+	if (!mapping || mapping & BT_NO_FILE)
+		return false;
+	return bt_own_inode(bt_read_u64(mapping + bpf_core_field_offset(space->host)));
+}
+
+/* Whether the running task is the recorder's. In a container it knows only its number there. */
+static __always_inline bool bt_by_recorder(__u32 tgid)
+{
+	struct bpf_pidns_info here = {};
+
+	if (config.ns_inode) {
+		if (bpf_get_ns_current_pid_tgid(config.ns_dev, config.ns_inode, &here,
+						sizeof(here)))
+			return false;
+		tgid = here.tgid;
+	}
+	return config.recorder && tgid == config.recorder;
+}
+
+/* Whether the pages that a bio of data carries can be those of a file that the recorder writes. */
+static __always_inline bool bt_writes_file(__u32 opf)
+{
+	__u32 op = opf & BT_OP_MASK;
+
+	return op <= BT_MAX_OP && (config.file_ops >> op & 1) && bt_own_files[0].inode;
+}
+
+/* For filters, before there is a record. */
+static __always_inline bool bt_bio_is_own(struct bio *bio)
+{
+	struct bt_task_slot now;
+	__u64 page;
+
+	bt_current(&now);
+	if (bt_by_recorder(now.tgid))
+		return true;
+	if (!bt_writes_file(bio->bi_opf))
+		return false;
+	page = bt_bio_page(bio, bio->bi_opf);
+	return page && bt_own_page(page);
+}
+
+static __always_inline bool bt_listed(__u64 inode)
+{
+	for (int i = 0; i < BT_OWN_FILES; i++) {
+		if (!bt_own_files[i].inode)
+			return false;
+		if (bt_own_files[i].inode == inode)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Spares others' writes the reads by address: a typed pointer's members are plain loads. Only what
+ * can be such a pointer is followed, for a load that faults takes long. What is stored in `word`
+ * and read again is a number, which a bit can be asked of.
+ */
+static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
+{
+	struct page *page = bio->bi_io_vec->bv_page;
+
+	if (bpf_core_field_exists(page->compound_head))
+		*word = page->compound_head;
+	else if (bpf_core_field_exists(((struct page___info *)page)->compound_info))
+		*word = ((struct page___info *)page)->compound_info;
+	else
+		return true;
+	if (*word & 1 || bio->bi_iter.bi_idx)
+		return true;
+	if (!bpf_core_field_exists(page->mapping))
+		return false;
+	*word = (__u64)page->mapping;
+	return *word && !(*word & BT_NO_FILE) && bt_listed(page->mapping->host->i_ino);
+}
+
+/* tgid: of the running task. r: the bio's record; its cgroup is not yet written. */
+static __always_inline bool bt_is_own(struct bio *bio, __u32 tgid, struct bt_q *r)
+{
+	if (bt_by_recorder(tgid))
+		return true;
+	return bt_writes_file(r->opf) && r->page && bt_may_be_own(bio, &r->cgroup) &&
+	       bt_own_page(r->page);
+}
+
+#endif

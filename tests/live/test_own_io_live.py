@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording of the disk that it is written to: its own I/O is known, and nobody else's is."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import devices
+import numpy as np
+import pytest
+from record_helpers import BIOTRAIL, SECONDS, biotrail, environment
+
+from converters.model.tables import Bios, Requests
+from converters.model.trace import Trace
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+SCRIPT = """
+set -e
+cd "$1"
+dd if=/dev/urandom of=theirs bs=64k count=16 status=none
+touch direct
+size=$(stat -c %s "$2")
+until [ "$(stat -c %s "$2")" -gt "$size" ]; do
+    dd if=/dev/zero of=direct bs=4k count=64 oflag=direct conv=notrunc status=none
+    sleep 0.1
+done
+sync
+"""
+"""Buffered and direct writes until the log has grown; all that is dirty goes to the disk."""
+
+LOAD_A_WHILE = """
+set -e
+cd "$1"
+touch direct
+for turn in 1 2 3 4; do
+    dd if=/dev/zero of=direct bs=4k count=512 oflag=direct conv=notrunc status=none
+    sleep 1
+    sync
+done
+"""
+"""Some seconds of direct writes; what is dirty goes to the disk after each."""
+
+IN_A_CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+@dataclass
+class Disk:
+    """A loop device with a file system, mounted."""
+
+    device: devices.LoopDevice
+    mount: Path
+
+    @property
+    def log(self) -> Path:
+        return self.mount / "own.biotrail"
+
+    def record(self, *arguments: str, before: tuple[str, ...] = ()) -> str:
+        """Records the disk to a file on it; what was said."""
+        load = ["sh", "-c", SCRIPT, "sh", str(self.mount), str(self.log)]
+        where = ["-d", self.device.name, "-o", str(self.log)]
+        done = subprocess.run(
+            [*before, *BIOTRAIL, "record", *where, *arguments, "--", *load],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, done.stderr
+        devices.run("sync")
+        return done.stderr
+
+    def sectors(self, name: str) -> np.ndarray[Any, Any]:
+        """Whether each sector of the disk is the file's."""
+        told = devices.run("filefrag", "-v", "-b512", self.mount / name)
+        found = np.zeros(self.device.size // 512, dtype=np.bool_)
+        for line in told.splitlines():
+            cells = line.replace("..", " ").replace(":", " ").split()
+            if cells and cells[0].isdecimal() and len(cells) > 5:
+                found[int(cells[3]) : int(cells[4]) + 1] = True
+        assert found.any(), told
+        return found
+
+
+@pytest.fixture
+def disk(
+    request: pytest.FixtureRequest, make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
+) -> Iterator[Disk]:
+    """Parametrize it indirectly with options of mkfs."""
+    for tool in ("mkfs.ext4", "filefrag", "mount"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    with ExitStack() as stack:
+        device = make_loop(size=128 << 20)
+        devices.run("mkfs.ext4", "-q", *getattr(request, "param", ()), device.path)
+        mount = tmp_path / "disk"
+        mount.mkdir()
+        devices.run("mount", device.path, mount)
+        stack.callback(devices.run, "umount", "--lazy", mount)  # a failed test holds files open
+        yield Disk(device, mount)
+
+
+@dataclass
+class Log:
+    """A log, read with all that is in it or without its own I/O."""
+
+    trace: Trace
+    bios: Bios
+    requests: Requests
+    tgid: np.ndarray[Any, Any]
+    """Of each bio's submitter; -1 unknown."""
+
+    @classmethod
+    def read(cls, path: Path, own_io: bool) -> "Log":
+        trace = Trace(path, own_io=own_io)
+        windows = list(trace.lifecycles())
+        bios = Bios.concatenate([w.bios for w in windows])
+        tgid = np.append(windows[-1].tasks.tgid.astype(np.int64), -1)[bios.task]
+        requests = Requests.concatenate([w.requests for w in windows])
+        return cls(trace, bios, requests, tgid)
+
+    def writes(self) -> Bios:
+        """Writes of data."""
+        context = self.trace.context
+        ops = np.array([context.op_name(int(opf)) for opf in self.bios.opf])
+        meta = self.bios.opf & np.uint32(context.flag_mask("META")) != 0
+        return self.bios.take((ops == "write") & (self.bios.bytes > 0) & ~meta)
+
+
+def lies_in(bios: Bios, sectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whether each bio begins in the file."""
+    return sectors[bios.sector.astype(np.int64)]
+
+
+def assert_own_is_the_logs(disk: Disk, log: Log) -> Bios:
+    """What is marked is the log's file and nothing of the others; the marked writes."""
+    writes = log.writes()
+    assert lies_in(writes.take(writes.own), disk.sectors(disk.log.name)).all()
+    assert writes.own[lies_in(writes, disk.sectors(disk.log.name))].all()
+    for name in ("theirs", "direct"):
+        theirs = writes.take(lies_in(writes, disk.sectors(name)))
+        assert len(theirs) > 0
+        assert not theirs.own.any()
+    assert writes.own.any()
+    return writes.take(writes.own)
+
+
+def test_pages_that_kworkers_write(disk: Disk) -> None:
+    # GIVEN a disk that is recorded to a file on it
+    disk.record()
+    # WHEN its log is read with all there is THEN the writes of the log's file are own, though no
+    # task of the recorder's queued them, and all others' are not
+    whole = Log.read(disk.log, own_io=True)
+    own = assert_own_is_the_logs(disk, whole)
+    names = np.append(whole.trace.tasks.table().comm, "")[own.task]
+    assert not [name for name in names if "biotrail" in name or "python" in name]
+    # AND by default they are left out, and nothing else is
+    shown = Log.read(disk.log, own_io=False)
+    assert shown.bios.number.tolist() == whole.bios.number[~whole.bios.own].tolist()
+    assert shown.trace.account.own_bios == int(whole.bios.own.sum())
+    assert "the recorder's own I/O: " in biotrail("info", disk.log).stdout
+    assert "shown, marked own" in biotrail("info", "--own-io", disk.log).stdout
+
+
+# Without a journal whoever asks for a flush queues it.
+@pytest.mark.parametrize("disk", [("-O", "^has_journal")], indirect=True, ids=["no-journal"])
+@pytest.mark.parametrize("before", [(), IN_A_CONTAINER], ids=["host", "container"])
+def test_what_the_recorder_queues_itself(disk: Disk, before: tuple[str, ...]) -> None:
+    # GIVEN a recorder that has each chunk written to the disk at once, by its own task
+    if before and subprocess.run([*before, "true"], capture_output=True).returncode:
+        pytest.skip("needs namespaces of processes")
+    disk.record("--sync", before=before)
+    # WHEN its log is read THEN that is own, of whatever operation, and others' writes are not
+    whole = Log.read(disk.log, own_io=True)
+    assert_own_is_the_logs(disk, whole)
+    flushes = whole.bios.own & (whole.bios.bytes == 0)
+    assert flushes.any(), "fdatasync ends in a flush, which has no page"
+    assert len(np.unique(whole.tgid[flushes])) == 1
+
+
+def test_filters_leave_it_out_by_themselves(disk: Disk) -> None:
+    # GIVEN a filter that the log's own writes match WHEN recorded
+    said = disk.record("--op", "write")
+    # THEN they are not in the log, and counted by a reason of their own
+    log = Log.read(disk.log, own_io=True)
+    assert not log.bios.own.any()
+    assert not lies_in(log.writes(), disk.sectors(disk.log.name)).any()
+    assert (log.trace.reader.end or {})["left_out"]["bios"]["own"] > 0
+    assert "of the recorder itself" in said
+    # AND the others' writes are there
+    for name in ("theirs", "direct"):
+        assert lies_in(log.writes(), disk.sectors(name)).any()
+
+
+def test_filters_keep_it_when_asked_to(disk: Disk) -> None:
+    # GIVEN the same filter WHEN the recorder's own I/O is asked for
+    disk.record("--op", "write", "--own-io")
+    # THEN it is in the log, marked, and left out of what is read from it
+    whole = Log.read(disk.log, own_io=True)
+    assert_own_is_the_logs(disk, whole)
+    assert "own" not in (whole.trace.reader.end or {})["left_out"]["bios"]
+    shown = Log.read(disk.log, own_io=False)
+    assert len(shown.bios) == int((~whole.bios.own).sum())
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--rotate", "20k"), ("--keep", "16M")], ids=["rotate", "keep"]
+)
+def test_every_file_of_several(disk: Disk, arguments: tuple[str, ...]) -> None:
+    # GIVEN a recording in several files, on its own disk, that goes on over the first
+    where = ("-d", disk.device.name, "-o", disk.log, "--level", "0")
+    load = ("sh", "-c", LOAD_A_WHILE, "sh", disk.mount)
+    biotrail("record", "-q", *where, *arguments, "--", *load)
+    devices.run("sync")
+    files = sorted(disk.mount.glob("own-*.biotrail"))
+    assert files
+    # WHEN they are read THEN what is written to any of them is own, and nothing else is
+    sectors = np.logical_or.reduce([disk.sectors(path.name) for path in files])
+    written = 0
+    for path in files:
+        writes = Log.read(path, own_io=True).writes()
+        assert (writes.own == lies_in(writes, sectors)).all()
+        written += int(writes.own.sum())
+    assert written > 0 or len(files) == 1
