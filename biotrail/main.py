@@ -23,6 +23,7 @@ PIPE_STATUS = 141
 _COMMANDS = {
     "record": "Record block I/O to a log.",
     "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
+    "report": "Tell where the time of I/O went, by device, operation, process and more.",
     "view": "Open a log or a trace in the Perfetto UI.",
     "info": "Tell what a log holds, and how much of it is certain.",
     "dump": "Print a log's records as text or JSON lines.",

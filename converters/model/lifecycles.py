@@ -20,7 +20,9 @@ from .stages import Milestones, bio_stages, milestones, request_stages
 from .tables import (
     I64,
     NEVER,
+    NO_CPU,
     U8,
+    U16,
     U32,
     Bios,
     Bool,
@@ -161,6 +163,7 @@ class Builder:
             cgroup=of("cgroup", np.uint64),
             ioprio=of("ioprio", np.uint16),
             hint=of("hint", np.uint8),
+            cpu=_cpus(a, queued),
             queue=m.queue,
             getrq=m.getrq,
             merge=m.merge,
@@ -259,6 +262,14 @@ def _request_families(a: Association, first: I64, family: I64, number: I64) -> I
     first = first[top]
     known = family[np.maximum(first, 0)] if len(family) else first
     return np.where(first >= 0, known, number[top]).astype(np.int64)
+
+
+def _cpus(a: Association, queued: I64) -> U16:
+    """CPU of each Q (-1: none)."""
+    if not len(a.events):
+        return np.full(len(queued), NO_CPU, dtype=np.uint16)
+    cpu = a.events.cpu[np.maximum(queued, 0)]
+    return np.where(queued >= 0, cpu, NO_CPU).astype(np.uint16)
 
 
 def _tags(a: Association, index: I64, name: str) -> np.ndarray:

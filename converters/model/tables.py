@@ -14,6 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+NO_CPU = 0xFFFF
+"""A CPU that is not known."""
+
 NEVER = -1
 """A time that was not seen; a number (parent, request) that is not known."""
 
@@ -127,6 +130,8 @@ class Bios(Table):
     """class << 13 | data."""
     hint: U8
     """Write life-time hint."""
+    cpu: U16
+    """CPU that queued it; 65535 when the queue event was not seen."""
     queue: I64
     """Q."""
     getrq: I64

@@ -23,7 +23,7 @@ from converters.model.trace import Trace
 from recorder.errors import LogFormatError
 from recorder.log import LogReader
 
-COMMANDS = (b"info", b"dump", b"convert", b"view")
+COMMANDS = (b"info", b"dump", b"convert", b"view", b"report")
 FILE = "@"
 """This word of a command line stands for the fuzzed file."""
 _WORDS_AT_MOST = 12
