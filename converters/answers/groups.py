@@ -2,7 +2,7 @@
 """Samples added up by what they have in common: a device and operation, a process, a CPU."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,6 +56,38 @@ def merged(groups: Iterable[Group]) -> Group:
     return whole
 
 
+def gather(place: I64, samples: Samples, count: int) -> list[Group]:
+    """A group for each place from 0 to count - 1; place: int64, each sample's."""
+    groups = [Group() for _ in range(count)]
+    if not len(samples):
+        return groups
+    order, first = by_group(place)
+    used = np.flatnonzero(samples.counters.any(axis=1))
+    sums = np.add.reduceat(samples.counters[used][:, order], first, axis=1)
+    for column, row in enumerate(place[order[first]].tolist()):
+        groups[row].counters[used] = sums[:, column]
+    add_grouped(place, samples.size, [g.size for g in groups])
+    ended = np.flatnonzero(samples.latency >= 0)
+    add_grouped(place[ended], samples.latency[ended], [g.latency for g in groups])
+    failed = np.flatnonzero(samples.status)
+    for row, status in zip(place[failed].tolist(), samples.status[failed].tolist(), strict=True):
+        groups[row].statuses[status] += 1
+    _add_stages(place, samples, groups)
+    return groups
+
+
+def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
+    if not len(samples.stage):
+        return
+    codes = place[samples.stage_owner] * _STAGES + samples.stage
+    seen = np.flatnonzero(np.bincount(codes))
+    into = {
+        code: groups[code // _STAGES].stages.setdefault(code % _STAGES, Distribution())
+        for code in seen.tolist()
+    }
+    add_grouped(codes, samples.stage_ns, into)
+
+
 class Groups:
     """Groups by code. Memory is bounded: see MOST_GROUPS."""
 
@@ -63,43 +95,29 @@ class Groups:
         self.by_code: dict[int, Group] = {}
         self._most = most
 
-    def add(self, codes: I64, samples: Samples) -> None:
-        """Adds samples; codes (int64, a row each, at least 0) say whose they are."""
-        if not len(samples):
-            return
-        names, place = np.unique(codes, return_inverse=True)
-        groups = [self._group(code) for code in names.tolist()]
-        order, first = by_group(place)
-        sums = np.add.reduceat(samples.counters[:, order], first, axis=1)
-        for column, group in enumerate(groups):
-            group.counters += sums[:, column]
-        add_grouped(place, samples.size, [g.size for g in groups])
-        ended = np.flatnonzero(samples.latency >= 0)
-        add_grouped(place[ended], samples.latency[ended], [g.latency for g in groups])
-        self._add_errors(place, samples, groups)
-        self._add_stages(place, samples, groups)
-
-    def _group(self, code: int) -> Group:
+    def merge(self, code: int, part: Group) -> None:
+        """Adds what was gathered to the group of a code, at least 0."""
         if code not in self.by_code and len(self.by_code) >= self._most:
             code = OTHERS
-        return self.by_code.setdefault(code, Group())
+        self.by_code.setdefault(code, Group()).merge(part)
 
-    @staticmethod
-    def _add_errors(place: I64, samples: Samples, groups: list[Group]) -> None:
-        failed = np.flatnonzero(samples.status)
-        for row, status in zip(
-            place[failed].tolist(), samples.status[failed].tolist(), strict=True
-        ):
-            groups[row].statuses[status] += 1
 
-    @staticmethod
-    def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
-        if not len(samples.stage):
-            return
-        codes = place[samples.stage_owner] * _STAGES + samples.stage
-        seen = np.flatnonzero(np.bincount(codes, minlength=len(groups) * _STAGES))
-        into: dict[int, Distribution] = {
-            code: groups[code // _STAGES].stages.setdefault(code % _STAGES, Distribution())
-            for code in seen.tolist()
-        }
-        add_grouped(codes, samples.stage_ns, into)
+def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
+    """Adds samples to several groupings at once; each with the samples' codes in it.
+
+    What has the same codes in all of them is gathered once: that is most of the work.
+    """
+    if not len(samples):
+        return
+    place = np.zeros(len(samples), dtype=np.int64)
+    for _, codes in ways:
+        if (codes == codes[0]).all():
+            continue
+        names, own = np.unique(codes, return_inverse=True)
+        # Numbers stay below the square of the samples' number.
+        _, place = np.unique(place * len(names) + own, return_inverse=True)
+    _, rows, place = np.unique(place, return_index=True, return_inverse=True)
+    parts = gather(place, samples, len(rows))
+    for groups, codes in ways:
+        for code, part in zip(codes[rows].tolist(), parts, strict=True):
+            groups.merge(code, part)

@@ -11,9 +11,9 @@ from recorder.records import BY_KIND, Kind
 
 from .devices import Devices
 from .flushes import Flushes
-from .groups import Group, Groups
+from .groups import Group, Groups, add_to_all
 from .keys import KEYS, OP_BITS, ByCgroup, ByCpu, ByPlace, ByProcess, Key, name_of
-from .samples import Samples, of_bios, of_requests
+from .samples import of_bios, of_requests
 from .series import Series
 from .stacked import Stacked
 from .summaries import (
@@ -67,25 +67,20 @@ class Reporter:
         if self.begin < 0:
             self.begin = window.begin
         bios = of_bios(window.bios, window.bio_stages, self._context)
-        self._bios.add(bios.place, bios)
+        ways = [(self._bios, bios.place)]
+        ways += [(self._groups[name], key.codes(window, bios)) for name, key in self._keys.items()]
+        if self._by:
+            ways.append((self._groups["by"], self._chosen.codes(window, bios)))
+        add_to_all(bios, ways)
         requests = of_requests(window.requests, window.request_stages, self._context)
-        self._requests.add(requests.place, requests)
-        for name, key in self._keys.items():
-            self._groups[name].add(key.codes(window, bios), bios)
+        add_to_all(requests, [(self._requests, requests.place)])
         self._devices.add(window)
         self._flushes.add(window)
         self._stacked.add(window)
-        if self._by or self._interval:
-            self._add_chosen(window, bios)
-
-    def _add_chosen(self, window: Lifecycles, bios: Samples) -> None:
-        codes = self._chosen.codes(window, bios)
-        if self._by:
-            self._groups["by"].add(codes, bios)
         if self._interval:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
-            self._series.add(codes, bios, window.end)
+            self._series.add(self._chosen.codes(window, bios), bios, window.end)
 
     def _close(self, code: int, group: Group) -> GroupReport:
         name = name_of(self._chosen, code)

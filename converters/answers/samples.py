@@ -136,10 +136,20 @@ def _samples(
         status=table.status.astype(np.int64),
         latency=np.where(ended, np.maximum(table.complete - start, 0), NEVER),
         end=np.where(table.complete != NEVER, table.complete, begin),
-        stage_owner=np.searchsorted(table.number, stages.owner),
+        stage_owner=_owners(table.number, stages.owner),
         stage=stages.stage,
         stage_ns=stages.end - stages.start,
     )
+
+
+def _owners(number: I64, owner: I64) -> I64:
+    """Row of each stage's owner. Stages are ordered as their owners are."""
+    if not len(owner):
+        return np.zeros(0, dtype=np.int64)
+    first = np.flatnonzero(owner[1:] != owner[:-1]) + 1
+    first = np.concatenate([[0], first])
+    row = np.searchsorted(number, owner[first])
+    return np.repeat(row, np.diff(first, append=len(owner)))
 
 
 def _operations(table: Bios | Requests, context: Context) -> I64:

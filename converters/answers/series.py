@@ -10,7 +10,7 @@ import numpy as np
 from converters.model.tables import I64
 from recorder.errors import ConversionError
 
-from .groups import Group, Groups
+from .groups import Group, Groups, add_to_all
 from .samples import Samples
 
 MOST_INTERVALS = 100_000
@@ -45,7 +45,7 @@ class Series(Generic[Closed]):
             self.left_out += int(late.sum())
             samples = samples.take(~late)
             codes, place = codes[~late], place[~late]
-        self._open.add((place << _WIDTH) | codes, samples)
+        add_to_all(samples, [(self._open, (place << _WIDTH) | codes)])
         edge = max((now - LINGER_NS - self.origin) // self.interval, 0)
         if edge > MOST_INTERVALS:
             raise ConversionError(
