@@ -35,7 +35,7 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
     yield "\n".join(_head(report))
     if not report.devices:
         return
-    yield _operations(report.devices, width)
+    yield operations(report, width)
     for device in report.devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield _stages(device, width)
@@ -94,7 +94,8 @@ def _failed(group: GroupReport) -> str:
     return ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items()) or "-"
 
 
-def _operations(devices: Sequence[DeviceReport], width: int) -> RenderableType:
+def operations(report: Report, width: int) -> RenderableType:
+    """Devices and operations with their latencies."""
     rows = [
         [
             device.device,
@@ -103,7 +104,7 @@ def _operations(devices: Sequence[DeviceReport], width: int) -> RenderableType:
             *times(one.bios.latency),
             _failed(one.bios),
         ]
-        for device in devices
+        for device in report.devices
         for one in device.operations
         if one.bios.counters["ios"]
     ]
@@ -277,6 +278,11 @@ _FIELDS = {
     "cgroup": ("cgroup",),
     "cpu": ("cpu",),
 }
+
+
+def processes(report: Report, width: int) -> RenderableType:
+    """Processes with their latencies, most I/O first."""
+    return _list("Processes", _FIELDS["process"], report.processes, width)
 
 
 def _lists(report: Report, width: int) -> Iterator[RenderableType]:

@@ -2,7 +2,7 @@
 """The report: one pass over a trace's windows, in memory that does not grow with it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from converters.model.context import Context
 from converters.model.tables import Lifecycles
@@ -81,6 +81,12 @@ class Reporter:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
             self._series.add(self._chosen.codes(window, bios), bios, window.end)
+
+    def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """The same windows, added in passing."""
+        for window in windows:
+            self.add(window)
+            yield window
 
     def _close(self, code: int, group: Group) -> GroupReport:
         name = name_of(self._chosen, code)
