@@ -11,6 +11,8 @@ from converters.answers.tree import DeviceReport, GroupReport, OperationReport, 
 
 MOST_ROWS = 15
 """Of processes, cgroups and the like; the rest is counted."""
+MOST_LINES = 1000
+"""Of a time series."""
 
 _TIMES = (
     Column("mean", 1),
@@ -330,7 +332,7 @@ def _chosen(report: Report, width: int) -> Iterator[RenderableType]:
 def _intervals(report: Report, width: int) -> RenderableType:
     fields = _FIELDS[report.by] if report.by else ("device", "operation")
     rows = []
-    for interval in report.intervals:
+    for interval in report.intervals[:MOST_LINES]:
         at = units.duration(interval.begin_ns - report.begin_ns)
         if not interval.groups:
             rows.append([at, "-", *([""] * (len(fields) - 1 + len(_WORK) + len(_TIMES) + 1))])
@@ -352,4 +354,6 @@ def _intervals(report: Report, width: int) -> RenderableType:
         _NOTE,
     ]
     title = f"Over time, {units.duration(report.interval_ns)} each"
-    return table(title, columns, without_repeats(rows, 1), width)
+    if len(rows) > MOST_LINES or len(report.intervals) > MOST_LINES:
+        title += f" (the first {units.count(MOST_LINES)} lines: --json and --csv have all)"
+    return table(title, columns, without_repeats(rows[:MOST_LINES], 1), width)

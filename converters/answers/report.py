@@ -14,7 +14,7 @@ from .flushes import Flushes
 from .groups import Group, Groups, add_to_all
 from .keys import KEYS, OP_BITS, ByCgroup, ByCpu, ByPlace, ByProcess, Key, name_of
 from .samples import of_bios, of_requests
-from .series import Series
+from .series import Series, check_interval
 from .stacked import Stacked
 from .summaries import (
     device_report,
@@ -66,6 +66,7 @@ class Reporter:
             return
         if self.begin < 0:
             self.begin = window.begin
+        check_interval(window.end - self.begin, self._interval)
         bios = of_bios(window.bios, window.bio_stages, self._context)
         ways = [(self._bios, bios.place)]
         ways += [(self._groups[name], key.codes(window, bios)) for name, key in self._keys.items()]

@@ -19,6 +19,16 @@ LINGER_NS = 10_000_000_000
 _WIDTH = 44
 """Bits of a code: below those of its interval."""
 
+
+def check_interval(span: int, interval: int) -> None:
+    """Refuses what would be too many intervals; ns."""
+    if interval and span // interval >= MOST_INTERVALS:
+        raise ConversionError(
+            f"the log has more than {MOST_INTERVALS:,} intervals of {interval / 1e9:g} s: "
+            f"give --interval {span // MOST_INTERVALS // 10**9 + 1}s or longer"
+        )
+
+
 Closed = TypeVar("Closed")
 
 
@@ -47,11 +57,6 @@ class Series(Generic[Closed]):
             codes, place = codes[~late], place[~late]
         add_to_all(samples, [(self._open, (place << _WIDTH) | codes)])
         edge = max((now - LINGER_NS - self.origin) // self.interval, 0)
-        if edge > MOST_INTERVALS:
-            raise ConversionError(
-                f"more than {MOST_INTERVALS:,} intervals of {self.interval} ns: "
-                "give a longer --interval"
-            )
         if edge > self._edge:
             self._close(edge)
 

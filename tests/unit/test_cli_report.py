@@ -144,6 +144,7 @@ def test_names_cannot_write_to_the_terminal(cli: Cli, tmp_path: Path) -> None:
         ((str(ROOT / "pyproject.toml"),), 1, "pyproject.toml"),
         (("--interval", "0", str(SAMPLE)), 2, "--interval"),
         (("--interval", "x", str(SAMPLE)), 2, "duration"),
+        (("--interval", "1us", str(SAMPLE)), 1, "--interval 1s or longer"),
         (("--by", "weather", str(SAMPLE)), 2, "weather"),
     ],
 )
