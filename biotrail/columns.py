@@ -15,7 +15,8 @@ from biotrail.units import printable
 
 PIPE_WIDTH = 160
 """Columns of characters where there is no terminal."""
-_GAP = 2
+_GAP = 3
+"""Between columns: a space at each side, and one where others draw a line."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def table(
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        padding=(0, _GAP // 2),
+        padding=(0, 1),
         show_edge=False,
     )
     for place in kept:
@@ -68,7 +69,7 @@ def _that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: i
         for place, column in enumerate(columns)
     ]
     kept = list(range(len(columns)))
-    while sum(widths[place] + _GAP for place in kept) > width:
+    while sum(widths[place] + _GAP for place in kept) - _GAP > width:
         last = max(kept, key=lambda place: (columns[place].rank, place))
         if not columns[last].rank:
             break

@@ -12,6 +12,7 @@ from biotrail.opening import associate_option, log_argument, open_trace
 from biotrail.units import Duration
 from converters.answers.keys import KEYS
 from converters.answers.report import make_report
+from converters.answers.select import find_devices, of_devices
 from converters.answers.tree import Report
 from converters.model.trace import Trace
 
@@ -21,13 +22,19 @@ LEAST_INTERVAL = 1e-6
 
 @click.command()
 @log_argument
+@click.option("-d", "--device", "names", multiple=True, metavar="DEV", help="These disks alone.")
 @click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
 @associate_option
 @click.option("--json", "form", flag_value="json", help="Print one JSON object.")
 @click.option("--csv", "form", flag_value="csv", help="Print a line for each stage of each group.")
 def command(
-    log: str, by: str | None, interval: float | None, associate: str, form: str | None
+    log: str,
+    names: tuple[str, ...],
+    by: str | None,
+    interval: float | None,
+    associate: str,
+    form: str | None,
 ) -> None:
     """Tell where the time of the I/O in LOG went.
 
@@ -40,14 +47,16 @@ def command(
 
     \b
     biotrail report disk.biotrail
-    biotrail report --by process disk.biotrail
+    biotrail report --by process -d nvme0n1 disk.biotrail
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if interval is not None and interval < LEAST_INTERVAL:
         raise click.UsageError("--interval must be at least 1us")
     trace = open_trace(log, associate)
     with progress(trace, "reading") as windows:
-        report = make_report(trace, windows, round((interval or 0) * 1e9), by)
+        chosen = find_devices(names, trace.context)
+        some = of_devices(windows, chosen) if names else windows
+        report = make_report(trace, some, round((interval or 0) * 1e9), by)
     if form == "json":
         from converters.answers.report_json import as_dict
 

@@ -29,7 +29,8 @@ _WORK = (
     Column("data/s", 2),
     Column("size", 4),
 )
-_NOTE = Column("failed", 1)
+_FAILED = Column("failed")
+_NONE = "-"
 
 
 def parts(report: Report, width: int) -> Iterator[RenderableType]:
@@ -93,7 +94,16 @@ def _work(group: GroupReport) -> list[str]:
 
 
 def _failed(group: GroupReport) -> str:
-    return ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items()) or "-"
+    return ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items()) or _NONE
+
+
+def _with_failures(
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> RenderableType:
+    """A table whose rows end with what failed: a column that is there when something did."""
+    if any(row[-1] not in ("", _NONE) for row in rows):
+        return table(title, [*columns, _FAILED], rows, width)
+    return table(title, columns, rows, width)
 
 
 def operations(report: Report, width: int) -> RenderableType:
@@ -110,8 +120,9 @@ def operations(report: Report, width: int) -> RenderableType:
         for one in device.operations
         if one.bios.counters["ios"]
     ]
-    columns = [Column("device", left=True), Column("operation", left=True), *_WORK, *_TIMES, _NOTE]
-    return table("From queue to completion (Q2C)", columns, without_repeats(rows, 1), width)
+    columns = [Column("device", left=True), Column("operation", left=True), *_WORK, *_TIMES]
+    title = "From queue to completion (Q2C)"
+    return _with_failures(title, columns, without_repeats(rows, 1), width)
 
 
 def _stages(device: DeviceReport, width: int) -> RenderableType:
@@ -307,7 +318,7 @@ def _list(
     ]
     columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
     title = f"{title} (and {units.count(more)} more: --json has all)" if more > 0 else title
-    return table(title, [*columns, *_WORK, *_TIMES, _NOTE], rows, width)
+    return _with_failures(title, [*columns, *_WORK, *_TIMES], rows, width)
 
 
 def _chosen(report: Report, width: int) -> Iterator[RenderableType]:
@@ -351,9 +362,8 @@ def _intervals(report: Report, width: int) -> RenderableType:
         *(Column(field, left=True) for field in fields),
         *_WORK,
         *_TIMES,
-        _NOTE,
     ]
     title = f"Over time, {units.duration(report.interval_ns)} each"
     if len(rows) > MOST_LINES or len(report.intervals) > MOST_LINES:
         title += f" (the first {units.count(MOST_LINES)} lines: --json and --csv have all)"
-    return table(title, columns, without_repeats(rows[:MOST_LINES], 1), width)
+    return _with_failures(title, columns, without_repeats(rows[:MOST_LINES], 1), width)

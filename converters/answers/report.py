@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from converters.model.context import Context
-from converters.model.tables import Lifecycles
+from converters.model.tables import Certainty, Lifecycles
 from converters.model.trace import Trace
 from recorder.records import BY_KIND, Kind
 
@@ -123,7 +123,7 @@ class Reporter:
             interval_ns=self._interval,
             intervals=self._intervals(),
             intervals_left_out=self._series.left_out if self._series else 0,
-            certainty=dict(account.bios),
+            certainty={c.name.lower(): total.bios.counters[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
         )

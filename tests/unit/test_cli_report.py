@@ -113,6 +113,26 @@ def test_it_reads_blktrace_data_and_standard_input(cli: Cli) -> None:
     assert done.stderr == b""
 
 
+def test_some_devices_alone(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of two devices
+    path = tmp_path / "two.biotrail"
+    captures.write_log(path, captures.load("kyber-loop-and-virtio"))
+    whole = report_of(cli, path)
+    assert len(whole["devices"]) == 2
+    for device in whole["devices"]:
+        # WHEN one is asked for, by its name, path or number
+        for name in (device["device"], f"/dev/{device['device']}", device["dev"]):
+            told = report_of(cli, "-d", name, path)
+            # THEN its figures are those that it has in the whole report
+            assert told["devices"] == [device]
+            assert told["total"]["ios"] == device["total"]["ios"]
+            assert told["total"]["latency"] == device["total"]["latency"]
+    # AND a device that is not there is named, with those that are
+    done = cli("report", "-d", "sdz", path)
+    assert done.status == 1
+    assert "sdz" in done.err and whole["devices"][0]["device"] in done.err
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_pipe_gets_plain_text_as_wide_as_it_is_told(width: int) -> None:
     # GIVEN a width WHEN a report goes to a pipe
