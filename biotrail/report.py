@@ -12,7 +12,7 @@ from biotrail.opening import associate_option, log_argument, open_trace
 from biotrail.units import Duration
 from converters.answers.keys import KEYS
 from converters.answers.report import make_report
-from converters.answers.select import find_devices, of_devices
+from converters.answers.select import of_devices
 from converters.answers.tree import Report
 from converters.model.trace import Trace
 
@@ -22,7 +22,14 @@ LEAST_INTERVAL = 1e-6
 
 @click.command()
 @log_argument
-@click.option("-d", "--device", "names", multiple=True, metavar="DEV", help="These disks alone.")
+@click.option(
+    "-d",
+    "--device",
+    "names",
+    multiple=True,
+    metavar="DEV",
+    help="This disk alone, by name or 8:0; can be given again.",
+)
 @click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
 @associate_option
@@ -54,8 +61,7 @@ def command(
         raise click.UsageError("--interval must be at least 1us")
     trace = open_trace(log, associate)
     with progress(trace, "reading") as windows:
-        chosen = find_devices(names, trace.context)
-        some = of_devices(windows, chosen) if names else windows
+        some = of_devices(windows, names, trace.context) if names else windows
         report = make_report(trace, some, round((interval or 0) * 1e9), by)
     if form == "json":
         from converters.answers.report_json import as_dict

@@ -14,27 +14,38 @@ from recorder.errors import ConversionError
 T = TypeVar("T", Bios, Requests)
 
 
-def find_devices(names: Collection[str], context: Context) -> set[int]:
-    """The disks that names (`nvme0n1`, `/dev/nvme0n1`, `259:0`) stand for.
+def of_devices(
+    windows: Iterable[Lifecycles], names: Collection[str], context: Context
+) -> Iterator[Lifecycles]:
+    """The windows with the bios and requests of some disks alone.
 
-    Raises ConversionError: a name that no device of the log has.
+    names: `nvme0n1`, `/dev/nvme0n1`, `259:0`. Raises ConversionError for a partition, and, at the
+    end, for what the log does not have: a device can appear while it is recorded.
     """
-    known: dict[str, int] = {}
-    for dev, entry in context.devices.items():
-        for name in (context.device_name(dev), str(entry.get("name", "")), dev_numbers(dev)):
-            known[name] = context.disk_of(dev)
-    found = set()
+    seen: set[int] = set()
+    for window in windows:
+        seen.update(np.unique(window.bios.dev).tolist())
+        devices = [dev for name in names if (dev := _device(name, context)) is not None]
+        yield _of(window, np.array(devices, dtype=np.int64))
+    known = {*context.devices, *seen}
     for name in names:
-        short = name.removeprefix("/dev/").removeprefix("mapper/")
-        if short not in known:
-            disks = sorted({context.device_name(dev) for dev in known.values()})
-            told = ", ".join(disks) or "none: give major:minor"
-            number = _numbers(short)
-            if number is None:
-                raise ConversionError(f"the log knows no device {name}; it knows {told}")
-            known[short] = number
-        found.add(known[short])
-    return found
+        if _device(name, context) not in known:
+            told = ", ".join(sorted({context.device_name(context.disk_of(d)) for d in known}))
+            raise ConversionError(f"the log has no device {name}; it has {told or 'none'}")
+
+
+def _device(name: str, context: Context) -> int | None:
+    """The disk of a name; None while the log has not told of it."""
+    short = name.removeprefix("/dev/").removeprefix("mapper/")
+    for dev, entry in context.devices.items():
+        if short in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
+            disk = context.disk_of(dev)
+            if disk != dev:
+                raise ConversionError(
+                    f"{name} is a partition: give its disk, {context.device_name(disk)}"
+                )
+            return dev
+    return _numbers(short)
 
 
 def _numbers(text: str) -> int | None:
@@ -45,23 +56,20 @@ def _numbers(text: str) -> int | None:
     return None
 
 
-def of_devices(windows: Iterable[Lifecycles], devices: Collection[int]) -> Iterator[Lifecycles]:
-    """The windows with these disks' bios and requests alone."""
-    wanted = np.array(sorted(devices), dtype=np.int64)
-    for window in windows:
-        bios, bio_stages = _kept(window.bios, window.bio_stages, wanted)
-        requests, request_stages = _kept(window.requests, window.request_stages, wanted)
-        edges = window.edges
-        yield replace(
-            window,
-            bios=bios,
-            bio_stages=bio_stages,
-            requests=requests,
-            request_stages=request_stages,
-            edges=edges.take(np.isin(edges.bio, bios.number)),
-            open_bios=window.open_bios.take(np.isin(window.open_bios.dev, wanted)),
-            open_requests=window.open_requests.take(np.isin(window.open_requests.dev, wanted)),
-        )
+def _of(window: Lifecycles, wanted: I64) -> Lifecycles:
+    bios, bio_stages = _kept(window.bios, window.bio_stages, wanted)
+    requests, request_stages = _kept(window.requests, window.request_stages, wanted)
+    edges = window.edges
+    return replace(
+        window,
+        bios=bios,
+        bio_stages=bio_stages,
+        requests=requests,
+        request_stages=request_stages,
+        edges=edges.take(np.isin(edges.bio, bios.number)),
+        open_bios=window.open_bios.take(np.isin(window.open_bios.dev, wanted)),
+        open_requests=window.open_requests.take(np.isin(window.open_requests.dev, wanted)),
+    )
 
 
 def _kept(table: T, stages: Stages, wanted: I64) -> tuple[T, Stages]:

@@ -128,9 +128,14 @@ def test_some_devices_alone(cli: Cli, tmp_path: Path) -> None:
             assert told["total"]["ios"] == device["total"]["ios"]
             assert told["total"]["latency"] == device["total"]["latency"]
     # AND a device that is not there is named, with those that are
-    done = cli("report", "-d", "sdz", path)
+    for name in ("sdz", "8:99", "1:2:3"):
+        done = cli("report", "-d", name, path)
+        assert (done.status, done.out) == (1, "")
+        assert name in done.err and whole["devices"][0]["device"] in done.err
+    # AND of a partition its disk is asked for
+    done = cli("report", "-d", "loop1p1", path)
     assert done.status == 1
-    assert "sdz" in done.err and whole["devices"][0]["device"] in done.err
+    assert "give its disk, loop1" in done.err
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
