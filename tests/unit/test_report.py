@@ -10,14 +10,19 @@ from typing import Any
 import captures
 import numpy as np
 import pytest
+import scenario_cases
 import scenario_stacks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scenario_tools import Tables, events_of, read
 from test_windows_invariance import HEADER, followed, loads, piece, write
 
+from converters.answers.groups import OTHERS, Group, Groups
+from converters.answers.keys import ByCpu, name_of
 from converters.answers.report import make_report
 from converters.answers.report_json import as_dict
+from converters.answers.samples import COUNTERS, Samples
+from converters.answers.series import Series
 from converters.answers.tree import GroupReport, Report
 from converters.model.tables import NEVER, STAGE_NAMES, RequestKind, Stage
 from converters.model.trace import Trace
@@ -25,6 +30,7 @@ from converters.model.trace import Trace
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLKTRACE = ROOT / "tests" / "data" / "blktrace"
+SECOND = 10**9
 CAPTURES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
 """Captured sequences of one thing each."""
 
@@ -196,6 +202,72 @@ def test_flushes_and_who_shared_them() -> None:
     waits = np.isin(tables.bio_stages.stage, [Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH])
     assert flushes.waits == int(waits.sum())
     assert sum(bios * n for bios, n in flushes.shared.items()) == flushes.waits - flushes.unmatched
+
+
+def test_fsyncs_that_share_a_flush(tmp_path: Path) -> None:
+    # GIVEN three fsyncs, of which the later two share a flush
+    path = tmp_path / "log.biotrail"
+    captures.write_log(path, events_of(scenario_cases.SHARED_FLUSHES.given))
+    # WHEN they are reported on
+    _, report = both(path)
+    [device] = report.devices
+    flushes = device.flushes
+    # THEN it says so
+    assert flushes is not None
+    assert (flushes.requests, flushes.waits, flushes.unmatched) == (2, 3, 0)
+    assert flushes.shared == {1: 1, 2: 1}
+    assert flushes.bios_per_request == 1.5
+    # AND they are flushes, not writes of nothing
+    assert [o.bios.name["operation"] for o in device.operations] == ["flush"]
+    [stage] = device.total.bios.stages
+    assert (stage.stage, stage.share, stage.time.count) == ("flush", 1.0, 3)
+
+
+def test_the_same_log_gives_the_same_report() -> None:
+    assert as_dict(both(SAMPLE)[1]) == as_dict(both(SAMPLE)[1])
+
+
+def test_groups_past_the_bound_are_added_up() -> None:
+    # GIVEN more groups than are kept apart WHEN I/O of each is added
+    groups = Groups(most=3)
+    part = Group()
+    part.counters[:] = 1
+    for code in (4, 9, 2, 7, 5, 9, 1):
+        groups.merge(code, part)
+    # THEN the first ones have theirs, and one more has that of all others
+    found = {code: group["ios"] for code, group in groups.by_code.items()}
+    assert found == {4: 1, 9: 2, 2: 1, OTHERS: 3}
+    assert name_of(ByCpu(None), OTHERS) == {"others": 1}  # type: ignore[arg-type]
+
+
+def test_io_told_after_its_interval_was_closed_is_counted() -> None:
+    # GIVEN a series whose first interval has been closed
+    series = Series(0, SECOND, lambda code, group: (code, group["ios"]))
+    series.add(np.array([7]), sample(SECOND // 2), SECOND)
+    series.add(np.array([7]), sample(20 * SECOND), 30 * SECOND)
+    # WHEN more I/O of it is told THEN it is counted as left out, and the series stays as it was
+    series.add(np.array([7, 7]), sample(SECOND // 3, 29 * SECOND), 31 * SECOND)
+    series.finish()
+    assert series.left_out == 1
+    assert series.closed == {0: [(7, 1)], 20: [(7, 1)], 29: [(7, 1)]}
+
+
+def sample(*ends: int) -> Samples:
+    """I/O without stages that ended at these ns."""
+    zeros = np.zeros(len(ends), dtype=np.int64)
+    counters = np.zeros((len(COUNTERS), len(ends)), dtype=np.int64)
+    counters[COUNTERS.index("ios")] = 1
+    return Samples(
+        place=zeros,
+        counters=counters,
+        size=zeros,
+        status=zeros,
+        latency=zeros,
+        end=np.array(ends, dtype=np.int64),
+        stage_owner=np.zeros(0, dtype=np.int64),
+        stage=np.zeros(0, dtype=np.uint8),
+        stage_ns=np.zeros(0, dtype=np.int64),
+    )
 
 
 @settings(
