@@ -158,13 +158,13 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 @contextmanager
-def progress(trace: Trace) -> Iterator[Iterator[Lifecycles]]:
+def progress(trace: Trace, label: str = "converting") -> Iterator[Iterator[Lifecycles]]:
     """The trace's lifecycles, with a bar on standard error where that is a terminal."""
     size = trace.reader.size
     if size <= 0 or not sys.stderr.isatty():
         yield trace.lifecycles()
         return
-    with click.progressbar(length=size, label="converting", file=sys.stderr) as bar:
+    with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
 
         def reached(offset: int) -> None:
             bar.update(offset - bar.pos)

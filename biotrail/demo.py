@@ -11,9 +11,11 @@ from pathlib import Path
 import click
 
 from biotrail import __version__, demo_load, tallies, units
+from biotrail.columns import console
 from biotrail.convert import PERFETTO, PERFETTO_UI
-from biotrail.figures import Figures
+from biotrail.report_text import operations, processes
 from converters import perfetto
+from converters.answers.report import Reporter
 from converters.model.trace import Trace
 from recorder import devices, output
 from recorder.errors import OutputError, ProbeError, TraceError
@@ -21,7 +23,6 @@ from recorder.session import RecordOptions, Summary, record
 
 SAMPLE = "demo.biotrail"
 NEEDED_BYTES = 256 << 20
-MOST_PROCESSES = 12
 
 
 @click.command()
@@ -139,16 +140,19 @@ def _sample(place: Path) -> Path:
 
 def _show(log: Path, place: Path) -> None:
     trace = Trace(log)
-    figures = Figures(trace.context)
+    reporter = Reporter(trace.context)
     target = place / Path(SAMPLE).with_suffix(".pftrace")
     with output.replacing(target, force=True) as stream:
         perfetto.convert(
-            figures.watch(trace.lifecycles()), trace.context, stream, stacks=trace.stacks
+            reporter.watch(trace.lifecycles()), trace.context, stream, stacks=trace.stacks
         )
-    _say("\n".join(figures.operation_lines()) + "\n")
-    _say("\n".join(figures.process_lines(MOST_PROCESSES)) + "\n")
+    report, screen = reporter.finish(trace), console()
+    for table in (operations(report, screen.width), processes(report, screen.width)):
+        screen.print(table)
+        screen.print()
     for line in [*tallies.certainty_lines(trace), *tallies.loss_lines(trace)]:
         _say(line)
     _say(f"\nLog:   {log}\nTrace: {target} ({units.size(target.stat().st_size)}, {PERFETTO})")
+    _say(f"Where the time goes: biotrail report {log}")
     _say(f"See every bio: biotrail view {target}")
     _say(f"or open {PERFETTO_UI} and drop the trace there; it stays in your browser.")

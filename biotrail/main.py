@@ -27,6 +27,7 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _COMMANDS = {
     "record": "Record block I/O to a log.",
     "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
+    "report": "Tell where the time of I/O went, by device, operation, process and more.",
     "view": "Open a log or a trace in the Perfetto UI.",
     "info": "Tell what a log holds, and how much of it is certain.",
     "stacks": "Show who queued the I/O in a log, by call stack.",

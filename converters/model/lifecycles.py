@@ -23,7 +23,9 @@ from .tables import (
     I32,
     I64,
     NEVER,
+    NO_CPU,
     U8,
+    U16,
     U32,
     Bios,
     Bool,
@@ -171,6 +173,7 @@ class Builder:
             ioprio=of("ioprio", np.uint16),
             hint=of("hint", np.uint8),
             stack=self._stack_rows(a.events, queued),
+            cpu=_cpus(a, queued),
             queue=m.queue,
             getrq=m.getrq,
             merge=m.merge,
@@ -277,6 +280,14 @@ def _request_families(a: Association, first: I64, family: I64, number: I64) -> I
     first = first[top]
     known = family[np.maximum(first, 0)] if len(family) else first
     return np.where(first >= 0, known, number[top]).astype(np.int64)
+
+
+def _cpus(a: Association, queued: I64) -> U16:
+    """CPU of each Q (-1: none)."""
+    if not len(a.events):
+        return np.full(len(queued), NO_CPU, dtype=np.uint16)
+    cpu = a.events.cpu[np.maximum(queued, 0)]
+    return np.where(queued >= 0, cpu, NO_CPU).astype(np.uint16)
 
 
 def _tags(a: Association, index: I64, name: str) -> np.ndarray:

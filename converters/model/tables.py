@@ -14,6 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+NO_CPU = 0xFFFF
+"""A CPU that is not known."""
+
 NEVER = -1
 """A time that was not seen; a number (parent, request) that is not known."""
 
@@ -129,6 +132,8 @@ class Bios(Table):
     """Write life-time hint."""
     stack: I32
     """Row in the trace's stacks (`Trace.stacks`): where it was queued from; -1 not recorded."""
+    cpu: U16
+    """CPU that queued it; 65535 when the queue event was not seen."""
     queue: I64
     """Q."""
     getrq: I64

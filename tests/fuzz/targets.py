@@ -24,7 +24,7 @@ from converters.model.trace import Trace
 from recorder.errors import LogFormatError
 from recorder.log import LogReader
 
-COMMANDS = (b"info", b"dump", b"convert", b"view", b"stacks")
+COMMANDS = (b"info", b"dump", b"convert", b"view", b"stacks", b"report", b"slow", b"hist")
 FILE = "@"
 """This word of a command line stands for the fuzzed file."""
 _WORDS_AT_MOST = 12

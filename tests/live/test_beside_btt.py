@@ -5,8 +5,10 @@ Where btt is right, lifecycles give its numbers to the nanosecond. Where it is n
 that makes a difference has the rule of btt's behind it (`btt_rules`).
 """
 
+import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,7 @@ from converters.model.tables import Bios, Edges, Requests
 from converters.model.trace import Trace
 from recorder.records import Kind
 
+ROOT = Path(__file__).parents[2]
 Fio = Callable[..., dict[str, Any]]
 
 
@@ -148,6 +151,24 @@ def check_sizes(whole: Whole, report: str) -> None:
     assert set(whole.bios.dev.tolist()) == {dev}
 
 
+def check_report(path: Path, report: str) -> None:
+    """What `biotrail report --json` says of the device: btt's figures, to its precision."""
+    command = [sys.executable, "-m", "biotrail.main", "report", "--json", str(path)]
+    done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
+    [device] = json.loads(done.stdout)["devices"]
+    mine = {stage["stage"]: stage for stage in device["total"]["stages"]}
+    mine |= {"Q2C": device["total"]["latency"], "Q2Q": device["pattern"]["q2q"]["gap"]}
+    table = printed(report)
+    for stage in (*STAGES, "Q2Q"):
+        theirs, own = table[stage], mine[stage]
+        assert own["count"] == theirs.count, stage
+        assert f"{own['max_ns'] / 1e9:.9f}" == theirs.most, stage
+        # btt shows what took no time as 1 ns.
+        assert f"{max(own['min_ns'], 1) / 1e9:.9f}" == theirs.least, stage
+        if own["min_ns"]:
+            assert f"{own['sum_ns'] / 1e9 / own['count']:.9f}" == theirs.average, stage
+
+
 def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
     needs_bpf: None,
     loop_device: LoopDevice,
@@ -170,6 +191,7 @@ def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
     # THEN counts, least, average and most of each stage are btt's, to the nanosecond
     check_table(imported, report)
     check_sizes(imported, report)
+    check_report(prefix, report)
     # AND WHEN the log is associated by identity, and btt is given what we export of it
     recorded = read(log)
     trace = Trace(log)
@@ -178,6 +200,7 @@ def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
     # THEN the same holds
     check_table(recorded, report)
     check_sizes(recorded, report)
+    check_report(log, report)
     # AND both recordings hold the same I/O, which went the same way
     # (but for ends that no program saw: the kernel runs none inside itself)
     unseen = int(((recorded.bios.complete < 0) & (recorded.bios.bytes > 0)).sum())

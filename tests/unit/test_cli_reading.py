@@ -237,7 +237,15 @@ def test_demo_falls_back_to_the_sample(
     assert done.status == 0
     assert "Nothing can be recorded here: no rights" in done.out
     assert "sample log" in done.out
-    for word in ("demo-database", "loop1 read", "exact", "biotrail view", "median"):
+    for word in (
+        "demo-database",
+        "loop1",
+        "read",
+        "exact",
+        "biotrail view",
+        "biotrail report",
+        "p99",
+    ):
         assert word in done.out
     assert sorted(os.listdir(tmp_path / "out")) == ["demo.biotrail", "demo.pftrace"]
     assert (tmp_path / "out" / "demo.biotrail").read_bytes() == SAMPLE.read_bytes()

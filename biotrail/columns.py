@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables for people: as wide as the terminal, with the less important columns left out first."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from biotrail.units import printable
+
+PIPE_WIDTH = 160
+"""Columns of characters where there is no terminal."""
+_GAP = 3
+"""Between columns: a space at each side, and one where others draw a line."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. rank: the higher, the sooner it is left out where there is no room."""
+
+    head: str
+    rank: int = 0
+    left: bool = False
+
+
+def console() -> Console:
+    """Standard output: plain text where that is no terminal."""
+    known = "COLUMNS" in os.environ
+    terminal = os.isatty(1)
+    width = shutil.get_terminal_size().columns if terminal or known else PIPE_WIDTH
+    return Console(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
+
+
+def table(
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> Table:
+    """Rows under their heads; `width` is what there is room for."""
+    kept = _that_fit(columns, rows, width)
+    made = Table(
+        title=Text(title, style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+        show_edge=False,
+    )
+    for place in kept:
+        column = columns[place]
+        made.add_column(
+            Text(column.head),
+            justify="left" if column.left else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in rows:
+        made.add_row(*(Text(printable(row[place])) for place in kept))
+    return made
+
+
+def _that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Places of the columns for which there is room."""
+    widths = [
+        max(len(column.head), *(len(row[place]) for row in rows), 1) if rows else len(column.head)
+        for place, column in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    while sum(widths[place] + _GAP for place in kept) - _GAP > width:
+        last = max(kept, key=lambda place: (columns[place].rank, place))
+        if not columns[last].rank:
+            break
+        kept.remove(last)
+    return kept
+
+
+def without_repeats(rows: Sequence[Sequence[str]], leading: int) -> list[list[str]]:
+    """The rows with leading cells blank where they are those of the row above."""
+    made: list[list[str]] = []
+    above: list[str] = []
+    for row in rows:
+        cells = list(row)
+        for place in range(leading):
+            if above[:1] and above[: place + 1] == list(row[: place + 1]):
+                cells[place] = ""
+        above = list(row)
+        made.append(cells)
+    return made

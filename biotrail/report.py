@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail report`: where the time of I/O went."""
+
+import json
+import sys
+
+import click
+
+from biotrail import tallies
+from biotrail.convert import progress
+from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.units import Duration
+from converters.answers.keys import KEYS
+from converters.answers.report import make_report
+from converters.answers.select import of_devices
+from converters.answers.tree import Report
+from converters.model.trace import Trace
+
+LEAST_INTERVAL = 1e-6
+"""s."""
+
+
+@click.command()
+@log_argument
+@click.option(
+    "-d",
+    "--device",
+    "names",
+    multiple=True,
+    metavar="DEV",
+    help="This disk alone, by name or 8:0; can be given again.",
+)
+@click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
+@click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
+@associate_option
+@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+@click.option("--csv", "form", flag_value="csv", help="Print a line for each stage of each group.")
+def command(
+    log: str,
+    names: tuple[str, ...],
+    by: str | None,
+    interval: float | None,
+    associate: str,
+    form: str | None,
+) -> None:
+    """Tell where the time of the I/O in LOG went.
+
+    For each device and operation: how many, how much, how fast; every stage from queue to
+    completion with its share of the time, mean, percentiles and maximum; what was in flight;
+    merges, splits, requeues, errors, flushes; sequential or not; and the processes, cgroups
+    and CPUs that it came from. Percentiles of times are within 0.4 %; the rest is exact.
+    docs/report.md explains every figure. LOG is anything that convert reads; - reads
+    standard input.
+
+    \b
+    biotrail report disk.biotrail
+    biotrail report --by process -d nvme0n1 disk.biotrail
+    biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if interval is not None and interval < LEAST_INTERVAL:
+        raise click.UsageError("--interval must be at least 1us")
+    trace = open_trace(log, associate)
+    with progress(trace, "reading") as windows:
+        some = of_devices(windows, names, trace.context) if names else windows
+        report = make_report(trace, some, round((interval or 0) * 1e9), by)
+    if form == "json":
+        from converters.answers.report_json import as_dict
+
+        click.echo(json.dumps(as_dict(report), indent=2))
+    elif form == "csv":
+        from converters.answers.report_csv import write
+
+        write(report, sys.stdout)
+    else:
+        _print(trace, report)
+
+
+def _print(trace: Trace, report: Report) -> None:
+    from biotrail.columns import console
+    from biotrail.report_text import parts
+
+    screen = console()
+    for part in parts(report, screen.width):
+        screen.print(part)
+        screen.print()
+    lost = tallies.loss_lines(trace)
+    screen.print(
+        "\n".join(["missing from the log:", *(f"  {line}" for line in lost)])
+        if lost
+        else "nothing is missing from the log"
+    )

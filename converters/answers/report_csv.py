@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as CSV: a line for each stage of each group. docs/report.md lists the columns."""
+
+import csv
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from .report_json import summary
+from .tree import FORMAT, GroupReport, Report, Summary
+
+NAMES = ("device", "dev", "operation", "process", "pid", "cgroup", "cgroup_id", "cpu")
+TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
+COLUMNS = (
+    "format",
+    "section",
+    "begin_ns",
+    "end_ns",
+    *NAMES,
+    "of",
+    "stage",
+    "share",
+    *TIMES,
+    "ios",
+    "bytes",
+    "ios_per_s",
+    "bytes_per_s",
+    "failed",
+    "unfinished",
+)
+
+Line = dict[str, Any]
+
+
+def write(report: Report, out: TextIO) -> None:
+    """The head, then all lines."""
+    writer = csv.DictWriter(out, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for line in lines(report):
+        writer.writerow({"format": FORMAT, **line})
+
+
+def lines(report: Report) -> Iterator[Line]:
+    """All lines, by column; what is not known is empty."""
+    whole = {"begin_ns": report.begin_ns, "end_ns": report.end_ns}
+    for line in _both(report.total.bios, report.total.requests):
+        yield {"section": "total", **whole, **line}
+    for device in report.devices:
+        for one in (device.total, *device.operations):
+            for line in _both(one.bios, one.requests):
+                yield {"section": "devices", **whole, **line}
+    for section, groups in (
+        ("processes", report.processes),
+        ("cgroups", report.cgroups),
+        ("cpus", report.cpus),
+        ("groups", report.groups),
+    ):
+        for group in groups:
+            for line in _lines(group, "bios"):
+                yield {"section": section, **whole, **line}
+    for interval in report.intervals:
+        for group in interval.groups:
+            for line in _lines(group, "bios"):
+                times = {"begin_ns": interval.begin_ns, "end_ns": interval.end_ns}
+                yield {"section": "intervals", **times, **line}
+
+
+def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
+    yield from _lines(bios, "bios")
+    yield from _lines(requests, "requests")
+
+
+def _lines(group: GroupReport, of: str) -> Iterator[Line]:
+    """The whole (Q2C; of requests: their life), then the stages."""
+    work = {
+        **group.name,
+        "of": of,
+        "ios": group.counters["ios"],
+        "bytes": group.counters["bytes"],
+        "ios_per_s": round(group.ios_per_s, 3),
+        "bytes_per_s": round(group.bytes_per_s, 3),
+        "failed": group.counters["failed"],
+        "unfinished": group.counters["unfinished"],
+    }
+    whole = "Q2C" if of == "bios" else "all"
+    yield {**work, "stage": whole, "share": 1, **summary(group.latency, "ns")}
+    for stage in group.stages:
+        share = round(stage.share, 6)
+        yield {**work, "stage": stage.stage, "share": share, **summary(stage.time, "ns")}

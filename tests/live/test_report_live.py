@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report beside what fio measured itself, for each I/O of a live load."""
+
+import csv
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import MEBIBYTE, LoopDevice
+from record_helpers import biotrail, read, recorder, stop
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+BLOCK = 4096
+SIZE = 16 * MEBIBYTE
+
+
+def measured(prefix: Path) -> dict[tuple[int, int], int]:
+    """fio's latency (submission and completion), ns, by (0 read or 1 write, offset)."""
+    with Path(f"{prefix}_lat.1.log").open(encoding="utf-8", newline="") as log:
+        rows = [[int(cell, 0) for cell in row[:5]] for row in csv.reader(log)]
+    return {(direction, offset): latency for _, latency, direction, _, offset in rows}
+
+
+@pytest.mark.parametrize("engine", ["io_uring", "libaio"])
+def test_no_io_took_longer_than_fio_waited_for_it(
+    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path, engine: str
+) -> None:
+    # GIVEN a load that reads or writes each block once, and fio's latency of each
+    log, prefix = tmp_path / "disk.biotrail", tmp_path / "fio"
+    with recorder("-d", loop_device.path, "-o", log) as process:
+        job = fio(
+            loop_device.path,
+            rw="randrw",
+            bs=BLOCK,
+            size=SIZE,
+            ioengine=engine,
+            iodepth=8,
+            write_lat_log=prefix,
+            log_offset=True,
+            clocksource="clock_gettime",
+        )["jobs"][0]
+        status, said = stop(process, signal.SIGINT)
+    assert status == 0, said
+    theirs = measured(prefix)
+    # WHEN it was recorded
+    found = read(log)
+    bios = found.bios
+    ended = (bios.queue >= 0) & (bios.complete >= 0) & (bios.bytes == BLOCK)
+    codes, names = found.context.op_codes(bios.opf)
+    direction = np.array([("read", "write").index(name) for name in names])[codes]
+    mine = {
+        (which, sector * 512): took
+        for which, sector, took in zip(
+            direction[ended].tolist(),
+            bios.sector[ended].tolist(),
+            (bios.complete - bios.queue)[ended].tolist(),
+            strict=True,
+        )
+    }
+    # THEN each bio is fio's I/O at that offset, and took no longer than fio waited
+    assert len(theirs) == SIZE // BLOCK
+    assert mine.keys() <= theirs.keys()
+    # The end of an I/O that no program saw is counted, and has no latency.
+    assert len(theirs) - len(mine) == int((~ended).sum())
+    differences = np.array([theirs[key] - took for key, took in mine.items()])
+    print(f"\n{engine}: fio waited {differences.mean():,.0f} ns longer than Q2C, on average")
+    assert differences.min() >= 0
+    # AND the report has fio's numbers of I/Os and bytes
+    told = json.loads(biotrail("report", "--json", log).stdout)
+    [device] = told["devices"]
+    operations = {one["operation"]: one for one in device["operations"]}
+    for name in ("read", "write"):
+        assert operations[name]["ios"] == job[name]["total_ios"]
+        assert operations[name]["bytes"] == job[name]["io_bytes"]
+        own = [took for (which, _), took in mine.items() if which == (name == "write")]
+        latency = operations[name]["latency"]
+        assert (latency["count"], latency["sum_ns"]) == (len(own), sum(own))
+        for share, field in ((0.5, "p50_ns"), (0.99, "p99_ns"), (0.999, "p99_9_ns")):
+            exact = np.quantile(own, share, method="inverted_cdf")
+            assert abs(latency[field] - exact) <= exact * told["percentiles"]["relative_error"]
