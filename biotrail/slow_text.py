@@ -178,9 +178,10 @@ def _device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
         return
     yield f"  {_device(context, slow.io)}"
     queued = around.when_queued
-    yield f"    when queued     {_moment(queued)}"
+    most = int(context.devices.get(slow.io.dev, {}).get("queue", {}).get("nr_requests", 0))
+    yield f"    when queued     {_moment(queued, most)}"
     if around.when_issued is not None:
-        yield f"    when issued     {_moment(around.when_issued)}"
+        yield f"    when issued     {_moment(around.when_issued, most)}"
         yield from _order_lines(around)
         done = "while in device "
     else:
@@ -212,12 +213,14 @@ def _device(context: Context, io: IO) -> str:
     return f"{context.device_label(io.dev)}" + (f": {known}" if known else "")
 
 
-def _moment(moment: Moment) -> str:
+def _moment(moment: Moment, most: int) -> str:
     if not (moment.waiting.ios or moment.in_device.ios or moment.requests_allocated):
         return "idle"
     parts = [_group(moment.waiting, "waiting"), _group(moment.in_device, "in the device")]
     requests = units.plural(moment.requests_allocated, "request")
-    return "; ".join([*parts, f"{requests} in use, {moment.requests_in_device} in the device"])
+    full = " (all that nr_requests allows)" if 0 < most <= moment.requests_allocated else ""
+    in_device = f"{moment.requests_in_device} in the device"
+    return "; ".join([*parts, f"{requests} in use{full}, {in_device}"])
 
 
 def _group(group: Group, what: str = "") -> str:
@@ -335,9 +338,25 @@ def _family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
         yield from _others(slow.parents, 0, slow, verbose)
     total = len(slow.children) + slow.children_left_out
     if total:
-        yield f"  below it, {units.plural(total, 'I/O')}:"
+        yield f"  below it, {units.plural(total, 'I/O')}{_below(slow)}:"
         ranked = sorted(slow.children, key=lambda io: -io.waited_ns)
         yield from _others(ranked, slow.children_left_out, slow, verbose)
+
+
+def _below(slow: SlowIO) -> str:
+    """When the work of the lower devices began and ended, seen from above."""
+    known = [c for c in slow.children if c.queue_ns is not None and c.latency_ns is not None]
+    io = slow.io
+    if len(known) < len(slow.children) or io.latency_ns is None or slow.children_left_out:
+        return ""
+    first = min(c.queue_ns or 0 for c in known) - slow.begin_ns
+    last = max((c.queue_ns or 0) + c.waited_ns for c in known) - slow.begin_ns
+    since = f"{units.duration(first)} after it was queued"
+    if io.issue_ns is not None and first >= io.issue_ns:
+        since = f"{units.duration(first - io.issue_ns)} after its issue"
+    rest = io.latency_ns - last
+    over = f", all done {units.duration(rest)} before it ended" if rest >= 0 else ""
+    return f", the first queued {since}{over}"
 
 
 def _others(ios: list[IO], left_out: int, slow: SlowIO, verbose: bool) -> Iterator[str]:

@@ -12,6 +12,9 @@ import numpy as np
 
 from converters.model.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests, Stages
 
+LEAD_NS = 5_000_000
+"""Before the first time: counters of what is under way already have begun by then."""
+
 
 def around(ios: Iterable[tuple[int, int]], margin: int) -> list[tuple[int, int]]:
     """Times (ns) with a margin on either side, in order, those that touch made one."""
@@ -40,7 +43,7 @@ def excerpt(
             if window.begin > last:
                 return
             continue
-        yield replace(part, begin=max(part.begin, min(first, part.end)))
+        yield replace(part, begin=max(part.begin, min(first - LEAD_NS, part.end)))
 
 
 def _goes_on(window: Lifecycles) -> bool:
