@@ -53,7 +53,7 @@ class Findings:
 @device_option
 @op_option
 @associate_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/answers.md).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
 @click.option("-v", "--verbose", is_flag=True, help="Show all events, mates and lower I/Os.")
 @click.option(
     "-o", "--output", "target", metavar="OUT", help="Write them as a Perfetto trace, too."
@@ -187,7 +187,7 @@ def _write(
 
 
 def as_dict(found: Findings) -> dict[str, Any]:
-    """All of it for JSON; docs/answers.md names every key."""
+    """All of it for JSON; docs/slow.md names every key."""
     trace, wanted = found.trace, found.wanted
     ios = []
     for slow in found.ios:
