@@ -78,7 +78,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]
     marks = _marks(io)
     if marks:
         yield click.style(f"    {marks}", fg="yellow")
-    yield from _stage_lines(io)
+    yield from _stage_lines(slow)
     yield from _pause_lines(slow)
     yield from _device_lines(trace.context, slow)
     yield from _event_lines(slow, verbose)
@@ -134,24 +134,36 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _stage_lines(io: IO) -> Iterator[str]:
+def _stage_lines(slow: SlowIO) -> Iterator[str]:
+    io = slow.io
     if not io.stages:
         yield "    stages unknown"
         return
     longest = max(io.stages, key=lambda span: span.ns)
     for span in io.stages:
         bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
-        line = f"    {span.stage:<10} {units.duration(span.ns):>9} {_percent(span.share):>7}  "
+        line = f"{span.stage:<10} {units.duration(span.ns):>9} {_percent(span.share):>7}  {bar}"
         if span is longest:
-            line = f"  > {line[4:]}"
-            yield click.style(f"{line}{bar}", fg="red") + f"  {_meaning(span, io)}"
+            yield click.style(f"  > {line}", fg="red") + f"  {_meaning(span, slow)}"
         else:
-            yield line + bar
+            yield f"    {line}"
 
 
-def _meaning(span: Span, io: IO) -> str:
+def _meaning(span: Span, slow: SlowIO) -> str:
     text = MEANINGS.get(span.stage, "")
-    return f"{text}, and still did" if io.under_way else text
+    if slow.io.under_way:
+        return f"{text}, and still did"
+    times = slow.below
+    if span.stage in ("D2C", "bio-based") and times is not None:
+        before, below = times
+        if before > span.ns / 2:
+            text += (
+                ", and most of that before its lower I/O was queued: a worker was busy, or "
+                "I/O was throttled"
+            )
+        elif below > span.ns / 2:
+            text += ", and most of that was the lower device's: see below"
+    return text
 
 
 def _pause_lines(slow: SlowIO) -> Iterator[str]:
@@ -345,18 +357,14 @@ def _family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
 
 def _below(slow: SlowIO) -> str:
     """When the work of the lower devices began and ended, seen from above."""
-    known = [c for c in slow.children if c.queue_ns is not None and c.latency_ns is not None]
-    io = slow.io
-    if len(known) < len(slow.children) or io.latency_ns is None or slow.children_left_out:
+    times = slow.below
+    if times is None:
         return ""
-    first = min(c.queue_ns or 0 for c in known) - slow.begin_ns
-    last = max((c.queue_ns or 0) + c.waited_ns for c in known) - slow.begin_ns
-    since = f"{units.duration(first)} after it was queued"
-    if io.issue_ns is not None and first >= io.issue_ns:
-        since = f"{units.duration(first - io.issue_ns)} after its issue"
-    rest = io.latency_ns - last
+    before, below = times
+    since = "its issue" if slow.io.issue_ns is not None else "it was queued"
+    rest = slow.io.waited_ns - (slow.io.issue_ns or 0) - before - below
     over = f", all done {units.duration(rest)} before it ended" if rest >= 0 else ""
-    return f", the first queued {since}{over}"
+    return f", the first queued {units.duration(before)} after {since}{over}"
 
 
 def _others(ios: list[IO], left_out: int, slow: SlowIO, verbose: bool) -> Iterator[str]:

@@ -90,6 +90,20 @@ class SlowIO:
         pairs = zip(self.events, self.events[1:], strict=False)
         return max(pairs, key=lambda pair: pair[1].offset_ns - pair[0].offset_ns)
 
+    @property
+    def below(self) -> tuple[int, int] | None:
+        """ns from its issue to the first lower I/O's queueing, and from there to the last's end.
+
+        From its queueing, where it has no issue. None: there are none, or not all is known.
+        """
+        ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
+        known = all(c.latency_ns is not None for c in self.children) and self.io.latency_ns
+        if not known or not ends or len(ends) < len(self.children) or self.children_left_out:
+            return None
+        first = min(c.queue_ns for c in self.children if c.queue_ns is not None)
+        before = first - self.begin_ns - (self.io.issue_ns or 0)
+        return (before, max(ends) - first) if before >= 0 else None
+
 
 @dataclass(frozen=True)
 class Wanted:
