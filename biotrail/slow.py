@@ -17,6 +17,7 @@ from biotrail import slow_text, tallies, units
 from biotrail.choosing import device_option, op_option
 from biotrail.info import wall_clock
 from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.slow_text import Detail
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.choosing import Choice
 from converters.answers.excerpt import around, excerpt
@@ -54,6 +55,7 @@ class Findings:
 @op_option
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
+@click.option("--brief", is_flag=True, help="Show a line for each.")
 @click.option("-v", "--verbose", is_flag=True, help="Show all events, mates and lower I/Os.")
 @click.option(
     "-o", "--output", "target", metavar="OUT", help="Write them as a Perfetto trace, too."
@@ -77,6 +79,7 @@ def command(
     ops: tuple[str, ...],
     associate: str,
     as_json: bool,
+    brief: bool,
     verbose: bool,
     target: str | None,
     margin: float,
@@ -95,6 +98,7 @@ def command(
 
     \b
     biotrail slow disk.biotrail
+    biotrail slow --brief --top 100 disk.biotrail
     biotrail slow --over 5ms --op read -d nvme0n1 disk.biotrail
     biotrail slow --failed disk.biotrail
     biotrail slow --top 3 --around 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
@@ -110,7 +114,8 @@ def command(
     if as_json:
         click.echo(json.dumps(as_dict(found), indent=2, ensure_ascii=False))
     else:
-        for line in slow_text.lines(found.trace, found.slowest, found.wanted, verbose):
+        detail = Detail.LINE if brief else Detail.ALL if verbose else Detail.USUAL
+        for line in slow_text.lines(found.trace, found.slowest, found.wanted, detail):
             click.echo(line)
     if written is not None:
         size = units.size(written.stat().st_size)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slow I/Os as text for people. Colours are click's: they go to a terminal only."""
 
+from collections import Counter
 from collections.abc import Iterator
+from enum import StrEnum
 
 import click
 
@@ -37,12 +39,23 @@ MEANINGS = {
 _DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
 
 
-def lines(trace: Trace, slowest: Slowest, wanted: Wanted, verbose: bool) -> Iterator[str]:
+class Detail(StrEnum):
+    """How much is said of each I/O."""
+
+    LINE = "line"
+    USUAL = "usual"
+    ALL = "all"
+
+
+def lines(trace: Trace, slowest: Slowest, wanted: Wanted, detail: Detail) -> Iterator[str]:
     """All of it."""
     yield from _summary(slowest, wanted)
     for place, slow in enumerate(slowest.found, 1):
+        if detail == Detail.LINE:
+            yield _brief(place, slow)
+            continue
         yield ""
-        yield from _one(trace, place, slow, verbose)
+        yield from _one(trace, place, slow, detail == Detail.ALL)
     missing = tallies.loss_lines(trace)
     if missing:
         yield ""
@@ -60,6 +73,8 @@ def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
             f"the slowest {shown} of {units.plural(counts.matching, kind)}{over}, "
             f"among {units.plural(counts.ios, 'I/O')}; --top shows more"
         )
+    elif shown == counts.ios:
+        yield f"all of {units.plural(shown, kind)}{over}, the slowest first"
     else:
         yield f"{units.plural(shown, kind)}{over} among {units.plural(counts.ios, 'I/O')}"
     if counts.under_way:
@@ -69,6 +84,19 @@ def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
             f"{units.plural(counts.without_latency, 'I/O')} left out: their queueing or their "
             "completion is not in the log"
         )
+    longest = Counter(slow.io.longest.stage for slow in slowest.found if slow.io.longest)
+    if shown > 1 and longest:
+        stages = ", ".join(f"{stage} in {number}" for stage, number in longest.most_common())
+        yield f"most time went to: {stages}"
+
+
+def _brief(place: int, slow: SlowIO) -> str:
+    io = slow.io
+    longest = io.longest
+    stage = f"{longest.stage} {_percent(longest.share)}" if longest else "stages unknown"
+    marks = _marks(io)
+    line = f"#{place:<4} {_took(io):>9}  {stage:<18} {_what(io)}, {_who(io)}"
+    return f"{line}; {marks}" if marks else line
 
 
 def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]:
@@ -139,11 +167,10 @@ def _stage_lines(slow: SlowIO) -> Iterator[str]:
     if not io.stages:
         yield "    stages unknown"
         return
-    longest = max(io.stages, key=lambda span: span.ns)
     for span in io.stages:
         bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
         line = f"{span.stage:<10} {units.duration(span.ns):>9} {_percent(span.share):>7}  {bar}"
-        if span is longest:
+        if span is io.longest:
             yield click.style(f"  > {line}", fg="red") + f"  {_meaning(span, slow)}"
         else:
             yield f"    {line}"

@@ -69,6 +69,11 @@ class IO:
     dev: int = 0
     part: int = 0
 
+    @property
+    def longest(self) -> Span | None:
+        """The stage that took most of the time."""
+        return max(self.stages, key=lambda span: span.ns, default=None)
+
 
 @dataclass
 class RequestFacts:

@@ -175,6 +175,19 @@ def test_no_match_and_no_event_are_said(cli: Cli, flood: Path, tmp_path: Path) -
     assert not out.exists()
 
 
+def test_a_line_for_each(cli: Cli, flood: Path) -> None:
+    # GIVEN a log / WHEN a line for each is asked for / THEN it has the stage that took the time
+    said = cli("slow", "--brief", flood).out.splitlines()
+    assert said == [
+        "all of 4 I/Os, the slowest first",
+        "most time went to: D2C in 3, I2D in 1",
+        "#1         1 ms  D2C 97.0 %         vda write of 64.0 KiB at sector 1000, writer (11)",
+        "#2       980 µs  I2D 89.5 %         vda read of 4.0 KiB at sector 5000, reader (12)",
+        "#3       880 µs  D2C 96.6 %         vda write of 64.0 KiB at sector 2000, writer (11)",
+        "#4        50 µs  D2C 92.0 %         vda write of 64.0 KiB at sector 0, writer (11)",
+    ]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -275,3 +288,22 @@ def test_a_log_in_memory_is_read_twice(flood: Path) -> None:
     stream = io.BytesIO(flood.read_bytes())
     counts = [sum(len(w.bios) for w in open_again(stream, "auto").lifecycles()) for _ in "12"]
     assert counts == [4, 4]
+
+
+def test_the_page_names_every_key_of_json(cli: Cli, flood: Path) -> None:
+    # GIVEN what --json prints / WHEN its keys are looked up / THEN docs/slow.md has each
+    page = (ROOT / "docs" / "slow.md").read_text(encoding="utf-8")
+    found = json.loads(cli("slow", "--json", flood).out)
+    for group in ("operations", "tasks"):
+        found["ios"][1]["surroundings"]["ahead"][group] = {}
+    missing = sorted(key for key in _keys(found["ios"][1]) | set(found) if f"`{key}`" not in page)
+    assert not missing
+
+
+def _keys(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(_keys, value)) if value else set()
+    if not isinstance(value, dict):
+        return set()
+    named = {k: v for k, v in value.items() if k not in ("operations", "tasks")}
+    return set(named) | {k for k in value if k not in named} | _keys(list(named.values()))
