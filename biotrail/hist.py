@@ -21,6 +21,8 @@ from converters.answers.histogram import Scale
 from converters.model.trace import Trace
 
 FORMAT = 1
+LARGEST = 1 << 60
+"""ns, bytes or I/Os."""
 UNITS = {
     Measure.LATENCY: {"us": 1_000, "ns": 1, "ms": 1_000_000},
     Measure.SIZE: {"kbytes": 1024, "bytes": 1},
@@ -125,6 +127,8 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
         step = units.Size().convert(linear, None, None) / width
     else:
         step = float(linear) if linear.isdecimal() else 0.0
+    if step > LARGEST:
+        raise click.UsageError(f"--linear {linear}: the step is larger than anything in a log")
     if step < 1 or step != round(step):
         least = "at least one unit, and whole units (--unit takes smaller ones)"
         raise click.UsageError(f"--linear {linear}: the step must be {least}")

@@ -28,6 +28,8 @@ from converters.model.trace import Trace
 from recorder import output
 
 MOST = 10_000
+LONGEST = 1e9
+"""Seconds: thirty years."""
 FORMAT = 1
 """Of --json: a higher number means that something was renamed or taken away."""
 
@@ -106,11 +108,11 @@ def command(
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if target is not None:
         output.ensure_free(target, force)
-    wanted = Wanted(top, round((over or 0) * 1e9), failed)
+    wanted = Wanted(top, _ns(over or 0), failed)
     with readable_twice(log) as source, terminated_as_interrupted():
         found = find(open_again(source, associate), wanted, device, ops)
         second = open_again(source, associate)
-        written = look_around(found, second, target, round(margin * 1e9), force)
+        written = look_around(found, second, target, _ns(margin), force)
     if as_json:
         click.echo(json.dumps(as_dict(found), indent=2, ensure_ascii=False))
     else:
@@ -120,6 +122,11 @@ def command(
     if written is not None:
         size = units.size(written.stat().st_size)
         click.echo(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
+
+
+def _ns(seconds: float) -> int:
+    """Nanoseconds; what is longer than any log counts as that."""
+    return round(min(seconds, LONGEST) * 1e9)
 
 
 @contextmanager

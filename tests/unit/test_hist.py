@@ -274,6 +274,8 @@ def test_one_pass_is_enough_for_a_pipe(cli: Cli, tmp_path: Path) -> None:
         ("--size", "--stage", "D2C"),
         ("--linear", "soon"),
         ("--linear", "0"),
+        ("--linear", "9" * 400),
+        ("--depth", "--linear", "9" * 40),
         ("--linear", "1500ns"),
         ("--size", "--linear", "100"),
         ("--depth", "--linear", "1ms"),

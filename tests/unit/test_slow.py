@@ -166,6 +166,7 @@ def test_no_match_and_no_event_are_said(cli: Cli, flood: Path, tmp_path: Path) -
     # THEN a line says so, and that is no failure
     done = cli("slow", "--over", "1h", flood)
     assert (done.status, done.out) == (0, "no I/O of 60 min 0 s or more among 4 I/Os\n")
+    assert cli("slow", "--over", "9" * 400, flood).status == 0
     assert cli("slow", "--failed", flood).out == "no failed I/O among 4 I/Os\n"
     assert cli("slow", empty).out == "no I/O among 0 I/Os\n"
     assert ios(cli("slow", "--json", empty)) == []
@@ -253,6 +254,8 @@ def test_the_trace_holds_what_was_around(cli: Cli, tmp_path: Path) -> None:
     assert slow["io"]["number"] in numbers
     whole = json.loads(cli("info", "--json", SAMPLE).out)["account"]["bios"]
     assert 10 < len(numbers) < sum(whole.values())
+    # AND with any margin, all of the log's are
+    assert cli("slow", "--around", "9" * 40, "-o", tmp_path / "all.pftrace", SAMPLE).status == 0
     # AND it is not replaced without --force
     assert cli("slow", "--top", "1", "-o", out, SAMPLE).status == 1
     assert cli("slow", "--top", "1", "-o", out, "-f", SAMPLE).status == 0
