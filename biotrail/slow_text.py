@@ -9,10 +9,9 @@ import click
 
 from biotrail import tallies, units
 from biotrail.info import wall_clock
+from biotrail.slow_around import device_lines
 from converters.answers.plain import IO, RequestFacts, Span
 from converters.answers.slow import Slowest, SlowIO, Step, Wanted
-from converters.answers.surroundings import Group, Moment, Surroundings
-from converters.model.context import Context
 from converters.model.trace import Trace
 
 SECTOR_BYTES = 512
@@ -108,7 +107,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]
         yield click.style(f"    {marks}", fg="yellow")
     yield from _stage_lines(slow)
     yield from _pause_lines(slow)
-    yield from _device_lines(trace.context, slow)
+    yield from device_lines(trace.context, slow)
     yield from _event_lines(slow, verbose)
     yield from _request_lines(slow, verbose)
     yield from _family_lines(slow, verbose)
@@ -206,78 +205,6 @@ def _pause_lines(slow: SlowIO) -> Iterator[str]:
 def _named(step: Step, slow: SlowIO) -> str:
     about = "" if step.request is None else f" of {_request_names(slow)[step.request]}"
     return f"{step.letter}{about} (+{units.duration(step.offset_ns)})"
-
-
-# What the device had to do
-
-
-def _device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
-    around = slow.surroundings
-    if around is None:
-        return
-    yield f"  {_device(context, slow.io)}"
-    queued = around.when_queued
-    most = int(context.devices.get(slow.io.dev, {}).get("queue", {}).get("nr_requests", 0))
-    yield f"    when queued     {_moment(queued, most)}"
-    if around.when_issued is not None:
-        yield f"    when issued     {_moment(around.when_issued, most)}"
-        yield from _order_lines(around)
-        done = "while in device "
-    else:
-        done = "while under way "
-    later = around.of_these_issued_later
-    note = f", {later.ios} of them began later" if later.ios else ""
-    yield f"    {done}{_group(around.completed_meanwhile, 'completed')}{note}"
-
-
-def _order_lines(around: Surroundings) -> Iterator[str]:
-    for name, group in (
-        ("ahead of it", around.ahead),
-        ("overtook it", around.overtook_it),
-        ("it overtook", around.it_overtook),
-    ):
-        if group.ios:
-            yield f"    {name:<15} {_group(group)}"
-
-
-def _device(context: Context, io: IO) -> str:
-    entry = context.devices.get(io.dev, {})
-    queue = entry.get("queue", {})
-    facts = [
-        f"scheduler {entry['scheduler']}" if entry.get("scheduler") else "",
-        f"nr_requests {queue['nr_requests']}" if queue.get("nr_requests") else "",
-        f"write cache {entry['write_cache']}" if entry.get("write_cache") else "",
-    ]
-    known = ", ".join(fact for fact in facts if fact)
-    return f"{context.device_label(io.dev)}" + (f": {known}" if known else "")
-
-
-def _moment(moment: Moment, most: int) -> str:
-    if not (moment.waiting.ios or moment.in_device.ios or moment.requests_allocated):
-        return "idle"
-    parts = [_group(moment.waiting, "waiting"), _group(moment.in_device, "in the device")]
-    requests = units.plural(moment.requests_allocated, "request")
-    full = " (all that nr_requests allows)" if 0 < most <= moment.requests_allocated else ""
-    in_device = f"{moment.requests_in_device} in the device"
-    return "; ".join([*parts, f"{requests} in use{full}, {in_device}"])
-
-
-def _group(group: Group, what: str = "") -> str:
-    space = f" {what}" if what else ""
-    if not group.ios:
-        return f"none{space}"
-    kinds = sorted(group.operations.items(), key=lambda item: -item[1].ios)
-    operations = ", ".join(
-        f"{units.count(share.ios)} {name} {units.size(share.bytes)}" for name, share in kinds
-    )
-    tasks = ", ".join(f"{units.printable(n)} {units.count(i)}" for n, i in _most(group.tasks))
-    return f"{units.count(group.ios)}{space} ({operations}; by {tasks})"
-
-
-def _most(tasks: dict[str, int]) -> list[tuple[str, int]]:
-    ranked = sorted(tasks.items(), key=lambda item: -item[1])
-    rest = sum(number for _, number in ranked[3:])
-    return ranked[:3] + ([("others", rest)] if rest else [])
 
 
 # Its events

@@ -10,10 +10,21 @@ import numpy as np
 from converters.answers.choosing import operations
 from converters.answers.plain import IO
 from converters.model.context import Context
-from converters.model.tables import I64, NEVER, Bios, Bool, Certainty, Lifecycles, Requests, Tasks
+from converters.model.tables import (
+    I64,
+    NEVER,
+    Bios,
+    Bool,
+    Certainty,
+    Lifecycles,
+    RequestKind,
+    Requests,
+    Tasks,
+)
 
 FOREVER = np.iinfo(np.int64).max
 MOST_TASKS = 8
+MOST_FLUSHES = 64
 UNKNOWN_TASK = "(unknown)"
 
 
@@ -51,6 +62,15 @@ class Moment:
 
 
 @dataclass
+class Flush:
+    """A flush request that was with the device; ns since the I/O was queued."""
+
+    issue_ns: int
+    complete_ns: int | None
+    """None: its completion is not in the log."""
+
+
+@dataclass
 class Surroundings:
     """What the I/O met on its device."""
 
@@ -67,6 +87,10 @@ class Surroundings:
     """Completed while it was in the device (while it was under way, where it was not issued)."""
     of_these_issued_later: Group = field(default_factory=Group)
     """Issued after it (queued after it, likewise), and completed before it."""
+    flushes: list[Flush] = field(default_factory=list)
+    """Flushes of the device's cache while it was under way, by time."""
+    flushes_left_out: int = 0
+    """Beyond MOST_FLUSHES."""
 
 
 @dataclass
@@ -136,10 +160,14 @@ class Neighbourhood:
                 moment.requests_allocated += int(alive.sum())
                 issued = here & (table.issue != NEVER) & (table.issue < at) & (end > at)
                 moment.requests_in_device += int(issued.sum())
+            flush = here & (table.kind == RequestKind.FLUSH) & (table.issue != NEVER)
+            flush &= (table.issue < target.end) & (end > target.queue)
+            _add_flushes(target, table.take(flush))
 
     def finish(self) -> None:
         """Brings what was found into its final form."""
         for target in self._targets:
+            target.found.flushes.sort(key=lambda flush: flush.issue_ns)
             for group in _groups(target.found):
                 _shorten(group, MOST_TASKS)
 
@@ -149,6 +177,16 @@ def _target(io: IO) -> _Target:
     issue = NEVER if io.issue_ns is None else queue + io.issue_ns
     found = Surroundings(when_issued=None if issue == NEVER else Moment())
     return _Target(io, queue, issue, queue + io.waited_ns, found)
+
+
+def _add_flushes(target: _Target, flushes: Requests) -> None:
+    found = target.found
+    for issue, complete in zip(flushes.issue.tolist(), flushes.complete.tolist(), strict=True):
+        if len(found.flushes) == MOST_FLUSHES:
+            found.flushes_left_out += 1
+            continue
+        done = None if complete == NEVER else complete - target.queue
+        found.flushes.append(Flush(issue - target.queue, done))
 
 
 def _moments(target: _Target) -> list[tuple[Moment, int]]:
