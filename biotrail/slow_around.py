@@ -11,6 +11,7 @@ from converters.model.context import Context
 
 
 def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
+    """The device when the I/O was queued and issued, and what went before and past it."""
     around = slow.surroundings
     if around is None:
         return
