@@ -3,7 +3,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -42,17 +41,6 @@ def command(log: str, associate: str, as_json: bool) -> None:
         click.echo("\n".join(lines(log, trace)))
 
 
-def wall_clock(trace: Trace, monotonic_ns: int) -> str | None:
-    """A CLOCK_MONOTONIC time as ISO 8601 in UTC, by the nearest reading of the log's clocks."""
-    readings = trace.context.clocks
-    if not readings:
-        return None
-    near = min(readings, key=lambda reading: abs(reading["monotonic"] - monotonic_ns))
-    realtime = near["realtime"] + monotonic_ns - near["monotonic"]
-    moment = datetime.fromtimestamp(realtime // 10**9, UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{realtime % 10**9 // 1000:06d}Z"
-
-
 def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:
     """{dev_t: {letter: events}}."""
     table: dict[int, dict[str, int]] = {}
@@ -73,8 +61,8 @@ def facts(trace: Trace) -> dict[str, Any]:
             "first_ns": account.first_ns,
             "last_ns": account.last_ns,
             "span_ns": span,
-            "first": wall_clock(trace, account.first_ns) if span else None,
-            "last": wall_clock(trace, account.last_ns) if span else None,
+            "first": trace.context.wall_clock(account.first_ns) if span else None,
+            "last": trace.context.wall_clock(account.last_ns) if span else None,
         },
         "devices": {
             trace.context.device_label(dev): kinds for dev, kinds in device_kinds(trace).items()
@@ -119,7 +107,7 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
     ]
     if account.first_ns >= 0:
         span = units.duration(account.last_ns - account.first_ns)
-        first, last = (wall_clock(trace, ns) for ns in (account.first_ns, account.last_ns))
+        first, last = (trace.context.wall_clock(ns) for ns in (account.first_ns, account.last_ns))
         found.append(_field("time", f"{first} to {last} ({span})"))
     return found + _cost_lines(trace)
 
@@ -146,7 +134,7 @@ def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
         "depth": f"{units.plural(value, 'request')} in flight",
     }.get(str(hit.get("trigger")), f"{hit.get('trigger')} {value}")
     device = trace.context.device_label(int(hit.get("dev", 0)))
-    return f"{what}: {device}, sector {hit.get('sector')}, {wall_clock(trace, monotonic)}"
+    return f"{what}: {device}, sector {hit.get('sector')}, {trace.context.wall_clock(monotonic)}"
 
 
 def _recorded(header: Mapping[str, Any]) -> str:

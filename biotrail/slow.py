@@ -15,7 +15,6 @@ import click
 
 from biotrail import slow_text, tallies, units
 from biotrail.choosing import device_option, op_option
-from biotrail.info import wall_clock
 from biotrail.opening import associate_option, log_argument, open_trace
 from biotrail.slow_text import Detail
 from biotrail.terminating import terminated_as_interrupted
@@ -204,7 +203,7 @@ def as_dict(found: Findings) -> dict[str, Any]:
     ios = []
     for slow in found.ios:
         row = asdict(slow)
-        row["time"] = wall_clock(trace, slow.begin_ns)
+        row["time"] = trace.context.wall_clock(slow.begin_ns)
         for io in [row["io"], *row["mates"], *row["parents"], *row["children"]]:
             del io["dev"], io["part"]
         ios.append(row)

@@ -8,7 +8,6 @@ from enum import StrEnum
 import click
 
 from biotrail import tallies, units
-from biotrail.info import wall_clock
 from biotrail.slow_around import device_lines
 from converters.answers.plain import IO, RequestFacts, Span
 from converters.answers.slow import Slowest, SlowIO, Step, Wanted
@@ -137,7 +136,7 @@ def _who(io: IO) -> str:
 
 def _when(trace: Trace, slow: SlowIO) -> str:
     first = trace.account.first_ns
-    moment = wall_clock(trace, slow.begin_ns)
+    moment = trace.context.wall_clock(slow.begin_ns)
     since = f"{(slow.begin_ns - first) / 1e9:.6f} s after the first event"
     queued = "queued" if slow.io.queue_ns is not None else "first seen"
     return f"{queued} {moment} ({since})" if moment else f"{queued} {since}"

@@ -2,6 +2,7 @@
 """What a log's header says, as the converters ask for it: names instead of numbers."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,15 @@ class Context:
     def host(self) -> str:
         """The recording host's name."""
         return str(self.header.get("host", {}).get("name", "unknown host"))
+
+    def wall_clock(self, monotonic_ns: int) -> str | None:
+        """A time as ISO 8601 in UTC, by the nearest reading of the log's clocks; None without."""
+        if not self.clocks:
+            return None
+        near = min(self.clocks, key=lambda reading: abs(reading["monotonic"] - monotonic_ns))
+        realtime = near["realtime"] + monotonic_ns - near["monotonic"]
+        moment = datetime.fromtimestamp(realtime // 10**9, UTC)
+        return f"{moment:%Y-%m-%d %H:%M:%S}.{realtime % 10**9 // 1000:06d}Z"
 
     @property
     def devices(self) -> dict[int, dict[str, Any]]:

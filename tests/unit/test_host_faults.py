@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from test_rotation import CLOCK, HEADER, queue
 
-from biotrail.info import wall_clock
 from converters.model.trace import Trace
 from recorder import surroundings
 from recorder.log import LogReader, LogWriter, Segment
@@ -46,7 +45,7 @@ def test_a_clock_that_is_set_and_a_suspend_move_the_wall_clock_alone(tmp_path: P
     # THEN times are those of the monotonic clock, and each has the wall clock of its chunk
     assert [c.first_ns // SECOND for c in LogReader(path).chunks()] == [9, 19, 29]
     assert trace.account.late == 0
-    shown = [wall_clock(trace, at * SECOND) for at in (9, 19, 29)]
+    shown = [trace.context.wall_clock(at * SECOND) for at in (9, 19, 29)]
     assert shown == [
         "1970-01-01 00:01:39.000000Z",
         "1970-01-02 00:01:49.000000Z",
