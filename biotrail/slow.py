@@ -91,8 +91,8 @@ def command(
     Each is shown whole: the stage that took the time, every event with its time since the I/O
     was queued, the other I/Os of its request, what the device had to do before it, and the I/Os
     above and below it on stacked devices. An I/O that only does another one's work is shown
-    with that one, unless its device is asked for. One that had not ended when the log did counts
-    with the time that it had waited by then.
+    with that one, unless its device is asked for. One that has no completion by
+    the log's end counts with the time that it had waited by then.
 
     LOG - reads standard input. With -o, every I/O that was under way within --around of one of
     them is in the trace, whole.

@@ -76,7 +76,8 @@ def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
     else:
         yield f"{units.plural(shown, kind)}{over} among {units.plural(counts.ios, 'I/O')}"
     if counts.under_way:
-        yield f"{units.plural(counts.under_way, 'I/O')} had not completed when the log ended"
+        unended = units.plural(counts.under_way, "I/O")
+        yield f"{unended} without a completion: under way at the log's end, or not seen to complete"
     if counts.without_latency:
         yield (
             f"{units.plural(counts.without_latency, 'I/O')} left out: their queueing or their "
@@ -114,7 +115,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]
 
 def _took(io: IO) -> str:
     if io.under_way:
-        return f"{units.duration(io.waited_ns)} and not complete"
+        return f"{units.duration(io.waited_ns)} and no completion"
     if io.latency_ns is None:
         return "unknown time"
     return units.duration(io.waited_ns)
@@ -177,7 +178,7 @@ def _stage_lines(slow: SlowIO) -> Iterator[str]:
 def _meaning(span: Span, slow: SlowIO) -> str:
     text = MEANINGS.get(span.stage, "")
     if slow.io.under_way:
-        return f"{text}, and still did"
+        return f"{text}, until the log's end, unless its completion was not seen"
     times = slow.below
     if span.stage in ("D2C", "bio-based") and times is not None:
         before, below = times

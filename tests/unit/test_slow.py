@@ -157,7 +157,7 @@ def test_what_had_not_ended_counts_with_what_it_waited(cli: Cli, tmp_path: Path)
     assert slow["io"]["latency_ns"] is None
     assert slow["io"]["waited_ns"] == 5_001_000
     assert slow["io"]["stages"][-1]["stage"] == "D2C"
-    assert "and not complete" in cli("slow", log).out
+    assert "and no completion" in cli("slow", log).out
 
 
 def test_no_match_and_no_event_are_said(cli: Cli, flood: Path, tmp_path: Path) -> None:
