@@ -84,3 +84,42 @@ def _held(slow: dict[str, Any], stage: str) -> list[int]:
     """The stages of that name that lasted as long as the device did not answer."""
     spans = slow["io"]["stages"]
     return [s["ns"] for s in spans if s["stage"] == stage and s["ns"] >= HELD_NS]
+
+
+def test_a_slow_device_below_is_named(tmp_path: Path, make_loop: Callable[..., Any]) -> None:
+    # GIVEN a loop device with direct I/O over a file system on a device that does not answer
+    base, first, second = make_loop(size=64 * MEBIBYTE), tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    devices.run("mkfs.ext4", "-q", base.path)
+    log = tmp_path / "a.biotrail"
+    with ExitStack() as stack:
+        stack.enter_context(mounted(base.path, first))
+        lower = loop_over(stack, 32 * MEBIBYTE, first)
+        devices.run("mkfs.ext4", "-q", lower.path)
+        stack.enter_context(mounted(lower.path, second))
+        upper = stack.enter_context(
+            devices.loop(size=4 * MEBIBYTE, direct_io=True, directory=second)
+        )
+        if Path(f"/sys/block/{upper.name}/loop/dio").read_text().strip() != "1":
+            pytest.skip("no direct I/O on a loop device here")
+        # Written once: later writes need no change of the file system.
+        devices.run("dd", "if=/dev/zero", f"of={upper.path}", "bs=1M", "count=4", "oflag=direct")
+        devices.run("sync")
+        with recorder("-d", upper.name, "--below", "-o", log) as process:
+            # WHEN a write to the upper one waits for the lower one
+            with frozen(first):
+                writing = write(upper.path, 800)
+                wait_until(lambda: in_flight(upper.name) > 0, "the write does not begin")
+                time.sleep(2 * HELD_NS / 1e9)
+            assert writing.wait(SECONDS) == 0
+            status, said = stop(process, signal.SIGINT)
+    assert status == 0, said
+    # THEN the upper one's I/O is told with the lower one's, which took the time
+    chosen = ("slow", "--over", "200ms", "--op", "write")
+    slow = json.loads(biotrail(*chosen, "--json", log).stdout)["ios"]
+    ours = next(s for s in slow if s["io"]["device"] == upper.name)
+    assert longest(ours)["stage"] == "D2C"
+    below = [child for child in ours["children"] if child["device"] == lower.name]
+    assert max(child["waited_ns"] for child in below) >= HELD_NS
+    assert "most of that was the lower device's" in biotrail(*chosen, log).stdout
