@@ -153,7 +153,10 @@ class Neighbourhood:
     def _requests(self, table: Requests) -> None:
         going_on = (table.complete == NEVER) & (table.certainty == Certainty.INCOMPLETE)
         end = np.where(going_on & (table.absorbed_by == NEVER), FOREVER, table.complete)
+        first, last = int(table.start.min(initial=FOREVER)), int(end.max(initial=NEVER))
         for target in self._targets:
+            if last < target.queue or first > target.end:
+                continue
             here = table.dev == np.uint32(target.io.dev)
             for moment, at in _moments(target):
                 alive = here & (table.start != NEVER) & (table.start < at) & (end > at)
@@ -226,12 +229,14 @@ class _Others:
     names: list[str]
     tasks: Tasks
 
+    def __post_init__(self) -> None:
+        self._first = int(self.bios.queue.min(initial=FOREVER))
+        self._last = int(self.end.max(initial=NEVER))
+
     def tell(self, target: _Target) -> None:
         """Adds to the target's surroundings."""
         bios, end, found = self.bios, self.end, target.found
-        if not len(bios) or int(end.max()) < target.queue:
-            return
-        if int(bios.queue.min()) > target.end:
+        if self._last < target.queue or self._first > target.end:
             return
         other = (bios.number != target.io.number) & (bios.queue != NEVER)
         issued = bios.issue != NEVER
