@@ -26,7 +26,7 @@ from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 from recorder import output
 
-MOST = 10_000
+MOST = 1_000
 LONGEST = 1e9
 """Seconds: thirty years."""
 FORMAT = 1

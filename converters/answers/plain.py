@@ -168,7 +168,8 @@ def under_way(bios: Bios) -> np.ndarray:
 
 
 def _spans(stages: Stages, io: IO) -> list[Span]:
-    rows = np.flatnonzero(stages.owner == io.number)
+    # Owners come in the order of their numbers.
+    rows = np.arange(*np.searchsorted(stages.owner, [io.number, io.number + 1]).tolist())
     origin = io.queue_ns
     if origin is None and len(rows):
         origin = int(stages.start[rows[0]])

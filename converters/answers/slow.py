@@ -142,15 +142,18 @@ class Slowest:
     """The slowest first."""
     devices: set[int] = field(default_factory=set)
     """Where there were I/Os."""
+    _end: int = NEVER
+    """When the log ends, ns; known in the last window, and only there is anything under way."""
 
     def watch(self, result: Result, window: Lifecycles) -> None:
         """Takes in one window."""
         bios = window.bios
+        self._end = self._log_end()
         self.devices.update(np.unique(bios.dev).tolist())
         chosen = self.choice.mask(bios)
         if self.whole_families:
             chosen &= bios.parent == NEVER
-        waited, known = _waits(bios, self._end())
+        waited, known = _waits(bios, self._end)
         self._count(bios, chosen, known)
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
         wanted &= waited >= self.wanted.over
@@ -163,11 +166,8 @@ class Slowest:
     def _context(self) -> Context:
         return self.trace.context
 
-    def _end(self) -> int:
-        """When the log ends, ns: the last reading of its clock, or its last event.
-
-        Complete in the last window, and only there is anything under way.
-        """
+    def _log_end(self) -> int:
+        """ns: the last reading of the log's clock so far, or its last event."""
         readings = [int(reading["monotonic"]) for reading in self._context.clocks]
         return max([self.trace.account.last_ns, *readings])
 
@@ -190,8 +190,9 @@ class Slowest:
         del self.found[self.wanted.top :]
 
     def _whole(self, result: Result, window: Lifecycles, steps: Histories, row: int) -> SlowIO:
-        io = io_at(self._context, window, row, self._end())
-        ours = steps.take(steps.bio == io.number)
+        io = io_at(self._context, window, row, self._end)
+        first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
+        ours = steps.take(np.arange(first, stop))
         events = result.association.events
         origin = io.queue_ns
         if origin is None:
@@ -217,7 +218,7 @@ class Slowest:
         )
 
     def _ios(self, window: Lifecycles, rows: list[int]) -> list[IO]:
-        return [io_at(self._context, window, row, self._end()) for row in rows]
+        return [io_at(self._context, window, row, self._end) for row in rows]
 
 
 def _bounded(ours: Histories) -> Histories:
