@@ -109,11 +109,21 @@ class Trace:
         yield self._number(pending), max(end, complete_to)
 
     def lifecycles(
-        self, window_events: int = WINDOW_EVENTS, on_progress: Callable[[int], None] | None = None
+        self,
+        window_events: int = WINDOW_EVENTS,
+        on_progress: Callable[[int], None] | None = None,
+        on_window: Callable[[Result, Lifecycles], None] | None = None,
     ) -> Iterator[Lifecycles]:
-        """Associated windows, in time order. The last one closes whatever is open."""
+        """Associated windows, in time order. The last one closes whatever is open.
+
+        on_window is given each window before it is yielded, with the association that it was
+        made of: for who wants to see the events behind the tables (`histories`).
+        """
         for _, result, begin, end in self._associated(self.events(window_events, on_progress)):
-            yield self._give(result, begin, end)
+            window = self._give(result, begin, end)
+            if on_window is not None:
+                on_window(result, window)
+            yield window
 
     def shown_events(self, window_events: int = WINDOW_EVENTS) -> Iterator[tuple[Events, int]]:
         """As `events`, but for those that `lifecycles` leaves out as the recording's own.

@@ -7,12 +7,14 @@ import pytest
 from scenario_tools import events_of
 from test_events_decoder import chunk, record, ring
 
+from converters.model.context import Context
 from converters.model.events import Decoder, Events
 from converters.model.generations import bio_generations, chain_owners, chain_rows
 from converters.model.request_generations import request_generations
 from recorder.log import Segment
 from recorder.records import BY_KIND, Kind
 
+CONTEXT = Context(captures.header())
 ZONE_APPEND = captures.OPS["ZONE_APPEND"]
 RQ, BIO = 0xFFFF888200000010, 0xFFFF888100000010
 
@@ -109,7 +111,7 @@ def bios_of(text: str) -> list[str]:
     absorbed = requests.first(Kind.RQ_MERGE) >= 0
     nobodys = np.zeros(len(events), dtype=np.bool_)
     issued = requests.first(Kind.D) >= 0
-    found, _ = bio_generations(events, of_event, absorbed, issued, nobodys)
+    found, _ = bio_generations(events, of_event, absorbed, issued, nobodys, CONTEXT)
     names = {200: "+", 201: "%"} | {int(k): r.letter for k, r in BY_KIND.items()}
     shown: list[list[str]] = [[] for _ in range(len(found))]
     for role, gen in zip(found.row_role.tolist(), found.row_gen.tolist(), strict=True):
