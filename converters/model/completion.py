@@ -263,7 +263,8 @@ def _consume(
             else:
                 _tell_unknown(left, order, int(a.events.bytes[event]))
         elif kind == Kind.C:
-            order = _complete(a, event, order, left, result)
+            born = [b for b in order if a.bios.birth[b] < event]
+            order = _complete(a, event, born, left, result)
     a.certainty[list(unplaced)] = np.maximum(a.certainty[list(unplaced)], Certainty.AMBIGUOUS)
     if ends.finished[request] and left:
         # Sizes of several bios are unknown: all that is certain is when the last one ended.

@@ -226,7 +226,7 @@ def _outside(events: Events, event: I64, role: U8, before: U8, context: Context)
     """
     discard = np.uint32(context.op_number("discard") % 256)
     append = np.uint32(context.op_number("zone_append") % 256)
-    joins = is_in(role, Kind.G, Kind.M, Kind.F, Kind.START) & is_in(before, Kind.Q, Kind.A)
+    joins = is_in(role, Kind.G, Kind.M, Kind.F, Kind.START) & is_in(before, Kind.Q, Kind.A, Kind.X)
     issued = (role == Kind.D) & is_in(before, Kind.G, Kind.M, Kind.F)
     rows = np.flatnonzero(joins | issued)
     outer = np.where(issued[rows], event[rows], event[rows - 1])

@@ -174,7 +174,11 @@ def _unnamed_members(a: Association, ends: RequestEnds) -> None:
     waiting, merges = _not_issued(a, ends), _untold_merges(a)
     told = _issued_or_failed(ends)
     for bio, found in sweep(whole, questions).items():
-        same = [r for r in found if (a.events.opf[told[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)]
+        same = [
+            r
+            for r in dict.fromkeys(found)
+            if (a.events.opf[told[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
+        ]
         a.rival_requests += [(bio, r) for r in same]
         # A request that is yet to be issued may turn out to cover it too.
         dev = int(a.facts.dev[bio])
@@ -228,12 +232,12 @@ def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
 
     Also those that failed before it: nothing tells their chain.
     """
-    cut = (ends.issue < 0) & (ends.end >= 0) & ends.finished
-    issued = np.flatnonzero(ends.issue >= 0)
-    flags = a.events.field(Kind.D, "flags", ends.issue[issued])
-    cut[issued] = (flags & D_FLAG_CHAIN_CUT) != 0
-    rows = np.flatnonzero(cut)
-    issue = _issued_or_failed(ends)[rows]
+    failed = np.flatnonzero((ends.issue < 0) & (ends.end >= 0) & ends.finished)
+    issues = np.flatnonzero(a.requests.row_role == Kind.D)
+    flags = a.events.field(Kind.D, "flags", a.requests.row_event[issues])
+    issues = issues[(flags & D_FLAG_CHAIN_CUT) != 0]
+    rows = np.concatenate([a.requests.row_gen[issues], failed])
+    issue = np.concatenate([a.requests.row_event[issues], ends.end[failed]])
     end = a.events.sector[issue] + (a.events.bytes[issue] // SECTOR).astype(np.uint64)
     since = a.events.ts[a.requests.birth[rows]] if len(rows) else np.zeros(0, np.int64)
     # Without a start, the request may have been there for as long as the log.
