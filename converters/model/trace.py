@@ -15,7 +15,7 @@ from .keeping import named_events
 from .lifecycles import Builder, Result
 from .loss import loss_windows, mark_lost, no_loss
 from .opening import open_source
-from .sources import Part, Source
+from .sources import LogSource, Part, Source
 from .tables import Lifecycles, LossWindows
 from .tasks import TaskNames
 
@@ -39,13 +39,15 @@ class Trace:
     (or `events`) was exhausted; each may be called once, for a log can be a pipe.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | BinaryIO, associate: str = "auto") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | BinaryIO | LogSource, associate: str = "auto"
+    ) -> None:
         """Opens a log or blktrace data; raises LogFormatError: foreign, empty or newer.
 
         associate: "identity" by kernel pointers, "intervals" without them, "auto" by
         pointers where the log has them.
         """
-        self.reader: Source = open_source(path)
+        self.reader: Source = path if isinstance(path, LogSource) else open_source(path)
         self.context = Context(self.reader.header)
         self.account = Account()
         self.tasks = TaskNames()
