@@ -28,6 +28,8 @@ _COMMANDS = {
     "record": "Record block I/O to a log.",
     "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
     "report": "Tell where the time of I/O went, by device, operation, process and more.",
+    "diff": "Compare two recordings, and tell noise from change.",
+    "top": "Watch block I/O as it happens.",
     "view": "Open a log or a trace in the Perfetto UI.",
     "info": "Tell what a log holds, and how much of it is certain.",
     "slow": "Tell the slowest I/Os, and what made them slow.",

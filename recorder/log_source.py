@@ -138,6 +138,9 @@ def frame_at(source: Source, offset: int, tag: int | None) -> Frame | None:
 
 def find_frame(source: Source, offset: int, tag: int | None) -> Frame | None:
     """Give the first whole frame at or after `offset`, by scanning for the marker."""
+    # Where it stands as it should, a pipe need not have given a whole block yet.
+    if (frame := frame_at(source, offset, tag)) is not None:
+        return frame
     while block := source.read_at(offset, _BLOCK):
         at = block.find(SYNC)
         while at >= 0:

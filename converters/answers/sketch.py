@@ -141,6 +141,11 @@ class Distribution:
             for row in rows.tolist()
         ]
 
+    def rows(self) -> tuple[I64, I64]:
+        """(buckets that have counts, their counts); see bucket_begin."""
+        rows = np.flatnonzero(self._counts)
+        return rows + self._base, self._counts[rows]
+
     def log2(self) -> list[tuple[int, int, int]]:
         """(begin, end, count) by powers of two, exact: 0, 1, 2 to 3, 4 to 7, and on."""
         sums: dict[int, int] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
-from recorder.log import LogReader
+from recorder.log import Chunk, LogReader
 
 from .events import Decoder, Events
 
@@ -134,8 +134,12 @@ class LogSource:
     def parts(self) -> Iterator[Part]:
         """The log's chunks, decoded."""
         for chunk in self.reader.chunks():
-            decoded = self._decoder.decode(chunk)
-            self.unknown.update(decoded.unknown)
-            self.unreadable_bytes += decoded.unreadable_bytes
-            clock = dict(chunk.clock)
-            yield Part(decoded.events, int(clock["monotonic"]), clock, chunk.offset)
+            yield self.part(chunk)
+
+    def part(self, chunk: Chunk) -> Part:
+        """A chunk, decoded."""
+        decoded = self._decoder.decode(chunk)
+        self.unknown.update(decoded.unknown)
+        self.unreadable_bytes += decoded.unreadable_bytes
+        clock = dict(chunk.clock)
+        return Part(decoded.events, int(clock["monotonic"]), clock, chunk.offset)
