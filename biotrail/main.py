@@ -26,6 +26,8 @@ _COMMANDS = {
     "report": "Tell where the time of I/O went, by device, operation, process and more.",
     "view": "Open a log or a trace in the Perfetto UI.",
     "info": "Tell what a log holds, and how much of it is certain.",
+    "slow": "Tell the slowest I/Os, and what made them slow.",
+    "hist": "Draw histograms of latency, size or queue depth.",
     "dump": "Print a log's records as text or JSON lines.",
     "doctor": "Tell what this machine can record, and what is missing.",
     "demo": "Record some real I/O, convert it and show what came out.",

@@ -55,6 +55,10 @@ class Result:
     """Of `bios`, in their order."""
     request_stages: Stages
     """Of `requests`, in their order."""
+    bio_number: I64
+    """Per bio generation of the association: the number of its whole bio."""
+    request_number: I64
+    """Per request generation: its number."""
 
 
 class Builder:
@@ -111,6 +115,8 @@ class Builder:
             requests.take(_in_order(request_number, kept.requests)),
             bio_stages(a, self._context, whole, m, self._takes_requests(a, whole), number, rows),
             request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
+            number[whole.row_of_gen] if len(number) else number,
+            request_number,
         )
 
     def _takes_requests(self, a: Association, whole: Whole) -> Bool:

@@ -98,9 +98,16 @@ class Trace:
         yield self._number(pending), max(end, complete_to)
 
     def lifecycles(
-        self, window_events: int = WINDOW_EVENTS, on_progress: Callable[[int], None] | None = None
+        self,
+        window_events: int = WINDOW_EVENTS,
+        on_progress: Callable[[int], None] | None = None,
+        on_window: Callable[[Result, Lifecycles], None] | None = None,
     ) -> Iterator[Lifecycles]:
-        """Associated windows, in time order. The last one closes whatever is open."""
+        """Associated windows, in time order. The last one closes whatever is open.
+
+        on_window is given each window before it is yielded, with the association that it was
+        made of: for who wants to see the events behind the tables (`histories`).
+        """
         self._learn()
         builder = Builder(self.context, self.tasks)
         identifier = Identifier(self.context) if self.by_intervals else None
@@ -117,9 +124,16 @@ class Trace:
             kept = events.take(result.kept.events)
             if identifier:
                 identifier.forget(events.number[~result.kept.events])
-            yield self._give(result, begin, end)
+            window = self._give(result, begin, end)
+            if on_window is not None:
+                on_window(result, window)
+            yield window
             begin = end
-        yield self._give(builder.build(kept, settled=end, final=True), end, end)
+        result = builder.build(kept, settled=end, final=True)
+        window = self._give(result, end, end)
+        if on_window is not None:
+            on_window(result, window)
+        yield window
 
     def _take(self, part: Part) -> None:
         if part.clock is not None:

@@ -27,6 +27,8 @@ WORDS = [
     "perfetto", "otf2", "blktrace", "-o", "out.pftrace", "out", ".", "", "--force", "--kind", "Q,D",
     "Ω", "-d", "loop0", "7:0", "--from", "1ms", "1e9", "99999999999999999999999d", "--to",
     "--limit", "-1", "3", "--port", "0", "70000", "--no-open", "--nonsense", "\udcff", "info",
+    "--over", "--around", "--top", "--failed", "--op", "read", "--linear", "9" * 400, "--size",
+    "--depth", "--stage", "D2C", "--heatmap", "--unit", "--brief", "-v",
 ]  # fmt: skip
 
 
@@ -124,7 +126,7 @@ def kept(corpus: str) -> list[bytes]:
 @st.composite
 def command_lines(draw: st.DrawFn) -> bytes:
     """A command with any arguments and, behind a line's end, any file."""
-    name = draw(st.sampled_from(["info", "dump", "convert", "view"]))
+    name = draw(st.sampled_from(["info", "dump", "convert", "view", "slow", "hist"]))
     words = draw(st.lists(st.sampled_from(WORDS), max_size=6))
     if draw(st.booleans()):
         words = ["@", *words]

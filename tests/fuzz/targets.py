@@ -16,14 +16,18 @@ from pathlib import Path
 from fuzz_mending import mended
 
 import biotrail.view
-from biotrail import info
+from biotrail import hist_text, info, slow_text
 from biotrail.main import main
+from biotrail.slow import Findings, look_around
 from converters import perfetto
+from converters.answers.choosing import Choice
+from converters.answers.distribution import Distribution, Measure, Question
+from converters.answers.slow import Slowest, Wanted
 from converters.model.trace import Trace
 from recorder.errors import LogFormatError
 from recorder.log import LogReader
 
-COMMANDS = (b"info", b"dump", b"convert", b"view", b"report")
+COMMANDS = (b"info", b"dump", b"convert", b"view", b"report", b"slow", b"hist")
 FILE = "@"
 """This word of a command line stands for the fuzzed file."""
 _WORDS_AT_MOST = 12
@@ -68,8 +72,26 @@ def _through(data: bytes) -> None:
         perfetto.convert(trace.lifecycles(), trace.context, io.BytesIO())
         "\n".join(info.lines("log", trace)).encode()
         info.facts(trace)
+        _answers(data)
     except LogFormatError as error:
         check_message(str(error))
+
+
+def _answers(data: bytes) -> None:
+    """The slowest I/Os with what was around them, and every kind of histogram."""
+    trace = Trace(io.BytesIO(data))
+    found = Slowest(trace, Choice(trace.context), Wanted(5))
+    counted = [
+        Distribution(trace.context, Choice(trace.context), Question(measure, over_time=True))
+        for measure in Measure
+    ]
+    for window in trace.lifecycles(on_window=found.watch):
+        for distribution in counted:
+            distribution.add(window)
+    look_around(Findings(trace, Wanted(5), found), Trace(io.BytesIO(data)), None, 0, False)
+    "\n".join(slow_text.lines(trace, found, Wanted(5), slow_text.Detail.USUAL)).encode()
+    for distribution in counted:
+        "\n".join(hist_text.lines(trace, distribution, "usecs")).encode()
 
 
 def command(data: bytes) -> None:

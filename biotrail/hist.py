@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
+
+import json
+from typing import Any
+
+import click
+
+from biotrail import hist_text, tallies, units
+from biotrail.choosing import device_option, op_option
+from biotrail.opening import associate_option, log_argument, open_trace
+from converters.answers.choosing import Choice
+from converters.answers.distribution import (
+    Q2C,
+    STAGES,
+    Distribution,
+    Measure,
+    Question,
+)
+from converters.answers.histogram import Scale
+from converters.model.trace import Trace
+
+FORMAT = 1
+LARGEST = 1 << 60
+"""ns, bytes or I/Os."""
+UNITS = {
+    Measure.LATENCY: {"us": 1_000, "ns": 1, "ms": 1_000_000},
+    Measure.SIZE: {"kbytes": 1024, "bytes": 1},
+    Measure.DEPTH: {"ios": 1},
+}
+"""The first of each is the default."""
+NAMES = {
+    "ns": "nsecs",
+    "us": "usecs",
+    "ms": "msecs",
+    "bytes": "bytes",
+    "kbytes": "Kbytes",
+    "ios": "I/Os",
+}
+"""Units as bcc's tools print them."""
+
+
+@click.command()
+@log_argument
+@click.option(
+    "--stage",
+    type=click.Choice(STAGES, case_sensitive=False),
+    metavar="STAGE",
+    help="Latency of this stage: Q2C (default), D2C, I2D, Q2G, … (docs/lifecycles.md).",
+)
+@click.option("--size", is_flag=True, help="Size of the I/Os instead of latency.")
+@click.option("--depth", is_flag=True, help="How many I/Os were under way when each was queued.")
+@click.option(
+    "--linear", metavar="STEP", help="Buckets of this width: 100us, 4K, 8 (default: log2)."
+)
+@click.option("--heatmap", is_flag=True, help="Over time: a column for each stretch of it.")
+@click.option(
+    "--unit",
+    type=click.Choice(sorted(NAMES)),
+    metavar="UNIT",
+    help="us (default), ns, ms; with --size kbytes (default), bytes.",
+)
+@device_option
+@op_option
+@associate_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
+def command(
+    log: str,
+    stage: str | None,
+    size: bool,
+    depth: bool,
+    linear: str | None,
+    heatmap: bool,
+    unit: str | None,
+    device: str | None,
+    ops: tuple[str, ...],
+    associate: str,
+    as_json: bool,
+) -> None:
+    """Draw how latency, size or queue depth of LOG's I/Os are distributed.
+
+    One histogram for each device and operation, in powers of two as bcc's biolatency prints
+    them. Merged and split I/Os count as what was queued. LOG - reads standard input.
+
+    \b
+    biotrail hist disk.biotrail
+    biotrail hist --stage D2C -d nvme0n1 --op read disk.biotrail
+    biotrail hist --linear 250us disk.biotrail
+    biotrail hist --size disk.biotrail
+    biotrail hist --depth --linear 1 disk.biotrail
+    biotrail hist --heatmap disk.biotrail
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    measure = _measure(size, depth, stage)
+    chosen = _unit(measure, unit)
+    width = UNITS[measure][chosen]
+    step = _step(measure, linear, width)
+    question = Question(measure, stage or Q2C, width, Scale(step), heatmap)
+    trace = open_trace(log, associate)
+    found = distribution(trace, question, device, ops)
+    if as_json:
+        click.echo(json.dumps(as_dict(trace, found, NAMES[chosen]), indent=2))
+        return
+    for line in hist_text.lines(trace, found, NAMES[chosen]):
+        click.echo(line)
+
+
+def _measure(size: bool, depth: bool, stage: str | None) -> Measure:
+    if sum((size, depth, stage is not None)) > 1:
+        raise click.UsageError("--stage, --size and --depth are three questions: ask one")
+    return Measure.SIZE if size else Measure.DEPTH if depth else Measure.LATENCY
+
+
+def _unit(measure: Measure, unit: str | None) -> str:
+    known = list(UNITS[measure])
+    if unit is not None and unit not in known:
+        raise click.UsageError(f"{measure} has the units {', '.join(known)}, not {unit}")
+    return unit or known[0]
+
+
+def _step(measure: Measure, linear: str | None, width: int) -> int:
+    """The width of linear buckets in units; 0: log2. Raises click.UsageError."""
+    if linear is None:
+        return 0
+    if measure == Measure.LATENCY:
+        step = units.Duration().convert(linear, None, None) * 1e9 / width
+    elif measure == Measure.SIZE:
+        step = units.Size().convert(linear, None, None) / width
+    else:
+        step = float(linear) if linear.isdecimal() else 0.0
+    if step > LARGEST:
+        raise click.UsageError(f"--linear {linear}: the step is larger than anything in a log")
+    if step < 1 or step != round(step):
+        least = "at least one unit, and whole units (--unit takes smaller ones)"
+        raise click.UsageError(f"--linear {linear}: the step must be {least}")
+    return round(step)
+
+
+def distribution(
+    trace: Trace, question: Question, device: str | None, ops: tuple[str, ...]
+) -> Distribution:
+    """One pass over the log. Raises ConversionError: no such device."""
+    choice = Choice(trace.context, device, ops)
+    found = Distribution(trace.context, choice, question)
+    for window in trace.lifecycles():
+        found.add(window)
+    choice.check(found.devices)
+    return found
+
+
+def as_dict(trace: Trace, found: Distribution, unit: str) -> dict[str, Any]:
+    """All of it for JSON; docs/hist.md names every key."""
+    question = found.question
+    columns = found.columns
+    over_time = question.over_time and columns is not None
+    return {
+        "format": FORMAT,
+        "log_id": trace.context.log_id,
+        "measure": str(question.measure),
+        "stage": question.stage if question.measure == Measure.LATENCY else None,
+        "unit": unit,
+        "left_out": found.left_out,
+        "without_stage": found.without,
+        "histograms": [
+            {
+                "device": trace.context.device_name(dev),
+                "operation": operation,
+                "count": group.histogram.count,
+                "total": group.histogram.total,
+                "max": group.histogram.maximum,
+                "buckets": _buckets(question.scale, group.histogram.counts.tolist()),
+                **({"cells": _cells(question.scale, group.heat.counts)} if over_time else {}),
+            }
+            for (dev, operation), group in hist_text.in_order(trace.context, found)
+        ],
+        **(
+            {"columns": {"begin_ns": columns.origin, "width_ns": columns.width}}
+            if over_time and columns is not None
+            else {}
+        ),
+        **{k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")},
+    }
+
+
+def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
+    """The buckets that are not empty."""
+    found: list[dict[str, int | None]] = []
+    for slot, count in enumerate(counts):
+        if count:
+            first, last = scale.bounds(slot)
+            found.append({"from": first, "to": last, "count": count})
+    return found
+
+
+def _cells(scale: Scale, counts: Any) -> list[dict[str, int | None]]:
+    """The cells of a heat map that are not empty, by column, then by bucket."""
+    columns, slots = counts.T.nonzero()
+    found: list[dict[str, int | None]] = []
+    for column, slot in zip(columns.tolist(), slots.tolist(), strict=True):
+        first, last = scale.bounds(slot)
+        count = int(counts[slot, column])
+        found.append({"column": column, "from": first, "to": last, "count": count})
+    return found

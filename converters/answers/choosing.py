@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which I/Os a question is about: device and operation."""
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from converters.model.context import Context, dev_numbers
+from converters.model.tables import U32, Bios, Bool
+from recorder.errors import ConversionError
+
+FLUSH = "flush"
+
+
+def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp], list[str]]:
+    """Operation of each bio as (codes into names, names), shape (n,).
+
+    opf: bi_opf; size: bytes. A bio of nothing that asks for a flush (fsync) is one.
+    """
+    codes, names = context.op_codes(opf)
+    preflush = np.uint32(context.flag_mask("PREFLUSH"))
+    flush = (size == 0) & ((opf & preflush) != 0)
+    if flush.any():
+        names = names if FLUSH in names else [*names, FLUSH]
+        codes = np.where(flush, names.index(FLUSH), codes)
+    return codes, names
+
+
+class Choice:
+    """The I/Os of one device (a disk or a partition) and of some operations."""
+
+    def __init__(
+        self, context: Context, device: str | None = None, wanted: Collection[str] = ()
+    ) -> None:
+        """device: its name or `8:0`. wanted: names of operations; none: all of them."""
+        self._context = context
+        self._device = device
+        self._wanted = frozenset(wanted)
+
+    def mask(self, bios: Bios) -> Bool:
+        """Which of the bios are meant, shape (n,)."""
+        chosen = np.ones(len(bios), dtype=np.bool_)
+        if self._device is not None:
+            dev = self.device()
+            chosen &= (bios.dev == dev) | (bios.part == dev) if dev else False
+        if self._wanted:
+            codes, names = operations(self._context, bios.opf, bios.bytes)
+            chosen &= np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
+        return chosen
+
+    def device(self) -> int | None:
+        """The device's dev_t; None while the log has not told of it, or when all are meant."""
+        if self._device is None:
+            return None
+        name = self._device.removeprefix("/dev/").removeprefix("mapper/")
+        for dev, entry in self._context.devices.items():
+            if name in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
+                return dev
+        return _numbered(name)
+
+    def check(self, seen: Collection[int]) -> None:
+        """Raises ConversionError for a device that the log does not have.
+
+        To be called when the log was read: a device can appear while it is recorded. seen:
+        devices with events; blktrace's files list no others.
+        """
+        known = {*self._context.devices, *seen}
+        if self._device is None or self.device() in known:
+            return
+        names = ", ".join(sorted({self._context.device_name(d) for d in known}))
+        raise ConversionError(f"the log has no device {self._device}; it has {names or 'none'}")
+
+
+def _numbered(name: str) -> int | None:
+    """dev_t of `major:minor`; None for anything else."""
+    major, colon, minor = name.partition(":")
+    if not (colon and major.isdecimal() and minor.isdecimal()):
+        return None
+    return int(major) << 20 | int(minor)

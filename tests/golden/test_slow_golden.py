@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail slow` of captured sequences, as people see it. `--update` rewrites what is expected."""
+
+from pathlib import Path
+
+import captures
+import pytest
+from answers_scenarios import FLOOD
+from click.testing import CliRunner
+from scenario_tools import events_of
+
+from biotrail.slow import command
+
+EXPECTED = Path(__file__).parent / "slow"
+CASES = {
+    name: captures.load(name)
+    for name in (
+        "bio-based-zram",
+        "ext4-journal-on-loop",
+        "partial-completion-error-loop",
+        "plugged-merge-loop",
+        "split-write-loop",
+    )
+} | {"flood": events_of(FLOOD)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_slowest_of_a_capture(name: str, tmp_path: Path, update: bool) -> None:
+    # GIVEN the log of a sequence
+    log = captures.write_log(tmp_path / "a.biotrail", CASES[name])
+    # WHEN its slowest I/Os are asked for
+    done = CliRunner().invoke(command, ["--top", "2", str(log)])
+    assert done.exit_code == 0, done.output
+    # THEN they are told as on file
+    path = EXPECTED / f"{name}.txt"
+    if update:
+        path.write_text(done.output)
+    assert done.output == path.read_text()
+
+
+def test_nothing_else_is_expected() -> None:
+    # GIVEN the files / THEN each belongs to a case
+    assert sorted(path.stem for path in EXPECTED.glob("*.txt")) == sorted(CASES)
