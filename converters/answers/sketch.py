@@ -66,6 +66,13 @@ class Distribution:
         self._base = 0
         self._counts = np.zeros(0, dtype=np.int64)
 
+    @classmethod
+    def of_counts(cls, total: int, least: int, most: int, base: int, counts: I64) -> "Distribution":
+        """What was counted elsewhere. counts: int64, of the buckets from `base` on."""
+        found = cls()
+        found._take(int(counts.sum()), total, least, most, base, counts)
+        return found
+
     @property
     def mean(self) -> float:
         """0 when nothing was seen."""
