@@ -19,12 +19,12 @@ from .tree import OperationReport, Report, Summary
 MOST = {"devices": 64, "processes": 50, "cgroups": 50, "cpus": 256, "stacked": 50}
 """Rows of each list; `left_out` counts the others."""
 ROOM = {
-    "devices": 1_100_000,
+    "devices": 1_000_000,
     "processes": 150_000,
     "cgroups": 150_000,
     "cpus": 150_000,
     "stacked": 60_000,
-    "series": 1_100_000,
+    "series": 1_000_000,
     "depths": 300_000,
     "operations": 150_000,
     "slow": 500_000,

@@ -10,9 +10,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 
 /** x with so many digits after the point; what lies in the middle goes to the even one. */
 function fixed(x, digits) {
-  const text = x.toFixed(digits);
-  const longer = x.toFixed(digits + 1);
-  if (!longer.endsWith("5") || Number(longer) !== x) return text;
+  const longer = x.toFixed(digits + 60); // toFixed is exact
+  if (!/^50*$/.test(longer.slice(-60))) return x.toFixed(digits);
   const scale = 10 ** digits;
   const below = Math.floor(x * scale);
   return ((below % 2 === 0 ? below : below + 1) / scale).toFixed(digits);
