@@ -167,21 +167,8 @@ def heat(times: Distribution) -> list[int]:
 
     Row 0 is 0 ns; from row 1 on there are 4 to each power of two, the first at 1 ns.
     """
-    rows: dict[int, int] = {}
-    for begin, _, count in times.buckets():
-        row = row_of(begin)
-        rows[row] = rows.get(row, 0) + count
-    first, last = min(rows), max(rows)
-    return [first, *(rows.get(row, 0) for row in range(first, last + 1))]
-
-
-def row_of(value: int) -> int:
-    """The row of a value."""
-    if value <= 0:
-        return 0
-    octave = value.bit_length() - 1
-    part = ((value - (1 << octave)) << ROW_BITS) >> octave
-    return 1 + (octave << ROW_BITS) + part
+    first, counts = times.coarse(ROW_BITS)
+    return [first, *counts]
 
 
 def row_begin(row: int) -> int:

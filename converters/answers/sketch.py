@@ -161,6 +161,21 @@ class Distribution:
             for octave, count in sums.items()
         ]
 
+    def coarse(self, bits: int) -> tuple[int, list[int]]:
+        """(first row with counts, counts of the rows from it to the last one).
+
+        There are 2^bits rows to each power of two, the first of them row 1; row 0 is 0.
+        """
+        seen = np.flatnonzero(self._counts)
+        bucket = seen + self._base
+        rows = np.where(bucket > 0, 1 + ((bucket - 1) >> (SUB_BITS - bits)), 0)
+        if not len(rows):
+            return 0, []
+        first, last = int(rows[0]), int(rows[-1])
+        sums = np.zeros(last - first + 1, dtype=np.int64)
+        np.add.at(sums, rows - first, self._counts[seen])
+        return first, sums.tolist()
+
 
 Targets = Mapping[int, Distribution] | Sequence[Distribution]
 

@@ -17,6 +17,7 @@ from cli_runner import Cli
 
 from biotrail.report_html import collect
 from converters.answers import html, html_data
+from converters.answers.sketch import Distribution
 from converters.answers.timeline import MOST_COLUMNS
 from converters.model.trace import Trace
 
@@ -103,9 +104,13 @@ def test_its_columns_are_intervals_of_the_report(cli: Cli, sample: dict[str, Any
 
 def test_rows_of_the_heat_map_hold_their_values() -> None:
     # GIVEN values of all sizes THEN each lies in its row, and rows grow
-    for value in [*range(2000), *(3**n for n in range(38)), 2**62]:
-        row = html_data.row_of(value)
-        assert html_data.row_begin(row) <= value < html_data.row_begin(row + 1) or value < 4
+    for value in [*range(2000), *(3**n for n in range(38)), 2**61]:
+        times = Distribution()
+        times.add(np.array([value]))
+        row, *counts = html_data.heat(times)
+        assert counts == [1]
+        assert html_data.row_begin(row) <= value
+        assert value < html_data.row_begin(row + 1) or value < 4
     begins = [html_data.row_begin(row) for row in range(200)]
     assert begins == sorted(begins)
 

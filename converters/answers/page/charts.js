@@ -135,7 +135,7 @@ function histogram(label, sets, unit, { zero, share } = {}) {
         `${format.count(counts[i].get(at) || 0)} (${format.share((counts[i].get(at) || 0) / totals[i])})`]));
     }),
     xAxis: axis("category", { splitLine: { show: false },
-      data: kept.map((at) => (at === 0 ? zero || told(0) : told(at).replace(".0", ""))) }),
+      data: kept.map((at) => (at === 0 ? zero || told(0) : told(at).replace(".0 ", " "))) }),
     yAxis: axis("value", share
       ? { axisLabel: { color: css("--soft"), formatter: (x) => `${Math.round(x * 100)} %` } }
       : { minInterval: 1, axisLabel: { color: css("--soft"), formatter: (x) => format.count(x) } }),

@@ -10,7 +10,8 @@ function chosen() {
   const of = report.devices.find((one) => one.device === words.get("device"));
   const operations = of ? of.operations : data.operations;
   const found = operations.find((one) => one.operation === words.get("operation"));
-  return { device: of ? of.device : "", operation: found ? found.operation : "", theme: words.get("theme") || "" };
+  return { device: of ? of.device : "", operation: found ? found.operation : "", theme: words.get("theme") || "",
+    slow: words.get("slow") || "" };
 }
 
 function choose(changes) {
@@ -20,7 +21,7 @@ function choose(changes) {
 }
 
 /** What the choice stands for: its group of figures, and where in the JSON that is. */
-function viewOf({ device, operation }) {
+function viewOf({ device, operation, slow }) {
   const at = report.devices.findIndex((one) => one.device === device);
   const of = report.devices[at];
   const operations = of ? of.operations : data.operations;
@@ -29,7 +30,7 @@ function viewOf({ device, operation }) {
   const whole = { group: of ? of.total : report.total, path: of ? `devices.${at}.total` : "total" };
   const groups = operations.map((group, row) => ({ group, path: `${base}.${row}` }));
   const main = place >= 0 ? groups[place] : whole;
-  return { device, operation, of, operations, devicePath: `devices.${at}`, ...main,
+  return { device, operation, slow, of, operations, devicePath: `devices.${at}`, ...main,
     groups: place >= 0 ? [main] : groups.filter(({ group }) => group.ios || group.requests.ios),
     title: `${device || "all devices"}, ${operation ? `${operation} operations` : "all operations"}` };
 }

@@ -124,7 +124,12 @@ function slowCard(view) {
   const left = [counts.under_way ? `${plural(counts.under_way, "I/O")} had not completed when the log ended.` : "",
     counts.without_latency ? `${plural(counts.without_latency, "I/O")} without a known latency left out.` : "",
     data.left_out.slow ? `${plural(data.left_out.slow, "more is", "more are")} not in this page.` : ""].filter(Boolean).join(" ");
+  const details = rows.map(([slow, path]) => slowRow(slow, path));
+  const button = el("button", { type: "button" }, "open or close all");
+  const openAll = (open) => details.forEach((row) => { row.open = open; });
+  button.addEventListener("click", () => openAll(!details.every((row) => row.open)));
+  openAll(view.slow === "open");
   return card("Slowest I/Os", `The slowest ${all.length} of ${plural(counts.ios, "I/O")} of the whole log${rows.length < all.length ? `, of which ${rows.length} here` : ""}. `
     + `Open one for its events and what was in its way; I/Os on lower devices are with those above. ${left}`, "wide",
-    rows.map(([slow, path]) => slowRow(slow, path)));
+    rows.length ? button : null, details);
 }
