@@ -17,7 +17,8 @@ from converters.answers.html import page
 from converters.answers.html_data import ROOM, bounded, page_data
 from converters.answers.report import Reporter
 from converters.answers.select import of_devices
-from converters.answers.slow import Slowest, Wanted
+from converters.answers.slow import Wanted
+from converters.answers.slow_each import SlowestEach
 from converters.answers.timeline import Timeline
 from converters.model.context import Context
 from converters.model.tables import Bios, Bool
@@ -58,15 +59,16 @@ def collect(opened: Callable[[], Trace], names: tuple[str, ...] = ()) -> dict[st
     timeline = Timeline()
     reporter = Reporter(trace.context, timeline=timeline)
     chosen, wanted = AnyOf(trace.context, names), Wanted(SLOWEST)
-    slowest = Slowest(trace, chosen, wanted, whole_families=not names)
+    slowest = SlowestEach(trace, chosen, wanted, whole=not names)
     with progress(trace, "reading", slowest.watch) as windows:
         some = of_devices(windows, names, trace.context) if names else windows
         for window in some:
             reporter.add(window)
     report = reporter.finish(trace)
-    found = Findings(trace, wanted, slowest)
+    every, whole = slowest.finish()
+    found = Findings(trace, wanted, every)
     look_around(found, opened(), None, 0, False)
-    data = page_data(report, timeline, trace.context, as_dict(found))
+    data = page_data(report, timeline, trace.context, as_dict(found), whole)
     missing, more = bounded(tallies.loss_lines(trace), ROOM["words"])
     data["words"] = {
         "version": __version__,

@@ -38,9 +38,12 @@ MOST_OTHERS = 8
 
 
 def page_data(
-    report: Report, timeline: Timeline, context: Context, slow: Mapping[str, Any]
+    report: Report, timeline: Timeline, context: Context, slow: Mapping[str, Any], whole: int
 ) -> dict[str, Any]:
-    """Plain values for json.dumps. slow: what `biotrail slow --json` prints."""
+    """Plain values for json.dumps. slow: as `biotrail slow --json` prints it.
+
+    whole: how many of its I/Os are the slowest of all; the others are of a device and operation.
+    """
     told = as_dict(report)
     left_out = {}
     for name, most in MOST.items():
@@ -62,7 +65,7 @@ def page_data(
             "series": series,
             "depths": depths,
         },
-        "slow": {"counts": slow["counts"], "ios": ios},
+        "slow": {"counts": slow["counts"], "slowest": min(whole, len(ios)), "ios": ios},
         "left_out": {name: count for name, count in left_out.items() if count},
     }
 

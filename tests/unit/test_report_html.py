@@ -69,12 +69,30 @@ def test_the_page_holds_the_report(cli: Cli, tmp_path: Path) -> None:
     # AND its slow I/Os those of `biotrail slow`
     slow = told(cli, "slow", "--json", SAMPLE)
     assert data["slow"]["counts"] == slow["counts"]
-    for ours, theirs in zip(data["slow"]["ios"], slow["ios"], strict=True):
+    assert data["slow"]["slowest"] == len(slow["ios"]) == 20
+    for ours, theirs in zip(data["slow"]["ios"][:20], slow["ios"], strict=True):
         assert ours["io"] == theirs["io"]
         assert ours["surroundings"] == theirs["surroundings"]
         assert len(ours["events"]) <= html_data.MOST_EVENTS
         left = ours["events_left_out"] - theirs["events_left_out"]
         assert len(ours["events"]) + left == len(theirs["events"])
+
+
+def test_each_device_and_operation_has_its_slowest(cli: Cli, sample: dict[str, Any]) -> None:
+    # GIVEN the slow I/Os of the page THEN none is there twice
+    ios = [slow["io"] for slow in sample["slow"]["ios"]]
+    assert len({io["number"] for io in ios}) == len(ios)
+    # AND the slowest few of each device and operation are what `biotrail slow` finds
+    for device in sample["report"]["devices"]:
+        for operation in device["operations"]:
+            of = (device["device"], operation["operation"])
+            asked = ("--top", "5", "-d", of[0], "--op", of[1])
+            slow = told(cli, "slow", "--json", *asked, SAMPLE)["ios"]
+            ours = sorted(
+                (io for io in ios if (io["device"], io["operation"]) == of),
+                key=lambda io: (-io["waited_ns"], io["number"]),
+            )
+            assert [io["number"] for io in ours[:5]] == [one["io"]["number"] for one in slow]
 
 
 def test_its_columns_are_intervals_of_the_report(cli: Cli, sample: dict[str, Any]) -> None:

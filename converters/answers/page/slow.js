@@ -118,8 +118,10 @@ function slowRow(slow, path) {
 
 function slowCard(view) {
   const all = data.slow.ios.map((slow, place) => [slow, `slow.ios.${place}`]);
-  const rows = all.filter(([{ io }]) => (!view.device || io.device === view.device)
-    && (!view.operation || io.operation === view.operation));
+  const everything = !view.device && !view.operation;
+  const rows = everything ? all.slice(0, data.slow.slowest)
+    : all.filter(([{ io, parents }]) => (view.device ? io.device === view.device : !parents.length)
+      && (!view.operation || io.operation === view.operation)).sort(([a], [b]) => b.io.waited_ns - a.io.waited_ns);
   const { counts } = data.slow;
   const left = [counts.under_way ? `${plural(counts.under_way, "I/O")} had not completed when the log ended.` : "",
     counts.without_latency ? `${plural(counts.without_latency, "I/O")} without a known latency left out.` : "",
@@ -129,7 +131,8 @@ function slowCard(view) {
   const openAll = (open) => details.forEach((row) => { row.open = open; });
   button.addEventListener("click", () => openAll(!details.every((row) => row.open)));
   openAll(view.slow === "open");
-  return card("Slowest I/Os", `The slowest ${all.length} of ${plural(counts.ios, "I/O")} of the whole log${rows.length < all.length ? `, of which ${rows.length} here` : ""}. `
-    + `Open one for its events and what was in its way; I/Os on lower devices are with those above. ${left}`, "wide",
+  const which = everything ? `The slowest ${rows.length} of ${plural(counts.ios, "I/O")}; I/Os on lower devices are with those above.`
+    : `Of these, what is among the slowest ${data.slow.slowest} of the log, and the slowest few of each device and operation.`;
+  return card("Slowest I/Os", `${which} Open one for its events and what was in its way. ${left}`, "wide",
     rows.length ? button : null, details);
 }
