@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from biotrail import units
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+BIOTRAIL = (sys.executable, "-m", "biotrail.main")
 PATIENCE = 120
 LEAST_FIGURES = 200
 SHOWN = {"ns": units.duration, "bytes": units.size, "count": lambda x: units.count(round(x))}
@@ -89,8 +91,8 @@ def visit(page: Path, choice: str = "") -> Figures:
 
 
 def make(log: Path, page: Path) -> Path:
-    command = [ROOT / ".venv/bin/biotrail", "report", "--html", page, log]
-    subprocess.run(command, check=True, capture_output=True)
+    command = [*BIOTRAIL, "report", "--html", page, log]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     return page
 
 
@@ -121,8 +123,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    command = [ROOT / ".venv/bin/biotrail", "report", "--json", SAMPLE]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    command = [*BIOTRAIL, "report", "--json", SAMPLE]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
 
 
 def test_the_numbers_shown_are_those_of_the_json(page: Path, report: dict[str, Any]) -> None:
