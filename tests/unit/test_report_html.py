@@ -175,16 +175,29 @@ def test_a_page_is_small_whatever_the_log(sample: dict[str, Any]) -> None:
     assert html_data.bounded(range(10), room=1000, most=3) == ([0, 1, 2], 7)
 
 
-def test_many_devices_and_processes_are_counted_where_they_do_not_fit(
-    sample: dict[str, Any],
-) -> None:
-    # GIVEN more processes than a page has
-    processes = sample["report"]["processes"] * 50
-    # WHEN they are bounded THEN the first are kept and the others counted
-    room, most = html_data.ROOM["processes"], html_data.MOST["processes"]
-    kept, left = html_data.bounded(processes, room, most)
-    assert kept == processes[: len(kept)] and 0 < len(kept) <= most
-    assert left == len(processes) - len(kept)
+def test_what_does_not_fit_is_counted(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of more devices and processes than a page has, over an hour
+    events = [
+        dict(event, ns=event["ns"] + n * 51 * 10**9, dev=8 + n, comm=f"task{n}", pid=1000 + n)
+        for n in range(70)
+        for event in captures.load("fsync-virtio")
+        if "dev" in event
+    ]
+    log, path = captures.write_log(tmp_path / "a.biotrail", events), tmp_path / "out.html"
+    # WHEN its page is made
+    assert cli("report", "--html", path, log).status == 0
+    data, report = data_in(path.read_text("utf-8")), told(cli, "report", "--json", log)
+    # THEN the page is small, and says how much is not in it
+    assert path.stat().st_size < MOST_BYTES
+    for name in ("devices", "processes"):
+        kept = data["report"][name]
+        assert kept == report[name][: len(kept)] and 0 < len(kept) <= html_data.MOST[name]
+        assert data["left_out"][name] == len(report[name]) - len(kept) > 0
+    # AND what is told of all of them is complete
+    assert data["report"]["total"] == report["total"]
+    whole = data["timeline"]["series"][0]
+    assert (whole["device"], whole["operation"]) == (None, None)
+    assert sum(whole["ios"]) == report["total"]["ios"]
 
 
 def test_the_page_is_private_and_replaces_nothing(cli: Cli, tmp_path: Path) -> None:

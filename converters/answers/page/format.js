@@ -26,7 +26,11 @@ function three(x) {
 
 const format = {
   ns(x) {
-    for (const [unit, scale] of [["ns", 1], ["µs", 1e3], ["ms", 1e6]]) {
+    for (const [unit, scale] of [
+      ["ns", 1],
+      ["µs", 1e3],
+      ["ms", 1e6],
+    ]) {
       if (x < scale * 999.5) return `${three(x / scale)} ${unit}`;
     }
     const seconds = x / 1e9;
@@ -81,16 +85,35 @@ const sum = (values) => values.reduce((a, b) => a + b, 0);
 
 /** A card. size: "wide", "small". */
 function card(title, note, size, ...children) {
-  return el("section", { class: size }, el("h2", {}, title),
-    note ? el("p", { class: "note" }, note) : null, ...children);
+  return el(
+    "section",
+    { class: size },
+    el("h2", {}, title),
+    note ? el("p", { class: "note" }, note) : null,
+    ...children,
+  );
 }
 
 /** columns: [title, cell(row, place) → element or text, "left"?]. */
 function table(columns, rows, broad) {
-  const head = el("tr", {}, columns.map(([title, , kind]) => el("th", { class: kind, scope: "col" }, title)));
-  const body = rows.map((row, place) => el("tr", {}, columns.map(([, cell, kind]) => {
-    const made = cell(row, place);
-    return made instanceof Node && made.tagName === "TD" ? made : el("td", { class: kind }, made);
-  })));
-  return el("div", { class: "scroll" }, el("table", { class: broad ? "broad" : undefined }, el("thead", {}, head), el("tbody", {}, body)));
+  const head = el(
+    "tr",
+    {},
+    columns.map(([title, , kind]) => el("th", { class: kind, scope: "col" }, title)),
+  );
+  const body = rows.map((row, place) =>
+    el(
+      "tr",
+      {},
+      columns.map(([, cell, kind]) => {
+        const made = cell(row, place);
+        return made instanceof Node && made.tagName === "TD" ? made : el("td", { class: kind }, made);
+      }),
+    ),
+  );
+  return el(
+    "div",
+    { class: "scroll" },
+    el("table", { class: broad ? "broad" : undefined }, el("thead", {}, head), el("tbody", {}, body)),
+  );
 }

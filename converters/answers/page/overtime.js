@@ -5,7 +5,9 @@ const timeline = data.timeline;
 const MOST_LINES = 6;
 
 function courseOf(device, operation) {
-  return timeline.series.find((one) => one.device === (device || null) && one.operation === (operation || null));
+  return timeline.series.find(
+    (one) => one.device === (device || null) && one.operation === (operation || null),
+  );
 }
 
 /** Seconds from the log's beginning to a column's. */
@@ -16,8 +18,18 @@ function spanOf(column) {
 }
 
 function timeLine(extra) {
-  return axis("value", { min: 0, max: secondsAt(timeline.columns), splitLine: { show: false },
-    axisLabel: { color: css("--soft"), hideOverlap: true, showMaxLabel: false, formatter: (x) => format.ns(x * 1e9) }, ...extra });
+  return axis("value", {
+    min: 0,
+    max: secondsAt(timeline.columns),
+    splitLine: { show: false },
+    axisLabel: {
+      color: css("--soft"),
+      hideOverlap: true,
+      showMaxLabel: false,
+      formatter: (x) => format.ns(x * 1e9),
+    },
+    ...extra,
+  });
 }
 
 /** A value for each column as steps: each holds to its column's end. */
@@ -33,27 +45,46 @@ function columnOf(hits) {
 
 /** An axis of bytes: a round number of KiB, MiB, ... from mark to mark. */
 function binaryScale(lines) {
-  const most = Math.max(...lines[0].values.map((_, column) => sum(lines.map((line) => line.values[column]))), 1);
+  const most = Math.max(
+    ...lines[0].values.map((_, column) => sum(lines.map((line) => line.values[column]))),
+    1,
+  );
   const interval = 2 ** Math.max(Math.ceil(Math.log2(most / 5)), 0);
   return { interval, max: Math.ceil(most / interval) * interval };
 }
 
 /** lines: {name, values, colour, dashed, area, stack}. told: how a value is written. */
 function stepLines(label, lines, told, height, scale) {
-  return chart(label, () => ({
-    tooltip: { ...tooltip("axis", (hits) => {
-      const column = columnOf(hits);
-      return tip(spanOf(column), lines.map((line) => [line.colour, line.name, told(line.values[column] ?? 0)]));
-    }), axisPointer: { type: "line", snap: true } },
-    xAxis: timeLine(),
-    yAxis: axis("value", { min: 0, ...scale, axisLabel: { color: css("--soft"), formatter: told } }),
-    series: lines.map((line) => ({ name: printable(line.name), type: "line", step: "end", symbol: "none",
-      stack: line.stack, sampling: undefined,
-      itemStyle: { color: line.colour },
-      lineStyle: { color: line.colour, width: line.stack ? 0 : 1.6, type: line.dashed ? [3, 3] : "solid" },
-      areaStyle: line.stack ? { color: line.colour, opacity: 0.85 } : undefined,
-      data: steps(line.values) })),
-  }), { height: height || 250 });
+  return chart(
+    label,
+    () => ({
+      tooltip: {
+        ...tooltip("axis", (hits) => {
+          const column = columnOf(hits);
+          return tip(
+            spanOf(column),
+            lines.map((line) => [line.colour, line.name, told(line.values[column] ?? 0)]),
+          );
+        }),
+        axisPointer: { type: "line", snap: true },
+      },
+      xAxis: timeLine(),
+      yAxis: axis("value", { min: 0, ...scale, axisLabel: { color: css("--soft"), formatter: told } }),
+      series: lines.map((line) => ({
+        name: printable(line.name),
+        type: "line",
+        step: "end",
+        symbol: "none",
+        stack: line.stack,
+        sampling: undefined,
+        itemStyle: { color: line.colour },
+        lineStyle: { color: line.colour, width: line.stack ? 0 : 1.6, type: line.dashed ? [3, 3] : "solid" },
+        areaStyle: line.stack ? { color: line.colour, opacity: 0.85 } : undefined,
+        data: steps(line.values),
+      })),
+    }),
+    { height: height || 250 },
+  );
 }
 
 /** The begin of a heat map's row, in ns: 4 rows to each power of two. */
@@ -70,8 +101,15 @@ function heatCells(course) {
     for (let i = 1; i < column.length; i += 1) {
       const row = column[0] + i - 1;
       if (column[i]) {
-        cells.push([secondsAt(at), Math.max(rowBegin(row), 0.5), secondsAt(at + 1), rowBegin(row + 1),
-          Math.log10(column[i]), column[i], at]);
+        cells.push([
+          secondsAt(at),
+          Math.max(rowBegin(row), 0.5),
+          secondsAt(at + 1),
+          rowBegin(row + 1),
+          Math.log10(column[i]),
+          column[i],
+          at,
+        ]);
       }
     }
   });
@@ -89,7 +127,8 @@ function drawCell(parameters, api) {
   const to = api.coord([api.value(2), api.value(1)]);
   const shape = echarts.graphic.clipRectByRect(
     { x: from[0], y: from[1], width: Math.max(to[0] - from[0], 1), height: Math.max(to[1] - from[1], 1) },
-    parameters.coordSys);
+    parameters.coordSys,
+  );
   return shape && { type: "rect", shape, style: { fill: api.visual("color") } };
 }
 
@@ -97,8 +136,11 @@ function drawCell(parameters, api) {
 function drawMark(parameters, api) {
   const from = api.coord([api.value(0), api.value(2)]);
   const to = api.coord([api.value(1), api.value(2)]);
-  return { type: "rect", shape: { x: from[0], y: from[1] - 1, width: Math.max(to[0] - from[0], 2), height: 2 },
-    style: { fill: api.visual("color") } };
+  return {
+    type: "rect",
+    shape: { x: from[0], y: from[1] - 1, width: Math.max(to[0] - from[0], 2), height: 2 },
+    style: { fill: api.visual("color") },
+  };
 }
 
 function heatMap(course) {
@@ -106,27 +148,72 @@ function heatMap(course) {
   const least = Math.min(...cells.map((cell) => cell[1]));
   const most = Math.max(...cells.map((cell) => cell[3]));
   const top = Math.max(...cells.map((cell) => cell[4]), 0.3);
-  const marks = (name, values, colour) => ({ name, type: "custom", renderItem: drawMark, z: 5, silent: true,
-    itemStyle: { color: colour }, encode: { x: [0, 1], y: 2 }, clip: true,
-    data: values.map((x, column) => [secondsAt(column), secondsAt(column + 1), x]).filter((one) => one[2] > 0) });
-  return chart("latency over time", () => ({
-    grid: { left: 8, right: 16, top: 34, bottom: 44, containLabel: true },
-    legend: { ...basics().legend, data: ["p50", "p99"] },
-    tooltip: tooltip("item", (hit) => tip(spanOf(hit.value[6]), [
-      ["", `${format.ns(hit.value[1] < 1 ? 0 : hit.value[1])} to ${format.ns(hit.value[3])}`, plural(hit.value[5], "I/O")],
-      ["", "p50", format.ns(course.p50_ns[hit.value[6]])], ["", "p90", format.ns(course.p90_ns[hit.value[6]])],
-      ["", "p99", format.ns(course.p99_ns[hit.value[6]])], ["", "max", format.ns(course.max_ns[hit.value[6]])]])),
-    visualMap: { min: 0, max: top, calculable: false, orient: "horizontal", left: "center", bottom: 0,
-      dimension: 4, seriesIndex: 0, itemHeight: 160, itemWidth: 12, textStyle: { color: css("--soft") },
-      text: [plural(Math.round(10 ** top), "I/O"), "1"], inRange: { color: heatColours() }, hoverLink: false },
-    xAxis: timeLine(),
-    yAxis: timeAxis({ min: 10 ** Math.floor(Math.log10(least)), max: 10 ** Math.ceil(Math.log10(most)) }),
-    series: [
-      { name: "I/Os", type: "custom", renderItem: drawCell, dimensions: ["from", "low", "to", "high", "log", "count", "column"],
-        encode: { x: [0, 2], y: [1, 3] }, data: cells, clip: true, progressive: 0 },
-      marks("p50", course.p50_ns, css("--ink")), marks("p99", course.p99_ns, "#e0532f"),
-    ],
-  }), { height: 380, renderer: "canvas" });
+  const marks = (name, values, colour) => ({
+    name,
+    type: "custom",
+    renderItem: drawMark,
+    z: 5,
+    silent: true,
+    itemStyle: { color: colour },
+    encode: { x: [0, 1], y: 2 },
+    clip: true,
+    data: values
+      .map((x, column) => [secondsAt(column), secondsAt(column + 1), x])
+      .filter((one) => one[2] > 0),
+  });
+  return chart(
+    "latency over time",
+    () => ({
+      grid: { left: 8, right: 16, top: 34, bottom: 44, containLabel: true },
+      legend: { ...basics().legend, data: ["p50", "p99"] },
+      tooltip: tooltip("item", (hit) =>
+        tip(spanOf(hit.value[6]), [
+          [
+            "",
+            `${format.ns(hit.value[1] < 1 ? 0 : hit.value[1])} to ${format.ns(hit.value[3])}`,
+            plural(hit.value[5], "I/O"),
+          ],
+          ["", "p50", format.ns(course.p50_ns[hit.value[6]])],
+          ["", "p90", format.ns(course.p90_ns[hit.value[6]])],
+          ["", "p99", format.ns(course.p99_ns[hit.value[6]])],
+          ["", "max", format.ns(course.max_ns[hit.value[6]])],
+        ]),
+      ),
+      visualMap: {
+        min: 0,
+        max: top,
+        calculable: false,
+        orient: "horizontal",
+        left: "center",
+        bottom: 0,
+        dimension: 4,
+        seriesIndex: 0,
+        itemHeight: 160,
+        itemWidth: 12,
+        textStyle: { color: css("--soft") },
+        text: [plural(Math.round(10 ** top), "I/O"), "1"],
+        inRange: { color: heatColours() },
+        hoverLink: false,
+      },
+      xAxis: timeLine(),
+      yAxis: timeAxis({ min: 10 ** Math.floor(Math.log10(least)), max: 10 ** Math.ceil(Math.log10(most)) }),
+      series: [
+        {
+          name: "I/Os",
+          type: "custom",
+          renderItem: drawCell,
+          dimensions: ["from", "low", "to", "high", "log", "count", "column"],
+          encode: { x: [0, 2], y: [1, 3] },
+          data: cells,
+          clip: true,
+          progressive: 0,
+        },
+        marks("p50", course.p50_ns, css("--ink")),
+        marks("p99", course.p99_ns, "#e0532f"),
+      ],
+    }),
+    { height: 380, renderer: "canvas" },
+  );
 }
 
 /** Bars by operation where all are chosen, else the chosen one alone. */
@@ -140,10 +227,15 @@ function coursesShown(view) {
 
 function throughput(view, key, told) {
   const perSecond = 1e9 / timeline.interval_ns;
-  const lines = coursesShown(view).map((course, place) => ({ name: course.operation || "all", stack: "all",
-    colour: opColour(course.operation, place), values: course[key].map((x) => x * perSecond) }));
+  const lines = coursesShown(view).map((course, place) => ({
+    name: course.operation || "all",
+    stack: "all",
+    colour: opColour(course.operation, place),
+    values: course[key].map((x) => x * perSecond),
+  }));
   if (!lines.length) return missingCourse();
-  return key === "ios" ? stepLines("I/Os per second", lines, told)
+  return key === "ios"
+    ? stepLines("I/Os per second", lines, told)
     : stepLines("bytes per second", lines, told, 250, binaryScale(lines));
 }
 
@@ -158,12 +250,20 @@ function queueDepth(view) {
   let lines;
   if (view.device) {
     const [one] = devices;
-    lines = [["bios, mean", "queue_mean", PALETTE[0]], ["most", "queue_max", "#8fb9de", true],
-      ["requests, mean", "issued_mean", PALETTE[1]], ["most ", "issued_max", "#eeb48e", true]]
-      .map(([name, key, colour, dashed]) => ({ name, values: one[key], colour, dashed }));
+    lines = [
+      ["bios, mean", "queue_mean", PALETTE[0]],
+      ["most", "queue_max", "#8fb9de", true],
+      ["requests, mean", "issued_mean", PALETTE[1]],
+      ["most ", "issued_max", "#eeb48e", true],
+    ].map(([name, key, colour, dashed]) => ({ name, values: one[key], colour, dashed }));
   } else {
-    lines = devices.slice(0, MOST_LINES).map((one, place) => ({ name: one.device, values: one.queue_mean,
-      colour: PALETTE[place % PALETTE.length] }));
+    lines = devices
+      .slice(0, MOST_LINES)
+      .map((one, place) => ({
+        name: one.device,
+        values: one.queue_mean,
+        colour: PALETTE[place % PALETTE.length],
+      }));
   }
   return stepLines("in flight over time", lines, mean);
 }
