@@ -185,3 +185,62 @@ def test_an_empty_log_has_a_page_too(tmp_path: Path) -> None:
     log = captures.write_log(tmp_path / "a.biotrail", [])
     found = visit(make(log, tmp_path / "a.html"))
     assert re.search(r"\b0\b", found.text)
+
+
+USE = """<script>
+(async () => {
+  const told = [];
+  const tipsOf = () => {
+    for (const one of shown) {
+      const { series } = one.made.getOption();
+      series.forEach((each, seriesIndex) => {
+        for (const dataIndex of [0, Math.floor(each.data.length / 2)]) {
+          one.made.dispatchAction({ type: "showTip", seriesIndex, dataIndex });
+          told.push(one.place.textContent);
+        }
+      });
+    }
+  };
+  const pause = () => new Promise((done) => setTimeout(done, 50));
+  const set = (name, value) => {
+    byId(name).value = value;
+    byId(name).dispatchEvent(new Event("change"));
+  };
+  tipsOf();
+  byId("theme").click();
+  tipsOf();
+  for (const row of document.querySelectorAll("details")) row.open = true;
+  await pause();
+  root.dataset.opened = document.querySelectorAll("details .inside").length;
+  set("device", "loop1");
+  tipsOf();
+  set("operation", "read");
+  tipsOf();
+  window.dispatchEvent(new Event("beforeprint"));
+  root.dataset.printed = root.dataset.theme;
+  window.dispatchEvent(new Event("afterprint"));
+  window.dispatchEvent(new Event("resize"));
+  set("device", "");
+  await pause();
+  await pause();
+  await pause();
+  root.dataset.tips = told.filter((text) => /share|p99|to below|of it|write/.test(text)).length;
+  root.dataset.used = location.hash;
+})();
+</script>"""
+
+
+def test_everything_can_be_used(page: Path, tmp_path: Path) -> None:
+    # GIVEN the page, with a script that points at every chart, chooses, opens and prints
+    text = page.read_text("utf-8")
+    policy, end = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
+    used = tmp_path / "used.html"
+    body, tag, rest = text[end:].rpartition("</body>")
+    used.write_text(text[:policy] + body + USE + tag + rest, "utf-8")
+    # WHEN that runs THEN there is no error (`visit` looks), and all was shown
+    found = visit(used, "theme=dark")
+    assert int(found.root["data-tips"] or 0) > 40
+    assert int(found.root["data-opened"] or 0) >= 20
+    assert found.root["data-printed"] == "light"
+    # AND the address has what was chosen last
+    assert found.root["data-used"] == "#operation=read&theme=light"

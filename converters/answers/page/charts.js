@@ -96,6 +96,7 @@ function tooltip(trigger, formatter) {
   return {
     trigger,
     confine: true,
+    extraCssText: "max-width: 22rem; white-space: normal;",
     backgroundColor: css("--card"),
     borderColor: css("--line"),
     textStyle: { color: css("--ink"), fontSize: 13 },
@@ -136,6 +137,7 @@ function stageBars(groups) {
       grid: { left: 8, right: 24, top: 34, bottom: 8, containLabel: true },
       tooltip: tooltip("item", (hit) => {
         const stage = of(groups[hit.dataIndex], hit.seriesName);
+        if (!stage) return "";
         return tip(`${groups[hit.dataIndex].operation || "all"}: ${stage.stage}`, [
           ["", data.words.stages[stage.stage] || ""],
           ["", "share", format.share(stage.share)],

@@ -143,6 +143,16 @@ function drawMark(parameters, api) {
   };
 }
 
+function cellTip(course, [, low, , high, , count, column]) {
+  return tip(spanOf(column), [
+    ["", `${format.ns(low < 1 ? 0 : low)} to ${format.ns(high)}`, plural(count, "I/O")],
+    ["", "p50", format.ns(course.p50_ns[column])],
+    ["", "p90", format.ns(course.p90_ns[column])],
+    ["", "p99", format.ns(course.p99_ns[column])],
+    ["", "max", format.ns(course.max_ns[column])],
+  ]);
+}
+
 function heatMap(course) {
   const cells = heatCells(course);
   const least = Math.min(...cells.map((cell) => cell[1]));
@@ -166,19 +176,7 @@ function heatMap(course) {
     () => ({
       grid: { left: 8, right: 16, top: 34, bottom: 44, containLabel: true },
       legend: { ...basics().legend, data: ["p50", "p99"] },
-      tooltip: tooltip("item", (hit) =>
-        tip(spanOf(hit.value[6]), [
-          [
-            "",
-            `${format.ns(hit.value[1] < 1 ? 0 : hit.value[1])} to ${format.ns(hit.value[3])}`,
-            plural(hit.value[5], "I/O"),
-          ],
-          ["", "p50", format.ns(course.p50_ns[hit.value[6]])],
-          ["", "p90", format.ns(course.p90_ns[hit.value[6]])],
-          ["", "p99", format.ns(course.p99_ns[hit.value[6]])],
-          ["", "max", format.ns(course.max_ns[hit.value[6]])],
-        ]),
-      ),
+      tooltip: tooltip("item", (hit) => (hit.seriesIndex === 0 ? cellTip(course, hit.value) : "")),
       visualMap: {
         min: 0,
         max: top,
