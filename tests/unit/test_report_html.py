@@ -17,8 +17,9 @@ from cli_runner import Cli
 
 from biotrail.report_html import collect
 from converters.answers import html, html_data
+from converters.answers.report import Reporter
 from converters.answers.sketch import Distribution
-from converters.answers.timeline import MOST_COLUMNS
+from converters.answers.timeline import MOST_COLUMNS, Timeline
 from converters.model.trace import Trace
 
 ROOT = Path(__file__).parents[2]
@@ -259,3 +260,33 @@ def test_times_far_apart_make_wide_columns(tmp_path: Path) -> None:
     assert line["columns"] <= MOST_COLUMNS and line["columns"] * line["interval_ns"] >= year
     ios = np.array(line["series"][0]["ios"])
     assert ios.sum() == data["report"]["total"]["ios"] and (ios > 0).sum() == 2
+
+
+def test_columns_do_not_depend_on_windows() -> None:
+    # GIVEN a log in one window, and in many
+    lines = []
+    for window_events in (1_000_000, 300):
+        trace, timeline = Trace(str(SAMPLE)), Timeline()
+        reporter = Reporter(trace.context, timeline=timeline)
+        for window in trace.lifecycles(window_events):
+            reporter.add(window)
+        lines.append((timeline, reporter.finish(trace)))
+    # WHEN both are put in columns as wide (a window can end after the last event)
+    (one, report), (other, _) = lines
+    while one.interval < other.interval:
+        one._widen()
+    assert one.interval == other.interval
+    ours, theirs = one.courses(), other.courses()
+    # THEN they hold the same
+    assert set(ours) == set(theirs)
+    for place, course in ours.items():
+        width = len(course.ios)
+        assert course.ios.tolist() == theirs[place].ios[:width].tolist()
+        assert course.bytes.tolist() == theirs[place].bytes[:width].tolist()
+        assert {c: (d.sum, d.min, d.max, d.buckets()) for c, d in course.latency.items()} == {
+            c: (d.sum, d.min, d.max, d.buckets()) for c, d in theirs[place].latency.items()
+        }
+    # AND all I/O with a latency is in them
+    latencies = [d for course in ours.values() for d in course.latency.values()]
+    assert sum(d.count for d in latencies) == report.total.bios.latency.count
+    assert sum(d.sum for d in latencies) == report.total.bios.latency.sum

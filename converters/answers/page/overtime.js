@@ -13,9 +13,16 @@ function courseOf(device, operation) {
 /** Seconds from the log's beginning to a column's. */
 const secondsAt = (column) => (column * timeline.interval_ns) / 1e9;
 
-function spanOf(column) {
-  return `${format.ns(column * timeline.interval_ns)} to ${format.ns((column + 1) * timeline.interval_ns)}`;
+/** A column's beginning, with as many digits as tell it from the next one's. */
+function momentOf(column) {
+  const [at, whole] = [column * timeline.interval_ns, timeline.columns * timeline.interval_ns];
+  if (whole >= 1e11) return format.ns(at);
+  const [unit, scale] = whole < 1e6 ? ["µs", 1e3] : whole < 1e9 ? ["ms", 1e6] : ["s", 1e9];
+  const digits = Math.max(Math.ceil(Math.log10(scale / timeline.interval_ns)), 0);
+  return `${(at / scale).toFixed(digits)} ${unit}`;
 }
+
+const spanOf = (column) => `${momentOf(column)} to ${momentOf(column + 1)}`;
 
 function timeLine(extra) {
   return axis("value", {
