@@ -3,7 +3,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import click
 from biotrail import tallies, units
 from biotrail.opening import associate_option, log_argument, open_trace, own_io_option
 from biotrail.terminating import terminated_as_interrupted
+from converters.model.lifecycles import Result as Associated
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 from recorder import output
@@ -31,6 +32,7 @@ SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
 BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
 PERFETTO_UI = "https://ui.perfetto.dev"
+OnWindow = Callable[[Associated, Lifecycles], None]
 
 
 @dataclass(frozen=True)
@@ -158,18 +160,23 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 @contextmanager
-def progress(trace: Trace, label: str = "converting") -> Iterator[Iterator[Lifecycles]]:
-    """The trace's lifecycles, with a bar on standard error where that is a terminal."""
+def progress(
+    trace: Trace, label: str = "converting", on_window: OnWindow | None = None
+) -> Iterator[Iterator[Lifecycles]]:
+    """The trace's lifecycles, with a bar on standard error where that is a terminal.
+
+    on_window: as of Trace.lifecycles.
+    """
     size = trace.reader.size
     if size <= 0 or not sys.stderr.isatty():
-        yield trace.lifecycles()
+        yield trace.lifecycles(on_window=on_window)
         return
     with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
 
         def reached(offset: int) -> None:
             bar.update(offset - bar.pos)
 
-        yield trace.lifecycles(on_progress=reached)
+        yield trace.lifecycles(on_progress=reached, on_window=on_window)
         bar.update(size - bar.pos)
 
 

@@ -33,6 +33,8 @@ LEAST_INTERVAL = 1e-6
 @click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
 @associate_option
+@click.option("--html", "page", metavar="OUT", help="Write a page that a browser opens offline.")
+@click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
 @click.option("--json", "form", flag_value="json", help="Print one JSON object.")
 @click.option("--csv", "form", flag_value="csv", help="Print a line for each stage of each group.")
 def command(
@@ -41,6 +43,8 @@ def command(
     by: str | None,
     interval: float | None,
     associate: str,
+    page: str | None,
+    force: bool,
     form: str | None,
 ) -> None:
     """Tell where the time of the I/O in LOG went.
@@ -56,7 +60,16 @@ def command(
     biotrail report disk.biotrail
     biotrail report --by process -d nvme0n1 disk.biotrail
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
+    biotrail report --html disk.html disk.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if page is not None:
+        if by or interval is not None or form:
+            raise click.UsageError(
+                "--html has all groups, and intervals of its own: leave out --by, --interval, "
+                "--json and --csv"
+            )
+        _write_page(log, associate, names, page, force)
+        return
     if interval is not None and interval < LEAST_INTERVAL:
         raise click.UsageError("--interval must be at least 1us")
     trace = open_trace(log, associate)
@@ -73,6 +86,14 @@ def command(
         write(report, sys.stdout)
     else:
         _print(trace, report)
+
+
+def _write_page(log: str, associate: str, names: tuple[str, ...], target: str, force: bool) -> None:
+    from biotrail import report_html, units
+
+    path = report_html.write(log, associate, names, target, force)
+    size = units.size(path.stat().st_size)
+    click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
 
 
 def _print(trace: Trace, report: Report) -> None:

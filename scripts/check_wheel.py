@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See to it that the newest wheel in a directory holds the compiled BPF programs.
+"""See to it that the newest wheel in a directory holds the compiled BPF programs and the page.
 
 python scripts/check_wheel.py DIRECTORY
 """
@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 OBJECT = "bpf/biotrail.bpf.o"
+PAGE = Path("converters/answers/page")
 
 
 def main() -> None:
@@ -19,6 +20,9 @@ def main() -> None:
     with zipfile.ZipFile(wheels[-1]) as archive:
         if OBJECT not in archive.namelist():
             sys.exit(f"{wheels[-1]}: {OBJECT} is missing; make bpf says why")
+        pages = {str(path) for path in PAGE.rglob("*") if path.is_file()}
+        if missing := sorted(pages - set(archive.namelist())):
+            sys.exit(f"{wheels[-1]}: no {', '.join(missing)}; pyproject.toml lists data")
     print(f"{wheels[-1]}: {wheels[-1].stat().st_size:,} bytes, with {OBJECT}")
 
 

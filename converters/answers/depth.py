@@ -70,6 +70,14 @@ class Depth:
         if self.interval:
             self._add_spans(at, level, lasts)
 
+    def widen(self) -> None:
+        """Two intervals become one."""
+        self.interval *= 2
+        spans, self.spans = self.spans, {}
+        for place, span in spans.items():
+            whole = self.spans.setdefault(place // 2, Span())
+            whole.add(span.time_ns, span.depth_ns, span.busy_ns, span.most)
+
     def _edges(self, begin: int, end: int) -> I64:
         """Where intervals begin, so that no stretch is in two of them."""
         if not self.interval:

@@ -50,6 +50,13 @@ class Devices:
             _add(queue, dev, device.queue, device.queue_pattern)
             _add(issue, dev, device.issued, device.issue_pattern)
 
+    def widen(self) -> None:
+        """Two intervals become one."""
+        self._interval *= 2
+        for device in self.by_dev.values():
+            device.queue.widen()
+            device.issued.widen()
+
     def get(self, dev: int) -> Device:
         """A device; one on which nothing was seen to begin or end is an empty one."""
         return self.by_dev.get(dev) or Device(Depth(self._origin), Depth(self._origin))

@@ -23,6 +23,7 @@ from .summaries import (
     operation_reports,
     stacked_reports,
 )
+from .timeline import Timeline
 from .tree import (
     DeviceReport,
     GroupReport,
@@ -39,9 +40,16 @@ class Reporter:
 
     interval: ns of each part of a time series, 0 for none. by: a word of KEYS; then I/O is
     also grouped by it, and the series is of these groups instead of devices and operations.
+    timeline: gets the windows, too, and says how long the intervals of depths are.
     """
 
-    def __init__(self, context: Context, interval: int = 0, by: str | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        interval: int = 0,
+        by: str | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
         self._context = context
         self._interval = interval
         self._by = by
@@ -54,7 +62,8 @@ class Reporter:
         }
         self._chosen: Key = KEYS[by](context) if by else self._places
         self._groups = {name: Groups() for name in (*self._keys, *(["by"] if by else []))}
-        self._devices = Devices(interval)
+        self._timeline = timeline
+        self._devices = timeline.devices if timeline else Devices(interval)
         self._flushes = Flushes()
         self._stacked = Stacked()
         self._series: Series[GroupReport] | None = None
@@ -75,6 +84,8 @@ class Reporter:
         add_to_all(bios, ways)
         requests = of_requests(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(self._requests, requests.place)])
+        if self._timeline is not None:
+            self._timeline.add(window, bios)
         self._devices.add(window)
         self._flushes.add(window)
         self._stacked.add(window)

@@ -66,6 +66,13 @@ class Distribution:
         self._base = 0
         self._counts = np.zeros(0, dtype=np.int64)
 
+    @classmethod
+    def of_counts(cls, total: int, least: int, most: int, base: int, counts: I64) -> "Distribution":
+        """What was counted elsewhere. counts: int64, of the buckets from `base` on."""
+        found = cls()
+        found._take(int(counts.sum()), total, least, most, base, counts)
+        return found
+
     @property
     def mean(self) -> float:
         """0 when nothing was seen."""
@@ -158,6 +165,21 @@ class Distribution:
             (1 << octave if octave >= 0 else 0, 1 << (octave + 1), count)
             for octave, count in sums.items()
         ]
+
+    def coarse(self, bits: int) -> tuple[int, list[int]]:
+        """(first row with counts, counts of the rows from it to the last one).
+
+        There are 2^bits rows to each power of two, the first of them row 1; row 0 is 0.
+        """
+        seen = np.flatnonzero(self._counts)
+        bucket = seen + self._base
+        rows = np.where(bucket > 0, 1 + ((bucket - 1) >> (SUB_BITS - bits)), 0)
+        if not len(rows):
+            return 0, []
+        first, last = int(rows[0]), int(rows[-1])
+        sums = np.zeros(last - first + 1, dtype=np.int64)
+        np.add.at(sums, rows - first, self._counts[seen])
+        return first, sums.tolist()
 
 
 Targets = Mapping[int, Distribution] | Sequence[Distribution]

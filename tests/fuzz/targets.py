@@ -16,10 +16,11 @@ from pathlib import Path
 from fuzz_mending import mended
 
 import biotrail.view
-from biotrail import hist_text, info, slow_text, stacks
+from biotrail import hist_text, info, report_html, slow_text, stacks
 from biotrail.main import main
 from biotrail.slow import Findings, look_around
 from converters import perfetto
+from converters.answers import html
 from converters.answers.choosing import Choice
 from converters.answers.distribution import Distribution, Measure, Question
 from converters.answers.slow import Slowest, Wanted
@@ -79,6 +80,7 @@ def _through(data: bytes) -> None:
             "\n".join(stacks.text_lines(trace, table, Weight.LATENCY, 5)).encode()
             stacks.as_dict(trace, table, Weight.COUNT)
         _answers(data)
+        html.page("", report_html.collect(lambda: Trace(io.BytesIO(data)))).encode()
     except LogFormatError as error:
         check_message(str(error))
 

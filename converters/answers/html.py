@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One self-contained page of a report: it opens offline, and asks nothing of any network."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from .html_data import as_json
+
+SCRIPTS = ("format.js", "charts.js", "overtime.js", "tables.js", "slow.js", "main.js")
+"""In the order in which the page runs them."""
+_LIBRARY = "echarts/echarts.min.js"
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def page(title: str, data: Mapping[str, Any]) -> str:
+    """The page as HTML text. title: plain text. data: page_data's, and `words` for people."""
+    library, script = _part(_LIBRARY), "\n".join(map(_part, SCRIPTS))
+    parts = {
+        "title": _escaped(title),
+        # Nothing else runs: not even a script that got in by a name.
+        "scripts": f"'{_hash(library)}' '{_hash(script)}'",
+        "style": _part("page.css"),
+        "library": library,
+        "script": script,
+        "data": as_json(data),
+    }
+    return _PLACE.sub(lambda found: parts[found[1]], _part("page.html"))
+
+
+def _part(name: str) -> str:
+    return resources.files("converters.answers").joinpath("page", name).read_text("utf-8").strip()
+
+
+def _hash(script: str) -> str:
+    """As a Content-Security-Policy names a script."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Charts of the chosen I/O as a whole, by Apache ECharts.
+
+const STAGE_COLOURS = {
+  Q2G: "#e69f00",
+  Q2M: "#d9c25f",
+  "pre-flush": "#9a7fd1",
+  G2I: "#8c9a2b",
+  M2D: "#a0674b",
+  I2D: "#d55e00",
+  G2D: "#c48a4c",
+  Q2D: "#8d99a6",
+  D2C: "#2f7fc1",
+  R2D: "#c0392b",
+  "post-flush": "#c77fb5",
+  flush: "#6f57b5",
+  "bio-based": "#1f9e77",
+  failed: "#e0245e",
+  unknown: "#888888",
+};
+const OP_COLOURS = { read: "#2f7fc1", write: "#e07b39", flush: "#8a63d2", discard: "#1f9e77" };
+const PALETTE = ["#2f7fc1", "#e07b39", "#1f9e77", "#8a63d2", "#d1a400", "#c0392b", "#5aa7a7", "#a0674b"];
+const SUMMARY = [
+  ["min", "min_ns"],
+  ["p50", "p50_ns"],
+  ["p90", "p90_ns"],
+  ["p99", "p99_ns"],
+  ["p99.9", "p99_9_ns"],
+  ["max", "max_ns"],
+];
+const shown = [];
+
+function css(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function opColour(name, place) {
+  return OP_COLOURS[name] || PALETTE[(place + 2) % PALETTE.length];
+}
+
+/** A chart in a new element; drawn when the page holds it. renderer: "svg", "canvas". */
+function chart(label, options, { height, renderer = "svg" } = {}) {
+  const place = el("div", { class: "chart", role: "img", "aria-label": label });
+  if (height) place.style.height = `${height}px`;
+  shown.push({ place, options, renderer, made: null });
+  return place;
+}
+
+function drawAll() {
+  for (const one of shown) {
+    one.made = echarts.init(one.place, null, { renderer: one.renderer, devicePixelRatio: 2 });
+    one.made.setOption({ ...basics(), ...one.options() });
+  }
+}
+
+function forgetAll() {
+  for (const one of shown.splice(0)) if (one.made) one.made.dispose();
+}
+
+function basics() {
+  return {
+    animation: false,
+    textStyle: { color: css("--ink"), fontFamily: "system-ui, sans-serif" },
+    color: PALETTE,
+    grid: { left: 8, right: 16, top: 34, bottom: 8, containLabel: true },
+    legend: {
+      top: 0,
+      type: "scroll",
+      textStyle: { color: css("--ink") },
+      pageTextStyle: { color: css("--ink") },
+      pageIconColor: css("--accent"),
+    },
+  };
+}
+
+/** lines: [[colour, text, value], ...] below a heading; text only, whatever is in a name. */
+function tip(heading, lines) {
+  return el(
+    "div",
+    {},
+    el("b", {}, heading),
+    lines.map(([colour, name, value]) =>
+      el(
+        "div",
+        {},
+        colour ? el("span", { class: "key", style: { background: colour } }) : null,
+        name,
+        value === undefined ? "" : ": ",
+        value === undefined ? "" : el("b", {}, value),
+      ),
+    ),
+  );
+}
+
+function tooltip(trigger, formatter) {
+  return {
+    trigger,
+    confine: true,
+    extraCssText: "max-width: 22rem; white-space: normal;",
+    backgroundColor: css("--card"),
+    borderColor: css("--line"),
+    textStyle: { color: css("--ink"), fontSize: 13 },
+    axisPointer: { type: "shadow" },
+    formatter,
+  };
+}
+
+function axis(type, extra) {
+  return {
+    type,
+    axisLabel: { color: css("--soft"), hideOverlap: true },
+    axisLine: { lineStyle: { color: css("--line") } },
+    splitLine: { lineStyle: { color: css("--line") } },
+    nameTextStyle: { color: css("--soft") },
+    ...extra,
+  };
+}
+
+/** A logarithmic axis of times, at least one power of ten long. */
+function timeAxis(extra) {
+  return axis("log", {
+    logBase: 10,
+    ...extra,
+    axisLabel: { color: css("--soft"), formatter: (x) => format.ns(x), hideOverlap: true },
+  });
+}
+
+function stageBars(groups) {
+  const stages = Object.keys(STAGE_COLOURS).filter((name) =>
+    groups.some((group) => group.stages.some((stage) => stage.stage === name)),
+  );
+  const of = (group, name) => group.stages.find((stage) => stage.stage === name);
+  const height = 70 + 44 * groups.length;
+  return chart(
+    "share of the time by stage",
+    () => ({
+      grid: { left: 8, right: 24, top: 34, bottom: 8, containLabel: true },
+      tooltip: tooltip("item", (hit) => {
+        const stage = of(groups[hit.dataIndex], hit.seriesName);
+        if (!stage) return "";
+        return tip(`${groups[hit.dataIndex].operation || "all"}: ${stage.stage}`, [
+          ["", data.words.stages[stage.stage] || ""],
+          ["", "share", format.share(stage.share)],
+          ["", "count", format.count(stage.count)],
+          ["", "mean", format.ns(stage.mean_ns)],
+          ["", "p50", format.ns(stage.p50_ns)],
+          ["", "p99", format.ns(stage.p99_ns)],
+          ["", "max", format.ns(stage.max_ns)],
+        ]);
+      }),
+      xAxis: axis("value", {
+        min: 0,
+        max: 1,
+        axisLabel: { color: css("--soft"), formatter: (x) => `${Math.round(x * 100)} %` },
+      }),
+      yAxis: axis("category", {
+        inverse: true,
+        data: groups.map((group) => printable(group.operation || "all")),
+        axisLabel: { color: css("--ink") },
+      }),
+      series: stages.map((name) => ({
+        name,
+        type: "bar",
+        stack: "share",
+        barMaxWidth: 30,
+        itemStyle: { color: STAGE_COLOURS[name] },
+        label: {
+          show: true,
+          color: "#fff",
+          textBorderColor: "rgba(0,0,0,.55)",
+          textBorderWidth: 2,
+          formatter: (hit) => (hit.value > 0.07 ? `${name} ${Math.round(hit.value * 100)} %` : ""),
+        },
+        data: groups.map((group) => {
+          const s = of(group, name);
+          return s ? s.share : null;
+        }),
+      })),
+    }),
+    { height },
+  );
+}
+
+function percentileLines(groups) {
+  return chart(
+    "percentiles of latency",
+    () => ({
+      tooltip: tooltip("axis", (hits) =>
+        tip(
+          hits[0].axisValue,
+          hits.map((hit) => [hit.color, hit.seriesName, hit.value ? format.ns(hit.value) : "–"]),
+        ),
+      ),
+      xAxis: axis("category", { data: SUMMARY.map(([name]) => name), splitLine: { show: false } }),
+      yAxis: timeAxis(),
+      series: groups.map((group, place) => ({
+        name: printable(group.operation || "all"),
+        type: "line",
+        symbolSize: 7,
+        itemStyle: { color: opColour(group.operation, place) },
+        lineStyle: { color: opColour(group.operation, place), width: 2 },
+        data: SUMMARY.map(([, key]) =>
+          group.latency.count && group.latency[key] > 0 ? group.latency[key] : null,
+        ),
+      })),
+    }),
+    { height: 250 },
+  );
+}
+
+/** Histograms side by side; each of `sets` has name, buckets, colour. unit: "ns", "bytes", "". */
+function histogram(label, sets, unit, { zero, share } = {}) {
+  const end = unit ? `_${unit}` : "";
+  const told = (x) => format[unit || "count"](x);
+  const begins = [...new Set(sets.flatMap((set) => set.buckets.map((b) => b[`begin${end}`])))].sort(
+    (a, b) => a - b,
+  );
+  const all = [];
+  for (let at = begins[0]; at !== undefined && at <= begins[begins.length - 1]; at = at ? at * 2 : 1)
+    all.push(at);
+  // What is 0 stands beside the first that is not: no row of empty bars between them.
+  const kept = all.filter((at) => at === 0 || at >= (begins.find((b) => b > 0) || 0));
+  const totals = sets.map((set) => sum(set.buckets.map((b) => b.count)) || 1);
+  const counts = sets.map((set) => new Map(set.buckets.map((b) => [b[`begin${end}`], b.count])));
+  return chart(
+    label,
+    () => ({
+      tooltip: tooltip("axis", (hits) => {
+        const at = kept[hits[0].dataIndex];
+        const heading =
+          at === 0 ? zero || told(0) : at === 1 && !unit ? "1" : `${told(at)} to below ${told(at * 2)}`;
+        return tip(
+          heading,
+          sets.map((set, i) => [
+            set.colour,
+            set.name,
+            `${format.count(counts[i].get(at) || 0)} (${format.share((counts[i].get(at) || 0) / totals[i])})`,
+          ]),
+        );
+      }),
+      xAxis: axis("category", {
+        splitLine: { show: false },
+        data: kept.map((at) => (at === 0 ? zero || told(0) : told(at).replace(".0 ", " "))),
+      }),
+      yAxis: axis(
+        "value",
+        share
+          ? { axisLabel: { color: css("--soft"), formatter: (x) => `${Math.round(x * 100)} %` } }
+          : { minInterval: 1, axisLabel: { color: css("--soft"), formatter: (x) => format.count(x) } },
+      ),
+      series: sets.map((set, i) => ({
+        name: set.name,
+        type: "bar",
+        barGap: "0%",
+        barCategoryGap: "12%",
+        itemStyle: { color: set.colour },
+        data: kept.map((at) => (counts[i].get(at) || 0) / (share ? totals[i] : 1)),
+      })),
+    }),
+    { height: 250 },
+  );
+}

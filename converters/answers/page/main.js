@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is chosen, and the page made of it. The address's # keeps the choice: #device=sda&operation=read
+
+const root = document.documentElement;
+const byId = (name) => document.getElementById(name);
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+function chosen() {
+  const words = new URLSearchParams(location.hash.slice(1));
+  const of = report.devices.find((one) => one.device === words.get("device"));
+  const operations = of ? of.operations : data.operations;
+  const found = operations.find((one) => one.operation === words.get("operation"));
+  return {
+    device: of ? of.device : "",
+    operation: found ? found.operation : "",
+    theme: words.get("theme") || "",
+    slow: words.get("slow") || "",
+  };
+}
+
+function choose(changes) {
+  const words = Object.entries({ ...chosen(), ...changes }).filter(([, value]) => value);
+  history.replaceState(null, "", `#${new URLSearchParams(words)}`);
+  render();
+}
+
+/** What the choice stands for: its group of figures, and where in the JSON that is. */
+function viewOf({ device, operation, slow }) {
+  const at = report.devices.findIndex((one) => one.device === device);
+  const of = report.devices[at];
+  const operations = of ? of.operations : data.operations;
+  const base = of ? `devices.${at}.operations` : "operations";
+  const place = operations.findIndex((one) => one.operation === operation);
+  const whole = { group: of ? of.total : report.total, path: of ? `devices.${at}.total` : "total" };
+  const groups = operations.map((group, row) => ({ group, path: `${base}.${row}` }));
+  const main = place >= 0 ? groups[place] : whole;
+  return {
+    device,
+    operation,
+    slow,
+    of,
+    operations,
+    devicePath: `devices.${at}`,
+    ...main,
+    groups: place >= 0 ? [main] : groups.filter(({ group }) => group.ios || group.requests.ios),
+    title: `${device || "all devices"}, ${operation ? `${operation} operations` : "all operations"}`,
+  };
+}
+
+function theme() {
+  return chosen().theme || (dark.matches ? "dark" : "light");
+}
+
+function options(select, values, all, value) {
+  select.replaceChildren(
+    el("option", { value: "" }, all),
+    ...values.map((one) => el("option", { value: one }, one)),
+  );
+  select.value = value;
+}
+
+/** The same buckets of several histograms as one. */
+function together(histograms) {
+  const found = new Map();
+  for (const bucket of histograms.flat()) {
+    const [begin, count] = [Object.values(bucket)[0], bucket.count];
+    found.set(begin, { ...bucket, count: count + (found.get(begin) ? found.get(begin).count : 0) });
+  }
+  return [...found.values()].sort((a, b) => Object.values(a)[0] - Object.values(b)[0]);
+}
+
+/** Says so where sums over all devices are of those in the page. */
+function sumNote(view) {
+  return !view.of && data.left_out.devices
+    ? ` Of the ${format.count(report.devices.length)} devices in this page.`
+    : "";
+}
+
+function patternCard(view) {
+  const devices = view.of ? [view.of] : report.devices;
+  const sets = [
+    ["bios, Q to Q", "q2q", PALETTE[0]],
+    ["requests, D to D", "d2d", PALETTE[1]],
+  ].map(([name, key, colour]) => {
+    const all = devices.map((one) => one.pattern[key]);
+    const whole = sum(all.map((one) => one.sequential + one.forward + one.backward));
+    const sequential = sum(all.map((one) => one.sequential));
+    return {
+      name,
+      colour,
+      whole,
+      share: whole ? sequential / whole : 0,
+      buckets: together(all.map((one) => one.seek.histogram)),
+    };
+  });
+  const told = sets.map((set) => `${set.name}: ${format.share(set.share)} sequential`).join("; ");
+  return card(
+    "Seeks",
+    `How far from the end of one I/O to the beginning of the next, of all operations. ${told}.${sumNote(view)}`,
+    "small",
+    sets.some((set) => set.whole)
+      ? histogram("seek distances", sets, "bytes", { zero: "sequential", share: true })
+      : null,
+  );
+}
+
+function metCard(view) {
+  const devices = view.of ? [view.of] : report.devices;
+  const set = (name, key, colour) => ({
+    name,
+    colour,
+    buckets: together(devices.map((one) => one.depth[key].at_start.histogram)),
+  });
+  return card(
+    "In flight when another began",
+    `What each bio found at Q, and each request at D, on its device.${sumNote(view)}`,
+    "small",
+    histogram(
+      "in flight at each beginning",
+      [set("bios at Q", "queue", PALETTE[0]), set("requests at D", "issued", PALETTE[1])],
+      "",
+      { share: true, zero: "none" },
+    ),
+  );
+}
+
+function chartCards(view) {
+  const { group } = view;
+  const course = courseOf(view.device, view.operation);
+  const width = `columns of ${format.ns(timeline.interval_ns)}`;
+  const timed = view.groups.map((one) => one.group).filter((one) => one.latency.count);
+  const sizes = [
+    { name: "bios", colour: PALETTE[0], buckets: group.size.histogram },
+    { name: "requests", colour: PALETTE[1], buckets: group.requests.size.histogram },
+  ];
+  const latencies = [
+    { name: "bios, Q to C", colour: PALETTE[0], buckets: group.latency.histogram },
+    { name: "requests, start to C", colour: PALETTE[1], buckets: group.requests.latency.histogram },
+  ];
+  return [
+    card(
+      "Latency over time",
+      `Q2C of bios by when they ended; ${width}, colours by I/Os (logarithmic).`,
+      "wide",
+      !course
+        ? missingCourse()
+        : course.heat.some((column) => column.length)
+          ? heatMap(course)
+          : el("p", { class: "note" }, "No I/O with a latency."),
+    ),
+    card(
+      "Percentiles of latency",
+      "Q2C of bios. The table of stages has the figures.",
+      "small",
+      timed.length ? percentileLines(timed) : null,
+    ),
+    card("Latencies", "By powers of two.", "small", histogram("latencies", latencies, "ns", { share: true })),
+    card(
+      "I/Os per second",
+      `Bios by when they ended; ${width}.`,
+      "small",
+      throughput(view, "ios", format.rate),
+    ),
+    card("Throughput", `Their data; ${width}.`, "small", throughput(view, "bytes", format.byterate)),
+    card(
+      "Queue depth over time",
+      view.of
+        ? `Bios from Q to C, requests from D to C, of all operations; ${width}.`
+        : `Bios from Q to C, mean, of the busiest devices; ${width}. Choose a device for requests and peaks.`,
+      "small",
+      queueDepth(view),
+    ),
+    metCard(view),
+    card(
+      "Sizes",
+      "By powers of two.",
+      "small",
+      histogram("sizes", sizes, "bytes", { share: true, zero: "no data" }),
+    ),
+    patternCard(view),
+  ];
+}
+
+function render() {
+  const choice = chosen();
+  root.dataset.theme = theme();
+  byId("theme").textContent = theme() === "dark" ? "☀ light" : "☾ dark";
+  forgetAll();
+  const view = viewOf(choice);
+  options(
+    byId("device"),
+    report.devices.map((one) => one.device),
+    "all devices",
+    choice.device,
+  );
+  options(
+    byId("operation"),
+    view.operations.map((one) => one.operation),
+    "all operations",
+    choice.operation,
+  );
+  const everything = choice.device || choice.operation ? "Of all devices and operations." : "";
+  byId("main").replaceChildren(
+    ...[
+      summaryCard(view),
+      stageCard(view),
+      ...chartCards(view),
+      slowCard(view),
+      whoCard(
+        "Processes",
+        "processes",
+        [
+          ["process", named("process"), "left"],
+          ["pid", (row) => (row.pid === null || row.others ? "–" : row.pid)],
+        ],
+        `By the thread that queued; writes from the page cache come from kernel workers. ${everything}`,
+      ),
+      whoCard("Cgroups", "cgroups", [["cgroup", named("cgroup"), "left"]], everything),
+      whoCard("CPUs", "cpus", [["cpu", named("cpu"), "left"]], `By where I/O was queued. ${everything}`),
+      deviceCard(),
+      stackedCard(),
+      certaintyCard(),
+    ].filter(Boolean),
+  );
+  drawAll();
+  root.dataset.ready = "yes";
+}
+
+function start() {
+  const { time, log } = report;
+  document.title = `${printable(data.log_name)}: biotrail report`;
+  byId("title").textContent = printable(data.log_name);
+  byId("about").append(
+    printable(
+      `${log.host}${log.kernel ? `, kernel ${log.kernel}` : ""}; ${time.begin ? `from ${time.begin}, ` : ""}${format.ns(time.span_ns)}`,
+    ),
+  );
+  byId("foot").append(
+    printable(
+      `Made by biotrail ${data.words.version}, with charts by Apache ECharts ${echarts.version} (Apache License 2.0). Log ${log.id}.`,
+    ),
+  );
+  byId("device").addEventListener("change", (event) => choose({ device: event.target.value }));
+  byId("operation").addEventListener("change", (event) => choose({ operation: event.target.value }));
+  byId("theme").addEventListener("click", () => choose({ theme: theme() === "dark" ? "light" : "dark" }));
+  dark.addEventListener("change", render);
+  window.addEventListener("hashchange", render);
+  let waiting = 0;
+  window.addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => shown.forEach((one) => one.made.resize()), 100);
+  });
+  render();
+}
+
+/** Paper is light, and as wide as paper. */
+window.addEventListener("beforeprint", () => {
+  root.dataset.theme = "light";
+  for (const one of shown) {
+    one.made.setOption({ ...basics(), ...one.options() }, true);
+    one.made.resize({ width: 700 });
+  }
+});
+window.addEventListener("afterprint", () => {
+  shown.forEach((one) => one.made.resize({ width: "auto" }));
+  render();
+});
+
+start();

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cards with figures and tables. Each figure names its place in the report's JSON.
+
+const report = data.report;
+
+const TIMES = [
+  ["mean", "mean_ns"],
+  ["p50", "p50_ns"],
+  ["p90", "p90_ns"],
+  ["p99", "p99_ns"],
+  ["p99.9", "p99_9_ns"],
+  ["max", "max_ns"],
+];
+
+/** Columns of a summary's times; of(row) gives [summary, its path]. */
+function timeColumns(of) {
+  return TIMES.map(([title, key]) => [
+    title,
+    (row) => {
+      const [times, path] = of(row);
+      return times.count ? figure(times[key], "ns", `${path}.${key}`) : "–";
+    },
+  ]);
+}
+
+function tile(what, ...figures) {
+  return el("div", { class: "tile" }, el("b", {}, ...figures), el("span", { class: "what" }, what));
+}
+
+function summaryCard(view) {
+  const { group, path } = view;
+  const at = (key, kind) => figure(group[key], kind, `${path}.${key}`);
+  const latency = (key) =>
+    group.latency.count ? figure(group.latency[key], "ns", `${path}.latency.${key}`) : "–";
+  const tiles = [
+    tile("I/Os (bios)", at("ios", "count")),
+    tile("data", at("bytes", "bytes")),
+    tile("I/Os a second", at("ios_per_s", "rate")),
+    tile("throughput", at("bytes_per_s", "byterate")),
+    tile("median latency (Q2C)", latency("p50_ns")),
+    tile("p99", latency("p99_ns")),
+    tile("p99.9", latency("p99_9_ns")),
+    tile("slowest", latency("max_ns")),
+    tile("requests", figure(group.requests.ios, "count", `${path}.requests.ios`)),
+    tile("merged", at("merged", "count")),
+    tile("split", at("split", "count")),
+    tile("requeues", at("requeues", "count")),
+    tile("failed", at("failed", "count")),
+    tile("without an end in the log", at("unfinished", "count")),
+  ];
+  if (view.of) {
+    const depth = `${view.devicePath}.depth.queue`;
+    const { queue } = view.of.depth;
+    tiles.push(
+      tile("in flight, mean", figure(queue.mean, "mean", `${depth}.mean`)),
+      tile("in flight, most", figure(queue.max, "count", `${depth}.max`)),
+      tile("active", figure(queue.active_ns, "ns", `${depth}.active_ns`)),
+      tile("idle", figure(queue.idle_ns, "ns", `${depth}.idle_ns`)),
+    );
+  }
+  const errors = Object.entries(group.errors);
+  return card(
+    "Summary",
+    view.title,
+    "wide",
+    el("div", { class: "tiles" }, tiles),
+    errors.length
+      ? el(
+          "p",
+          { class: "warn" },
+          "Failed: ",
+          errors.map(([name, n]) => `${name} ${format.count(n)}`).join(", "),
+        )
+      : null,
+    data.words.missing.length
+      ? el("p", { class: "warn" }, "Some of it is missing from the log: see “Loss and certainty”.")
+      : null,
+  );
+}
+
+function stageRows(view) {
+  return view.groups.flatMap(({ group, path }) => {
+    const device = group.requests.stages.findIndex((stage) => stage.stage === "D2C");
+    return [
+      {
+        name: group.operation || "all",
+        stage: "Q2C (all stages)",
+        share: null,
+        times: group.latency,
+        path: `${path}.latency`,
+      },
+      ...group.stages.map((times, place) => ({
+        name: "",
+        stage: times.stage,
+        share: times.share,
+        times,
+        path: `${path}.stages.${place}`,
+      })),
+      device < 0
+        ? null
+        : {
+            name: "",
+            stage: "D2C of requests",
+            share: null,
+            times: group.requests.stages[device],
+            path: `${path}.requests.stages.${device}`,
+          },
+    ].filter(Boolean);
+  });
+}
+
+function stageCard(view) {
+  const timed = view.groups.map(({ group }) => group).filter((group) => group.stages.length);
+  const mark = (stage) =>
+    STAGE_COLOURS[stage] ? el("span", { class: "key", style: { background: STAGE_COLOURS[stage] } }) : null;
+  return card(
+    "Where the time goes",
+    "The stages of all bios from queue to completion add up to their latency (Q2C).",
+    "wide",
+    timed.length ? stageBars(timed) : null,
+    table(
+      [
+        ["operation", (row) => row.name, "left"],
+        [
+          "stage",
+          (row) => el("span", { title: data.words.stages[row.stage] || "" }, mark(row.stage), row.stage),
+          "left",
+        ],
+        ["count", (row) => figure(row.times.count, "count", `${row.path}.count`)],
+        ["share", (row) => (row.share === null ? "" : figure(row.share, "share", `${row.path}.share`))],
+        ...timeColumns((row) => [row.times, row.path]),
+      ],
+      stageRows(view),
+    ),
+  );
+}
+
+/** Rows with a bar behind the I/Os' share of the most. */
+function groupTable(rows, path, names) {
+  const most = Math.max(...rows.map((row) => row.ios), 1);
+  const bar = (row, place) => {
+    const cell = el("td", { class: "meter" }, figure(row.ios, "count", `${path}.${place}.ios`));
+    cell.style.setProperty("--part", `${(100 * row.ios) / most}%`);
+    return cell;
+  };
+  const at = new Map(rows.map((row, place) => [row, place]));
+  return table(
+    [
+      ...names,
+      ["I/Os", bar],
+      ["data", (row, place) => figure(row.bytes, "bytes", `${path}.${place}.bytes`)],
+      ["data/s", (row, place) => figure(row.bytes_per_s, "byterate", `${path}.${place}.bytes_per_s`)],
+      ...timeColumns((row) => [row.latency, `${path}.${at.get(row)}.latency`]),
+      ["failed", (row, place) => (row.failed ? figure(row.failed, "count", `${path}.${place}.failed`) : "–")],
+    ],
+    rows,
+  );
+}
+
+const known = (name) => (name === null || name === undefined ? "not known" : name);
+
+function named(key) {
+  return (row) =>
+    el(
+      "td",
+      { class: "name left", title: printable(known(row[key])) },
+      row.others ? "all others" : known(row[key]),
+    );
+}
+
+function whoCard(title, list, names, all) {
+  const rows = report[list];
+  const left = data.left_out[list];
+  const note = [
+    all,
+    left ? `${plural(left, "more is", "more are")} not in this page: see report --json.` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
+  return rows.length ? card(title, note, "wide", groupTable(rows, list, names)) : null;
+}
+
+function deviceCard() {
+  const whole = (key, kind) => (row, place) => figure(row.total[key], kind, `devices.${place}.total.${key}`);
+  const deep = (kind, path) => (row, place) =>
+    figure(
+      path.split(".").reduce((at, key) => at && at[key], row),
+      kind,
+      `devices.${place}.${path}`,
+    );
+  const event =
+    (...keys) =>
+    (row) =>
+      format.count(sum(keys.map((key) => row.events[key] || 0)));
+  return card(
+    "Devices",
+    data.left_out.devices ? `${format.count(data.left_out.devices)} more are not in this page.` : "",
+    "wide",
+    table(
+      [
+        ["device", (row) => el("td", { class: "name left" }, row.device), "left"],
+        ["on", (row) => row.stacked_on.join(", ") || "–", "left"],
+        ["I/Os", whole("ios", "count")],
+        ["data", whole("bytes", "bytes")],
+        ["data/s", whole("bytes_per_s", "byterate")],
+        ["in flight", deep("mean", "depth.queue.mean")],
+        ["most", deep("count", "depth.queue.max")],
+        ["in device", deep("mean", "depth.issued.mean")],
+        ["most", deep("count", "depth.issued.max")],
+        ["active", deep("ns", "depth.queue.active_ns")],
+        ["idle", deep("ns", "depth.queue.idle_ns")],
+        ["merges", event("back_merges", "front_merges", "request_merges")],
+        ["splits", event("splits")],
+        ["requeues", event("requeues")],
+        ["sequential at Q", deep("share", "pattern.q2q.sequential_share")],
+        ["at D", deep("share", "pattern.d2d.sequential_share")],
+        [
+          "flushes",
+          (row, place) =>
+            row.flushes ? figure(row.flushes.requests, "count", `devices.${place}.flushes.requests`) : "–",
+        ],
+        [
+          "bios a flush",
+          (row, place) =>
+            row.flushes
+              ? figure(row.flushes.bios_per_request, "mean", `devices.${place}.flushes.bios_per_request`)
+              : "–",
+        ],
+      ],
+      report.devices,
+      true,
+    ),
+  );
+}
+
+function stackedCard() {
+  if (!report.stacked.length) return null;
+  const p = (key, figureOf) => (row, place) =>
+    row[key].count ? figure(row[key][figureOf], "ns", `stacked.${place}.${key}.${figureOf}`) : "–";
+  return card(
+    "Stacked devices",
+    "What became of bios on the device below: before it was queued there, there, and back.",
+    "wide",
+    table(
+      [
+        ["device", (row) => row.device, "left"],
+        ["below", (row) => row.below, "left"],
+        ["operation", (row) => row.operation, "left"],
+        ["lower bios", (row, place) => figure(row.children, "count", `stacked.${place}.children`)],
+        ["down p50", p("to_child", "p50_ns")],
+        ["p99", p("to_child", "p99_ns")],
+        ["there p50", p("child", "p50_ns")],
+        ["p99", p("child", "p99_ns")],
+        ["back p50", p("from_child", "p50_ns")],
+        ["p99", p("from_child", "p99_ns")],
+      ],
+      report.stacked,
+    ),
+  );
+}
+
+function certaintyCard() {
+  const { missing, certainty } = data.words;
+  const all = sum(Object.values(report.certainty)) || 1;
+  return card(
+    "Loss and certainty",
+    "",
+    "wide",
+    missing.length
+      ? el(
+          "div",
+          { class: "warn" },
+          "Missing from the log:",
+          el(
+            "ul",
+            {},
+            missing.map((line) => el("li", {}, line)),
+          ),
+        )
+      : el("p", {}, "Nothing is missing from the log."),
+    table(
+      [
+        ["bios", ([name]) => name, "left"],
+        ["meaning", ([name]) => certainty[name] || "", "left"],
+        ["count", ([name, n]) => figure(n, "count", `certainty.${name}`)],
+        ["share", ([, n]) => format.share(n / all)],
+      ],
+      Object.entries(report.certainty).filter(([, n]) => n),
+    ),
+    el(
+      "p",
+      { class: "note" },
+      `Counts, sums, means and extremes are exact; a percentile is at most ${format.share(report.percentiles.relative_error).replace(" %", "")} % of its value off. ` +
+        `${plural(report.percentiles.bios_without, "bio")} without a beginning or an end in the log ${report.percentiles.bios_without === 1 ? "is" : "are"} counted, but in no latency.`,
+    ),
+  );
+}

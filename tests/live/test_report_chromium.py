@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report's page in a real browser: no error, no network, and the JSON's numbers in the DOM."""
+
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import captures
+import pytest
+
+from biotrail import units
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+BIOTRAIL = (sys.executable, "-m", "biotrail.main")
+PATIENCE = 120
+LEAST_FIGURES = 200
+SHOWN = {"ns": units.duration, "bytes": units.size, "count": lambda x: units.count(round(x))}
+
+
+class Figures(html.parser.HTMLParser):
+    """What the page shows: figures as (path, value, kind, text), the data, the root's marks."""
+
+    def __init__(self, dom: str) -> None:
+        super().__init__()
+        self.figures: list[tuple[str, str, str, str]] = []
+        self.root: dict[str, str | None] = {}
+        self.tags: list[str] = []
+        self.text = ""
+        self._data = ""
+        self._within: tuple[str, str, str] | None = None
+        self._in_data = False
+        self.feed(dom)
+        self.data: dict[str, Any] = json.loads(self._data)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        if tag == "html":
+            self.root = found
+        self._in_data = found.get("id") == "data"
+        if found.get("data-path") and found.get("data-value") is not None:
+            self._within = (
+                str(found["data-path"]),
+                str(found["data-value"]),
+                str(found.get("data-kind")),
+            )
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_data = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_data:
+            self._data += data
+        elif self._within:
+            self.figures.append((*self._within, data))
+            self._within = None
+        self.text += data if not self._in_data else ""
+
+
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("chromium is not installed")
+    return found
+
+
+def visit(page: Path, choice: str = "") -> Figures:
+    """The page as the browser made it; fails for anything in the console."""
+    with tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True) as own:
+        done = subprocess.run(
+            [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+             "--disable-background-networking", "--disable-component-update", "--disable-sync",
+             "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
+             f"--user-data-dir={own}/profile", "--enable-logging=stderr", "--window-size=1280,900",
+             "--virtual-time-budget=20000", "--dump-dom", f"{page.as_uri()}#{choice}"],
+            capture_output=True, text=True, timeout=PATIENCE, check=True,
+            env={"TMPDIR": own, "HOME": own, "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        )  # fmt: skip
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    found = Figures(done.stdout)
+    assert found.root.get("data-ready") == "yes"
+    assert "data-error" not in found.root
+    return found
+
+
+def make(log: Path, page: Path) -> Path:
+    command = [*BIOTRAIL, "report", "--html", page, log]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    return page
+
+
+def at(data: dict[str, Any], path: str) -> Any:
+    """A value by its path: `devices.0.total.ios`; of the report, if not of the page's own."""
+    first, *_ = path.split(".")
+    found: Any = data if first in ("operations", "slow") else data["report"]
+    for part in path.split("."):
+        found = found[int(part)] if isinstance(found, list) else found[part]
+    return found
+
+
+def check(found: Figures, report: dict[str, Any]) -> None:
+    """Each figure is the JSON's, and written as the command line writes it."""
+    assert found.data["report"] == report
+    for path, value, kind, text in found.figures:
+        expected = at(found.data, path)
+        assert float(value) == float(expected), path
+        if kind in SHOWN:
+            assert text == SHOWN[kind](expected), path
+    assert len(found.figures) > 0
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(SAMPLE, tmp_path_factory.mktemp("page") / "sample.html")
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    command = [*BIOTRAIL, "report", "--json", SAMPLE]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
+
+
+def test_the_numbers_shown_are_those_of_the_json(page: Path, report: dict[str, Any]) -> None:
+    # GIVEN the page of the sample log WHEN a browser opens it without any network
+    found = visit(page)
+    # THEN its figures are the report's, of every list
+    check(found, report)
+    shown = {path.split(".")[0] for path, *_ in found.figures}
+    assert shown >= {"total", "operations", "devices", "processes", "cgroups", "cpus", "slow"}
+    assert len(found.figures) > LEAST_FIGURES
+    # AND charts are drawn, one of them on a canvas
+    assert found.tags.count("svg") >= 8 and found.tags.count("canvas") >= 1
+
+
+@pytest.mark.parametrize(
+    ("choice", "path"),
+    [
+        ("device=loop1&theme=dark", "devices.0.total"),
+        ("device=loop1&operation=read", "devices.0.operations.1"),
+        ("operation=write", "operations.0"),
+    ],
+)
+def test_what_is_chosen_is_shown(
+    page: Path, report: dict[str, Any], choice: str, path: str
+) -> None:
+    # GIVEN a device, an operation or both in the page's address WHEN it is opened
+    found = visit(page, choice)
+    # THEN the summary is of these
+    check(found, report)
+    [ios] = [value for one, value, *_ in found.figures[:1] if one == f"{path}.ios"]
+    assert int(ios) == at(found.data, path)["ios"]
+    assert found.root["data-theme"] == ("dark" if "dark" in choice else "light")
+
+
+def test_names_run_nothing(tmp_path: Path) -> None:
+    # GIVEN a log whose threads are named as markup
+    name = "</script><img>"
+    events = captures.load("fsync-virtio")
+    log = captures.write_log(
+        tmp_path / "named.biotrail", [dict(e, comm=name) if "comm" in e else e for e in events]
+    )
+    # WHEN its page is opened THEN the name is text
+    found = visit(make(log, tmp_path / "named.html"))
+    assert "img" not in found.tags
+    assert name in found.text
+
+
+@pytest.mark.parametrize(
+    "name", ["fsync-virtio", "bio-based-zram", "partial-completion-error-loop"]
+)
+def test_small_logs_have_pages_too(tmp_path: Path, name: str) -> None:
+    # GIVEN a few I/Os, or none WHEN the page is opened THEN there is no error
+    log = captures.write_log(tmp_path / "a.biotrail", captures.load(name))
+    assert visit(make(log, tmp_path / "a.html")).figures
+
+
+def test_an_empty_log_has_a_page_too(tmp_path: Path) -> None:
+    log = captures.write_log(tmp_path / "a.biotrail", [])
+    found = visit(make(log, tmp_path / "a.html"))
+    assert re.search(r"\b0\b", found.text)
+
+
+USE = """<script>
+(async () => {
+  const told = [];
+  const tipsOf = () => {
+    for (const one of shown) {
+      const { series } = one.made.getOption();
+      series.forEach((each, seriesIndex) => {
+        for (const dataIndex of [0, Math.floor(each.data.length / 2)]) {
+          one.made.dispatchAction({ type: "showTip", seriesIndex, dataIndex });
+          told.push(one.place.textContent);
+        }
+      });
+    }
+  };
+  const pause = () => new Promise((done) => setTimeout(done, 50));
+  const set = (name, value) => {
+    byId(name).value = value;
+    byId(name).dispatchEvent(new Event("change"));
+  };
+  tipsOf();
+  byId("theme").click();
+  tipsOf();
+  for (const row of document.querySelectorAll("details")) row.open = true;
+  await pause();
+  root.dataset.opened = document.querySelectorAll("details .inside").length;
+  set("device", "loop1");
+  tipsOf();
+  set("operation", "read");
+  tipsOf();
+  window.dispatchEvent(new Event("beforeprint"));
+  root.dataset.printed = root.dataset.theme;
+  window.dispatchEvent(new Event("afterprint"));
+  window.dispatchEvent(new Event("resize"));
+  set("device", "");
+  await pause();
+  await pause();
+  await pause();
+  root.dataset.tips = told.filter((text) => /share|p99|to below|of it|write/.test(text)).length;
+  root.dataset.used = location.hash;
+})();
+</script>"""
+
+
+def test_everything_can_be_used(page: Path, tmp_path: Path) -> None:
+    # GIVEN the page, with a script that points at every chart, chooses, opens and prints
+    text = page.read_text("utf-8")
+    policy, end = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
+    used = tmp_path / "used.html"
+    body, tag, rest = text[end:].rpartition("</body>")
+    used.write_text(text[:policy] + body + USE + tag + rest, "utf-8")
+    # WHEN that runs THEN there is no error (`visit` looks), and all was shown
+    found = visit(used, "theme=dark")
+    assert int(found.root["data-tips"] or 0) > 40
+    assert int(found.root["data-opened"] or 0) >= 20
+    assert found.root["data-printed"] == "light"
+    # AND the address has what was chosen last
+    assert found.root["data-used"] == "#operation=read&theme=light"
