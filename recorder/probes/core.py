@@ -161,7 +161,12 @@ class CoreProbes:
         self.sizes = self._load_fitting(path, RingSizes.choose(cpus, self.config.ring_bytes), cpus)
 
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Loads with rings of `sizes`, or smaller ones where the kernel asks for it."""
+        """Loads with rings of `sizes`, or smaller ones where the kernel asks for it.
+
+        Where memory is limited, half of what fits is taken: the recorder itself needs some too,
+        and would be killed for it.
+        """
+        short_of_memory = False
         while True:
             wanted = self.config
             config = admission.config(
@@ -170,9 +175,14 @@ class CoreProbes:
             self._object = BpfObject(path)
             try:
                 self._load(self._object, config, sizes, cpus)
-                return sizes
+                if not short_of_memory or not _may_shrink(errno.ENOMEM, sizes, False):
+                    return sizes
+                short_of_memory = False
+                self.close()
+                sizes = sizes.halved()
             except RefusedError as error:
                 self.close()
+                short_of_memory |= error.number == errno.ENOMEM
                 if not _may_shrink(error.number, sizes, self._locked is not None):
                     if self._locked is not None and error.number == errno.EPERM:
                         raise ProbeError(

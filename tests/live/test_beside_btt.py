@@ -31,9 +31,7 @@ from btt_rules import (
 )
 from devices import LoopDevice
 
-import converters.model.trace
 from converters import blktrace
-from converters.model.opening import open_source
 from converters.model.tables import Bios, Edges, Requests
 from converters.model.trace import Trace
 from recorder.records import Kind
@@ -65,9 +63,8 @@ class Whole:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Whole]:
+def read() -> Callable[[Path], Whole]:
     """Return a function that associates a log or a set of blktrace's files."""
-    monkeypatch.setattr(converters.model.trace, "LogSource", open_source, raising=False)
 
     def whole(path: Path) -> Whole:
         rules, trace = books(), Trace(path)
