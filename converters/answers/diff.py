@@ -150,7 +150,8 @@ class Comparison:
             for unit in ("1/s", "bytes/s", "bytes", "share", ""):
                 pick = [{n: e for n, (u, e) in c.items() if u == unit} for c in counts]
                 yield of, None, unit, pick[0], pick[1]
-            for stage in (None, *STAGE_ORDER):
+            # What requests share with their bios is compared once.
+            for stage in (None, *(STAGE_ORDER if of == "bios" else (Stage.D2C,))):
                 first, second = _times(self._a, one, stage), _times(self._b, two, stage)
                 if any(e.value is not None for e in (*first.values(), *second.values())):
                     yield of, _stage_name(of, stage), "ns", first, second
