@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,7 +52,7 @@ class Tool(Protocol):
         """End it whatever state it is in."""
 
 
-class Program:
+class Program(ABC):
     """A tracer that is one process."""
 
     name = ""
@@ -67,8 +68,9 @@ class Program:
         self._out, self._said = out, out.with_suffix(".said")
         self._begin(device)
 
+    @abstractmethod
     def _begin(self, device: str) -> None:
-        raise NotImplementedError
+        """Start tracing the device."""
 
     def _run(self, command: Sequence[str], ready: Ready, **options: object) -> None:
         with open(self._said, "wb") as said:
@@ -100,8 +102,9 @@ class Program:
         self._process = None
         return self._account(self._said.read_text(errors="replace"))
 
+    @abstractmethod
     def _account(self, said: str) -> Account:
-        raise NotImplementedError
+        """What it wrote and lost; said: what it printed."""
 
     def abandon(self) -> None:
         if self._process is not None:

@@ -34,11 +34,6 @@ class Urgency:
         self.times = 0
         """How often it had to hurry."""
 
-    @property
-    def hurried(self) -> bool:
-        """Whether the threads are real-time now, or would be if that were allowed."""
-        return self._since is not None
-
     def concerns(self, thread: int | None = None) -> None:
         """Adds a thread of this process by its kernel id; the calling one by default."""
         self._threads.append(threading.get_native_id() if thread is None else thread)

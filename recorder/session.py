@@ -156,6 +156,7 @@ class Session:
             rotation=self._rotation,
             flight=self._flight,
             watch=self._watch,
+            urgency=self._urgency,
             began=began,
             missing=self._missing,
             lacking=self._lacking,

@@ -14,6 +14,7 @@ from recorder.filters import left_out
 from recorder.flight import Flight
 from recorder.loss import LossCounters
 from recorder.output import explain
+from recorder.priority import Urgency
 from recorder.rights import Lack
 from recorder.rotation import Rotation
 from recorder.session_types import Probes, RecordOptions, Summary
@@ -38,6 +39,7 @@ class Account:
     rotation: Rotation
     flight: Flight
     watch: CostWatch
+    urgency: Urgency
     began: cost.Reading
     missing: list[dict[str, str]]
     lacking: list[Lack]
@@ -62,6 +64,7 @@ class Account:
                 "max_rss_bytes": cost.max_rss_bytes(),
                 "max_cpu": self.options.max_cpu,
                 "max_cpu_exceeded": self.watch.warnings,
+                "hurried": self.urgency.times,
             },
             "events": round(self.writer.meter.events),
             "ns_per_event": ns_per_run(self.probes.programs()),

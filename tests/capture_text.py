@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from recorder.kernel_names import FLAGS, OPS
 from recorder.records import BY_LETTER
 
 Event = dict[str, Any]
@@ -21,39 +22,7 @@ Event = dict[str, Any]
 DATA = Path(__file__).parent / "data" / "captures"
 SECTOR_BYTES = 512
 
-# enum req_op and req_flag_bits of 6.18, from its BTF.
-OPS = {
-    "READ": 0,
-    "WRITE": 1,
-    "FLUSH": 2,
-    "DISCARD": 3,
-    "SECURE_ERASE": 5,
-    "ZONE_APPEND": 7,
-    "WRITE_ZEROES": 9,
-    "ZONE_OPEN": 11,
-    "ZONE_CLOSE": 13,
-    "ZONE_FINISH": 15,
-    "ZONE_RESET": 17,
-    "ZONE_RESET_ALL": 19,
-    "DRV_IN": 34,
-    "DRV_OUT": 35,
-}
-FLAG_BITS = {
-    "FAILFAST_DEV": 8,
-    "FAILFAST_TRANSPORT": 9,
-    "FAILFAST_DRIVER": 10,
-    "SYNC": 11,
-    "META": 12,
-    "PRIO": 13,
-    "NOMERGE": 14,
-    "IDLE": 15,
-    "INTEGRITY": 16,
-    "FUA": 17,
-    "PREFLUSH": 18,
-    "RAHEAD": 19,
-    "BACKGROUND": 20,
-    "NOWAIT": 21,
-    "POLLED": 22,
+FLAG_BITS = FLAGS | {
     "ALLOC_CACHE": 23,
     "SWAP": 24,
     "DRV": 25,
@@ -62,6 +31,7 @@ FLAG_BITS = {
     "P2PDMA": 28,
     "NOUNMAP": 29,
 }
+"""Those of 6.18, from its BTF; production knows by number what tracepoints' letters can tell."""
 _RWBS = re.compile(
     r"(?P<PREFLUSH>F(?=[RWDFZN]))?(?P<op>WZ|DE|ZRA|Z[AOCFR]|[RWDFN])"
     r"(?P<FUA>F)?(?P<RAHEAD>A)?(?P<SYNC>S)?(?P<META>M)?(?P<ATOMIC>U)?(?P<NOMERGE>i)?"

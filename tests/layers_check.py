@@ -125,6 +125,7 @@ class Checker:
             self.edges.setdefault(edge["bio"], []).append(edge)
         self.bio_of_number: dict[int, Bio] = {}
         self.row_of_bio: dict[Bio, Row] = {}
+        self.row_of_request = {row["number"]: row for row in tables.requests}
         for row in tables.bios:
             bio = self._whose(row)
             if bio is not None:
@@ -288,7 +289,7 @@ class Checker:
     # Requests.
 
     def _requests(self) -> None:
-        rows = {r["number"]: r for r in self.tables.requests}
+        rows = self.row_of_request
         seen = set()
         for rq in self.history.requests:
             number = self.truth.request_number(rq)
@@ -341,14 +342,11 @@ class Checker:
             self._say(row, rq, f"status is {row['status']}, not of {truth.statuses}")
         upper, must = self.truth.upper_request(rq)
         given = self._same(row["parent"])
-        above = self._row_of_request(given)
+        above = self.row_of_request.get(given)
         # What the parent itself is marked for, the link is too.
         doubtful = above is not None and above["certainty"] >= Certainty.INCOMPLETE
         if (given not in (upper, NEVER) and not doubtful) or (must and given == NEVER):
             self._say(row, rq, f"parent is {row['parent']}, not {upper}")
-
-    def _row_of_request(self, number: int) -> Row | None:
-        return next((r for r in self.tables.requests if r["number"] == number), None)
 
 
 def problems(history: History, tables: Tables) -> list[str]:

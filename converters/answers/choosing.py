@@ -13,14 +13,28 @@ from recorder.errors import ConversionError
 FLUSH = "flush"
 
 
+def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
+    """Which are flushes: without data, they ask for one (fsync). opf: bi_opf; size: bytes."""
+    preflush = np.uint32(context.flag_mask("PREFLUSH"))
+    return np.asarray((size == 0) & ((opf & preflush) != 0), dtype=np.bool_)
+
+
+def device_named(context: Context, name: str) -> int | None:
+    """dev_t of `nvme0n1`, `/dev/nvme0n1`, `mapper/data` or `259:0`; None: not in the log."""
+    short = name.removeprefix("/dev/").removeprefix("mapper/")
+    for dev, entry in context.devices.items():
+        if short in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
+            return dev
+    return _numbered(short)
+
+
 def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp], list[str]]:
     """Operation of each bio as (codes into names, names), shape (n,).
 
     opf: bi_opf; size: bytes. A bio of nothing that asks for a flush (fsync) is one.
     """
     codes, names = context.op_codes(opf)
-    preflush = np.uint32(context.flag_mask("PREFLUSH"))
-    flush = (size == 0) & ((opf & preflush) != 0)
+    flush = asks_flush(context, opf, size)
     if flush.any():
         names = names if FLUSH in names else [*names, FLUSH]
         codes = np.where(flush, names.index(FLUSH), codes)
@@ -51,13 +65,7 @@ class Choice:
 
     def device(self) -> int | None:
         """The device's dev_t; None while the log has not told of it, or when all are meant."""
-        if self._device is None:
-            return None
-        name = self._device.removeprefix("/dev/").removeprefix("mapper/")
-        for dev, entry in self._context.devices.items():
-            if name in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
-                return dev
-        return _numbered(name)
+        return None if self._device is None else device_named(self._context, self._device)
 
     def check(self, seen: Collection[int]) -> None:
         """Raises ConversionError for a device that the log does not have.
@@ -74,7 +82,7 @@ class Choice:
 
 def _numbered(name: str) -> int | None:
     """dev_t of `major:minor`; None for anything else."""
-    major, colon, minor = name.partition(":")
-    if not (colon and major.isdecimal() and minor.isdecimal()):
+    major, _, minor = name.partition(":")
+    if not all(part.isascii() and part.isdigit() for part in (major, minor)):
         return None
     return int(major) << 20 | int(minor)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from converters.answers.choosing import asks_flush
 from converters.model.context import OP_MASK, Context
 from converters.model.tables import (
     I64,
@@ -158,5 +159,4 @@ def _operations(table: Bios | Requests, context: Context) -> I64:
     flush = context.op_number("flush")
     if flush < 0:
         return op
-    asks = (table.opf & np.uint32(context.flag_mask("PREFLUSH"))) != 0
-    return np.where(asks & (table.bytes == 0), flush, op)
+    return np.where(asks_flush(context, table.opf, table.bytes), flush, op)

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from converters.model.context import Context, dev_numbers
+from converters.answers.choosing import device_named
+from converters.model.context import Context
 from converters.model.tables import I64, Bios, Lifecycles, Requests, Stages
 from recorder.errors import ConversionError
 
@@ -36,24 +37,10 @@ def of_devices(
 
 def _device(name: str, context: Context) -> int | None:
     """The disk of a name; None while the log has not told of it."""
-    short = name.removeprefix("/dev/").removeprefix("mapper/")
-    for dev, entry in context.devices.items():
-        if short in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
-            disk = context.disk_of(dev)
-            if disk != dev:
-                raise ConversionError(
-                    f"{name} is a partition: give its disk, {context.device_name(disk)}"
-                )
-            return dev
-    return _numbers(short)
-
-
-def _numbers(text: str) -> int | None:
-    """The dev_t of `major:minor`."""
-    major, _, minor = text.partition(":")
-    if major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit():
-        return int(major) << 20 | int(minor)
-    return None
+    dev = device_named(context, name)
+    if dev in context.devices and (disk := context.disk_of(dev)) != dev:
+        raise ConversionError(f"{name} is a partition: give its disk, {context.device_name(disk)}")
+    return dev
 
 
 def _of(window: Lifecycles, wanted: I64) -> Lifecycles:

@@ -16,15 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import ProbeError
-from recorder.filters import LeftOut, read_left_out
 from recorder.kernel_names import FLAGS, OPS, RWBS_FLAGS
-from recorder.log import Segment
 from recorder.probes import bcc_filters, bcc_load, bcc_source, bpf_calls, tracefs
 from recorder.probes.admission import device_filters
 from recorder.probes.capability import require_rights
 from recorder.probes.core import ProbeConfig, ProgramInfo
+from recorder.probes.mapped import MappedProbes
 from recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_letters
-from recorder.probes.run_stats import RunStats
 from recorder.ring import Rings, RingSizes
 from recorder.triggers import Hit
 
@@ -44,22 +42,21 @@ def possible_cpus() -> int:
     return int(text.replace(",", "-").split("-")[-1]) + 1
 
 
-class BccProbes:
+class BccProbes(MappedProbes):
     """The programs from load to unload, as CoreProbes."""
 
     def __init__(self, config: ProbeConfig) -> None:
         """Only keeps its arguments."""
+        super().__init__()
         self.config = config
         self.sizes: RingSizes | None = None
         self._formats: dict[str, tracefs.Format] = {}
         self._reasons: dict[str, str] = {}
         """Why a letter is not recorded; empty for those that are."""
         self._loaded: bcc_load.Loaded | None = None
-        self._rings: Rings | None = None
         self._generations: NDArray[np.uint64] | None = None
         self._events: dict[str, int] = {}
         self._attached: set[str] = set()
-        self._run_stats = RunStats()
 
     def __enter__(self) -> Self:
         """Opens."""
@@ -186,31 +183,6 @@ class BccProbes:
             raise ProbeError("the probes are not open: call open() first")
         return self._loaded
 
-    def _mapped(self) -> Rings:
-        if self._rings is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._rings
-
-    def drain(self) -> list[Segment]:
-        """Bulk copy of all committed records, one Segment per ring that has any."""
-        return self._mapped().drain()
-
-    def lost(self) -> NDArray[np.uint64]:
-        """Records lost to full rings: shape (cpus, levels, 256) by kind, running totals."""
-        return self._mapped().lost()
-
-    def too_deep(self) -> NDArray[np.uint64]:
-        """Events lost to nesting: shape (cpus, 256) by kind, running totals."""
-        return self._mapped().too_deep()
-
-    def left_out(self) -> LeftOut:
-        """What the filters did not want, running totals."""
-        return read_left_out(*self._mapped().left_out())
-
-    def fill(self) -> float:
-        """The fullest ring's share in use, 0 to 1."""
-        return self._mapped().fill()
-
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         """`op_enum` and `flag_bits` of this log's `opf`: of those flags that letters tell."""
         told = (*RWBS_FLAGS.values(), "PREFLUSH")
@@ -225,10 +197,6 @@ class BccProbes:
         self._opened()
         assert self._generations is not None
         self._generations += np.uint64(1)
-
-    def count_runs(self, on: bool) -> None:
-        """Have the kernel count the programs' runs and time, where it permits that."""
-        self._run_stats.switch(on)
 
     def triggered(self) -> list[Hit]:
         """None: there are no triggers here."""

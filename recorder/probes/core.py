@@ -9,17 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recorder.errors import ProbeError
-from recorder.filters import Filters, LeftOut, check_tasks, descendants, read_left_out
-from recorder.log import Segment
+from recorder.filters import Filters, check_tasks, descendants
 from recorder.own_io import OwnFile
 from recorder.probes import admission
 from recorder.probes.btf import KernelBtf, kernel_enums
 from recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from recorder.probes.libbpf import BpfObject, RefusedError, load_library
+from recorder.probes.mapped import MappedProbes
 from recorder.probes.own_files import OwnFiles
 from recorder.probes.programs import (
     ESSENTIAL,
@@ -28,7 +25,6 @@ from recorder.probes.programs import (
     choose,
     default_object_path,
 )
-from recorder.probes.run_stats import RunStats
 from recorder.probes.stack_maps import FreshStacks, StackMaps, Stacks
 from recorder.probes.trigger_maps import TriggerMaps
 from recorder.ring import SMALLEST_RING_BYTES, Rings, RingSizes
@@ -107,7 +103,7 @@ def _may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
     return number in limits and sizes.ring_bytes > SMALLEST_RING_BYTES
 
 
-class CoreProbes:
+class CoreProbes(MappedProbes):
     """The programs from load to unload: open(), attach(), drain() again and again, close().
 
     Nothing is pinned: when the process ends, however it does, everything is gone.
@@ -115,16 +111,15 @@ class CoreProbes:
 
     def __init__(self, config: ProbeConfig, object_path: Path | None = None) -> None:
         """Only keeps its arguments."""
+        super().__init__()
         self.config = config
         self.enums: dict[str, dict[str, int]] = {}
         self.sizes: RingSizes | None = None
         self._path = object_path
         self._object: BpfObject | None = None
-        self._rings: Rings | None = None
         self._choices: list[Choice] = []
         self._attached: set[str] = set()
         self._generation = 1
-        self._run_stats = RunStats()
         self._locked: str | None = None
 
     def __enter__(self) -> Self:
@@ -262,31 +257,6 @@ class CoreProbes:
             raise ProbeError("the probes are not open: call open() first")
         return self._object
 
-    def _mapped(self) -> Rings:
-        if self._rings is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._rings
-
-    def drain(self) -> list[Segment]:
-        """Bulk copy of all committed records, one Segment per ring that has any."""
-        return self._mapped().drain()
-
-    def lost(self) -> NDArray[np.uint64]:
-        """Records lost to full rings: shape (cpus, levels, 256) by kind, running totals."""
-        return self._mapped().lost()
-
-    def too_deep(self) -> NDArray[np.uint64]:
-        """Events lost to too deep nesting: shape (cpus, 256) by kind, running totals."""
-        return self._mapped().too_deep()
-
-    def left_out(self) -> LeftOut:
-        """What the filters left out so far."""
-        return read_left_out(*self._mapped().left_out())
-
-    def fill(self) -> float:
-        """The fullest ring's share in use, 0 to 1."""
-        return self._mapped().fill()
-
     def triggered(self) -> list[Hit]:
         """Triggers that fired since the last call, the first first."""
         return self._triggers.hits()
@@ -298,10 +268,6 @@ class CoreProbes:
     def own_file(self, file: OwnFile) -> None:
         """What writes back the pages of this file is the recording's own I/O."""
         self._own_files.add(file)
-
-    def count_runs(self, on: bool) -> None:
-        """Have the kernel count the programs' runs and time, where it permits that."""
-        self._run_stats.switch(on)
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         """`op_enum` and `flag_bits` of this kernel, for the log's header."""

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel's ftrace `blk` tracer in binary form, and the tools that read blktrace's data."""
 
-import fcntl
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from ftrace_setup import NoTracerError, binary_blk_tracer, holding, tracefs
 
-TRACEFS = Path("/sys/kernel/tracing")
-LOCK = Path(tempfile.gettempdir()) / "biotrail-ftrace.lock"
 BUFFER_KIB = 32768
 SECONDS = 120
 
@@ -25,34 +22,6 @@ def needs_tools(*names: str) -> None:
     for name in names:
         if shutil.which(name) is None:
             pytest.skip(f"needs {name} (blktrace)")
-
-
-@contextmanager
-def _tracefs() -> Iterator[Path]:
-    if (TRACEFS / "current_tracer").exists():
-        yield TRACEFS
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        done = subprocess.run(["mount", "-t", "tracefs", "none", directory], capture_output=True)
-        if done.returncode != 0:
-            pytest.skip("needs tracefs")
-        try:
-            yield Path(directory)
-        finally:
-            subprocess.run(["umount", directory], check=True)
-
-
-@contextmanager
-def _set(path: Path, value: str) -> Iterator[None]:
-    """The file holds `value`, and then again what it held."""
-    before = path.read_text().strip()
-    # `local [mono] boot`; `7 (expanded: 1408)`: what the buffer has once it is in use.
-    chosen = re.search(r"\[(.+?)\]", before) or re.search(r"expanded: (\d+)", before)
-    path.write_text(value)
-    try:
-        yield
-    finally:
-        path.write_text(chosen[1] if chosen else before.split()[0])
 
 
 def _copy(pipe: int, out: Path, stop: threading.Event) -> None:
@@ -75,19 +44,10 @@ def blk_tracer(names: Sequence[str], out: Path) -> Iterator[None]:
     if "blk" not in _tracers():
         pytest.skip("needs the kernel's blk tracer (CONFIG_BLK_DEV_IO_TRACE)")
     with ExitStack() as stack:
-        lock = stack.enter_context(open(LOCK, "w"))
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        root = stack.enter_context(_tracefs())
-        if (root / "current_tracer").read_text().strip() != "nop":
-            pytest.skip("the machine's ftrace is in use")
-        for name, value in (
-            ("trace_clock", "mono"),
-            ("buffer_size_kb", str(BUFFER_KIB)),
-            ("options/bin", "1"),
-            ("options/context-info", "0"),
-            ("current_tracer", "blk"),
-        ):
-            stack.enter_context(_set(root / name, value))
+        try:
+            root = stack.enter_context(binary_blk_tracer(BUFFER_KIB))
+        except NoTracerError as why:
+            pytest.skip(str(why))
         pipe = os.open(root / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
         stack.callback(os.close, pipe)
         stop = threading.Event()
@@ -97,7 +57,7 @@ def blk_tracer(names: Sequence[str], out: Path) -> Iterator[None]:
             with ExitStack() as devices:
                 for name in names:
                     enable = Path("/sys/block") / name / "trace" / "enable"
-                    devices.enter_context(_set(enable, "1"))
+                    devices.enter_context(holding(enable, "1"))
                 yield
         finally:
             stop.set()
@@ -105,8 +65,11 @@ def blk_tracer(names: Sequence[str], out: Path) -> Iterator[None]:
 
 
 def _tracers() -> list[str]:
-    with _tracefs() as root:
-        return (root / "available_tracers").read_text().split()
+    try:
+        with tracefs() as root:
+            return (root / "available_tracers").read_text().split()
+    except NoTracerError as why:
+        pytest.skip(str(why))
 
 
 def _run(*command: str | Path, cwd: Path | None = None, stdin: Path | None = None) -> str:
