@@ -3,20 +3,25 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
-from biotrail import tallies, units
-from biotrail.opening import associate_option, log_argument, open_trace, own_io_option
+from biotrail import compressing, tallies, units
+from biotrail.cut_options import cut_options
+from biotrail.cuts import Cut, Opened, opened
+from biotrail.moments import Times
+from biotrail.opening import associate_option, log_argument, own_io_option
 from biotrail.terminating import terminated_as_interrupted
 from converters.model.lifecycles import Result as Associated
 from converters.model.tables import Lifecycles
-from converters.model.trace import Trace
+from converters.model.trace import WINDOW_EVENTS, Trace
 from recorder import output
 from recorder.errors import OutputError
 
@@ -31,6 +36,11 @@ ENDINGS = {
 SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
 BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
+LEAST_PART = 256 << 10
+"""Bytes: what says what the trace is must find room in each."""
+_WINDOWS_PER_PART = 16
+_BYTES_PER_EVENT = 100
+"""About, of a Perfetto trace."""
 PERFETTO_UI = "https://ui.perfetto.dev"
 OnWindow = Callable[[Associated, Lifecycles], None]
 
@@ -56,31 +66,50 @@ class Result:
     type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
     help="Default: by the ending of OUT (.pftrace, .otf2, .blktrace), else perfetto.",
 )
+@cut_options
+@click.option(
+    "--max-size",
+    type=units.Size(),
+    metavar="SIZE",
+    help="Write a Perfetto trace in parts of at most that (500M): OUT-1.pftrace, OUT-2.pftrace, …",
+)
 @associate_option
 @own_io_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 def command(
-    log: str, target: str | None, form: str | None, associate: str, own_io: bool, force: bool
+    log: str,
+    target: str | None,
+    form: str | None,
+    cut: Cut,
+    max_size: int | None,
+    associate: str,
+    own_io: bool,
+    force: bool,
 ) -> None:
     """Turn LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
     LOG is a log, or blktrace's files: DEV (for DEV.blktrace.*) or one merged stream. A trace
-    is a file; an archive is a directory, and so are files for blkparse, a set for each device.
-    What is written is readable by you alone, and gets its name when it is complete. LOG -
-    reads standard input; -o - writes a Perfetto trace to standard output.
+    is a file, compressed where its name ends in .gz or .zst; an archive is a directory, and so
+    are files for blkparse, a set for each device. What is written is readable by you alone, and
+    gets its name when it is complete. LOG - reads standard input; -o - writes a Perfetto trace
+    to standard output. docs/cuts.md says what a part of a log holds.
 
     \b
     biotrail convert disk.biotrail                  # → disk.pftrace
+    biotrail convert --from 10s --to 12s -d nvme0n1 disk.biotrail -o short.pftrace.gz
+    biotrail convert --slowest 1000 disk.biotrail -o slowest.pftrace
     biotrail convert disk.biotrail -o disk.otf2     # → disk.otf2/traces.otf2
     biotrail convert sda                            # sda.blktrace.* → sda.pftrace
     biotrail convert disk.biotrail -o d.blktrace && blkparse -i d.blktrace/nvme0n1
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     form, target = chosen(log, target, form)
-    trace = open_trace(log, associate, own_io)
-    with terminated_as_interrupted():
-        result = convert(trace, form, target, force)
-    for line in report_lines(trace, result, form):
+    check_parts(form, target, max_size)
+    if form == BLKTRACE:
+        check_records(cut)
+    with terminated_as_interrupted(), opened(log, cut, associate, own_io) as source:
+        result = convert(source, form, target, force, max_size)
+    for line in report_lines(source, result, form):
         click.echo(line, err=result.path is None)
 
 
@@ -97,38 +126,129 @@ def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
         if sys.stdout.isatty():
             raise click.UsageError("-o - writes a binary trace: send it to a file or a pipe")
         return PERFETTO, target
-    ending = Path(target).suffix
+    ending = Path(compressing.plain(target)).suffix
     if form is None and ending not in ENDINGS:
         known = ", ".join(ENDINGS)
         raise click.UsageError(
             f"the ending of {target} names no format ({known}): give --format as well"
         )
-    return form or ENDINGS[ending], target
+    form = form or ENDINGS[ending]
+    if form != PERFETTO and compressing.plain(target) != target:
+        raise click.UsageError(f"{form} output is a directory, which {target} cannot be")
+    return form, target
 
 
-def convert(trace: Trace, form: str, target: str, force: bool) -> Result:
-    """Write the trace's lifecycles to `target`. Raises TraceError; then nothing is left there."""
+def check_parts(form: str, target: str, max_size: int | None) -> None:
+    """Raises click.UsageError where parts of that size cannot be written."""
+    if max_size is None:
+        return
+    if form != PERFETTO or target == "-":
+        raise click.UsageError("--max-size is for Perfetto traces that are written to files")
+    if max_size < LEAST_PART:
+        raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
+
+
+def check_records(cut: Cut) -> None:
+    """Raises click.UsageError where blktrace's files, which hold records, cannot be cut so."""
+    if replace(cut, times=Times()) != Cut():
+        raise click.UsageError(
+            "files for blkparse hold records, of whole devices: only --from, --to and --around "
+            "choose among these"
+        )
+
+
+def convert(
+    source: Opened, form: str, target: str, force: bool, max_size: int | None = None
+) -> Result:
+    """Write what is chosen of the trace to `target`, or in parts of `max_size` bytes beside it.
+
+    Raises TraceError; then nothing is left there.
+    """
+    trace = source.trace
     if form == BLKTRACE:
         return _to_blktrace(trace, target, force)
-    with progress(trace) as lifecycles:
+    with progress(trace, window_events=_window_events(max_size)) as windows:
+        lifecycles = source.chosen(windows)
         if form == OTF2:
             return _to_otf2(trace, lifecycles, target, force)
         if target == "-":
-            return _to_stdout(trace, lifecycles)
-        with output.replacing(target, force=force) as stream:
-            warning = _to_perfetto(trace, lifecycles, stream)
+            return _to_stdout(source, lifecycles)
+        if max_size is not None:
+            return _to_parts(source, lifecycles, target, force, max_size)
+        with (
+            output.replacing(target, force=force) as stream,
+            compressing.compressed(stream, target) as out,
+        ):
+            warning = _to_perfetto(source, lifecycles, out)
         return Result(Path(target), os.stat(target).st_size, warning)
 
 
-def _to_perfetto(trace: Trace, lifecycles: Iterator[Lifecycles], out: BinaryIO) -> str | None:
+def _to_perfetto(source: Opened, lifecycles: Iterator[Lifecycles], out: BinaryIO) -> str | None:
     from converters import perfetto
 
-    return perfetto.convert(lifecycles, trace.context, out, stacks=trace.stacks).warning
+    trace, cut = source.trace, source.trace.span is not None
+    return perfetto.convert(
+        lifecycles,
+        trace.context,
+        out,
+        stacks=trace.stacks,
+        facts=source.facts(),
+        to_end=cut,
+    ).warning
 
 
-def _to_stdout(trace: Trace, lifecycles: Iterator[Lifecycles]) -> Result:
+def _window_events(max_size: int | None) -> int | None:
+    """How many events to associate at once: parts end where windows do."""
+    if max_size is None:
+        return None
+    return min(max(max_size // _WINDOWS_PER_PART // _BYTES_PER_EVENT, 100), WINDOW_EVENTS)
+
+
+def _to_parts(
+    source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool, limit: int
+) -> Result:
+    from converters.perfetto_parts import convert_parts
+
+    trace, paths = source.trace, list[Path]()
+    with ExitStack() as files:
+
+        def opened(number: int) -> BinaryIO:
+            path = part_path(target, number)
+            stream = files.enter_context(output.replacing(path, force=force))
+            paths.append(path)
+            return files.enter_context(compressing.compressed(stream, path))
+
+        parts = convert_parts(
+            lifecycles,
+            trace.context,
+            opened,
+            limit,
+            stacks=trace.stacks,
+            facts=source.facts(),
+            to_end=trace.span is not None,
+        )
+    sizes = [os.stat(path).st_size for path in paths]
+    told = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
+    large = sum(part.bytes > limit for part in parts)
+    if large:
+        told.append(
+            f"  {units.plural(large, 'part')} above --max-size: what comes at once was more"
+        )
+    if part_path(target, len(paths) + 1).exists():
+        told.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
+    return Result(paths[0], sum(sizes), told=tuple(told))
+
+
+def part_path(target: str, number: int) -> Path:
+    """`disk-1.pftrace.gz` of `disk.pftrace.gz`."""
+    plain = Path(compressing.plain(target))
+    name = f"{plain.stem}-{number}{plain.suffix}{target[len(str(plain)) :]}"
+    return plain.with_name(name)
+
+
+def _to_stdout(source: Opened, lifecycles: Iterator[Lifecycles]) -> Result:
     try:
-        return Result(None, 0, _to_perfetto(trace, lifecycles, sys.stdout.buffer))
+        return Result(None, 0, _to_perfetto(source, lifecycles, sys.stdout.buffer))
     except OutputError as error:
         if isinstance(error.__cause__, BrokenPipeError):
             raise error.__cause__ from error
@@ -161,32 +281,47 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 @contextmanager
 def progress(
-    trace: Trace, label: str = "converting", on_window: OnWindow | None = None
+    trace: Trace,
+    label: str = "converting",
+    on_window: OnWindow | None = None,
+    window_events: int | None = None,
 ) -> Iterator[Iterator[Lifecycles]]:
     """The trace's lifecycles, with a bar on standard error where that is a terminal.
 
-    on_window: as of Trace.lifecycles.
+    window_events: of each window, also where the log's chunks hold more; on_window: as of
+    Trace.lifecycles.
     """
-    size = trace.reader.size
-    if size <= 0 or not sys.stderr.isatty():
-        yield trace.lifecycles(on_window=on_window)
+    size, windows = trace.reader.size, trace.lifecycles
+    if window_events is not None:
+        windows = partial(windows, window_events, small=True)
+    if size <= 0 or trace.span is not None or not sys.stderr.isatty():
+        yield windows(on_window=on_window)
         return
-    with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
+    begun = time.monotonic()
+
+    def rate(offset: int | None) -> str:
+        seconds = time.monotonic() - begun
+        return f"{units.size((offset or 0) / seconds)}/s" if seconds > 0 else ""
+
+    with click.progressbar(length=size, label=label, file=sys.stderr, item_show_func=rate) as bar:
 
         def reached(offset: int) -> None:
-            bar.update(offset - bar.pos)
+            bar.update(offset - bar.pos, offset)
 
-        yield trace.lifecycles(on_progress=reached, on_window=on_window)
-        bar.update(size - bar.pos)
+        yield windows(on_progress=reached, on_window=on_window)
+        bar.update(size - bar.pos, size)
 
 
-def report_lines(trace: Trace, result: Result, form: str) -> list[str]:
+def report_lines(source: Opened, result: Result, form: str) -> list[str]:
     """What was written, how to look at it, and how far to trust it."""
+    trace = source.trace
+    cut = [f"  {line}" for line in source.lines()]
     where = "standard output" if result.path is None else str(result.path)
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
     if form == BLKTRACE:
-        return [f"wrote {where}{size}", *result.told]
+        return [f"wrote {where}{size}", *cut, *result.told]
     found = [f"wrote {where}{size}: {units.plural(trace.account.total, 'event')}"]
+    found += [*result.told, *cut]
     found += [f"  {line}" for line in tallies.certainty_lines(trace)]
     found += [f"  {line}" for line in tallies.own_lines(trace)]
     found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]

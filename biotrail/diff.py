@@ -8,7 +8,9 @@ import click
 
 from biotrail import tallies
 from biotrail.convert import progress
-from biotrail.opening import associate_option, open_trace
+from biotrail.cut_options import choice_options
+from biotrail.cuts import Cut, opened
+from biotrail.opening import associate_option
 from converters.answers.blocks import Recording, read_slots
 from converters.answers.diff import CONFIDENCE, Comparison
 from converters.answers.diff_tree import Diff
@@ -20,6 +22,7 @@ MOST_PER_CENT = 99.9
 @click.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
+@choice_options
 @click.option("--device-a", metavar="DEV", help="Compare this device of A alone.")
 @click.option("--device-b", metavar="DEV", help="With this one of B. Default: as --device-a.")
 @click.option(
@@ -38,6 +41,7 @@ MOST_PER_CENT = 99.9
 def command(
     a: str,
     b: str,
+    cut: Cut,
     device_a: str | None,
     device_b: str | None,
     confidence: float,
@@ -52,7 +56,7 @@ def command(
     percentiles of Q2C and of every stage; for each device what was in flight. Every
     difference has a confidence interval, from blocks of the recordings' time drawn again;
     only where it excludes 0 is the figure marked as changed. docs/diff.md explains it.
-    A and B are anything that convert reads.
+    A and B are anything that convert reads; a part that is chosen of them is chosen of both.
 
     \b
     biotrail diff before.biotrail after.biotrail
@@ -64,7 +68,7 @@ def command(
     if device_b is not None and device_a is None:
         device_a = device_b
     comparison = Comparison(
-        _read(a, associate), _read(b, associate), confidence=confidence / 100, seed=seed
+        _read(a, cut, associate), _read(b, cut, associate), confidence=confidence / 100, seed=seed
     )
     diff = comparison.diff(_pairs(comparison, device_a, device_b or device_a))
     if as_json:
@@ -75,10 +79,13 @@ def command(
         _print(diff, (a, b), everything)
 
 
-def _read(log: str, associate: str) -> Recording:
-    trace = open_trace(log, associate)
-    with progress(trace, f"reading {os.path.basename(log)}") as windows:
-        recording = read_slots(trace, windows)
+def _read(log: str, cut: Cut, associate: str) -> Recording:
+    with opened(log, cut, associate) as source:
+        trace = source.trace
+        with progress(trace, f"reading {os.path.basename(log)}") as windows:
+            recording = read_slots(trace, source.chosen(windows))
+    for line in source.lines():
+        click.echo(f"biotrail: {log}: {line}", err=True)
     if lost := tallies.loss_lines(trace):
         for line in lost:
             click.echo(f"biotrail: {log}: {line}", err=True)

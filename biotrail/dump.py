@@ -3,7 +3,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,10 @@ import click
 import numpy as np
 
 from biotrail import units
-from biotrail.opening import log_argument, open_trace
+from biotrail.cut_options import record_options
+from biotrail.cuts import Cut, opened
+from biotrail.opening import log_argument
+from converters.answers.choosing import device_named
 from converters.model.context import Context, dev_numbers
 from converters.model.events import Events
 from converters.model.tables import Bool
@@ -73,17 +76,13 @@ class Kinds(_KindsType):
     help="json: one object per line, with every field by its name. blkparse: its default lines.",
 )
 @click.option("--kind", "kinds", type=Kinds(), metavar="Q,D,..", help="Only these kinds.")
-@click.option("-d", "--device", metavar="DEV", help="Only this device of the log, by name or 8:0.")
-@click.option("--from", "begin", type=units.Duration(), metavar="TIME", help="Begin here.")
-@click.option("--to", "end", type=units.Duration(), metavar="TIME", help="End before here.")
+@record_options
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N records.")
 def command(
     log: str,
     form: str,
     kinds: frozenset[int] | None,
-    device: str | None,
-    begin: float | None,
-    end: float | None,
+    cut: Cut,
     limit: int | None,
 ) -> None:
     """Print the records of LOG in the order of their time stamps.
@@ -99,17 +98,18 @@ def command(
     biotrail dump --format blkparse disk.biotrail | awk '$6 == "C"'
     biotrail dump --format json disk.biotrail | jq 'select(.kind == "C" and .status != 0)'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    trace = open_trace(log)
-    choice = Choice(trace.context, kinds, device, begin, end)
     out = sys.stdout
-    if form == "blkparse":
-        out.writelines(
-            units.printable(line) + "\n" for line in islice(_blkparse(trace, choice), limit)
-        )
-        return
-    for row in islice(rows(trace, choice), limit):
-        text = _json(row) if form == "json" else units.printable(_text(row))
-        out.write(text + "\n")  # click.echo would flush each line
+    with opened(log, cut) as source:
+        trace = source.trace
+        choice = Choice(trace.context, kinds, cut.devices)
+        if form == "blkparse":
+            out.writelines(
+                units.printable(line) + "\n" for line in islice(_blkparse(trace, choice), limit)
+            )
+            return
+        for row in islice(rows(trace, choice), limit):
+            text = _json(row) if form == "json" else units.printable(_text(row))
+            out.write(text + "\n")  # click.echo would flush each line
 
 
 def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
@@ -132,36 +132,30 @@ class Choice:
     def __init__(
         self,
         context: Context,
-        kinds: frozenset[int] | None,
-        device: str | None,
-        begin: float | None,
-        end: float | None,
+        kinds: frozenset[int] | None = None,
+        devices: Collection[str] = (),
     ) -> None:
-        """Times in seconds since the recording began. Raises ConversionError: no such device."""
-        self.start_ns = int(context.header.get("clocks", {}).get("monotonic", 0))
-        self.begin_ns = None if begin is None else self.start_ns + round(begin * 1e9)
-        self.end_ns = None if end is None else self.start_ns + round(end * 1e9)
+        """kinds: numbers; None: all. devices: names; none: all."""
         self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
         self._context = context
-        self._device = device
-        self._entry: Row | None = None
+        self._devices = devices
 
     def mask(self, events: Events) -> Bool:
         """Which of the events are wanted."""
         wanted = np.ones(len(events), dtype=np.bool_)
         if self._kinds is not None:
             wanted &= np.isin(events.kind, self._kinds)
-        if self.begin_ns is not None:
-            wanted &= events.ts >= self.begin_ns
-        if self.end_ns is not None:
-            wanted &= events.ts < self.end_ns
-        if self._device is not None:
-            wanted &= self._on_device(events)
+        if self._devices:
+            wanted &= np.any([self._on_device(name, events) for name in self._devices], axis=0)
         return wanted
 
-    def _on_device(self, events: Events) -> Bool:
-        entry = self._find()
-        dev = int(entry["dev"])
+    def _on_device(self, name: str, events: Events) -> Bool:
+        """Raises ConversionError: no such device. It can have come while recording."""
+        dev = device_named(self._context, name)
+        if dev not in self._context.devices:
+            known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
+            raise ConversionError(f"the log has no device {name}; it has {known or 'none'}")
+        entry = self._context.devices[dev]
         disk = self._context.disk_of(dev)
         on_disk: Bool = events.dev == disk
         if disk == dev or "start" not in entry:
@@ -171,24 +165,13 @@ class Choice:
         inside: Bool = (events.sector >= first) & (events.sector < last)
         return on_disk & inside
 
-    def _find(self) -> Row:
-        """The device's entry; late, since a device can have come while recording."""
-        for dev, entry in self._context.devices.items():
-            names = {entry.get("name"), entry.get("dm_name"), dev_numbers(dev)}
-            if str(self._device).removeprefix("/dev/").removeprefix("mapper/") in names:
-                return entry
-        known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
-        raise ConversionError(f"the log has no device {self._device}; it has {known or 'none'}")
-
 
 def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
     """The wanted records in time order."""
-    for events, complete_to in trace.events(window_events=WINDOW_EVENTS):
+    for events, _ in trace.events(window_events=WINDOW_EVENTS):
         trace.tasks.learn(events)
         wanted = events.take(choice.mask(events))
-        yield from _window_rows(trace, wanted, choice.start_ns)
-        if choice.end_ns is not None and complete_to >= choice.end_ns:
-            return
+        yield from _window_rows(trace, wanted, trace.start)
 
 
 def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:

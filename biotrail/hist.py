@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from biotrail import hist_text, tallies, units
-from biotrail.choosing import device_option, op_option
-from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.cut_options import choice_options
+from biotrail.cuts import Cut, opened, read_lines
+from biotrail.opening import associate_option, log_argument
 from converters.answers.choosing import Choice
 from converters.answers.distribution import (
     Q2C,
@@ -60,8 +61,7 @@ NAMES = {
     metavar="UNIT",
     help="us (default), ns, ms; with --size kbytes (default), bytes.",
 )
-@device_option
-@op_option
+@choice_options
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
 def command(
@@ -72,8 +72,7 @@ def command(
     linear: str | None,
     heatmap: bool,
     unit: str | None,
-    device: str | None,
-    ops: tuple[str, ...],
+    cut: Cut,
     associate: str,
     as_json: bool,
 ) -> None:
@@ -95,12 +94,13 @@ def command(
     width = UNITS[measure][chosen]
     step = _step(measure, linear, width)
     question = Question(measure, stage or Q2C, width, Scale(step), heatmap)
-    trace = open_trace(log, associate)
-    found = distribution(trace, question, device, ops)
+    with opened(log, cut, associate) as source:
+        trace = source.trace
+        found = distribution(trace, question, source.selection.choice)
     if as_json:
         click.echo(json.dumps(as_dict(trace, found, NAMES[chosen]), indent=2))
         return
-    for line in hist_text.lines(trace, found, NAMES[chosen]):
+    for line in [*hist_text.lines(trace, found, NAMES[chosen]), *read_lines(trace)]:
         click.echo(line)
 
 
@@ -135,11 +135,8 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     return round(step)
 
 
-def distribution(
-    trace: Trace, question: Question, device: str | None, ops: tuple[str, ...]
-) -> Distribution:
+def distribution(trace: Trace, question: Question, choice: Choice) -> Distribution:
     """One pass over the log. Raises ConversionError: no such device."""
-    choice = Choice(trace.context, device, ops)
     found = Distribution(trace.context, choice, question)
     for window in trace.lifecycles():
         found.add(window)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs as the commands that read them take them: a path, or - for standard input."""
 
+import shutil
 import sys
-from collections.abc import Callable
-from typing import Any
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 import click
 
@@ -35,3 +38,24 @@ def open_trace(log: str, associate: str = "auto", own_io: bool = False) -> Trace
     if sys.stdin.isatty():
         raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
     return Trace(sys.stdin.buffer, associate, own_io=own_io)
+
+
+@contextmanager
+def readable_twice(log: str) -> Iterator[str | BinaryIO]:
+    """The log's path; standard input as a file without a name."""
+    if log != "-":
+        yield log
+        return
+    if sys.stdin.isatty():
+        raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        yield copy
+
+
+def open_again(source: str | BinaryIO, associate: str, own_io: bool = False) -> Trace:
+    """The trace from its beginning."""
+    if isinstance(source, str):
+        return open_trace(source, associate, own_io)
+    source.seek(0)
+    return Trace(source, associate, own_io=own_io)

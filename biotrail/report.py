@@ -8,11 +8,13 @@ import click
 
 from biotrail import tallies
 from biotrail.convert import progress
-from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.cut_options import cut_options
+from biotrail.cuts import Cut, opened
+from biotrail.opening import associate_option, log_argument
 from biotrail.units import Duration
 from converters.answers.keys import KEYS
+from converters.answers.outcomes import Wish
 from converters.answers.report import make_report
-from converters.answers.select import of_devices
 from converters.answers.tree import Report
 from converters.model.trace import Trace
 
@@ -22,14 +24,7 @@ LEAST_INTERVAL = 1e-6
 
 @click.command()
 @log_argument
-@click.option(
-    "-d",
-    "--device",
-    "names",
-    multiple=True,
-    metavar="DEV",
-    help="This disk alone, by name or 8:0; can be given again.",
-)
+@cut_options
 @click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
 @associate_option
@@ -39,7 +34,7 @@ LEAST_INTERVAL = 1e-6
 @click.option("--csv", "form", flag_value="csv", help="Print a line for each stage of each group.")
 def command(
     log: str,
-    names: tuple[str, ...],
+    cut: Cut,
     by: str | None,
     interval: float | None,
     associate: str,
@@ -59,6 +54,7 @@ def command(
     \b
     biotrail report disk.biotrail
     biotrail report --by process -d nvme0n1 disk.biotrail
+    biotrail report --from 10s --to 12s --comm 'postgres*' disk.biotrail
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
     biotrail report --html disk.html disk.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -68,35 +64,40 @@ def command(
                 "--html has all groups, and intervals of its own: leave out --by, --interval, "
                 "--json and --csv"
             )
-        _write_page(log, associate, names, page, force)
+        if cut.wish != Wish():
+            raise click.UsageError(
+                "--html tells of fast and slow: leave out --slower-than, --slowest, --failed"
+            )
+        _write_page(log, associate, cut, page, force)
         return
     if interval is not None and interval < LEAST_INTERVAL:
         raise click.UsageError("--interval must be at least 1us")
-    trace = open_trace(log, associate)
-    with progress(trace, "reading") as windows:
-        some = of_devices(windows, names, trace.context) if names else windows
-        report = make_report(trace, some, round((interval or 0) * 1e9), by)
+    with opened(log, cut, associate) as source:
+        trace = source.trace
+        with progress(trace, "reading") as windows:
+            report = make_report(trace, source.chosen(windows), round((interval or 0) * 1e9), by)
     if form == "json":
         from converters.answers.report_json import as_dict
 
-        click.echo(json.dumps(as_dict(report), indent=2))
+        facts = source.facts()
+        click.echo(json.dumps({**as_dict(report), **({"cut": facts} if facts else {})}, indent=2))
     elif form == "csv":
         from converters.answers.report_csv import write
 
         write(report, sys.stdout)
     else:
-        _print(trace, report)
+        _print(trace, report, source.lines())
 
 
-def _write_page(log: str, associate: str, names: tuple[str, ...], target: str, force: bool) -> None:
+def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) -> None:
     from biotrail import report_html, units
 
-    path = report_html.write(log, associate, names, target, force)
+    path = report_html.write(log, associate, cut, target, force)
     size = units.size(path.stat().st_size)
     click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
 
 
-def _print(trace: Trace, report: Report) -> None:
+def _print(trace: Trace, report: Report, chosen: list[str]) -> None:
     from biotrail.columns import console
     from biotrail.report_text import parts
 
@@ -104,6 +105,8 @@ def _print(trace: Trace, report: Report) -> None:
     for part in parts(report, screen.width):
         screen.print(part)
         screen.print()
+    for line in chosen:
+        screen.print(line)
     lost = tallies.loss_lines(trace)
     screen.print(
         "\n".join(["missing from the log:", *(f"  {line}" for line in lost)])

@@ -2,20 +2,17 @@
 """`biotrail slow`: the slowest I/Os of a log, each whole, with what was in its way."""
 
 import json
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
 from biotrail import slow_text, tallies, units
-from biotrail.choosing import device_option, op_option
-from biotrail.opening import associate_option, log_argument, open_trace
+from biotrail.cut_options import choice_options, nanoseconds
+from biotrail.cuts import Cut, read_lines
+from biotrail.opening import associate_option, log_argument, open_again, readable_twice
 from biotrail.slow_text import Detail
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.choosing import Choice
@@ -27,8 +24,6 @@ from converters.model.trace import Trace
 from recorder import output
 
 MOST = 1_000
-LONGEST = 1e9
-"""Seconds: thirty years."""
 FORMAT = 1
 """Of --json: a higher number means that something was renamed or taken away."""
 
@@ -49,11 +44,16 @@ class Findings:
 
 @click.command()
 @log_argument
-@click.option("--over", type=units.Duration(), metavar="TIME", help="Only I/Os at least that slow.")
+@click.option(
+    "--over",
+    "--slower-than",
+    type=units.Duration(),
+    metavar="TIME",
+    help="Only I/Os at least that slow.",
+)
 @click.option("--top", type=click.IntRange(1, MOST), default=20, show_default=True, metavar="N")
 @click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
-@device_option
-@op_option
+@choice_options
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
 @click.option("--brief", is_flag=True, help="Show a line for each.")
@@ -62,8 +62,7 @@ class Findings:
     "-o", "--output", "target", metavar="OUT", help="Write them as a Perfetto trace, too."
 )
 @click.option(
-    "--around",
-    "margin",
+    "--margin",
     type=units.Duration(),
     default="10ms",
     show_default=True,
@@ -76,8 +75,7 @@ def command(
     over: float | None,
     top: int,
     failed: bool,
-    device: str | None,
-    ops: tuple[str, ...],
+    cut: Cut,
     associate: str,
     as_json: bool,
     brief: bool,
@@ -100,59 +98,36 @@ def command(
     \b
     biotrail slow disk.biotrail
     biotrail slow --brief --top 100 disk.biotrail
+    biotrail slow --from 10s --to 12s disk.biotrail
     biotrail slow --over 5ms --op read -d nvme0n1 disk.biotrail
     biotrail slow --failed disk.biotrail
-    biotrail slow --top 3 --around 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
+    biotrail slow --top 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
     biotrail slow --json disk.biotrail | jq '.ios[] | [.io.latency_ns, .io.comm]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if target is not None:
         output.ensure_free(target, force)
-    wanted = Wanted(top, _ns(over or 0), failed)
+    wanted = Wanted(top, nanoseconds(over or 0), failed)
     with readable_twice(log) as source, terminated_as_interrupted():
-        found = find(open_again(source, associate), wanted, device, ops)
-        second = open_again(source, associate)
-        written = look_around(found, second, target, _ns(margin), force)
+        trace = cut.limited(open_again(source, associate))
+        found = find(trace, wanted, cut.choice(trace.context))
+        second = cut.limited(open_again(source, associate))
+        written = look_around(found, second, target, nanoseconds(margin), force)
     if as_json:
         click.echo(json.dumps(as_dict(found), indent=2, ensure_ascii=False))
     else:
         detail = Detail.LINE if brief else Detail.ALL if verbose else Detail.USUAL
         for line in slow_text.lines(found.trace, found.slowest, found.wanted, detail):
             click.echo(line)
+        for line in read_lines(found.trace):
+            click.echo(line)
     if written is not None:
         size = units.size(written.stat().st_size)
         click.echo(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
 
 
-def _ns(seconds: float) -> int:
-    """Nanoseconds; what is longer than any log counts as that."""
-    return round(min(seconds, LONGEST) * 1e9)
-
-
-@contextmanager
-def readable_twice(log: str) -> Iterator[str | BinaryIO]:
-    """The log's path; standard input as a file without a name."""
-    if log != "-":
-        yield log
-        return
-    if sys.stdin.isatty():
-        raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
-    with tempfile.TemporaryFile() as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        yield copy
-
-
-def open_again(source: str | BinaryIO, associate: str) -> Trace:
-    """The trace from its beginning."""
-    if isinstance(source, str):
-        return open_trace(source, associate)
-    source.seek(0)
-    return Trace(source, associate)
-
-
-def find(trace: Trace, wanted: Wanted, device: str | None, ops: tuple[str, ...]) -> Findings:
+def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
     """The first pass: which I/Os, and all that belongs to them."""
-    choice = Choice(trace.context, device, ops)
-    slowest = Slowest(trace, choice, wanted, whole_families=device is None)
+    slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
     for _ in trace.lifecycles(on_window=slowest.watch):
         pass
     choice.check(slowest.devices)

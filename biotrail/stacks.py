@@ -2,13 +2,15 @@
 """`biotrail stacks`: who queued the I/O of a log, by call stack and command."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
 
 from biotrail import tallies, units
-from biotrail.opening import log_argument, open_trace
+from biotrail.cut_options import cut_options
+from biotrail.cuts import Cut, opened
+from biotrail.opening import log_argument
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.stacks import (
     BUCKETS,
@@ -20,9 +22,11 @@ from converters.answers.stacks import (
     stack_texts,
 )
 from converters.model.stacks import Frame, Stack
+from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 from recorder.errors import ConversionError
 
+Chosen = Callable[[Iterable[Lifecycles]], Iterator[Lifecycles]]
 _BAR = 40
 _US_BITS = 10
 """The printed buckets are 1024 ns and its doubles: what people read as microseconds."""
@@ -30,6 +34,7 @@ _US_BITS = 10
 
 @click.command()
 @log_argument
+@cut_options
 @click.option("--folded", "as_folded", is_flag=True, help="A line per stack, for flame graphs.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
 @click.option("--bytes", "by_bytes", is_flag=True, help="Weigh by bytes, not by I/Os.")
@@ -43,7 +48,7 @@ _US_BITS = 10
     help="Show so many stacks.",
 )
 def command(
-    log: str, as_folded: bool, as_json: bool, by_bytes: bool, by_latency: bool, top: int
+    log: str, cut: Cut, as_folded: bool, as_json: bool, by_bytes: bool, by_latency: bool, top: int
 ) -> None:
     """Show who queued the I/O in LOG: by call stack and command, the heaviest first.
 
@@ -61,9 +66,9 @@ def command(
     if as_folded and as_json:
         raise click.UsageError("--folded and --json: give one of them")
     by = Weight.BYTES if by_bytes else Weight.LATENCY if by_latency else Weight.COUNT
-    with terminated_as_interrupted():
-        trace = open_trace(log)
-        table = gather(trace)
+    with terminated_as_interrupted(), opened(log, cut) as source:
+        trace = source.trace
+        table = gather(trace, source.chosen)
     if as_json:
         click.echo(json.dumps(as_dict(trace, table, by)))
         return
@@ -74,18 +79,21 @@ def command(
         for line in notes(trace, table, stacks):
             click.echo(f"biotrail: {line}", err=True)
         return
-    for line in text_lines(trace, table, by, top):
+    for line in [*text_lines(trace, table, by, top), *source.lines()]:
         click.echo(line)
 
 
-def gather(trace: Trace) -> StackTable:
-    """All windows of a trace. Raises ConversionError where it has no stacks."""
+def gather(trace: Trace, chosen: Chosen = iter) -> StackTable:
+    """All windows of a trace, or what is chosen of them.
+
+    Raises ConversionError where it has no stacks.
+    """
     if "stacks" not in trace.reader.header:
         raise ConversionError(
             "this log has no call stacks: record again with biotrail record --stacks"
         )
     table = StackTable()
-    for window in trace.lifecycles():
+    for window in chosen(trace.lifecycles()):
         table.add(window)
     return table
 

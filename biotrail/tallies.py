@@ -29,7 +29,7 @@ def kind_name(kind: int) -> str:
 def lost_by_kind(trace: Trace) -> dict[int, int]:
     """Events that the recorder counted as lost, by record kind."""
     lost: Counter[int] = Counter()
-    for window in trace.reader.losses:
+    for window in trace.losses:
         lost[int(window.get("kind", 0))] += int(window.get("count", 0))
     return dict(sorted(lost.items()))
 
@@ -99,6 +99,6 @@ def as_dict(trace: Trace) -> dict[str, Any]:
         "stacks_refused": dict(trace.stacks.refused),
         "problems": trace.reader.problems,
         "remarks": trace.reader.remarks,
-        "damaged": trace.reader.damaged,
+        "damaged": trace.damaged,
         "account": trace.account.as_dict(),
     }

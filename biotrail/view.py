@@ -13,8 +13,10 @@ from typing import BinaryIO
 
 import click
 
+from biotrail import compressing
 from biotrail.terminating import terminated_as_interrupted
 from biotrail.view_server import TraceServer
+from recorder import output
 from recorder.errors import LogFormatError
 
 UI = "https://ui.perfetto.dev"
@@ -59,14 +61,16 @@ def command(source: str, no_open: bool, port: int, origin: str) -> None:
 def trace_file(source: str) -> Iterator[Path]:
     """The trace: `source` itself, or what it converts to, in a private directory for a while."""
     if source != "-" and is_trace(source):
-        yield Path(source)
+        with plain_file(source) as path:
+            yield path
         return
     from biotrail.convert import PERFETTO, convert
-    from biotrail.opening import open_trace
+    from biotrail.cuts import Cut, opened
 
     with tempfile.TemporaryDirectory(prefix="biotrail-view-") as directory:
         target = Path(directory) / "trace.pftrace"
-        result = convert(open_trace(source), PERFETTO, str(target), False)
+        with opened(source, Cut()) as log:
+            result = convert(log, PERFETTO, str(target), False)
         if result.warning:
             click.echo(result.warning, err=True)
         yield target
@@ -79,16 +83,34 @@ def is_trace(path: str) -> bool:
 
 
 def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
-    head = stream.read(2)
+    head = stream.read(4)
     if not head:
         raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
+    if head == compressing.ZSTD_MAGIC:
+        stream.seek(0)
+        head = compressing.first_bytes(stream, len(head))
     return head.startswith(_TRACE_STARTS)
+
+
+@contextmanager
+def plain_file(path: str) -> Iterator[Path]:
+    """The trace; of one in zstd, which the UI may not know, a plain copy for a while."""
+    with open(path, "rb") as stream:
+        if stream.read(4) != compressing.ZSTD_MAGIC:
+            yield Path(path)
+            return
+        stream.seek(0)
+        with tempfile.TemporaryDirectory(prefix="biotrail-view-") as directory:
+            target = Path(directory) / "trace.pftrace"
+            with output.create(target) as plain:
+                compressing.unpack(stream, plain, path)
+            yield target
 
 
 def served_name(source: str) -> str:
     """The trace's name in the UI: the file's, with characters that need no quoting."""
     stem = "stdin" if source == "-" else Path(source).name
-    for suffix in (".gz", ".biotrail", ".pftrace", ".perfetto-trace"):
+    for suffix in (compressing.GZIP, compressing.ZSTD, ".biotrail", ".pftrace", ".perfetto-trace"):
         stem = stem.removesuffix(suffix)
     return (re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip(".") or "trace") + ".pftrace"
 

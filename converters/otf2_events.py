@@ -100,8 +100,9 @@ def _bounds(*times: I64) -> tuple[I64, I64]:
 
 def bio_operations(bios: Bios) -> Operations:
     """Each bio as an operation on the partition (or disk) that it was sent to."""
-    first, _ = _bounds(bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete)
-    _, last = _bounds(bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue)
+    begun = bios.cut, bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue
+    first, _ = _bounds(*begun, bios.complete)
+    _, last = _bounds(*begun)
     return Operations(
         number=bios.number,
         disk=bios.dev,
@@ -123,8 +124,9 @@ def bio_operations(bios: Bios) -> Operations:
 
 def request_operations(requests: Requests) -> Operations:
     """Each request as an operation on its disk."""
-    first, _ = _bounds(requests.start, requests.insert, requests.issue, requests.complete)
-    _, last = _bounds(requests.start, requests.insert, requests.issue)
+    begun = requests.cut, requests.start, requests.insert, requests.issue
+    first, _ = _bounds(*begun, requests.complete)
+    _, last = _bounds(*begun)
     return Operations(
         number=requests.number,
         disk=requests.dev,

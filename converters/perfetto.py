@@ -27,9 +27,10 @@ from converters.perfetto_events import (
 )
 from converters.perfetto_gauges import Gauges, Passage
 from converters.perfetto_lanes import FOREVER, LanePool
-from converters.perfetto_metadata import attributes, instant, recording_facts
+from converters.perfetto_metadata import Facts, attributes, instant, recording_facts
 from converters.perfetto_names import STAGE_IIDS, Interned
-from converters.perfetto_slices import SliceMaker, Slices, no_stages
+from converters.perfetto_open import left_over, unended
+from converters.perfetto_slices import SliceMaker, Slices
 from converters.perfetto_tracks import Identity, Streams, framed
 from converters.perfetto_tree import IN_DEVICE, LOST, QUEUED, Tree
 from recorder.errors import OutputError
@@ -66,7 +67,9 @@ class PerfettoSummary:
             return None
         return (
             f"The trace has {self.bytes / 1e6:.0f} MB; a browser holds about 2 GB and needs "
-            "2 to 4 times the file. Cut it by time or device, or open it with trace_processor."
+            "2 to 4 times the file. Cut it by time (--from, --to, --around), by device (-d) or by "
+            "what was slow (--slower-than, --slowest), write it in parts (--max-size 500M), or "
+            "open it with trace_processor."
         )
 
 
@@ -79,14 +82,17 @@ def convert(
     out: BinaryIO,
     *,
     stacks: StackNames | None = None,
+    facts: Facts | None = None,
+    to_end: bool = False,
     on_progress: Progress | None = None,
 ) -> PerfettoSummary:
     """Writes a Perfetto trace of the windows to `out` as they come.
 
-    stacks: the trace's, where its bios have call stacks. on_progress is called after every
+    stacks: the trace's, where its bios have call stacks. facts: what else to say of the trace.
+    to_end: it goes on to the last window's end, as a cut does. on_progress is called after every
     window with what was written so far. Raises OutputError when `out` cannot be written.
     """
-    converter = _Converter(context, out, stacks)
+    converter = Converter(context, out, stacks, facts, to_end)
     for window in lifecycles:
         converter.window(window)
         if on_progress is not None:
@@ -104,9 +110,21 @@ class _Pool:
     """Stream of each lane."""
 
 
-class _Converter:
-    def __init__(self, context: Context, out: BinaryIO, stacks: StackNames | None) -> None:
+class Converter:
+    """One trace: `window` after `window`, then `finish`; `summary` says what was written so far."""
+
+    def __init__(
+        self,
+        context: Context,
+        out: BinaryIO,
+        stacks: StackNames | None = None,
+        facts: Facts | None = None,
+        to_end: bool = False,
+    ) -> None:
+        """As `convert`."""
+        self._to_end = to_end
         self.context = context
+        self._facts = facts or {}
         self.summary = PerfettoSummary()
         self._out = out
         identity = Identity(context.log_id)
@@ -150,16 +168,25 @@ class _Converter:
         if len(self._maker.strings) > _MOST_STRINGS:
             self._maker.strings = self._streams.forget_strings()
 
-    def finish(self) -> None:
-        """Ends what has no end, and says how it went."""
+    def finish(self, until: int = FOREVER) -> None:
+        """Ends what has no end, and says how it went.
+
+        until: ns, where another trace goes on; it gets what has ended by now and was not given.
+        """
         last = self._last_window
+        if last is not None and until != FOREVER:
+            last = unended(last)
         if last is None:
             self._start(None, ())
-        elif len(last.open_bios) or len(last.open_requests):
-            self.window(_left_over(last))
+        else:
+            if self._to_end or until != FOREVER:
+                self._end = max(self._end, last.end - 1)
+            if len(last.open_bios) or len(last.open_requests):
+                self.window(left_over(last))
         begin = self._begin or 0
         readings = self.context.clocks if self._timed else []
-        self._end = max([self._end, begin, *(int(r["monotonic"]) for r in readings)])
+        told = (int(reading["monotonic"]) for reading in readings)
+        self._end = max([self._end, begin, *(at for at in told if at <= until)])
         self._clock_readings()
         self._finish_slices()
         for dev, gauges in self._gauges.items():
@@ -193,7 +220,7 @@ class _Converter:
             snapshot.clocks.add(clock_id=MONOTONIC, timestamp=self._begin)
             self._packets([TracePacket(clock_snapshot=snapshot)])
         self._clock_readings()
-        facts = recording_facts(self.context)
+        facts = {**recording_facts(self.context), **self._facts}
         self._packets([attributes(facts), *self._tree.announcements()])
         self._packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
@@ -360,20 +387,3 @@ def _nothing(slices: Slices) -> Slices:
     """No slices of the same category."""
     none = np.zeros(0, dtype=np.int64)
     return Slices(slices.category, none, none, none, none, none.astype(np.uint64), None)
-
-
-def _left_over(window: Lifecycles) -> Lifecycles:
-    """A window that ends what the last one left open, though no later one came."""
-    none = np.zeros(0, dtype=np.int64)
-    return replace(
-        window,
-        begin=window.end,
-        bios=window.open_bios,
-        requests=window.open_requests,
-        edges=window.edges.take(none),
-        bio_stages=no_stages(),
-        request_stages=no_stages(),
-        open_bios=window.open_bios.take(none),
-        open_requests=window.open_requests.take(none),
-        loss=window.loss.take(none),
-    )

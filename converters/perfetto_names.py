@@ -34,6 +34,7 @@ _COMMON_LAST = (
     Argument("done_bytes", "bytes completed without error", "all of them, or the end was not seen"),
     Argument("requeues", "times that the driver gave it back", "0"),
     Argument("begin_not_seen", "true: it was under way when recording began", "it was seen"),
+    Argument("begin_cut", "true: it was under way at the cut's begin, drawn from there", "no"),
     Argument("open_at_end", "true: drawn to the trace's end, as no end was seen", "it was seen"),
     Argument(
         "end_not_seen", "true: its end was lost; drawn to the last thing seen of it", "it was seen"

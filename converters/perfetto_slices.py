@@ -26,6 +26,7 @@ from converters.model.tables import (
     Stages,
     Tasks,
 )
+from converters.model.windows import first_seen, last_seen
 from converters.perfetto_callstacks import CallStacks
 from converters.perfetto_encode import Unsigned, distinct
 from converters.perfetto_lanes import FOREVER
@@ -141,7 +142,6 @@ class SliceMaker:
         slices.uint("bytes", table.bytes)
         self._submitter(slices, table, tasks)
         self._common(slices, table, seen)
-        slices.true("begin_not_seen", table.queue == NEVER)
         part = self._mapped(table.part, self.context.device_label)
         slices.text("partition", np.where(table.part == table.dev, np.uint64(0), part))
         slices.uint("request", table.request, table.request >= 0)
@@ -166,7 +166,6 @@ class SliceMaker:
         slices.uint("sector", table.sector, table.sector != NO_SECTOR)
         slices.uint("bytes", table.bytes)
         self._common(slices, table, seen)
-        slices.true("begin_not_seen", table.start == NEVER)
         slices.uint("bios", table.bios)
         slices.uint("others", table.others, table.others > 0)
         slices.uint("tag", table.tag, table.tag != NO_TAG)
@@ -259,8 +258,10 @@ class SliceMaker:
         slices.text("device", self._mapped(table.dev, self.context.device_label))
         slices.uint("number", table.number)
         ended = table.complete >= 0
-        begun = table.queue >= 0 if isinstance(table, Bios) else np.ones_like(ended)
-        slices.uint("latency_ns", slices.end - slices.start, ended & begun)
+        begin = table.queue if isinstance(table, Bios) else table.start
+        slices.uint("latency_ns", slices.end - slices.start, ended & (begin >= 0))
+        slices.true("begin_not_seen", (begin == NEVER) & (table.cut == NEVER))
+        slices.true("begin_cut", table.cut != NEVER)
         slices.uint("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
         slices.uint("requeues", table.requeues, table.requeues > 0)
         slices.true("open_at_end", slices.end == FOREVER)
@@ -298,19 +299,17 @@ def no_stages() -> Stages:
 
 
 def _last_seen(table: Bios | Requests, stages: Stages) -> _Seen:
-    begun = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
-    stacked = np.stack([*begun, table.insert, table.issue, table.complete])
-    first = np.where(stacked >= 0, stacked, FOREVER).min(axis=0)
-    last = stacked.max(axis=0)
+    first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if len(stages.owner):
+        first = np.where(first == NEVER, FOREVER, first)
         rows = _rows_of(table.number, stages.owner)
         np.maximum.at(last, rows, stages.end)
         np.minimum.at(first, rows, stages.start)
-    first = np.where(first == FOREVER, NEVER, first)
+        first = np.where(first == FOREVER, NEVER, first)
     # Of what neither begin nor end was seen, nobody knows whether it goes on.
     lost = table.certainty == Certainty.LOST
     if isinstance(table, Bios):
-        lost |= table.queue < 0
+        lost |= (table.queue < 0) & (table.cut < 0)
     lost &= table.complete < 0
     return _Seen(first, last, lost, lost.copy())
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recorder.log_columns import pack, unpack
+from recorder.log_columns import kinds_of, pack, unpack
 from recorder.log_frames import MAX_CHUNK_DATA, DamagedError
 from recorder.log_shapes import MAX_NS
 from recorder.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
@@ -175,6 +175,24 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     if at != len(payload):
         raise DamagedError("has a segment table that does not fit its bytes")
     return dict(zip(CLOCK_KEYS, clock, strict=True)), segments
+
+
+def may_hold(payload: bytes, kind: int) -> list[int]:
+    """Which of the segments in a chunk's payload may hold records of that kind, by index.
+
+    Columns tell it in their first bytes; segments as they were in the ring are among them, and so
+    is all of what `decode_chunk` refuses.
+    """
+    count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
+    at, found = _META.size + count * _ENTRY.size, []
+    if at > len(payload):
+        return list(range(count))
+    for index, entry in enumerate(_ENTRY.iter_unpack(payload[_META.size : at])):
+        _, _, stored, _, _, layout, _ = entry
+        if layout != _COLUMNS or kind in kinds_of(memoryview(payload)[at : at + stored]):
+            found.append(index)
+        at += stored
+    return found
 
 
 def _records(body: memoryview, length: int, layout: int) -> bytes | memoryview:

@@ -77,6 +77,14 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     return [head, *table, *columns, kinds.data, _planes(times)]
 
 
+def kinds_of(body: memoryview) -> set[int]:
+    """Kinds of the records in a segment of columns; of a damaged one, some of them."""
+    if len(body) < _HEAD.size:
+        return set()
+    kinds = int(_HEAD.unpack_from(body)[1])
+    return set(body[_HEAD.size : _HEAD.size + kinds * _KIND.size : _KIND.size].tolist())
+
+
 def record_starts(tops: Bytes, position: int) -> Index:
     """Index of what may be a record's first word, ascending, from the top bytes of all words.
 

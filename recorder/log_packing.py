@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from recorder import log_frames
-from recorder.log_chunks import Segment, encode_chunk, first_time, split
+from recorder import log_frames, names
+from recorder.log_chunks import Segment, encode_chunk, first_time, may_hold, split
 from recorder.log_frames import Codec
+from recorder.records import Kind
 
 _WINDOW_LOG = (log_frames.MAX_CHUNK_DATA - 1).bit_length()
 _HASH_LOG = 16  # 256 KiB of table: stays in a core's second-level cache
@@ -30,6 +31,8 @@ class Packed(NamedTuple):
     records: int
     """Bytes of records in it."""
     clock: dict[str, Any]
+    tasks: list[names.TaskName]
+    """Names of threads that are told in it."""
 
 
 class Packer:
@@ -56,7 +59,10 @@ class Packer:
             payload = encode_chunk(group, clock, columns=self._compressor is not None)
             records = sum(len(s.data) for s in group)
             first = first_time(group, last)
-            found.append(Packed(first, last, *self.compress(payload), len(payload), records, clock))
+            named = names.find([group[index] for index in may_hold(payload, Kind.TASK)])
+            tasks = names.told(named.tasks, last)
+            stored = self.compress(payload)
+            found.append(Packed(first, last, *stored, len(payload), records, clock, tasks))
         return found
 
 

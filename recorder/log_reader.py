@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recorder import log_shapes
 from recorder.errors import LogFormatError
-from recorder.log_chunks import Chunk, decode_chunk
+from recorder.log_chunks import Chunk, decode_chunk, may_hold
 from recorder.log_frames import (
     FRAME_BYTES,
     INDEX_ENTRY,
@@ -25,6 +25,7 @@ from recorder.log_frames import (
 from recorder.log_opening import read_opening
 from recorder.log_source import Source, frame_at
 from recorder.log_survey import Survey
+from recorder.names import TASK_NOTE
 
 _ENTRY = np.dtype(
     [
@@ -111,10 +112,32 @@ class LogReader:
             for kind, count in sorted(self._unknown.items())
         ]
 
-    def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
+    @property
+    def chunk_spans(self) -> list[tuple[int, int]] | None:
+        """(first, last) time of each chunk in ns, in file order; None for a pipe."""
+        if self._entries is None:
+            return None
+        chunks = self._entries[self._entries["type"] == FrameType.CHUNK]
+        return list(zip(chunks["word0"].tolist(), chunks["word1"].tolist(), strict=True))
+
+    @property
+    def has_task_notes(self) -> bool:
+        """Whether the notes tell every thread's name that the chunks do."""
+        told = (self.end or {}).get("log", {}).get("tasks")
+        tasks = [payload[TASK_NOTE] for name, payload in self.notes if name == TASK_NOTE]
+        return told is not None and sum(map(len, tasks)) == told
+
+    def chunks(
+        self,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        *,
+        holding: int | None = None,
+    ) -> Iterator[Chunk]:
         """Yield the chunks that overlap [start_ns, end_ns] (ns, both inclusive), in file order.
 
-        Chunks outside are passed over by their time range, without reading their payload.
+        Chunks outside are passed over by their time range, without reading their payload; those
+        of a file that hold no records of the kind `holding`, without decoding it.
         Damaged ones are left out, and named in `problems` and `damaged`. Raises
         LogFormatError when a pipe is read a second time.
         """
@@ -129,7 +152,7 @@ class LogReader:
         wanted = (entries["type"] == FrameType.CHUNK) & (entries["word0"] <= np.uint64(last))
         wanted &= entries["word1"] >= np.uint64(first)
         for row in np.flatnonzero(wanted):
-            chunk = self._chunk_at(entries[row])
+            chunk = self._chunk_at(entries[row], holding)
             if chunk is not None:
                 yield chunk
 
@@ -145,18 +168,21 @@ class LogReader:
                 if chunk is not None:
                     yield chunk
 
-    def _chunk_at(self, entry: np.void) -> Chunk | None:
+    def _chunk_at(self, entry: np.void, holding: int | None) -> Chunk | None:
         offset, sequence = int(entry["offset"]), int(entry["sequence"])
         frame = frame_at(self._source, offset, self._tag)
         if frame is not None and (frame.type, frame.sequence) == (FrameType.CHUNK, sequence):
-            return self._decode(frame)
+            return self._decode(frame, holding)
         window = int(entry["word0"]), int(entry["word1"])
         self._damage(offset, f"chunk at offset {offset} has no intact frame header", window)
         return None
 
-    def _decode(self, frame: Frame) -> Chunk | None:
+    def _decode(self, frame: Frame, holding: int | None = None) -> Chunk | None:
         try:
-            clock, segments = decode_chunk(self._payload(frame))
+            payload = self._payload(frame)
+            if holding is not None and not may_hold(payload, holding):
+                return None
+            clock, segments = decode_chunk(payload)
         except DamagedError as error:
             window = frame.word0, frame.word1
             self._damage(frame.offset, f"chunk at offset {frame.offset} {error}", window)

@@ -110,6 +110,14 @@ def _frame(value: Any, where: str) -> None:
         shape(item, where)
 
 
+def _task(value: Any, where: str) -> None:
+    _each(_any)(value, where)
+    if len(value) != 4:
+        raise _fail(value, where, "a time, a thread, a process and a name")
+    for item, shape in zip(value, (_ns, _id, _id, _text), strict=True):
+        shape(item, where)
+
+
 def _kinds_counted(value: Any, where: str) -> None:
     _names(_count)(value, where)
     for key in value:
@@ -133,7 +141,7 @@ def _record_size(value: Any, where: str) -> None:
         raise _fail(value, where, "a multiple of 8")
 
 
-_dev = _number(0, _MAX_DEV)
+_dev = _id = _number(0, _MAX_DEV)
 _ns = _number(0, MAX_NS)
 _count = _number(0, _MAX_COUNT)
 _clocks = _object(dict.fromkeys(("monotonic", "boottime", "realtime", "uncertainty"), _ns))
@@ -226,6 +234,7 @@ END = _object(
         "reason": _text,
         "seconds": _seconds,
         "programs": _each(_program),
+        "log": _object({"tasks": _count}),
         "left_out": _object(
             {"bios": _names(_count), "events": _kinds_counted, "unfollowed": _count}
         ),
@@ -251,6 +260,7 @@ LOSSES = _each(
 )
 _NOTES: dict[str, Shape] = {
     "devices": _object({"devices": _devices}),
+    "tasks": _object({"tasks": _each(_task)}, "tasks"),
     "stacks": _object({"kernel": _stacks, "user": _stacks}),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }

@@ -15,7 +15,10 @@ from recorder.errors import OutputError
 from recorder.log_chunks import Segment
 from recorder.log_frames import INDEX_ENTRY, INDEX_FRAMES, Codec, FrameType
 from recorder.log_packing import Packed, Packer
+from recorder.names import TASK_NOTE, TaskName
 
+_MOST_NAMES = 4096
+"""Of threads, kept until there is a note of them."""
 _JOINED = 64 << 10
 """Frames below this are written in one call; above it, joining head and payload costs more."""
 
@@ -53,6 +56,8 @@ class LogWriter:
         self._sequence = 0
         self._index = bytearray()
         self._last_index = 0
+        self._tasks: list[TaskName] = []
+        self._noted = 0
         self.size = 0
         self.chunks = 0
         self.raw_bytes = 0
@@ -79,6 +84,9 @@ class LogWriter:
         self._frame(FrameType.CHUNK, chunk.stored, words, packed=(chunk.codec, chunk.raw))
         self.chunks += 1
         self.raw_bytes += chunk.records
+        self._tasks += chunk.tasks
+        if len(self._tasks) >= _MOST_NAMES:
+            self._write_tasks()
 
     def write_loss(self, windows: list[dict[str, int]]) -> None:
         """Write loss windows: {"start", "end" (ns), "cpu", "level", "kind", "count"} each.
@@ -94,13 +102,27 @@ class LogWriter:
     def close(self, end: dict[str, Any]) -> None:
         """Write the end frame (statistics, clocks), the index and the trailer.
 
-        Adds "log": {"chunks", "raw_bytes" of records, "bytes" up to here}. The stream stays open.
+        Adds "log": {"chunks", "raw_bytes" of records, "bytes" up to here, "tasks": how many names
+        of threads its notes tell}. The stream stays open.
         """
-        log = {"chunks": self.chunks, "raw_bytes": self.raw_bytes, "bytes": self.size}
+        if self._tasks:
+            self._write_tasks()
+        log = {
+            "chunks": self.chunks,
+            "raw_bytes": self.raw_bytes,
+            "bytes": self.size,
+            "tasks": self._noted,
+        }
         self._frame(FrameType.END, log_frames.encode_json({**end, "log": log}))
         self._write_index()
         self._emit(FrameType.TRAILER, b"", (self._last_index, self._sequence))
         self._flush_to_disk()
+
+    def _write_tasks(self) -> None:
+        """The names of threads again, for who reads a part of the log."""
+        self.write_note(TASK_NOTE, {TASK_NOTE: self._tasks})
+        self._noted += len(self._tasks)
+        self._tasks = []
 
     def _frame(
         self,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.log import Segment
+from recorder.log_chunks import Segment, unwrap
 from recorder.log_columns import record_starts
 from recorder.records import TIMESTAMP_BITS, Kind
 
@@ -21,10 +21,13 @@ CGROUP_SLOTS = 1024
 """BT_TASK_SLOTS and BT_CGROUP_SLOTS of bpf/dictionary.h."""
 NO_CPU = 0xFFFF
 """cpu of segments that came from no ring."""
-_TIME_MASK = (1 << TIMESTAMP_BITS) - 1
+TASK_NOTE = "tasks"
+_TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
 _LOW_32 = np.uint64(0xFFFFFFFF)
 
 Rows = NDArray[np.uint64]
+TaskName = list[int | str]
+"""Since when (ns of CLOCK_MONOTONIC), thread, process, name."""
 
 
 class _Form(NamedTuple):
@@ -47,16 +50,27 @@ def find(segments: Sequence[Segment]) -> Found:
     """The TASK and CGROUP records of a chunk, by time."""
     parts: tuple[list[Rows], list[Rows]] = ([], [])
     for segment in segments:
-        words = np.frombuffer(segment.data, dtype="<u8")
+        whole = len(segment.data) // 8
+        words = np.frombuffer(segment.data, dtype="<u8", count=whole)
         tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
         likely = [bool((tops == form.kind).any()) for form in _FORMS]
-        if not any(likely):  # most chunks: the walk over all records is spared
+        if not whole or not any(likely):  # most chunks: the walk over all records is spared
             continue
         at = record_starts(tops, segment.position // 8)
         for form, rows in zip(_FORMS, parts, strict=True):
             where = at[(tops.take(at) == form.kind) & (at + form.words <= len(words))]
             rows.append(words[where[:, np.newaxis] + np.arange(form.words)])
     return Found(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
+
+
+def told(tasks: Rows, near: int) -> list[TaskName]:
+    """TASK records as rows for a note. near: ns of CLOCK_MONOTONIC, close to their times."""
+    found = []
+    for row in tasks:
+        low, ids = int(row[0] & _TIME_MASK), int(row[1])
+        comm = row[2:].tobytes().split(b"\0", 1)[0].decode("utf-8", "replace")
+        found.append([unwrap(low, near), ids & int(_LOW_32), ids >> 32, comm])
+    return found
 
 
 def _sorted(parts: list[Rows], words: int) -> Rows:
@@ -84,7 +98,7 @@ class Names:
         found = []
         for level, (table, form) in enumerate(zip(self._tables, _FORMS, strict=True)):
             rows = table[table[:, 0] != 0]
-            rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
+            rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & int(_TIME_MASK))
             if len(rows):
                 found.append(Segment(NO_CPU, level, 0, rows.tobytes()))
         return found

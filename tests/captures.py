@@ -48,6 +48,7 @@ __all__ = [
     "Event",
     "clock",
     "device_number",
+    "encoding",
     "format_event",
     "header",
     "load",
@@ -230,6 +231,11 @@ class _Rings:
         return found
 
 
+def encoding(*, drop_pointers: bool = False) -> tuple[_Encoder, _Rings]:
+    """What encodes events one after the other, and the rings that hold what comes of it."""
+    return _Encoder(drop_pointers=drop_pointers), _Rings()
+
+
 def records(events: Sequence[Event], *, drop_pointers: bool = False) -> list[Segment]:
     """A sequence as the rings hold it: one segment per CPU, records in order of arrival.
 
@@ -254,7 +260,7 @@ def write_log(
 
     `losses` are loss windows as `LogWriter.write_loss` takes them, times absolute.
     """
-    encoder, rings = _Encoder(drop_pointers=drop_pointers), _Rings()
+    encoder, rings = encoding(drop_pointers=drop_pointers)
     encoded = [(event["cpu"], encoder.encode(event)) for event in events]
     last = max((event["ns"] for event in events), default=0)
     with path.open("wb") as stream:

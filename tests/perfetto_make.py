@@ -74,13 +74,13 @@ _BIO: dict[str, Any] = {
     "cgroup": 1, "ioprio": 0, "hint": 0, "cpu": 0, "getrq": NEVER, "merge": NEVER, "insert": NEVER,
     "stack": -1, "issue": NEVER, "complete": NEVER, "fragments": 1, "requests": 1, "requeues": 0,
     "status": 0, "request": NEVER, "parent": NEVER, "certainty": Certainty.EXACT,
-    "own": False,
+    "own": False, "cut": NEVER,
 }  # fmt: skip
 _REQUEST: dict[str, Any] = {
     "dev": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tag": 5, "sched_tag": 0xFFFF,
     "hctx": 0, "insert": NEVER, "issue": NEVER, "complete": NEVER, "bios": 1, "requeues": 0,
     "others": 0, "status": 0, "kind": 0, "absorbed_by": NEVER, "parent": NEVER,
-    "certainty": Certainty.EXACT, "own": False,
+    "certainty": Certainty.EXACT, "own": False, "cut": NEVER,
 }  # fmt: skip
 
 

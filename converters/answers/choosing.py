@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which I/Os a question is about: device and operation."""
+"""Which I/Os a question is about: device, operation, and who queued them."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from converters.model.context import Context, dev_numbers
-from converters.model.tables import U32, Bios, Bool
+from converters.model.tables import U32, Bios, Bool, Requests, Tasks
 from recorder.errors import ConversionError
 
 FLUSH = "flush"
@@ -41,31 +42,119 @@ def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp],
     return codes, names
 
 
-class Choice:
-    """The I/Os of one device (a disk or a partition) and of some operations."""
+@dataclass(frozen=True)
+class Who:
+    """Who queued an I/O. Empty: anybody. Of several of one kind any will do, of two kinds both."""
 
-    def __init__(
-        self, context: Context, device: str | None = None, wanted: Collection[str] = ()
-    ) -> None:
-        """device: its name or `8:0`. wanted: names of operations; none: all of them."""
-        self._context = context
-        self._device = device
-        self._wanted = frozenset(wanted)
+    pids: frozenset[int] = frozenset()
+    """Processes."""
+    comms: frozenset[str] = frozenset()
+    """Names of threads; a star at the end stands for any rest."""
+    cgroups: frozenset[str] = frozenset()
+    """Paths, each with its subtree, or ids."""
 
-    def mask(self, bios: Bios) -> Bool:
-        """Which of the bios are meant, shape (n,)."""
+    def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
+        """Which of the bios are theirs, shape (n,); of whom nothing is known is none of them."""
         chosen = np.ones(len(bios), dtype=np.bool_)
-        if self._device is not None:
-            dev = self.device()
-            chosen &= (bios.dev == dev) | (bios.part == dev) if dev else False
-        if self._wanted:
-            codes, names = operations(self._context, bios.opf, bios.bytes)
-            chosen &= np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
+        if self.pids:
+            pids = np.array(sorted(self.pids), dtype=np.int64)
+            tgid = _of_tasks(np.isin(tasks.tgid, pids), bios)
+            chosen &= np.where(bios.task >= 0, tgid, (bios.tid > 0) & np.isin(bios.tid, pids))
+        if self.comms:
+            named = {str(comm): self._named(str(comm)) for comm in set(tasks.comm.tolist())}
+            found = [named[str(comm)] for comm in tasks.comm.tolist()]
+            chosen &= _of_tasks(np.array(found, dtype=np.bool_), bios)
+        if self.cgroups:
+            ids, place = np.unique(bios.cgroup, return_inverse=True)
+            inside = [self._charged(one, context.cgroups.get(one)) for one in ids.tolist()]
+            chosen &= np.array(inside, dtype=np.bool_)[place]
         return chosen
 
-    def device(self) -> int | None:
-        """The device's dev_t; None while the log has not told of it, or when all are meant."""
-        return None if self._device is None else device_named(self._context, self._device)
+    def _named(self, comm: str) -> bool:
+        return any(
+            comm.startswith(name[:-1]) if name.endswith("*") else comm == name
+            for name in self.comms
+        )
+
+    def _charged(self, one: int, path: str | None) -> bool:
+        if str(one) in self.cgroups:
+            return True
+        above = [] if path is None else [name.rstrip("/") for name in self.cgroups]
+        return any(path == (name or "/") or str(path).startswith(f"{name}/") for name in above)
+
+
+ANYBODY = Who()
+
+
+def _of_tasks(chosen: Bool, bios: Bios) -> Bool:
+    """Of a mask of tasks, that of the bios that these queued."""
+    if not len(chosen):
+        return np.zeros(len(bios), dtype=np.bool_)
+    return np.asarray((bios.task >= 0) & chosen[np.maximum(bios.task, 0)], dtype=np.bool_)
+
+
+class Choice:
+    """The I/Os of some devices (disks or partitions), operations and submitters."""
+
+    def __init__(
+        self,
+        context: Context,
+        devices: Collection[str] = (),
+        wanted: Collection[str] = (),
+        who: Who = ANYBODY,
+    ) -> None:
+        """devices: names or `8:0`. wanted: names of operations. None of these: all of them."""
+        self._context = context
+        self._devices = tuple(devices)
+        self._wanted = frozenset(wanted)
+        self.who = who
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing is left out."""
+        return not (self._devices or self._wanted or self.by_who)
+
+    @property
+    def by_device(self) -> bool:
+        """Whether only some devices are meant."""
+        return bool(self._devices)
+
+    @property
+    def by_who(self) -> bool:
+        """Whether only some submitters are meant."""
+        return self.who != ANYBODY
+
+    def mask(self, bios: Bios, tasks: Tasks) -> Bool:
+        """Which of the bios are meant, shape (n,)."""
+        chosen = self._on_devices(bios.dev, bios.part)
+        chosen &= self._doing(bios.opf, bios.bytes)
+        if self.by_who:
+            chosen &= self.who.mask(self._context, bios, tasks)
+        return chosen
+
+    def request_mask(self, requests: Requests) -> Bool:
+        """Which of the requests are meant by what they are themselves, shape (n,)."""
+        if self.by_who:
+            return np.zeros(len(requests), dtype=np.bool_)
+        chosen = self._on_devices(requests.dev, requests.dev)
+        return chosen & self._doing(requests.opf, requests.bytes)
+
+    def _on_devices(self, dev: U32, part: U32) -> Bool:
+        if not self._devices:
+            return np.ones(len(dev), dtype=np.bool_)
+        wanted = np.array(self.devices(), dtype=np.int64)
+        return np.isin(dev, wanted) | np.isin(part, wanted)
+
+    def _doing(self, opf: U32, size: U32) -> Bool:
+        if not self._wanted or not len(opf):
+            return np.ones(len(opf), dtype=np.bool_)
+        codes, names = operations(self._context, opf, size)
+        return np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
+
+    def devices(self) -> list[int]:
+        """dev_t of those devices that the log has told of by now."""
+        found = [device_named(self._context, name) for name in self._devices]
+        return [dev for dev in found if dev is not None]
 
     def check(self, seen: Collection[int]) -> None:
         """Raises ConversionError for a device that the log does not have.
@@ -74,10 +163,10 @@ class Choice:
         devices with events; blktrace's files list no others.
         """
         known = {*self._context.devices, *seen}
-        if self._device is None or self.device() in known:
-            return
-        names = ", ".join(sorted({self._context.device_name(d) for d in known}))
-        raise ConversionError(f"the log has no device {self._device}; it has {names or 'none'}")
+        for name in self._devices:
+            if device_named(self._context, name) not in known:
+                told = ", ".join(sorted({self._context.device_name(d) for d in known}))
+                raise ConversionError(f"the log has no device {name}; it has {told or 'none'}")
 
 
 def _numbered(name: str) -> int | None:

@@ -71,7 +71,7 @@ class Side:
             span_ns=self.recording.span_ns,
             block_ns=length * slots.width,
             blocks=drawn.blocks if drawn else 0,
-            lost_records=sum(int(w.get("count", 0)) for w in trace.reader.losses),
+            lost_records=sum(int(w.get("count", 0)) for w in trace.losses),
             left_out=slots.left_out,
         )
 

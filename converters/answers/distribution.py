@@ -19,6 +19,7 @@ from converters.model.tables import (
     Lifecycles,
     Stages,
 )
+from converters.model.windows import first_seen, last_seen
 
 Q2C = "Q2C"
 STAGES = [Q2C, *STAGE_NAMES.values()]
@@ -82,7 +83,7 @@ class Distribution:
             self._depths(window)
             return
         bios = window.bios
-        chosen = self.choice.mask(bios)
+        chosen = self.choice.mask(bios, window.tasks)
         if self.question.measure == Measure.SIZE:
             self._count(bios, bios.bytes.astype(np.int64), bios.queue, chosen)
             return
@@ -106,13 +107,15 @@ class Distribution:
         tables = [window.bios, window.open_bios]
         bios = Bios.concatenate(tables)
         queued = (bios.queue >= window.begin) & (bios.queue < window.end)
-        self.left_out += int((self.choice.mask(window.bios) & (window.bios.queue == NEVER)).sum())
+        chosen = self.choice.mask(bios, window.tasks)
+        over = np.arange(len(bios)) < len(window.bios)
+        self.left_out += int((chosen & over & (bios.queue == NEVER)).sum())
         depth = np.zeros(len(bios), dtype=np.int64)
         for dev in np.unique(bios.dev).tolist():
             here = np.flatnonzero(bios.dev == dev)
             asked = here[queued[here]]
             depth[asked] = _depth_at(bios.take(here), bios.queue[asked])
-        self._count(bios, depth, bios.queue, queued & self.choice.mask(bios))
+        self._count(bios, depth, bios.queue, queued & chosen)
 
     def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
         at = np.flatnonzero(rows)
@@ -156,10 +159,10 @@ def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
 
 def _depth_at(bios: Bios, times: I64) -> I64:
     """How many of a device's bios were under way at each time, those queued then included."""
-    known = np.stack([bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete])
-    begun = np.where(known != NEVER, known, FOREVER).min(axis=0)
+    begun = first_seen(bios)
+    begun = np.where(begun == NEVER, FOREVER, begun)
     lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)
-    ended = np.where(lost, known.max(axis=0), bios.complete)
+    ended = np.where(lost, last_seen(bios), bios.complete)
     ended = np.where(ended == NEVER, FOREVER, ended)
     came = np.searchsorted(np.sort(begun), times, side="right")
     went = np.searchsorted(np.sort(ended), times, side="right")

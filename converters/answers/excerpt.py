@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from converters.model.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests, Stages
+from converters.model.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests
+from converters.model.windows import first_seen, restricted
 
 LEAD_NS = 5_000_000
 """Before the first time: counters of what is under way already have begun by then."""
@@ -52,42 +53,18 @@ def _goes_on(window: Lifecycles) -> bool:
 
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
     def chosen(table: Bios | Requests) -> Bool:
-        start, end = _extent(table, window.end)
+        # The same row is never chosen in one window and left out in a later one: what was under
+        # way at a window's end is known to have lived until then.
+        start = first_seen(table)
+        end = np.where(table.complete != NEVER, table.complete, window.end)
         at = np.searchsorted(ends, start)
         inside = at < len(ends)
         inside &= begins[np.minimum(at, len(ends) - 1)] <= end
         return np.asarray(inside & (start != NEVER), dtype=np.bool_)
 
-    bios = window.bios.take(chosen(window.bios))
-    requests = window.requests.take(chosen(window.requests))
+    tables = window.bios, window.requests, window.open_bios, window.open_requests
+    bios, requests, open_bios, open_requests = (chosen(table) for table in tables)
     loss = (window.loss.end >= begins[0]) & (window.loss.start <= ends[-1])
     return replace(
-        window,
-        bios=bios,
-        requests=requests,
-        edges=window.edges.take(np.isin(window.edges.bio, bios.number)),
-        bio_stages=_stages_of(window.bio_stages, bios.number),
-        request_stages=_stages_of(window.request_stages, requests.number),
-        open_bios=window.open_bios.take(chosen(window.open_bios)),
-        open_requests=window.open_requests.take(chosen(window.open_requests)),
-        loss=window.loss.take(loss),
+        restricted(window, bios, requests, open_bios, open_requests), loss=window.loss.take(loss)
     )
-
-
-def _stages_of(stages: Stages, numbers: I64) -> Stages:
-    return stages.take(np.isin(stages.owner, numbers))
-
-
-def _extent(table: Bios | Requests, now: int) -> tuple[I64, I64]:
-    """When each row was under way: (first, last) seen, ns; without an end: until `now`.
-
-    The same row is never chosen in one window and left out in a later one: what was under
-    way at a window's end is known to have lived until then.
-    """
-    begun = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
-    times = np.stack([*begun, table.insert, table.issue, table.complete])
-    far = np.iinfo(np.int64).max
-    start = np.where(times != NEVER, times, far).min(axis=0)
-    start = np.where(start == far, NEVER, start)
-    end = np.where(table.complete != NEVER, table.complete, now)
-    return start, end

@@ -64,7 +64,7 @@ class _Rows:
     @classmethod
     def of_bios(cls, bios: Bios) -> "_Rows":
         # Where its Q is not in the log, it was there from the first that is known of it.
-        start = bios.queue
+        start = np.where(bios.queue == NEVER, bios.cut, bios.queue)
         for column in (bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete):
             start = np.where(start == NEVER, column, start)
         size = bios.bytes.astype(np.int64)
@@ -75,7 +75,7 @@ class _Rows:
     def of_requests(cls, requests: Requests) -> "_Rows":
         size = requests.bytes.astype(np.int64)
         stop = np.where(requests.issue == NEVER, NEVER, requests.complete)
-        seen = requests.issue != NEVER
+        seen = (requests.issue != NEVER) & (requests.issue != requests.cut)
         return cls(requests.number, requests.dev, requests.sector, size, requests.issue, stop, seen)
 
     def states(self) -> U8:

@@ -214,15 +214,15 @@ def loss_report(trace: Trace) -> LossReport:
     """What is missing, from what the reader and the account counted."""
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
-    for window in reader.losses:
+    for window in trace.losses:
         kind = int(window.get("kind", 0))
         letter = BY_KIND[Kind(kind)].letter if kind in set(Kind) else "?"
         lost[letter] += max(int(window.get("count", 0)), 0)
     return LossReport(
         lost_records=dict(sorted(lost.items())),
-        loss_windows=len(reader.losses),
-        loss_ns=sum(int(w["end"]) - int(w["start"]) for w in reader.losses),
-        damaged_windows=len(reader.damaged),
+        loss_windows=len(trace.losses),
+        loss_ns=sum(int(w["end"]) - int(w["start"]) for w in trace.losses),
+        damaged_windows=len(trace.damaged),
         interrupted=reader.interrupted,
         completions_not_seen=account.completions_not_seen,
         late_events=account.late,

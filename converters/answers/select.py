@@ -1,67 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A window with the I/O of some devices alone."""
+"""Windows with the chosen I/O alone: bios, and the requests that served them."""
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from converters.answers.choosing import device_named
-from converters.model.context import Context
-from converters.model.tables import I64, Bios, Lifecycles, Requests, Stages
-from recorder.errors import ConversionError
-
-T = TypeVar("T", Bios, Requests)
+from converters.answers.choosing import Choice
+from converters.answers.outcomes import ANY, Outcome
+from converters.model.tables import I64, Bios, Bool, Lifecycles, Requests, Tasks
+from converters.model.windows import restricted
 
 
-def of_devices(
-    windows: Iterable[Lifecycles], names: Collection[str], context: Context
-) -> Iterator[Lifecycles]:
-    """The windows with the bios and requests of some disks alone.
+@dataclass
+class Counts:
+    """Of a choice: how many there were, and how many were chosen."""
 
-    names: `nvme0n1`, `/dev/nvme0n1`, `259:0`. Raises ConversionError for a partition, and, at the
-    end, for what the log does not have: a device can appear while it is recorded.
+    bios: int = 0
+    chosen: int = 0
+    unknown: int = 0
+    """Of those left out: who queued them, which was asked for, is not in the log."""
+
+
+@dataclass
+class Selection:
+    """Windows with what a choice and an outcome mean, in the order of `Trace.lifecycles`.
+
+    A bio is chosen by what it is itself. A request is chosen where it served a chosen bio, or,
+    serving none that is known, is itself what is asked for.
     """
-    seen: set[int] = set()
-    for window in windows:
-        seen.update(np.unique(window.bios.dev).tolist())
-        devices = [dev for name in names if (dev := _device(name, context)) is not None]
-        yield _of(window, np.array(devices, dtype=np.int64))
-    known = {*context.devices, *seen}
-    for name in names:
-        if _device(name, context) not in known:
-            told = ", ".join(sorted({context.device_name(context.disk_of(d)) for d in known}))
-            raise ConversionError(f"the log has no device {name}; it has {told or 'none'}")
 
+    choice: Choice
+    outcome: Outcome = ANY
+    counts: Counts = field(default_factory=Counts)
+    _seen: set[int] = field(default_factory=set)
 
-def _device(name: str, context: Context) -> int | None:
-    """The disk of a name; None while the log has not told of it."""
-    dev = device_named(context, name)
-    if dev in context.devices and (disk := context.disk_of(dev)) != dev:
-        raise ConversionError(f"{name} is a partition: give its disk, {context.device_name(disk)}")
-    return dev
+    def of(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """The windows. Raises ConversionError, at the end, for a device that the log has not."""
+        for window in windows:
+            self._seen.update(np.unique(window.bios.dev).tolist())
+            yield self._restricted(window)
+        self.choice.check(self._seen)
 
+    def _restricted(self, window: Lifecycles) -> Lifecycles:
+        bios = self._bios(window.bios, window.tasks)
+        self._count(window.bios, bios)
+        open_bios = self._bios(window.open_bios, window.tasks)
+        edges, numbers = window.edges, window.bios.number[bios]
+        served = edges.request[np.isin(edges.bio, numbers)]
+        return restricted(
+            window,
+            bios,
+            self._requests(window.requests, served),
+            open_bios,
+            self._requests(window.open_requests, window.open_bios.request[open_bios]),
+        )
 
-def _of(window: Lifecycles, wanted: I64) -> Lifecycles:
-    bios, bio_stages = _kept(window.bios, window.bio_stages, wanted)
-    requests, request_stages = _kept(window.requests, window.request_stages, wanted)
-    edges = window.edges
-    return replace(
-        window,
-        bios=bios,
-        bio_stages=bio_stages,
-        requests=requests,
-        request_stages=request_stages,
-        edges=edges.take(np.isin(edges.bio, bios.number)),
-        open_bios=window.open_bios.take(np.isin(window.open_bios.dev, wanted)),
-        open_requests=window.open_requests.take(np.isin(window.open_requests.dev, wanted)),
-    )
+    def _bios(self, bios: Bios, tasks: Tasks) -> Bool:
+        return np.asarray(self.choice.mask(bios, tasks) & self.outcome.bios(bios), dtype=np.bool_)
 
+    def _requests(self, requests: Requests, served: I64) -> Bool:
+        alone = self.choice.request_mask(requests) & self.outcome.requests(requests)
+        alone &= requests.bios == 0
+        return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)
 
-def _kept(table: T, stages: Stages, wanted: I64) -> tuple[T, Stages]:
-    rows = np.isin(table.dev, wanted)
-    if rows.all():
-        return table, stages
-    kept = table.take(rows)
-    return kept, stages.take(np.isin(stages.owner, kept.number))
+    def _count(self, bios: Bios, chosen: Bool) -> None:
+        self.counts.bios += len(bios)
+        self.counts.chosen += int(chosen.sum())
+        who = self.choice.who
+        unknown = np.zeros(len(bios), dtype=np.bool_)
+        if who.pids or who.comms:
+            unknown |= bios.task < 0
+        if who.cgroups:
+            unknown |= bios.cgroup == 0
+        self.counts.unknown += int((unknown & ~chosen).sum())

@@ -150,7 +150,7 @@ class Slowest:
         bios = window.bios
         self._end = self._log_end()
         self.devices.update(np.unique(bios.dev).tolist())
-        chosen = self.choice.mask(bios)
+        chosen = self.choice.mask(bios, window.tasks)
         if self.whole_families:
             chosen &= bios.parent == NEVER
         waited, known = _waits(bios, self._end)

@@ -5,7 +5,7 @@ import numpy as np
 
 from converters.model.context import Context
 from converters.model.lifecycles import Result
-from converters.model.tables import Bios, Bool, Lifecycles
+from converters.model.tables import Bios, Bool, Lifecycles, Tasks
 from converters.model.trace import Trace
 
 from .choosing import Choice, operations
@@ -24,7 +24,7 @@ class _Rows(Choice):
         super().__init__(context)
         self.rows: Bool = np.zeros(0, dtype=np.bool_)
 
-    def mask(self, bios: Bios) -> Bool:
+    def mask(self, bios: Bios, tasks: Tasks) -> Bool:
         """As Choice's."""
         return self.rows.copy()
 
@@ -41,7 +41,7 @@ class SlowestEach:
         """Takes in one window."""
         self.all.watch(result, window)
         bios = window.bios
-        chosen = self.all.choice.mask(bios)
+        chosen = self.all.choice.mask(bios, window.tasks)
         codes, names = operations(self.all.trace.context, bios.opf, bios.bytes)
         pairs = bios.dev.astype(np.int64) << _OP_BITS | codes
         for pair in np.unique(pairs[chosen]).tolist():

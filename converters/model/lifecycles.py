@@ -198,6 +198,7 @@ class Builder:
             family=family,
             certainty=np.zeros(len(gen), np.uint8),
             own=np.zeros(len(gen), np.bool_),
+            cut=np.full(len(gen), NEVER, np.int64),
         )
 
     def _stack_rows(self, events: Events, queued: I64) -> I32:
@@ -245,6 +246,7 @@ class Builder:
             family=_request_families(a, first, family, number),
             certainty=_request_certainty(a, ends, ~_may_flush(opf, self._context)),
             own=np.zeros(len(r), np.bool_),
+            cut=np.full(len(r), NEVER, np.int64),
         )
 
     def _request_kind(self, opf: U32, sector: np.ndarray) -> U8:

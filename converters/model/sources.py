@@ -4,12 +4,14 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from recorder.log import Chunk, LogReader
+from recorder.log import TASK_NOTE, Chunk, LogReader
+from recorder.records import Kind
 
 from .events import Decoder, Events
+from .tasks import TaskRow, task_rows
 
 
 @dataclass
@@ -76,6 +78,37 @@ class Source(Protocol):
         """All events, once."""
 
 
+@runtime_checkable
+class Indexed(Protocol):
+    """A source that need not be read from its beginning to its end to know a part of it.
+
+    parts_read: how many of its parts were read, all in all; parts_total: of how many, -1 unknown.
+    parts_searched: of how many more only the names of threads were looked for.
+    """
+
+    parts_read: int
+    parts_searched: int
+
+    @property
+    def parts_total(self) -> int:
+        """Chunks of a log."""
+
+    def bounds(self) -> tuple[int, int] | None:
+        """(first, last) time that it covers in ns; None while the last is not known."""
+
+    def clock_near(self, ns: int) -> dict[str, int] | None:
+        """A reading of its clocks from about that time, if it has one."""
+
+    def tasks_before(self, ns: int) -> list[TaskRow]:
+        """Names of threads that were told before, in the order of time."""
+
+    def parts_between(self, begin: int, end: int) -> Iterator[Part]:
+        """Parts with all events of begin <= ts < end, and maybe others.
+
+        Where the end is not known, names from before as well.
+        """
+
+
 class LogSource:
     """A `.biotrail` log."""
 
@@ -84,6 +117,8 @@ class LogSource:
         self.reader = LogReader(path)
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
+        self.parts_read = 0
+        self.parts_searched = 0
         self._decoder = Decoder(self.header.get("schema"))
 
     @property
@@ -136,10 +171,72 @@ class LogSource:
         for chunk in self.reader.chunks():
             yield self.part(chunk)
 
+    @property
+    def parts_total(self) -> int:
+        """Chunks; -1 for a pipe."""
+        spans = self.reader.chunk_spans
+        return -1 if spans is None else len(spans)
+
+    def bounds(self) -> tuple[int, int] | None:
+        """From the recording's start to its end, or to the last chunk where that has no end."""
+        spans = self.reader.chunk_spans
+        if spans is None:
+            return None
+        ends = (self.header, self.end or {})
+        told = [int(end["clocks"]["monotonic"]) for end in ends if "monotonic" in _clocks(end)]
+        times = told + [time for span in spans for time in span]
+        return (told[0] if told else min(times), max(times)) if times else None
+
+    def clock_near(self, ns: int) -> dict[str, int] | None:
+        """That of the chunk that was written next; None for a pipe."""
+        for _, last in sorted(self.reader.chunk_spans or []):
+            if last >= ns:
+                chunk = next(self.reader.chunks(last, last), None)
+                return None if chunk is None else dict(chunk.clock)
+        return None
+
+    def tasks_before(self, ns: int) -> list[TaskRow]:
+        """From the log's notes, or, where its end does not say that it has them, from its chunks.
+
+        Of a pipe: none; its chunks are read anyway.
+        """
+        if self.reader.chunk_spans is None:
+            return []
+        if self.reader.has_task_notes:
+            notes = (payload["tasks"] for name, payload in self.notes if name == TASK_NOTE)
+            rows = [(since, *ids, comm.encode()) for told in notes for since, *ids, comm in told]
+        else:
+            decoder = Decoder(self.header.get("schema"))
+            chunks = self.reader.chunks(None, ns - 1, holding=Kind.TASK) if ns > 0 else ()
+            rows = []
+            for chunk in chunks:
+                self.parts_searched += 1
+                rows += task_rows(decoder.decode(chunk).events)
+        return sorted(row for row in rows if row[0] < ns)
+
+    def parts_between(self, begin: int, end: int) -> Iterator[Part]:
+        """The chunks of that time; of a pipe, those before it with names alone."""
+        if self.reader.chunk_spans is None:
+            for chunk in self.reader.chunks():
+                part = self.part(chunk)
+                if chunk.last_ns < begin:
+                    named = part.events.rows(Kind.TASK)
+                    part = replace(part, events=part.events.take(named))
+                yield part
+            return
+        for chunk in self.reader.chunks(begin, max(end - 1, begin)):
+            yield self.part(chunk)
+
     def part(self, chunk: Chunk) -> Part:
         """A chunk, decoded."""
+        self.parts_read += 1
         decoded = self._decoder.decode(chunk)
         self.unknown.update(decoded.unknown)
         self.unreadable_bytes += decoded.unreadable_bytes
         clock = dict(chunk.clock)
         return Part(decoded.events, int(clock["monotonic"]), clock, chunk.offset)
+
+
+def _clocks(facts: dict[str, Any]) -> dict[str, int]:
+    found = facts.get("clocks")
+    return found if isinstance(found, dict) else {}

@@ -166,6 +166,9 @@ class Bios(Table):
     """Certainty."""
     own: Bool
     """I/O of the recording itself, or done below for such."""
+    cut: I64
+    """ns: the beginning of the cut of the log that this is of, where it was under way by then:
+    its `queue` is then NEVER, and what else came before counts as having come then. Else NEVER."""
 
 
 @dataclass
@@ -219,6 +222,9 @@ class Requests(Table):
     """Certainty."""
     own: Bool
     """All bios that it served are the recording's own."""
+    cut: I64
+    """ns: the beginning of the cut of the log that this is of, where it was under way by then:
+    its `start` is then NEVER, and what else came before counts as having come then. Else NEVER."""
 
 
 @dataclass

@@ -3,13 +3,15 @@
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
 from .account import Account
 from .context import Context
+from .cutting import ENDLESS, MARGIN_NS, Span, clipped, events_within, losses_within, outside
 from .events import Events
 from .identify import Identifier
 from .keeping import named_events
@@ -17,10 +19,12 @@ from .lifecycles import Builder, Result
 from .loss import loss_windows, mark_lost, no_loss
 from .opening import open_source
 from .own_io import Held, has_own, own_events, without
-from .sources import LogSource, Part, Source
+from .sources import Indexed, LogSource, Part, Source
 from .stacks import StackNames, attach_stacks
 from .tables import Lifecycles, LossWindows
 from .tasks import TaskNames
+
+Window = TypeVar("Window", bound=dict[str, Any])
 
 WINDOW_EVENTS = 250_000
 """Events associated at once: about 200 MB of memory."""
@@ -58,28 +62,62 @@ class Trace:
         self.context = Context(self.reader.header)
         self.account = Account()
         self.own_io = own_io
+        self.span: Span | None = None
         self.tasks = TaskNames()
         self.stacks = StackNames()
         self.by_intervals = associate == "intervals" or (
             associate == "auto" and not _has_pointers(self.reader)
         )
+        self._reached = 0
         self._notes = 0
         self._loss = 0
         self._damage = 0
         self._numbered = 0
 
+    def limit(self, span: Span) -> None:
+        """From now on the trace is that part of the log: `cutting` says what that is."""
+        self.span = span
+
+    @property
+    def start(self) -> int:
+        """ns: when recording began, what offsets count from; 0 where the source does not say."""
+        return int(self.reader.header.get("clocks", {}).get("monotonic", 0))
+
+    @property
+    def losses(self) -> list[dict[str, Any]]:
+        """The reader's, of the trace's part of the log."""
+        return self._within(self.reader.losses)
+
+    @property
+    def damaged(self) -> list[dict[str, int]]:
+        """The reader's, of the trace's part of the log."""
+        return self._within(self.reader.damaged)
+
+    def _within(self, windows: list[Window]) -> list[Window]:
+        span = self.span
+        if span is None:
+            return windows
+        return [w for w in windows if span.overlaps(int(w["start"]), int(w["end"]))]
+
     def events(
-        self, window_events: int = WINDOW_EVENTS, on_progress: Callable[[int], None] | None = None
+        self,
+        window_events: int = WINDOW_EVENTS,
+        on_progress: Callable[[int], None] | None = None,
+        *,
+        margin: int = 0,
+        small: bool = False,
     ) -> Iterator[tuple[Events, int]]:
         """Time-sorted events in windows, each with the time (ns) that it is complete up to.
 
-        on_progress is given the file offset reached.
+        on_progress is given the file offset reached. margin: ns, how much more is read before
+        a limited trace. small: a part of the log that holds many more becomes several windows.
         """
         pending = Events.empty()
         parts: list[Events] = []
         waiting = 0
         complete_to = 0
-        for part in self.reader.parts():
+        last = ENDLESS if self.span is None else self.span.end
+        for part in self._parts(margin):
             self._take(part)
             parts.append(part.events)
             self.account.late += int(np.searchsorted(part.events.ts, complete_to))
@@ -88,7 +126,7 @@ class Trace:
                 on_progress(part.offset)
             if waiting < window_events:
                 continue
-            edge = max(part.complete_to - HOLD_NS, complete_to)
+            edge = max(min(part.complete_to - HOLD_NS, last), complete_to)
             pending = Events.join([pending, *parts])
             cut = int(np.searchsorted(pending.ts, edge))
             if not cut and len(pending) > MOST_WAITING:
@@ -99,31 +137,69 @@ class Trace:
                 waiting = 0
                 continue
             ready, pending = pending.split(cut)
-            yield self._number(ready), edge
+            yield from _pieces(self._number(ready), edge, window_events if small else len(ready))
             complete_to, parts, waiting = edge, [], len(pending)
         pending = Events.join([pending, *parts])
         self._learn()
         self.account.unknown = dict(self.reader.unknown)
         self.account.unreadable_bytes = self.reader.unreadable_bytes
         end = int(pending.ts[-1]) + 1 if len(pending) else complete_to
-        yield self._number(pending), max(end, complete_to)
+        end = min(max(end, complete_to, self._reached), last)
+        yield from _pieces(self._number(pending), end, window_events if small else len(pending))
+
+    def _parts(self, margin: int) -> Iterator[Part]:
+        """The reader's, with the events of the trace's part of the log alone."""
+        span, reader = self.span, self.reader
+        if span is None:
+            yield from reader.parts()
+            return
+        begin = span.begin - margin
+        indexed = reader if isinstance(reader, Indexed) else None
+        bounds = None if indexed is None else indexed.bounds()
+        if indexed is not None:
+            self.tasks.learn_rows(indexed.tasks_before(begin))
+        read_to = self.start
+        for part in indexed.parts_between(begin, span.end) if indexed else reader.parts():
+            over = read_to >= span.end
+            read_to = max(read_to, part.complete_to)
+            self._reached = min(read_to, span.end)
+            if bounds is None:
+                self.tasks.learn(events_within(part.events, 0, begin))
+            clock = None if over or part.complete_to < begin else part.clock
+            events = events_within(part.events, begin, span.end)
+            yield replace(part, events=events, clock=clock)
+        if bounds is not None:
+            self._reached = min(span.end, bounds[1] + 1)
+        elif read_to < span.begin:
+            raise outside(span, self.start, read_to, self.context)
 
     def lifecycles(
         self,
         window_events: int = WINDOW_EVENTS,
         on_progress: Callable[[int], None] | None = None,
         on_window: Callable[[Result, Lifecycles], None] | None = None,
+        *,
+        small: bool = False,
     ) -> Iterator[Lifecycles]:
         """Associated windows, in time order. The last one closes whatever is open.
+
+        small: as of `events`. Bios and requests are the same, but of a split bio that is under
+        way, less is known in each window: counters can differ.
 
         on_window is given each window before it is yielded, with the association that it was
         made of: for who wants to see the events behind the tables (`histories`).
         """
-        for _, result, begin, end in self._associated(self.events(window_events, on_progress)):
-            window = self._give(result, begin, end)
+        events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
+        first = -1 if self.span is None else self.span.begin
+        for _, result, begin, end in self._associated(events):
+            if end <= first:  # of the margin alone
+                continue
+            window = self._give(result, max(begin, first), end)
             if on_window is not None:
                 on_window(result, window)
             yield window
+            if self.span is not None:
+                self.account.first_ns, self.account.last_ns = first, end
 
     def shown_events(self, window_events: int = WINDOW_EVENTS) -> Iterator[tuple[Events, int]]:
         """As `events`, but for those that `lifecycles` leaves out as the recording's own.
@@ -156,6 +232,8 @@ class Trace:
         for fresh, end in windows:
             self.tasks.learn(fresh)
             begin = int(fresh.ts[0]) if begin < 0 and len(fresh) else begin
+            if self.span is not None:
+                begin = max(begin, self.span.begin)
             told = identifier.identify(fresh) if identifier else fresh
             events = Events.join([kept, told])
             if identifier:
@@ -170,7 +248,10 @@ class Trace:
 
     def _take(self, part: Part) -> None:
         if part.clock is not None:
-            self.context.clocks.append(part.clock)
+            late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
+            # A reading that was taken after the span is as true of its end.
+            whole = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
+            self.context.clocks.append(whole)
         self._learn()
 
     def _number(self, events: Events) -> Events:
@@ -197,7 +278,8 @@ class Trace:
         damaged = self.reader.damaged[self._damage :]
         self._loss += len(losses)
         self._damage += len(damaged)
-        return loss_windows(losses, damaged)
+        found = loss_windows(losses, damaged)
+        return found if self.span is None else losses_within(found, self.span)
 
     def _all_loss(self) -> LossWindows:
         if not self.reader.losses and not self.reader.damaged:
@@ -206,11 +288,14 @@ class Trace:
 
     def _give(self, result: Result, begin: int, end: int) -> Lifecycles:
         loss = self._all_loss()
-        bios, requests = result.bios, result.requests
-        mark_lost(bios, np.maximum(bios.queue, 0), loss)
-        mark_lost(requests, requests.start, loss)
+        mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
+        mark_lost(result.requests, result.requests.start, loss)
         events = result.association.events
         used, done = named_events(result.association), ~result.kept.events
+        if self.span is not None:
+            result = clipped(result, self.span.begin)
+            done &= events.ts >= self.span.begin
+        bios, requests = result.bios, result.requests
         own = np.zeros_like(used) if self.own_io else own_events(result)
         self.account.take_events(events.take(done), (used & ~own)[done], own[done])
         self.account.take_own(bios, requests)
@@ -236,3 +321,15 @@ class Trace:
 def _has_pointers(reader: Source) -> bool:
     """bcc's stable tracepoint formats and blktrace's records have none."""
     return bool(reader.header.get("backend", "core") == "core")
+
+
+def _pieces(events: Events, edge: int, most: int) -> Iterator[tuple[Events, int]]:
+    """Events, complete to `edge` (ns), in windows of less than twice `most`, if times let."""
+    while len(events) >= 2 * max(most, 1):
+        end = int(events.ts[most])
+        cut = int(np.searchsorted(events.ts, end))
+        if not cut:
+            break
+        window, events = events.split(cut)
+        yield window, end
+    yield events, edge

@@ -27,8 +27,10 @@ WORDS = [
     "perfetto", "otf2", "blktrace", "-o", "out.pftrace", "out", ".", "", "--force", "--kind", "Q,D",
     "Ω", "-d", "loop0", "7:0", "--from", "1ms", "1e9", "99999999999999999999999d", "--to",
     "--limit", "-1", "3", "--port", "0", "70000", "--no-open", "--nonsense", "\udcff", "info",
-    "--over", "--around", "--top", "--failed", "--op", "read", "--linear", "9" * 400, "--size",
-    "--depth", "--stage", "D2C", "--heatmap", "--unit", "--brief", "-v",
+    "--over", "--margin", "--around", "--window", "--top", "--failed", "--op", "read", "--linear",
+    "9" * 400, "--size", "--depth", "--stage", "D2C", "--heatmap", "--unit", "--brief", "-v",
+    "last 1ms", "14:03:05", "2026-01-31T14:03:05Z", "--pid", "--comm", "a*", "--cgroup", "/",
+    "--slower-than", "--slowest", "--max-size", "out.pftrace.gz", "out.pftrace.zst",
 ]  # fmt: skip
 
 

@@ -196,7 +196,7 @@ def test_a_line_for_each(cli: Cli, flood: Path) -> None:
         ("--over", "5 parsecs"),
         ("--top", "0"),
         ("--op", "reed"),
-        ("--around", "-1"),
+        ("--margin", "-1"),
     ],
 )
 def test_wrong_usage(cli: Cli, flood: Path, wrong: tuple[str, str]) -> None:
@@ -245,7 +245,7 @@ def test_the_trace_holds_what_was_around(cli: Cli, tmp_path: Path) -> None:
     # GIVEN the sample / WHEN the slowest are written as a trace
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     out = tmp_path / "slow.pftrace"
-    [slow] = ios(cli("slow", "--top", "1", "--json", "--around", "1ms", "-o", out, SAMPLE))
+    [slow] = ios(cli("slow", "--top", "1", "--json", "--margin", "1ms", "-o", out, SAMPLE))
     # THEN it is private, and holds that I/O and others
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     trace = perfetto.Trace()
@@ -255,7 +255,7 @@ def test_the_trace_holds_what_was_around(cli: Cli, tmp_path: Path) -> None:
     whole = json.loads(cli("info", "--json", SAMPLE).out)["account"]["bios"]
     assert 10 < len(numbers) < sum(whole.values())
     # AND with any margin, all of the log's are
-    assert cli("slow", "--around", "9" * 40, "-o", tmp_path / "all.pftrace", SAMPLE).status == 0
+    assert cli("slow", "--margin", "9" * 40, "-o", tmp_path / "all.pftrace", SAMPLE).status == 0
     # AND it is not replaced without --force
     assert cli("slow", "--top", "1", "-o", out, SAMPLE).status == 1
     assert cli("slow", "--top", "1", "-o", out, "-f", SAMPLE).status == 0

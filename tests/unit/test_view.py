@@ -5,16 +5,17 @@ import signal
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import captures
 import pytest
+import zstandard
 from cli_runner import Cli
 from perfetto_check import read
 
 from biotrail import view
 from biotrail.view_server import TraceServer
-from recorder.errors import OutputError
+from recorder.errors import LogFormatError, OutputError
 
 UI = "https://ui.perfetto.dev"
 TRACE = b"\x0a\x02\x68\x01" * 100_000
@@ -273,3 +274,32 @@ def test_a_log_is_converted_to_a_private_file_that_is_gone_afterwards(tmp_path, 
         assert path.parent.stat().st_mode & 0o777 == 0o700
     # AND nothing is left of it
     assert list(tmp_path.iterdir()) == [log]
+
+
+def test_a_trace_in_zstd_is_viewed_as_it_was(tmp_path, monkeypatch):
+    # GIVEN a trace in zstd, and one that is damaged
+    trace = b"\x0a\x02\x08\x01" * 1000
+    packed, bad = tmp_path / "a.pftrace.zst", tmp_path / "bad.pftrace.zst"
+    packed.write_bytes(zstandard.ZstdCompressor().compress(trace))
+    bad.write_bytes(packed.read_bytes()[:-3])
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    # WHEN it is prepared for viewing THEN it is a private copy, decompressed
+    with view.trace_file(str(packed)) as path:
+        assert path.read_bytes() == trace
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert view.served_name(str(packed)) == "a.pftrace"
+    # AND the other one is an error, or no more than its beginning; nothing is left of either
+    assert not view.is_trace(str(log_in_zstd(tmp_path)))
+    with suppress(LogFormatError), view.trace_file(str(bad)) as path:
+        assert trace.startswith(path.read_bytes())
+    assert list(scratch.iterdir()) == []
+
+
+def log_in_zstd(directory):
+    """A compressed log is none."""
+    log = directory / "log"
+    captures.write_log(log, captures.load("plugged-merge-loop"))
+    log.write_bytes(zstandard.ZstdCompressor().compress(log.read_bytes()))
+    return log
