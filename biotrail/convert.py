@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail convert`: a log becomes a Perfetto trace or an OTF2 archive."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
 from biotrail import compressing, tallies, units
+from biotrail.convert_perfetto import LEAST_PART, Drawing, Result
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, Opened, opened
 from biotrail.moments import Times
@@ -21,9 +20,9 @@ from biotrail.opening import associate_option, log_argument, own_io_option
 from biotrail.terminating import terminated_as_interrupted
 from converters.model.lifecycles import Result as Associated
 from converters.model.tables import Lifecycles
-from converters.model.trace import WINDOW_EVENTS, Trace
+from converters.model.trace import Trace
+from converters.perfetto_names import Detail
 from recorder import output
-from recorder.errors import OutputError
 
 LOG_SUFFIX = ".biotrail"
 PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
@@ -36,25 +35,9 @@ ENDINGS = {
 SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
 BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
-LEAST_PART = 256 << 10
-"""Bytes: what says what the trace is must find room in each."""
-_WINDOWS_PER_PART = 16
-_BYTES_PER_EVENT = 100
-"""About, of a Perfetto trace."""
 PERFETTO_UI = "https://ui.perfetto.dev"
+WHOLE = Drawing()
 OnWindow = Callable[[Associated, Lifecycles], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a conversion wrote."""
-
-    path: Path | None
-    """None: standard output."""
-    bytes: int
-    warning: str | None = None
-    told: tuple[str, ...] = ()
-    """More to say of it, a line each."""
 
 
 @click.command()
@@ -73,6 +56,13 @@ class Result:
     metavar="SIZE",
     help="Write a Perfetto trace in parts of at most that (500M): OUT-1.pftrace, OUT-2.pftrace, …",
 )
+@click.option(
+    "--detail",
+    type=click.Choice([str(detail) for detail in Detail]),
+    default=str(Detail.FULL),
+    show_default=True,
+    help="Of a Perfetto trace: without arguments and requests, and without stages, too.",
+)
 @associate_option
 @own_io_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
@@ -82,6 +72,7 @@ def command(
     form: str | None,
     cut: Cut,
     max_size: int | None,
+    detail: str,
     associate: str,
     own_io: bool,
     force: bool,
@@ -104,11 +95,12 @@ def command(
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     form, target = chosen(log, target, form)
-    check_parts(form, target, max_size)
+    drawing = Drawing(max_size, Detail(detail))
+    check_drawing(form, target, drawing)
     if form == BLKTRACE:
         check_records(cut)
     with terminated_as_interrupted(), opened(log, cut, associate, own_io) as source:
-        result = convert(source, form, target, force, max_size)
+        result = convert(source, form, target, force, drawing)
     for line in report_lines(source, result, form):
         click.echo(line, err=result.path is None)
 
@@ -138,8 +130,11 @@ def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
     return form, target
 
 
-def check_parts(form: str, target: str, max_size: int | None) -> None:
-    """Raises click.UsageError where parts of that size cannot be written."""
+def check_drawing(form: str, target: str, drawing: Drawing) -> None:
+    """Raises click.UsageError where a trace cannot be written so."""
+    if form != PERFETTO and drawing.detail != Detail.FULL:
+        raise click.UsageError("--detail is for Perfetto traces")
+    max_size = drawing.max_size
     if max_size is None:
         return
     if form != PERFETTO or target == "-":
@@ -158,101 +153,20 @@ def check_records(cut: Cut) -> None:
 
 
 def convert(
-    source: Opened, form: str, target: str, force: bool, max_size: int | None = None
+    source: Opened, form: str, target: str, force: bool, drawing: Drawing = WHOLE
 ) -> Result:
-    """Write what is chosen of the trace to `target`, or in parts of `max_size` bytes beside it.
+    """Write what is chosen of the trace to `target`; a Perfetto trace as `drawing` says.
 
     Raises TraceError; then nothing is left there.
     """
     trace = source.trace
     if form == BLKTRACE:
         return _to_blktrace(trace, target, force)
-    with progress(trace, window_events=_window_events(max_size)) as windows:
+    with progress(trace, window_events=drawing.window_events) as windows:
         lifecycles = source.chosen(windows)
         if form == OTF2:
             return _to_otf2(trace, lifecycles, target, force)
-        if target == "-":
-            return _to_stdout(source, lifecycles)
-        if max_size is not None:
-            return _to_parts(source, lifecycles, target, force, max_size)
-        with (
-            output.replacing(target, force=force) as stream,
-            compressing.compressed(stream, target) as out,
-        ):
-            warning = _to_perfetto(source, lifecycles, out)
-        return Result(Path(target), os.stat(target).st_size, warning)
-
-
-def _to_perfetto(source: Opened, lifecycles: Iterator[Lifecycles], out: BinaryIO) -> str | None:
-    from converters import perfetto
-
-    trace, cut = source.trace, source.trace.span is not None
-    return perfetto.convert(
-        lifecycles,
-        trace.context,
-        out,
-        stacks=trace.stacks,
-        facts=source.facts(),
-        to_end=cut,
-    ).warning
-
-
-def _window_events(max_size: int | None) -> int | None:
-    """How many events to associate at once: parts end where windows do."""
-    if max_size is None:
-        return None
-    return min(max(max_size // _WINDOWS_PER_PART // _BYTES_PER_EVENT, 100), WINDOW_EVENTS)
-
-
-def _to_parts(
-    source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool, limit: int
-) -> Result:
-    from converters.perfetto_parts import convert_parts
-
-    trace, paths = source.trace, list[Path]()
-    with ExitStack() as files:
-
-        def opened(number: int) -> BinaryIO:
-            path = part_path(target, number)
-            stream = files.enter_context(output.replacing(path, force=force))
-            paths.append(path)
-            return files.enter_context(compressing.compressed(stream, path))
-
-        parts = convert_parts(
-            lifecycles,
-            trace.context,
-            opened,
-            limit,
-            stacks=trace.stacks,
-            facts=source.facts(),
-            to_end=trace.span is not None,
-        )
-    sizes = [os.stat(path).st_size for path in paths]
-    told = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
-    large = sum(part.bytes > limit for part in parts)
-    if large:
-        told.append(
-            f"  {units.plural(large, 'part')} above --max-size: what comes at once was more"
-        )
-    if part_path(target, len(paths) + 1).exists():
-        told.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
-    return Result(paths[0], sum(sizes), told=tuple(told))
-
-
-def part_path(target: str, number: int) -> Path:
-    """`disk-1.pftrace.gz` of `disk.pftrace.gz`."""
-    plain = Path(compressing.plain(target))
-    name = f"{plain.stem}-{number}{plain.suffix}{target[len(str(plain)) :]}"
-    return plain.with_name(name)
-
-
-def _to_stdout(source: Opened, lifecycles: Iterator[Lifecycles]) -> Result:
-    try:
-        return Result(None, 0, _to_perfetto(source, lifecycles, sys.stdout.buffer))
-    except OutputError as error:
-        if isinstance(error.__cause__, BrokenPipeError):
-            raise error.__cause__ from error
-        raise
+        return drawing.write(source, lifecycles, target, force)
 
 
 def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force: bool) -> Result:

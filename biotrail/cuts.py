@@ -60,6 +60,11 @@ class Cut:
             trace.limit(self.times.span(trace))
         return trace
 
+    def facts(self, trace: Trace) -> dict[str, str]:
+        """What was chosen of the trace, for who gets the output; nothing where all is there."""
+        found = {} if trace.span is None else {"cut": _seconds(trace.span, trace.start)}
+        return {**found, **({"chosen": self.words()} if self.chooses else {})}
+
     def needs_file(self) -> bool:
         """Whether a pipe will not do: it is read twice, or its end must be known first."""
         return self.wish != ANYHOW or self.times.by_end
@@ -76,14 +81,6 @@ class Opened:
     def chosen(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """The trace's windows with the chosen I/Os alone."""
         return self.selection.of(windows) if self.cut.chooses else iter(windows)
-
-    def facts(self) -> dict[str, str]:
-        """What was chosen, for who opens the output; nothing where all is there."""
-        span, start = self.trace.span, self.trace.start
-        found = {} if span is None else {"cut": _seconds(span, start)}
-        if self.cut.chooses:
-            found["chosen"] = self.cut.words()
-        return found
 
     def lines(self) -> list[str]:
         """What was chosen, and how much was read for it; complete when all was read."""

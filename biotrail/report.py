@@ -79,7 +79,7 @@ def command(
     if form == "json":
         from converters.answers.report_json import as_dict
 
-        facts = source.facts()
+        facts = cut.facts(trace)
         click.echo(json.dumps({**as_dict(report), **({"cut": facts} if facts else {})}, indent=2))
     elif form == "csv":
         from converters.answers.report_csv import write

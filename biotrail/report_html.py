@@ -57,6 +57,8 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     found = Findings(trace, wanted, every)
     look_around(found, cut.limited(again()), None, 0, False)
     data = page_data(report, timeline, trace.context, as_dict(found), whole)
+    if facts := cut.facts(trace):
+        data["report"]["cut"] = facts
     missing, more = bounded(tallies.loss_lines(trace), ROOM["words"])
     data["words"] = {
         "version": __version__,

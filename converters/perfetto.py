@@ -18,6 +18,7 @@ from converters.model.tables import I64, Lifecycles, LossWindows
 from converters.perfetto_callstacks import CallStacks
 from converters.perfetto_clocks import MONOTONIC, ClockBook
 from converters.perfetto_counters import LossTotal, Samples
+from converters.perfetto_detail import seen_with, slice_maker
 from converters.perfetto_events import (
     Placed,
     encode_ends,
@@ -28,9 +29,9 @@ from converters.perfetto_events import (
 from converters.perfetto_gauges import Gauges, Passage
 from converters.perfetto_lanes import FOREVER, LanePool
 from converters.perfetto_metadata import Facts, attributes, instant, recording_facts
-from converters.perfetto_names import STAGE_IIDS, Interned
+from converters.perfetto_names import STAGE_IIDS, Detail, Interned
 from converters.perfetto_open import left_over, unended
-from converters.perfetto_slices import SliceMaker, Slices
+from converters.perfetto_slices import Slices
 from converters.perfetto_tracks import Identity, Streams, framed
 from converters.perfetto_tree import IN_DEVICE, LOST, QUEUED, Tree
 from recorder.errors import OutputError
@@ -84,15 +85,17 @@ def convert(
     stacks: StackNames | None = None,
     facts: Facts | None = None,
     to_end: bool = False,
+    detail: Detail = Detail.FULL,
     on_progress: Progress | None = None,
 ) -> PerfettoSummary:
     """Writes a Perfetto trace of the windows to `out` as they come.
 
     stacks: the trace's, where its bios have call stacks. facts: what else to say of the trace.
-    to_end: it goes on to the last window's end, as a cut does. on_progress is called after every
+    to_end: it goes on to the last window's end, as a cut does. detail: how much of each bio is
+    drawn. on_progress is called after every
     window with what was written so far. Raises OutputError when `out` cannot be written.
     """
-    converter = Converter(context, out, stacks, facts, to_end)
+    converter = Converter(context, out, stacks, facts, to_end, detail)
     for window in lifecycles:
         converter.window(window)
         if on_progress is not None:
@@ -120,9 +123,11 @@ class Converter:
         stacks: StackNames | None = None,
         facts: Facts | None = None,
         to_end: bool = False,
+        detail: Detail = Detail.FULL,
     ) -> None:
         """As `convert`."""
         self._to_end = to_end
+        self._detail = detail
         self.context = context
         self._facts = facts or {}
         self.summary = PerfettoSummary()
@@ -134,7 +139,7 @@ class Converter:
         # Stage names have the first ids.
         names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
         self._stacks = CallStacks(stacks)
-        self._maker = SliceMaker(context, names, strings, self._stacks)
+        self._maker = slice_maker(detail, context, names, strings, self._stacks)
         self._streams = Streams(identity, self._clocks, names, strings, self._stacks)
         self._tree = Tree(identity, context)
         self._pools: dict[tuple[str, int], _Pool] = {}
@@ -151,6 +156,7 @@ class Converter:
 
     def window(self, window: Lifecycles) -> None:
         """Writes what a window ended."""
+        window = seen_with(self._detail, window)
         self._stacks.refresh()
         bios = self._maker.bios(window.bios, window.bio_stages, window.tasks)
         requests = self._maker.requests(window.requests, window.request_stages)

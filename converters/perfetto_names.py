@@ -6,6 +6,7 @@ SQL sees as NULL: `without` says which value that is.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from converters.model.tables import STAGE_NAMES, Stage
 
@@ -104,6 +105,17 @@ ARGUMENT_IIDS: dict[str, int] = {
 
 STAGE_IIDS: dict[Stage, int] = {stage: 1 + int(stage) for stage in Stage}
 """Interned event names of the stages; other names follow."""
+
+
+class Detail(StrEnum):
+    """How much is drawn of each bio. Counters and loss windows always are."""
+
+    FULL = "full"
+    """All of it, and requests."""
+    STAGES = "stages"
+    """Bios with their stages, without arguments."""
+    BIOS = "bios"
+    """Bios alone, without arguments."""
 
 
 class Interned:

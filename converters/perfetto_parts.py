@@ -15,6 +15,7 @@ from converters.model.stacks import StackNames
 from converters.model.tables import Lifecycles, LossWindows
 from converters.perfetto import Converter, PerfettoSummary
 from converters.perfetto_metadata import Facts
+from converters.perfetto_names import Detail
 
 
 def convert_parts(
@@ -26,6 +27,7 @@ def convert_parts(
     stacks: StackNames | None = None,
     facts: Facts | None = None,
     to_end: bool = False,
+    detail: Detail = Detail.FULL,
 ) -> list[PerfettoSummary]:
     """Writes parts of at most `limit` bytes; `opened` gives the file of part number 1, 2, ….
 
@@ -43,7 +45,7 @@ def convert_parts(
                 continue
             number = len(summaries) + 1
             part = Converter(
-                context, opened(number), stacks, {**(facts or {}), "part": number}, to_end
+                context, opened(number), stacks, {**(facts or {}), "part": number}, to_end, detail
             )
             summaries.append(part.summary)
         before = part.summary.bytes
@@ -53,7 +55,7 @@ def convert_parts(
             part.finish(window.end)
             part = None
     if not summaries:
-        part = Converter(context, opened(1), stacks, facts, to_end)
+        part = Converter(context, opened(1), stacks, facts, to_end, detail)
         summaries.append(part.summary)
     if part is not None:
         part.finish()

@@ -135,7 +135,7 @@ class SliceMaker:
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
         """One slice per bio, in the order of (start, number)."""
-        seen = _last_seen(table, stages)
+        seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
         table = table.take(slices.rows)
         slices.uint("sector", table.sector, table.sector != NO_SECTOR)
@@ -152,12 +152,12 @@ class SliceMaker:
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
-        _add_stages(slices, stages)
+        add_stages(slices, stages)
         return slices
 
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """One slice per request, in the order of (start, number)."""
-        seen = _last_seen(table, stages)
+        seen = seen_of(table, stages)
         absorbed = table.absorbed_by >= 0
         seen.over |= absorbed
         seen.lost &= ~absorbed
@@ -175,7 +175,7 @@ class SliceMaker:
         slices.text("kind", np.where(table.kind == RequestKind.NORMAL, np.uint64(0), kind))
         slices.uint("parent", table.parent, table.parent >= 0)
         slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
-        _add_stages(slices, stages)
+        add_stages(slices, stages)
         return slices
 
     def losses(self, table: LossWindows, first: int) -> Slices:
@@ -201,11 +201,11 @@ class SliceMaker:
     def under_way(self, table: Bios | Requests) -> Slices:
         """Bios or requests that a later window ends: without arguments, FOREVER."""
         category = BIO if isinstance(table, Bios) else REQUEST
-        seen = _last_seen(table, no_stages())
+        seen = seen_of(table, no_stages())
         seen.over[:] = seen.lost[:] = False
         return self._begin(category, table, seen)
 
-    def _begin(self, category: str, table: Bios | Requests, seen: "_Seen") -> Slices:
+    def _begin(self, category: str, table: Bios | Requests, seen: "Seen") -> Slices:
         """Slices of the rows of which any time was seen, in the order of (start, number)."""
         known = np.flatnonzero(seen.first >= 0)
         rows = known[_order(seen.first[known], table.number[known])]
@@ -249,24 +249,35 @@ class SliceMaker:
         slices.text("process", np.where(known, ids[inverse], np.uint64(0)))
         slices.uint("pid", tasks.tgid[task], known)
 
-    def _common(self, slices: Slices, table: Bios | Requests, seen: "_Seen") -> None:
+    def _common(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
         flags = self._mapped(table.opf & ~np.uint32(0xFF), self.context.flag_names)
         slices.text("flags", flags)
-        slices.text("status", self._mapped(table.status, self.context.status_name))
-        certainty = [self.strings.id(name) for name in _CERTAINTIES]
-        slices.text("certainty", np.array(certainty, dtype=np.uint64)[table.certainty])
+        slices.text("status", self._status(table))
+        slices.text("certainty", self._certainty(table))
         slices.text("device", self._mapped(table.dev, self.context.device_label))
         slices.uint("number", table.number)
         ended = table.complete >= 0
         begin = table.queue if isinstance(table, Bios) else table.start
         slices.uint("latency_ns", slices.end - slices.start, ended & (begin >= 0))
-        slices.true("begin_not_seen", (begin == NEVER) & (table.cut == NEVER))
-        slices.true("begin_cut", table.cut != NEVER)
         slices.uint("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
         slices.uint("requeues", table.requeues, table.requeues > 0)
+        self._marks(slices, table, seen)
+
+    def _marks(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
+        """What says that a slice is not all of what it stands for, or whose it is."""
+        begin = table.queue if isinstance(table, Bios) else table.start
+        slices.true("begin_not_seen", (begin == NEVER) & (table.cut == NEVER))
+        slices.true("begin_cut", table.cut != NEVER)
         slices.true("open_at_end", slices.end == FOREVER)
         slices.true("end_not_seen", seen.lost[slices.rows])
         slices.true("own", table.own)
+
+    def _status(self, table: Bios | Requests) -> U64:
+        return self._mapped(table.status, self.context.status_name)
+
+    def _certainty(self, table: Bios | Requests) -> U64:
+        certainty = [self.strings.id(name) for name in _CERTAINTIES]
+        return np.array(certainty, dtype=np.uint64)[table.certainty]
 
     def _mapped(
         self, values: U8 | U16 | U32 | NDArray[np.int32], text: Callable[[int], str]
@@ -281,7 +292,7 @@ class SliceMaker:
 
 
 @dataclass
-class _Seen:
+class Seen:
     """When a bio or request was first and last seen, per row of its table."""
 
     first: I64
@@ -298,7 +309,8 @@ def no_stages() -> Stages:
     return Stages(none, np.zeros(0, dtype=np.uint8), none, none)
 
 
-def _last_seen(table: Bios | Requests, stages: Stages) -> _Seen:
+def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
+    """When each was first and last seen, by its own times and its stages."""
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if len(stages.owner):
         first = np.where(first == NEVER, FOREVER, first)
@@ -311,7 +323,7 @@ def _last_seen(table: Bios | Requests, stages: Stages) -> _Seen:
     if isinstance(table, Bios):
         lost |= (table.queue < 0) & (table.cut < 0)
     lost &= table.complete < 0
-    return _Seen(first, last, lost, lost.copy())
+    return Seen(first, last, lost, lost.copy())
 
 
 def _rows_of(number: I64, owner: I64) -> I64:
@@ -322,7 +334,7 @@ def _rows_of(number: I64, owner: I64) -> I64:
     return np.repeat(rows, np.diff(np.append(change, len(owner))))
 
 
-def _add_stages(slices: Slices, stages: Stages) -> None:
+def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> None:
     """Nested slices for stages that take time, and every stage's time as an argument."""
     if not len(slices) or not len(stages.owner):
         return
@@ -331,7 +343,7 @@ def _add_stages(slices: Slices, stages: Stages) -> None:
     rows = _rows_of(slices.number, table.owner)
     start = np.maximum(table.start, slices.start[rows])
     end = np.minimum(np.maximum(table.end, start), slices.end[rows])
-    for kind in np.flatnonzero(np.bincount(table.stage)).tolist():
+    for kind in np.flatnonzero(np.bincount(table.stage)).tolist() if arguments else ():
         here = table.stage == kind
         total = np.zeros(len(slices), dtype=np.int64)
         present = np.zeros(len(slices), dtype=np.bool_)

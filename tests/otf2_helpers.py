@@ -31,7 +31,18 @@ LOOP_PART = captures.names()["loop1p1"]
 ZRAM = captures.names()["zram1"]
 
 _NEVER_BY_DEFAULT = frozenset(
-    ["queue", "getrq", "merge", "insert", "issue", "complete", "request", "parent", "absorbed_by"]
+    [
+        "queue",
+        "getrq",
+        "merge",
+        "insert",
+        "issue",
+        "complete",
+        "request",
+        "parent",
+        "absorbed_by",
+        "cut",
+    ]
 )
 
 

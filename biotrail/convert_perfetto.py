@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail convert` to Perfetto: a file, parts of one, or standard output."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from biotrail import compressing, units
+from biotrail.cuts import Opened
+from converters.model.tables import Lifecycles
+from converters.model.trace import WINDOW_EVENTS
+from converters.perfetto_names import Detail
+from recorder import output
+from recorder.errors import OutputError
+
+LEAST_PART = 256 << 10
+"""Bytes: what says what the trace is must find room in each."""
+_WINDOWS_PER_PART = 16
+_BYTES_PER_EVENT = 100
+"""About, of a Perfetto trace."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a conversion wrote."""
+
+    path: Path | None
+    """None: standard output."""
+    bytes: int
+    warning: str | None = None
+    told: tuple[str, ...] = ()
+    """More to say of it, a line each."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How a trace is written. max_size: bytes of each part; None: it is one file."""
+
+    max_size: int | None = None
+    detail: Detail = Detail.FULL
+
+    @property
+    def window_events(self) -> int | None:
+        """How many events to associate at once: parts end where windows do. None: as ever."""
+        if self.max_size is None:
+            return None
+        wanted = self.max_size // _WINDOWS_PER_PART // _BYTES_PER_EVENT
+        return min(max(wanted, 100), WINDOW_EVENTS)
+
+    def write(
+        self, source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool
+    ) -> Result:
+        """Writes what is chosen of the trace to `target`, or in parts beside it.
+
+        Raises TraceError; then nothing is left there.
+        """
+        if target == "-":
+            return self._to_stdout(source, lifecycles)
+        if self.max_size is not None:
+            return self._to_parts(source, lifecycles, target, force)
+        with (
+            output.replacing(target, force=force) as stream,
+            compressing.compressed(stream, target) as out,
+        ):
+            warning = self._to(source, lifecycles, out)
+        return Result(Path(target), os.stat(target).st_size, warning)
+
+    def _how(self, source: Opened) -> dict[str, Any]:
+        trace = source.trace
+        facts = source.cut.facts(trace)
+        if self.detail != Detail.FULL:
+            facts["detail"] = str(self.detail)
+        return {
+            "stacks": trace.stacks,
+            "facts": facts,
+            "to_end": trace.span is not None,
+            "detail": self.detail,
+        }
+
+    def _to(self, source: Opened, lifecycles: Iterator[Lifecycles], out: BinaryIO) -> str | None:
+        from converters import perfetto
+
+        context = source.trace.context
+        return perfetto.convert(lifecycles, context, out, **self._how(source)).warning
+
+    def _to_stdout(self, source: Opened, lifecycles: Iterator[Lifecycles]) -> Result:
+        try:
+            return Result(None, 0, self._to(source, lifecycles, sys.stdout.buffer))
+        except OutputError as error:
+            if isinstance(error.__cause__, BrokenPipeError):
+                raise error.__cause__ from error
+            raise
+
+    def _to_parts(
+        self, source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool
+    ) -> Result:
+        from converters.perfetto_parts import convert_parts
+
+        paths: list[Path] = []
+        limit = self.max_size or 0
+        with ExitStack() as files:
+
+            def opened(number: int) -> BinaryIO:
+                path = part_path(target, number)
+                stream = files.enter_context(output.replacing(path, force=force))
+                paths.append(path)
+                return files.enter_context(compressing.compressed(stream, path))
+
+            how = self._how(source)
+            parts = convert_parts(lifecycles, source.trace.context, opened, limit, **how)
+        sizes = [os.stat(path).st_size for path in paths]
+        told = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
+        if large := sum(part.bytes > limit for part in parts):
+            what = units.plural(large, "part")
+            told.append(f"  {what} above --max-size: what comes at once was more")
+        if part_path(target, len(paths) + 1).exists():
+            told.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
+        return Result(paths[0], sum(sizes), told=tuple(told))
+
+
+def part_path(target: str, number: int) -> Path:
+    """`disk-1.pftrace.gz` of `disk.pftrace.gz`."""
+    plain = Path(compressing.plain(target))
+    name = f"{plain.stem}-{number}{plain.suffix}{target[len(str(plain)) :]}"
+    return plain.with_name(name)
