@@ -2,11 +2,8 @@
 """`biotrail convert`: a log becomes a Perfetto trace or an OTF2 archive."""
 
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -17,8 +14,8 @@ from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, Opened, opened
 from biotrail.moments import Times
 from biotrail.opening import associate_option, log_argument, own_io_option
+from biotrail.progress import progress
 from biotrail.terminating import terminated_as_interrupted
-from converters.model.lifecycles import Result as Associated
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 from converters.perfetto_names import Detail
@@ -37,7 +34,6 @@ BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
 PERFETTO_UI = "https://ui.perfetto.dev"
 WHOLE = Drawing()
-OnWindow = Callable[[Associated, Lifecycles], None]
 
 
 @click.command()
@@ -191,39 +187,6 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
     told += [f"  {line}" for line in tallies.own_lines(trace)]
     told += [f"read it: blkparse -i {Path(target) / p.name}" for p in summary.sets.values()]
     return Result(Path(target), summary.bytes, told=tuple(told))
-
-
-@contextmanager
-def progress(
-    trace: Trace,
-    label: str = "converting",
-    on_window: OnWindow | None = None,
-    window_events: int | None = None,
-) -> Iterator[Iterator[Lifecycles]]:
-    """The trace's lifecycles, with a bar on standard error where that is a terminal.
-
-    window_events: of each window, also where the log's chunks hold more; on_window: as of
-    Trace.lifecycles.
-    """
-    size, windows = trace.reader.size, trace.lifecycles
-    if window_events is not None:
-        windows = partial(windows, window_events, small=True)
-    if size <= 0 or trace.span is not None or not sys.stderr.isatty():
-        yield windows(on_window=on_window)
-        return
-    begun = time.monotonic()
-
-    def rate(offset: int | None) -> str:
-        seconds = time.monotonic() - begun
-        return f"{units.size((offset or 0) / seconds)}/s" if seconds > 0 else ""
-
-    with click.progressbar(length=size, label=label, file=sys.stderr, item_show_func=rate) as bar:
-
-        def reached(offset: int) -> None:
-            bar.update(offset - bar.pos, offset)
-
-        yield windows(on_progress=reached, on_window=on_window)
-        bar.update(size - bar.pos, size)
 
 
 def report_lines(source: Opened, result: Result, form: str) -> list[str]:

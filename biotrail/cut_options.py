@@ -115,11 +115,6 @@ def record_options(command: Command) -> Command:
     return _with(command, (*_TIMES, _DEVICE))
 
 
-def time_options(command: Command) -> Command:
-    """Times alone."""
-    return _with(command, _TIMES)
-
-
 def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
     @functools.wraps(command)
     def called(*arguments: Any, **given: Any) -> Any:

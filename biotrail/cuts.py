@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from biotrail import units
 from biotrail.moments import Times
 from biotrail.opening import open_again, open_trace, readable_twice
+from biotrail.progress import progress
 from converters.answers.choosing import Choice, Who
 from converters.answers.outcomes import ANY, Finder, Outcome, Wish
 from converters.answers.select import Selection
@@ -134,6 +135,7 @@ def opened(log: str, cut: Cut, associate: str = "auto", own_io: bool = False) ->
 
 def _find(cut: Cut, trace: Trace) -> Outcome:
     finder = Finder(cut.choice(trace.context), cut.wish)
-    for _ in trace.lifecycles(on_window=finder.watch):
-        pass
+    with progress(trace, "choosing", finder.watch) as windows:
+        for _ in windows:
+            pass
     return finder.found()

@@ -7,10 +7,10 @@ import os
 import click
 
 from biotrail import tallies
-from biotrail.convert import progress
 from biotrail.cut_options import choice_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import associate_option
+from biotrail.progress import progress
 from converters.answers.blocks import Recording, read_slots
 from converters.answers.diff import CONFIDENCE, Comparison
 from converters.answers.diff_tree import Diff

@@ -7,10 +7,10 @@ import sys
 import click
 
 from biotrail import tallies
-from biotrail.convert import progress
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import associate_option, log_argument
+from biotrail.progress import progress
 from biotrail.units import Duration
 from converters.answers.keys import KEYS
 from converters.answers.outcomes import Wish

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from biotrail import __version__, tallies, units
-from biotrail.convert import progress
 from biotrail.cuts import Cut
 from biotrail.opening import open_again, readable_twice
+from biotrail.progress import progress
 from biotrail.slow import Findings, as_dict, look_around
 from biotrail.slow_text import MEANINGS
 from biotrail.terminating import terminated_as_interrupted

@@ -59,6 +59,7 @@ def command(
     sudo biotrail record --stacks --duration 10s -o disk.biotrail
     biotrail stacks disk.biotrail
     biotrail stacks disk.biotrail --latency --top 3       # what waited longest, all in all
+    biotrail stacks --slower-than 5ms disk.biotrail
     biotrail stacks disk.biotrail --folded > disk.folded  # for flamegraph.pl or speedscope.app
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if by_bytes and by_latency:

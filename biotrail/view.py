@@ -14,12 +14,15 @@ from typing import BinaryIO
 import click
 
 from biotrail import compressing
+from biotrail.cut_options import cut_options
+from biotrail.cuts import Cut, opened
 from biotrail.terminating import terminated_as_interrupted
 from biotrail.view_server import TraceServer
 from recorder import output
 from recorder.errors import LogFormatError
 
 UI = "https://ui.perfetto.dev"
+WHOLE = Cut()
 PORT = 9001
 """The UI's content security policy lets it fetch from this port of 127.0.0.1 only."""
 
@@ -29,6 +32,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
 
 @click.command()
 @click.argument("source", metavar="LOG|TRACE")
+@cut_options
 @click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
 @click.option(
     "--port",
@@ -38,7 +42,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
     help="The Perfetto UI accepts the default only.",
 )
 @click.option("--origin", default=UI, hidden=True)
-def command(source: str, no_open: bool, port: int, origin: str) -> None:
+def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> None:
     """Open a log or a Perfetto trace in the Perfetto UI (https://ui.perfetto.dev).
 
     A log is converted first. The trace stays on this machine: the UI, a page in your
@@ -47,10 +51,11 @@ def command(source: str, no_open: bool, port: int, origin: str) -> None:
 
     \b
     biotrail view disk.biotrail
+    biotrail view --around 14:03:05 disk.biotrail
     biotrail view disk.pftrace
     ssh host sudo biotrail record -o - --duration 5s | biotrail view -
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    with terminated_as_interrupted(), trace_file(source) as path, open(path, "rb") as trace:
+    with terminated_as_interrupted(), trace_file(source, cut) as path, open(path, "rb") as trace:
         size = os.fstat(trace.fileno()).st_size
         with TraceServer(trace, size, served_name(source), port=port, origin=origin) as server:
             show(f"{origin}/#!/?url={server.url}", server.port, no_open)
@@ -58,18 +63,19 @@ def command(source: str, no_open: bool, port: int, origin: str) -> None:
 
 
 @contextmanager
-def trace_file(source: str) -> Iterator[Path]:
+def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[Path]:
     """The trace: `source` itself, or what it converts to, in a private directory for a while."""
     if source != "-" and is_trace(source):
+        if cut != WHOLE:
+            raise click.UsageError(f"{source} is a trace already: a part can be made of its log")
         with plain_file(source) as path:
             yield path
         return
     from biotrail.convert import PERFETTO, convert
-    from biotrail.cuts import Cut, opened
 
     with tempfile.TemporaryDirectory(prefix="biotrail-view-") as directory:
         target = Path(directory) / "trace.pftrace"
-        with opened(source, Cut()) as log:
+        with opened(source, cut) as log:
             result = convert(log, PERFETTO, str(target), False)
         if result.warning:
             click.echo(result.warning, err=True)

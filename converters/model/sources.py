@@ -182,10 +182,10 @@ class LogSource:
         spans = self.reader.chunk_spans
         if spans is None:
             return None
-        ends = (self.header, self.end or {})
-        told = [int(end["clocks"]["monotonic"]) for end in ends if "monotonic" in _clocks(end)]
-        times = told + [time for span in spans for time in span]
-        return (told[0] if told else min(times), max(times)) if times else None
+        told = (_monotonic(self.header), _monotonic(self.end or {}))
+        times = [time for span in spans for time in span]
+        times += [time for time in told if time is not None]
+        return (min(times), max(times)) if times else None
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
         """That of the chunk that was written next; None for a pipe."""
@@ -237,6 +237,7 @@ class LogSource:
         return Part(decoded.events, int(clock["monotonic"]), clock, chunk.offset)
 
 
-def _clocks(facts: dict[str, Any]) -> dict[str, int]:
-    found = facts.get("clocks")
-    return found if isinstance(found, dict) else {}
+def _monotonic(facts: dict[str, Any]) -> int | None:
+    """ns of the "clocks" of a header or an end."""
+    time = facts.get("clocks", {}).get("monotonic")
+    return None if time is None else int(time)

@@ -14,6 +14,7 @@ from cli_runner import Cli
 from perfetto_check import read
 
 from biotrail import view
+from biotrail.cuts import Cut
 from biotrail.view_server import TraceServer
 from recorder.errors import LogFormatError, OutputError
 
@@ -303,3 +304,21 @@ def log_in_zstd(directory):
     captures.write_log(log, captures.load("plugged-merge-loop"))
     log.write_bytes(zstandard.ZstdCompressor().compress(log.read_bytes()))
     return log
+
+
+def test_a_part_of_a_log_is_viewed(tmp_path, cli):
+    # GIVEN a log, and a trace / WHEN a part is asked for THEN it is made of the log
+    log = tmp_path / "disk.biotrail"
+    captures.write_log(log, captures.load("plugged-merge-loop"))
+    whole = Cut()
+    some = Cut(ops=("read",))
+    with view.trace_file(str(log), whole) as path:
+        every = read(path.read_bytes()).slices("bio")
+    with view.trace_file(str(log), some) as path:
+        reads = read(path.read_bytes()).slices("bio")
+    assert {s.name for s in every} == {"write"} and reads == []
+    # AND of a trace it cannot be
+    trace = tmp_path / "disk.pftrace"
+    trace.write_bytes(TRACE)
+    done = cli("view", "--op", "read", trace)
+    assert (done.status, "is a trace already" in done.err) == (2, True)

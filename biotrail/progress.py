@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the reading of a log has come, on a terminal."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import click
+
+from biotrail import units
+from converters.model.lifecycles import Result as Associated
+from converters.model.tables import Lifecycles
+from converters.model.trace import Trace
+
+OnWindow = Callable[[Associated, Lifecycles], None]
+
+
+@contextmanager
+def progress(
+    trace: Trace,
+    label: str = "converting",
+    on_window: OnWindow | None = None,
+    window_events: int | None = None,
+) -> Iterator[Iterator[Lifecycles]]:
+    """The trace's lifecycles, with a bar on standard error where that is a terminal.
+
+    window_events: of each window, also where the log's chunks hold more; on_window: as of
+    Trace.lifecycles.
+    """
+    size, windows = trace.reader.size, trace.lifecycles
+    if window_events is not None:
+        windows = partial(windows, window_events, small=True)
+    if size <= 0 or trace.span is not None or not sys.stderr.isatty():
+        yield windows(on_window=on_window)
+        return
+    begun = time.monotonic()
+
+    def rate(offset: int | None) -> str:
+        seconds = time.monotonic() - begun
+        return f"{units.size((offset or 0) / seconds)}/s" if seconds > 0 else ""
+
+    with click.progressbar(length=size, label=label, file=sys.stderr, item_show_func=rate) as bar:
+
+        def reached(offset: int) -> None:
+            bar.update(offset - bar.pos, offset)
+
+        yield windows(on_progress=reached, on_window=on_window)
+        bar.update(size - bar.pos, size)
