@@ -11,6 +11,5 @@ hit, which are named by file offset, with the window of time in which events are
 from recorder.log_chunks import Chunk, Segment
 from recorder.log_reader import LogReader
 from recorder.log_writer import LogWriter
-from recorder.names import TASK_NOTE
 
-__all__ = ["TASK_NOTE", "Chunk", "LogReader", "LogWriter", "Segment"]
+__all__ = ["Chunk", "LogReader", "LogWriter", "Segment"]

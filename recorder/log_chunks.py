@@ -2,7 +2,7 @@
 """The payload of a CHUNK frame: one clock reading, a table of segments, their bytes."""
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,8 +177,8 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     return dict(zip(CLOCK_KEYS, clock, strict=True)), segments
 
 
-def may_hold(payload: bytes, kind: int) -> list[int]:
-    """Which of the segments in a chunk's payload may hold records of that kind, by index.
+def may_hold(payload: bytes, kinds: Collection[int]) -> list[int]:
+    """Which of the segments in a chunk's payload may hold records of the kinds, by index.
 
     Columns tell it in their first bytes; segments as they were in the ring are among them, and so
     is all of what `decode_chunk` refuses.
@@ -189,7 +189,8 @@ def may_hold(payload: bytes, kind: int) -> list[int]:
         return list(range(count))
     for index, entry in enumerate(_ENTRY.iter_unpack(payload[_META.size : at])):
         _, _, stored, _, _, layout, _ = entry
-        if layout != _COLUMNS or kind in kinds_of(memoryview(payload)[at : at + stored]):
+        held = kinds_of(memoryview(payload)[at : at + stored]) if layout == _COLUMNS else None
+        if held is None or not held.isdisjoint(kinds):
             found.append(index)
         at += stored
     return found

@@ -9,7 +9,6 @@ import zstandard
 from recorder import log_frames, names
 from recorder.log_chunks import Segment, encode_chunk, first_time, may_hold, split
 from recorder.log_frames import Codec
-from recorder.records import Kind
 
 _WINDOW_LOG = (log_frames.MAX_CHUNK_DATA - 1).bit_length()
 _HASH_LOG = 16  # 256 KiB of table: stays in a core's second-level cache
@@ -31,8 +30,8 @@ class Packed(NamedTuple):
     records: int
     """Bytes of records in it."""
     clock: dict[str, Any]
-    tasks: list[names.TaskName]
-    """Names of threads that are told in it."""
+    names: dict[int, bytes]
+    """Records in it that a note is to repeat, by kind."""
 
 
 class Packer:
@@ -59,10 +58,9 @@ class Packer:
             payload = encode_chunk(group, clock, columns=self._compressor is not None)
             records = sum(len(s.data) for s in group)
             first = first_time(group, last)
-            named = names.find([group[index] for index in may_hold(payload, Kind.TASK)])
-            tasks = names.told(named.tasks, last)
+            told = names.for_notes([group[index] for index in may_hold(payload, names.NOTED)])
             stored = self.compress(payload)
-            found.append(Packed(first, last, *stored, len(payload), records, clock, tasks))
+            found.append(Packed(first, last, *stored, len(payload), records, clock, told))
         return found
 
 

@@ -3,14 +3,14 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder import log_shapes
+from recorder import log_shapes, names
 from recorder.errors import LogFormatError
 from recorder.log_chunks import Chunk, decode_chunk, may_hold
 from recorder.log_frames import (
@@ -25,7 +25,6 @@ from recorder.log_frames import (
 from recorder.log_opening import read_opening
 from recorder.log_source import Source, frame_at
 from recorder.log_survey import Survey
-from recorder.names import TASK_NOTE
 
 _ENTRY = np.dtype(
     [
@@ -121,23 +120,27 @@ class LogReader:
         return list(zip(chunks["word0"].tolist(), chunks["word1"].tolist(), strict=True))
 
     @property
-    def has_task_notes(self) -> bool:
-        """Whether the notes tell every thread's name that the chunks do."""
-        told = (self.end or {}).get("log", {}).get("tasks")
-        tasks = [payload[TASK_NOTE] for name, payload in self.notes if name == TASK_NOTE]
-        return told is not None and sum(map(len, tasks)) == told
+    def has_names(self) -> bool:
+        """Whether notes repeat all names that the chunks tell: see `name_chunks`."""
+        told = (self.end or {}).get("log", {}).get("names")
+        counts = (int(payload["count"]) for name, payload in self.notes if name == names.NOTE)
+        return told is not None and sum(counts) == told
 
-    def chunks(
-        self,
-        start_ns: int | None = None,
-        end_ns: int | None = None,
-        *,
-        holding: int | None = None,
-    ) -> Iterator[Chunk]:
+    def name_chunks(self, end_ns: int) -> Iterator[Chunk]:
+        """Chunks with all records of names.NOTED kinds from before `end_ns` (ns), and others.
+
+        Those of the notes, in the order in which they were written; else those of the file's own
+        chunks that hold any, without decoding others. Nothing of a pipe.
+        """
+        if self.has_names:
+            yield from (names.chunk_of(told) for name, told in self.notes if name == names.NOTE)
+        elif self._entries is not None and end_ns > 0:
+            yield from self._chunks_of_file(0, end_ns - 1, names.NOTED)
+
+    def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
         """Yield the chunks that overlap [start_ns, end_ns] (ns, both inclusive), in file order.
 
-        Chunks outside are passed over by their time range, without reading their payload; those
-        of a file that hold no records of the kind `holding`, without decoding it.
+        Chunks outside are passed over by their time range, without reading their payload.
         Damaged ones are left out, and named in `problems` and `damaged`. Raises
         LogFormatError when a pipe is read a second time.
         """
@@ -148,7 +151,14 @@ class LogReader:
         if self._entries is None:
             yield from self._chunks_of_pipe(first, last)
             return
+        yield from self._chunks_of_file(first, last)
+
+    def _chunks_of_file(
+        self, first: int, last: int, holding: Collection[int] | None = None
+    ) -> Iterator[Chunk]:
+        """holding: only those with records of one of these kinds."""
         entries = self._entries
+        assert entries is not None
         wanted = (entries["type"] == FrameType.CHUNK) & (entries["word0"] <= np.uint64(last))
         wanted &= entries["word1"] >= np.uint64(first)
         for row in np.flatnonzero(wanted):
@@ -168,7 +178,7 @@ class LogReader:
                 if chunk is not None:
                     yield chunk
 
-    def _chunk_at(self, entry: np.void, holding: int | None) -> Chunk | None:
+    def _chunk_at(self, entry: np.void, holding: Collection[int] | None) -> Chunk | None:
         offset, sequence = int(entry["offset"]), int(entry["sequence"])
         frame = frame_at(self._source, offset, self._tag)
         if frame is not None and (frame.type, frame.sequence) == (FrameType.CHUNK, sequence):
@@ -177,7 +187,7 @@ class LogReader:
         self._damage(offset, f"chunk at offset {offset} has no intact frame header", window)
         return None
 
-    def _decode(self, frame: Frame, holding: int | None = None) -> Chunk | None:
+    def _decode(self, frame: Frame, holding: Collection[int] | None = None) -> Chunk | None:
         try:
             payload = self._payload(frame)
             if holding is not None and not may_hold(payload, holding):

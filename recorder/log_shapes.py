@@ -5,6 +5,7 @@ A key may be absent, and keys that are not known here may hold anything: a newer
 have written them. What is known has the type and the range that its readers count on.
 """
 
+import base64
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -110,12 +111,15 @@ def _frame(value: Any, where: str) -> None:
         shape(item, where)
 
 
-def _task(value: Any, where: str) -> None:
-    _each(_any)(value, where)
-    if len(value) != 4:
-        raise _fail(value, where, "a time, a thread, a process and a name")
-    for item, shape in zip(value, (_ns, _id, _id, _text), strict=True):
-        shape(item, where)
+def _records(value: Any, where: str) -> None:
+    _names(_text)(value, where)
+    for key, text in value.items():
+        if not key.isdecimal() or len(key) > 3:
+            raise _fail(key, f"a key of {where}", "a kind's number")
+        try:
+            base64.b64decode(text, validate=True)
+        except ValueError:
+            raise _fail(text, f"{where}.{key}", "records in base64") from None
 
 
 def _kinds_counted(value: Any, where: str) -> None:
@@ -141,7 +145,7 @@ def _record_size(value: Any, where: str) -> None:
         raise _fail(value, where, "a multiple of 8")
 
 
-_dev = _id = _number(0, _MAX_DEV)
+_dev = _number(0, _MAX_DEV)
 _ns = _number(0, MAX_NS)
 _count = _number(0, _MAX_COUNT)
 _clocks = _object(dict.fromkeys(("monotonic", "boottime", "realtime", "uncertainty"), _ns))
@@ -234,7 +238,7 @@ END = _object(
         "reason": _text,
         "seconds": _seconds,
         "programs": _each(_program),
-        "log": _object({"tasks": _count}),
+        "log": _object({"names": _count}),
         "left_out": _object(
             {"bios": _names(_count), "events": _kinds_counted, "unfollowed": _count}
         ),
@@ -260,7 +264,9 @@ LOSSES = _each(
 )
 _NOTES: dict[str, Shape] = {
     "devices": _object({"devices": _devices}),
-    "tasks": _object({"tasks": _each(_task)}, "tasks"),
+    "names": _object(
+        {"monotonic": _ns, "count": _count, "records": _records}, "monotonic", "count", "records"
+    ),
     "stacks": _object({"kernel": _stacks, "user": _stacks}),
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }

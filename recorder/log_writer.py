@@ -10,15 +10,14 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from recorder import log_frames
+from recorder import log_frames, names
 from recorder.errors import OutputError
 from recorder.log_chunks import Segment
 from recorder.log_frames import INDEX_ENTRY, INDEX_FRAMES, Codec, FrameType
 from recorder.log_packing import Packed, Packer
-from recorder.names import TASK_NOTE, TaskName
 
-_MOST_NAMES = 4096
-"""Of threads, kept until there is a note of them."""
+_MOST_NAMES = 128 << 10
+"""Bytes of names, kept until there is a note of them."""
 _JOINED = 64 << 10
 """Frames below this are written in one call; above it, joining head and payload costs more."""
 
@@ -56,7 +55,8 @@ class LogWriter:
         self._sequence = 0
         self._index = bytearray()
         self._last_index = 0
-        self._tasks: list[TaskName] = []
+        self._names: dict[int, list[bytes]] = {}
+        self._names_bytes = self._named_at = 0
         self._noted = 0
         self.size = 0
         self.chunks = 0
@@ -84,9 +84,12 @@ class LogWriter:
         self._frame(FrameType.CHUNK, chunk.stored, words, packed=(chunk.codec, chunk.raw))
         self.chunks += 1
         self.raw_bytes += chunk.records
-        self._tasks += chunk.tasks
-        if len(self._tasks) >= _MOST_NAMES:
-            self._write_tasks()
+        for kind, records in chunk.names.items():
+            self._names.setdefault(kind, []).append(records)
+            self._names_bytes += len(records)
+        self._named_at = chunk.last_ns
+        if self._names_bytes >= _MOST_NAMES:
+            self._write_names()
 
     def write_loss(self, windows: list[dict[str, int]]) -> None:
         """Write loss windows: {"start", "end" (ns), "cpu", "level", "kind", "count"} each.
@@ -102,27 +105,28 @@ class LogWriter:
     def close(self, end: dict[str, Any]) -> None:
         """Write the end frame (statistics, clocks), the index and the trailer.
 
-        Adds "log": {"chunks", "raw_bytes" of records, "bytes" up to here, "tasks": how many names
-        of threads its notes tell}. The stream stays open.
+        Adds "log": {"chunks", "raw_bytes" of records, "bytes" up to here, "names": how many
+        records its notes repeat}. The stream stays open.
         """
-        if self._tasks:
-            self._write_tasks()
+        if self._names:
+            self._write_names()
         log = {
             "chunks": self.chunks,
             "raw_bytes": self.raw_bytes,
             "bytes": self.size,
-            "tasks": self._noted,
+            "names": self._noted,
         }
         self._frame(FrameType.END, log_frames.encode_json({**end, "log": log}))
         self._write_index()
         self._emit(FrameType.TRAILER, b"", (self._last_index, self._sequence))
         self._flush_to_disk()
 
-    def _write_tasks(self) -> None:
-        """The names of threads again, for who reads a part of the log."""
-        self.write_note(TASK_NOTE, {TASK_NOTE: self._tasks})
-        self._noted += len(self._tasks)
-        self._tasks = []
+    def _write_names(self) -> None:
+        """What the kernel tells once, again, for who reads a part of the log."""
+        note = names.note(self._names, self._named_at)
+        self.write_note(names.NOTE, note)
+        self._noted += note["count"]
+        self._names, self._names_bytes = {}, 0
 
     def _frame(
         self,

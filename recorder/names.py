@@ -6,28 +6,29 @@ The kernel writes a TASK or CGROUP record only when its direct-mapped cache does
 kernel will not write again: a log that begins with the table lacks none.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.log_chunks import Segment, unwrap
+from recorder.log_chunks import Chunk, Segment
 from recorder.log_columns import record_starts
-from recorder.records import TIMESTAMP_BITS, Kind
+from recorder.records import BY_KIND, TIMESTAMP_BITS, Kind
 
 TASK_SLOTS = 16384
 CGROUP_SLOTS = 1024
 """BT_TASK_SLOTS and BT_CGROUP_SLOTS of bpf/dictionary.h."""
 NO_CPU = 0xFFFF
 """cpu of segments that came from no ring."""
-TASK_NOTE = "tasks"
-_TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
+NOTE = "names"
+"""The note that repeats records of NOTED kinds, for who reads a part of a log."""
+NOTED = (Kind.TASK,)
+_TIME_MASK = (1 << TIMESTAMP_BITS) - 1
 _LOW_32 = np.uint64(0xFFFFFFFF)
 
 Rows = NDArray[np.uint64]
-TaskName = list[int | str]
-"""Since when (ns of CLOCK_MONOTONIC), thread, process, name."""
 
 
 class _Form(NamedTuple):
@@ -63,14 +64,30 @@ def find(segments: Sequence[Segment]) -> Found:
     return Found(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
 
 
-def told(tasks: Rows, near: int) -> list[TaskName]:
-    """TASK records as rows for a note. near: ns of CLOCK_MONOTONIC, close to their times."""
-    found = []
-    for row in tasks:
-        low, ids = int(row[0] & _TIME_MASK), int(row[1])
-        comm = row[2:].tobytes().split(b"\0", 1)[0].decode("utf-8", "replace")
-        found.append([unwrap(low, near), ids & int(_LOW_32), ids >> 32, comm])
-    return found
+def for_notes(segments: Sequence[Segment]) -> dict[int, bytes]:
+    """Records of a chunk that a note is to repeat, by kind, as they were in the ring."""
+    tasks = find(segments).tasks
+    return {int(Kind.TASK): tasks.tobytes()} if len(tasks) else {}
+
+
+def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]:
+    """A note's payload. near_ns: CLOCK_MONOTONIC, within a year of the records' times."""
+    joined = {kind: b"".join(parts) for kind, parts in records.items()}
+    return {
+        "monotonic": near_ns,
+        "count": sum(len(data) // BY_KIND[Kind(kind)].size for kind, data in joined.items()),
+        "records": {str(kind): base64.b64encode(data).decode() for kind, data in joined.items()},
+    }
+
+
+def chunk_of(payload: Mapping[str, Any]) -> Chunk:
+    """The records of a note as a chunk of no ring. Its clock has no other reading."""
+    near = int(payload["monotonic"])
+    segments = [
+        Segment(NO_CPU, level, 0, base64.b64decode(text))
+        for level, text in enumerate(payload["records"].values())
+    ]
+    return Chunk(0, 0, 0, near, {"monotonic": near}, segments)
 
 
 def _sorted(parts: list[Rows], words: int) -> Rows:
@@ -98,7 +115,7 @@ class Names:
         found = []
         for level, (table, form) in enumerate(zip(self._tables, _FORMS, strict=True)):
             rows = table[table[:, 0] != 0]
-            rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & int(_TIME_MASK))
+            rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
             if len(rows):
                 found.append(Segment(NO_CPU, level, 0, rows.tobytes()))
         return found

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from recorder.log import TASK_NOTE, Chunk, LogReader
+import numpy as np
+
+from recorder.log import Chunk, LogReader
 from recorder.records import Kind
 
 from .events import Decoder, Events
-from .tasks import TaskRow, task_rows
 
 
 @dataclass
@@ -99,8 +100,8 @@ class Indexed(Protocol):
     def clock_near(self, ns: int) -> dict[str, int] | None:
         """A reading of its clocks from about that time, if it has one."""
 
-    def tasks_before(self, ns: int) -> list[TaskRow]:
-        """Names of threads that were told before, in the order of time."""
+    def names_before(self, ns: int) -> Events:
+        """Events that gave names (of threads) before, sorted."""
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
         """Parts with all events of begin <= ts < end, and maybe others.
@@ -195,24 +196,17 @@ class LogSource:
                 return None if chunk is None else dict(chunk.clock)
         return None
 
-    def tasks_before(self, ns: int) -> list[TaskRow]:
+    def names_before(self, ns: int) -> Events:
         """From the log's notes, or, where its end does not say that it has them, from its chunks.
 
         Of a pipe: none; its chunks are read anyway.
         """
-        if self.reader.chunk_spans is None:
-            return []
-        if self.reader.has_task_notes:
-            notes = (payload["tasks"] for name, payload in self.notes if name == TASK_NOTE)
-            rows = [(since, *ids, comm.encode()) for told in notes for since, *ids, comm in told]
-        else:
-            decoder = Decoder(self.header.get("schema"))
-            chunks = self.reader.chunks(None, ns - 1, holding=Kind.TASK) if ns > 0 else ()
-            rows = []
-            for chunk in chunks:
-                self.parts_searched += 1
-                rows += task_rows(decoder.decode(chunk).events)
-        return sorted(row for row in rows if row[0] < ns)
+        decoder, parts = Decoder(self.header.get("schema")), []
+        for chunk in self.reader.name_chunks(ns):
+            self.parts_searched += not self.reader.has_names
+            parts.append(_naming(decoder.decode(chunk).events))
+        events = Events.join(parts)
+        return events.take(np.arange(np.searchsorted(events.ts, ns)))
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
         """The chunks of that time; of a pipe, those before it with names alone."""
@@ -220,8 +214,7 @@ class LogSource:
             for chunk in self.reader.chunks():
                 part = self.part(chunk)
                 if chunk.last_ns < begin:
-                    named = part.events.rows(Kind.TASK)
-                    part = replace(part, events=part.events.take(named))
+                    part = replace(part, events=_naming(part.events))
                 yield part
             return
         for chunk in self.reader.chunks(begin, max(end - 1, begin)):
@@ -235,6 +228,11 @@ class LogSource:
         self.unreadable_bytes += decoded.unreadable_bytes
         clock = dict(chunk.clock)
         return Part(decoded.events, int(clock["monotonic"]), clock, chunk.offset)
+
+
+def _naming(events: Events) -> Events:
+    """Those that give names."""
+    return events.take(events.rows(Kind.TASK))
 
 
 def _monotonic(facts: dict[str, Any]) -> int | None:

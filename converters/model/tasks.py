@@ -1,25 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of threads over time, from TASK records: tids are reused and names change."""
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from recorder.records import Kind
 
 from .events import Events
 from .tables import I32, I64, U32, Tasks
-
-TaskRow = tuple[int, int, int, bytes]
-"""Since when (ns), thread, process, name."""
-
-
-def task_rows(events: Events) -> list[TaskRow]:
-    """What the TASK records of a window say, in their order."""
-    rows = events.rows(Kind.TASK)
-    fields = events.fields(Kind.TASK, rows)
-    columns = (fields[name].tolist() for name in ("tid", "tgid", "comm"))
-    return list(zip(events.ts[rows].tolist(), *columns, strict=True))
 
 
 class TaskNames:
@@ -34,11 +21,15 @@ class TaskNames:
 
     def learn(self, events: Events) -> None:
         """Takes in the TASK records of a window; only changes are kept."""
-        self.learn_rows(task_rows(events))
-
-    def learn_rows(self, rows: Iterable[TaskRow]) -> None:
-        """Takes in names in the order of their times; only changes are kept."""
-        for ts, tid, tgid, comm in rows:
+        rows = events.rows(Kind.TASK)
+        fields = events.fields(Kind.TASK, rows)
+        for ts, tid, tgid, comm in zip(
+            events.ts[rows].tolist(),
+            fields["tid"].tolist(),
+            fields["tgid"].tolist(),
+            fields["comm"].tolist(),
+            strict=True,
+        ):
             if self._known.get(tid) == (tgid, comm):
                 continue
             self._known[tid] = (tgid, comm)

@@ -157,7 +157,7 @@ class Trace:
         indexed = reader if isinstance(reader, Indexed) else None
         bounds = None if indexed is None else indexed.bounds()
         if indexed is not None:
-            self.tasks.learn_rows(indexed.tasks_before(begin))
+            self.tasks.learn(indexed.names_before(begin))
         read_to = self.start
         for part in indexed.parts_between(begin, span.end) if indexed else reader.parts():
             over = read_to >= span.end

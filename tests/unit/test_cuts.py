@@ -17,8 +17,12 @@ from converters.answers.choosing import Choice, Who
 from converters.answers.outcomes import Finder, Wish
 from converters.answers.select import Selection
 from converters.model.cutting import Span
+from converters.model.events import Events
+from converters.model.sources import LogSource
 from converters.model.tables import NEVER, Bios, Certainty, Requests, Table
 from converters.model.trace import Trace
+from recorder.log import LogWriter, Segment
+from recorder.records import BY_KIND, TIMESTAMP_BITS, Kind
 
 BASE = captures.BASE_NS
 FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
@@ -129,6 +133,40 @@ def test_names_are_found_where_no_note_tells_them(tmp_path: Path) -> None:
     names = {str(w.tasks.comm[task]) for w in windows for task in w.bios.task.tolist()}
     assert names == {comm for _, _, comm in cut_logs.TASKS}
     assert 1 <= trace.reader.parts_searched <= 2
+
+
+def test_notes_repeat_the_names(tmp_path: Path) -> None:
+    # GIVEN a log with more names than one note holds
+    path = tmp_path / "log"
+    with path.open("wb") as stream:
+        log = LogWriter(stream, captures.header())
+        for chunk in range(20):
+            rows = [task(chunk * 1000 + i, chunk * S + i) for i in range(500)]
+            segment = Segment(0, 0, chunk * 16000, b"".join(rows))
+            log.write_chunk([segment], captures.clock(chunk * S + S))
+        log.close({"clocks": captures.clock(20 * S)})
+    # WHEN it is read THEN the notes have them all, and no chunk is needed
+    source = LogSource(path)
+    names = source.names_before(BASE + 100 * S)
+    everything = Events.join([part.events for part in source.parts()])
+    assert len(source.notes) > 1 and source.parts_searched == 0
+    words = BY_KIND[Kind.TASK].size // 8
+    assert names.ts.tolist() == everything.ts.tolist()
+    assert names.raw[:, :words].tolist() == everything.raw[:, :words].tolist()
+    # AND those from before a time are no more than that
+    assert len(source.names_before(BASE + 3 * S)) == 3 * 500
+    # AND of a log that lacks a note, its chunks are asked
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    cut = LogSource(path)
+    assert len(cut.names_before(BASE + 3 * S)) == 3 * 500
+    assert cut.parts_searched > 0
+
+
+def task(tid: int, ns: int) -> bytes:
+    row = np.zeros(1, dtype=BY_KIND[Kind.TASK].dtype)
+    row["head"] = int(Kind.TASK) << TIMESTAMP_BITS | (BASE + ns) & ((1 << TIMESTAMP_BITS) - 1)
+    row["tid"], row["tgid"], row["comm"] = tid, tid, b"worker"
+    return row.tobytes()
 
 
 def test_a_pipe_gives_the_same(long_log: tuple[Path, list[Io]]) -> None:
