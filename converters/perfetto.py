@@ -338,7 +338,8 @@ class Converter:
         origin = self._begin or 0
         begin = max(window.begin, origin)
         end = max(window.end, begin)
-        for dev in self._tree.devices():
+        under_way_on = np.unique(open_bios.group).tolist()
+        for dev in dict.fromkeys([*self._tree.devices(), *under_way_on]):
             gauges = self._gauges.setdefault(dev, Gauges(origin))
             over = Passage.of(self.context, bios, window.bios, dev)
             under_way = Passage.of(self.context, open_bios, window.open_bios, dev)

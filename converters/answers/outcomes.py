@@ -75,7 +75,6 @@ class Finder:
     """
 
     choice: Choice
-
     wish: Wish
     _numbers: list[I64] = field(default_factory=list)
     _waited: list[I64] = field(default_factory=list)

@@ -72,8 +72,8 @@ def clipped(window: T, begin: int) -> T:
         window,
         _over(window.bios) >= begin,
         _over(window.requests) >= begin,
-        first_seen(window.open_bios) != NEVER,
-        first_seen(window.open_requests) != NEVER,
+        _over(window.open_bios) >= begin,
+        _over(window.open_requests) >= begin,
     )
     bios, requests = _cut(found.bios, begin), _cut(found.requests, begin)
     return replace(

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,27 @@ def test_convert_draws_the_cut_and_tells_how_much_it_read(
     # AND so does the trace itself
     [facts] = [i.args for i in found.instants() if i.name == "recording"]
     assert facts["cut"] == "20 s to 21 s"
+
+
+def test_counters_of_a_cut_are_those_of_the_log(cli: Cli, log: Path, tmp_path: Path) -> None:
+    # GIVEN the trace of a log, and of a part
+    paths = tmp_path / "whole.pftrace", tmp_path / "part.pftrace"
+    assert cli("convert", log, "-o", paths[0]).status == 0
+    assert cli("convert", "--from", "18.5s", "--to", "20s", log, "-o", paths[1]).status == 0
+    whole, part = (read(path.read_bytes()) for path in paths)
+    # WHEN the counters are looked at within the part THEN both say the same
+    begin, end = (captures.BASE_NS + ns for ns in (18_500 * MS, 20 * S))
+    for device in ("loop1 (7:1)", "loop2 (7:2)"):
+        for name in ("queued", "in device"):
+            found = [trace.counter(f"{device}/{name}") for trace in (whole, part)]
+            for at in range(begin + 2 * MS, end - 2 * MS, MS):
+                assert value_at(found[0], at) == value_at(found[1], at), (device, name, at - begin)
+            assert any(value for _, value in found[1])
+
+
+def value_at(samples: list[tuple[int, float]], at: int) -> float:
+    place = bisect_right(samples, (at, float("inf")))
+    return samples[place - 1][1] if place else 0.0
 
 
 def test_all_choices_together(cli: Cli, log: Path, tmp_path: Path) -> None:
