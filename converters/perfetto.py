@@ -69,8 +69,8 @@ class PerfettoSummary:
         return (
             f"The trace has {self.bytes / 1e6:.0f} MB; a browser holds about 2 GB and needs "
             "2 to 4 times the file. Cut it by time (--from, --to, --around), by device (-d) or by "
-            "what was slow (--slower-than, --slowest), write it in parts (--max-size 500M), or "
-            "open it with trace_processor."
+            "what was slow (--slower-than, --slowest), draw less of each bio (--detail), write it "
+            "in parts (--max-size 500M), or open it with trace_processor."
         )
 
 
