@@ -197,7 +197,8 @@ def report_lines(source: Opened, result: Result, form: str) -> list[str]:
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
     if form == BLKTRACE:
         return [f"wrote {where}{size}", *cut, *result.told]
-    found = [f"wrote {where}{size}: {units.plural(trace.account.total, 'event')}"]
+    what = units.plural(result.parts, "part") if result.parts else where
+    found = [f"wrote {what}{size}: {units.plural(trace.account.total, 'event')}"]
     found += [*result.told, *cut]
     found += [f"  {line}" for line in tallies.certainty_lines(trace)]
     found += [f"  {line}" for line in tallies.own_lines(trace)]

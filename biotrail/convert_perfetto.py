@@ -32,6 +32,8 @@ class Result:
     """None: standard output."""
     bytes: int
     warning: str | None = None
+    parts: int = 0
+    """Files that it wrote `path` and others as; 0: it is not in parts."""
     told: tuple[str, ...] = ()
     """More to say of it, a line each."""
 
@@ -119,7 +121,7 @@ class Drawing:
             told.append(f"  {what} above --max-size: what comes at once was more")
         if part_path(target, len(paths) + 1).exists():
             told.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
-        return Result(paths[0], sum(sizes), told=tuple(told))
+        return Result(paths[0], sum(sizes), parts=len(paths), told=tuple(told))
 
 
 def part_path(target: str, number: int) -> Path:

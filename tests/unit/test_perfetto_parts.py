@@ -39,9 +39,10 @@ def test_the_parts_together_hold_everything(cli: Cli, tmp_path: Path) -> None:
     trace = read((tmp_path / "whole.pftrace").read_bytes())
     whole = Counter(facts(s) for category in CATEGORIES for s in trace.slices(category))
     # WHEN it is converted in parts
-    done = cli("convert", "--max-size", "300K", SAMPLE, "-o", tmp_path / "disk.pftrace")
+    done = cli("convert", "--max-size", "600K", SAMPLE, "-o", tmp_path / "disk.pftrace")
     assert done.status == 0, done.err
     paths = parts_of(tmp_path)
+    assert f"wrote {len(paths)} parts (" in done.out
     assert len(paths) >= 3
     found: Counter[tuple[object, ...]] = Counter()
     borders = 0
