@@ -261,6 +261,7 @@ class Session:
             self._drain()
         if self._pending_bytes >= CHUNK_BYTES or now_ns - self._chunk_ns >= CHUNK_NS:
             self._offer_chunk(now_ns)
+        self._watch.took(self._taken_bytes)
         for periodic in self._periodic:
             periodic.run(now_ns)
         self._listen()
