@@ -11,9 +11,9 @@ from biotrail import tallies, units
 from biotrail.slow_around import device_lines
 from converters.answers.plain import IO, RequestFacts, Span
 from converters.answers.slow import Slowest, SlowIO, Step, Wanted
+from converters.model.tables import SECTOR_BYTES
 from converters.model.trace import Trace
 
-SECTOR_BYTES = 512
 SHOWN_EVENTS = 24
 SHOWN_OTHERS = 4
 BAR = 40

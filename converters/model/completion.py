@@ -11,10 +11,10 @@ import numpy as np
 
 from recorder.records import D_FLAG_CHAIN_CUT, Kind
 
-from .association import SECTOR, Association
+from .association import Association
 from .context import Context
 from .generations import Generations, chain_others
-from .tables import I32, I64, NEVER, U32, Bool, Certainty
+from .tables import I32, I64, NEVER, SECTOR_BYTES, U32, Bool, Certainty
 
 
 @dataclass
@@ -209,7 +209,7 @@ def _consume_by_place(
         if kind == Kind.D:
             begin, done = int(a.events.sector[event]), 0
         elif kind == Kind.C and begin is not None:
-            place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR
+            place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR_BYTES
             status, before = int(a.events.status[event]), done
             done += int(a.events.bytes[event])
             open_ = result.end[bios] < 0

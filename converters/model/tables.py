@@ -14,6 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+SECTOR_BYTES = 512
+"""The block layer's unit, whatever a device calls its own."""
+
 NO_CPU = 0xFFFF
 """A CPU that is not known."""
 
