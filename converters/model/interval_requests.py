@@ -231,9 +231,9 @@ class RequestRules:
             # Whose sectors these are is not known, and so not which C ends what joins it.
             request.doubt = Certainty.AMBIGUOUS
         else:
+            device.issued.remove(request)
             if device.parted(event.sector, event.end):
                 request.doubt = Certainty.AMBIGUOUS
-            device.issued.remove(request)
         request.inserted = False
         request.tags.pop(TagUse.FLIGHT, None)
         device.allocated.add(request)

@@ -180,8 +180,8 @@ MUTANTS = (
     ),
     Mutant(
         "a requeued request stays issued",
-        "            device.issued.remove(request)\n        request.inserted = False",
-        "            pass\n        request.inserted = False",
+        "            device.issued.remove(request)\n            if device.parted",
+        "            if device.parted",
     ),
     Mutant(
         "a partial completion leaves the request where it was",
