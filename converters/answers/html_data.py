@@ -33,6 +33,8 @@ ROOM = {
 """Characters of JSON that each list may have: with the library, a page is below 5 MB."""
 ROW_BITS = 2
 """A heat map has 4 rows to each power of two."""
+MOST_NAME = 200
+"""Characters of what the header says of the host; no kernel lets these be as long."""
 MOST_EVENTS = 40
 MOST_OTHERS = 8
 
@@ -45,6 +47,7 @@ def page_data(
     whole: how many of its I/Os are the slowest of all; the others are of a device and operation.
     """
     told = as_dict(report)
+    told["log"] = {key: _short(text) for key, text in told["log"].items()}
     left_out = {}
     for name, most in MOST.items():
         told[name], left_out[name] = bounded(told[name], ROOM[name], most)
@@ -80,6 +83,10 @@ def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[li
             break
         kept.append(row)
     return kept, len(rows) - len(kept)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_NAME else text[: MOST_NAME - 1] + "…"
 
 
 def as_json(value: Any) -> str:
