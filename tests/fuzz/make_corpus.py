@@ -42,6 +42,8 @@ STACKS = (
     [{"kernel": {"5": stack_logs.READ}, "user": {"3": [["", "/bin/dd", 1], ["", "", 7]]}}],
 )
 """Records and notes of a log with call stacks."""
+OF_BLKTRACE = "convert - --format perfetto -o -"
+OF_STACKS = "stacks --top 2 --latency @"
 COMMANDS = (
     "info @",
     "info --json --associate intervals @",
@@ -51,8 +53,17 @@ COMMANDS = (
     "dump --format blkparse @",
     "convert @ -o out.pftrace --force",
     "convert @ -o out.blktrace",
-    "convert - --format perfetto -o -",
+    OF_BLKTRACE,
     "view --no-open --port 0 @",
+    "slow --top 3 --over 1us --op write @",
+    "slow --failed --json -",
+    "slow -v --associate intervals -o slow.pftrace --around 1ms @",
+    "hist --heatmap --unit ns @",
+    "hist --stage D2C --linear 10us --json @",
+    "hist --size --depth @",
+    "report --by process --interval 1ms @",
+    "report --html out.html -",
+    OF_STACKS,
 )
 
 
@@ -92,9 +103,9 @@ def inputs() -> dict[str, dict[str, bytes]]:
         logs[f"{name}-columns"] = log(capture, not without, 1)
     logs["stacks-columns"] = plain(stack_logs.log(*STACKS))
     traces = blktrace()
-    small, trace = logs["zram-columns"], next(iter(traces.values()))
+    others = {OF_BLKTRACE: next(iter(traces.values())), OF_STACKS: logs["stacks-columns"]}
     commands = {
-        f"{number:02}": line.encode() + b"\n" + (trace if number == len(COMMANDS) - 2 else small)
+        f"{number:02}": line.encode() + b"\n" + others.get(line, logs["zram-columns"])
         for number, line in enumerate(COMMANDS)
     }
     return {"log": logs, "blktrace": traces, "command": commands}
