@@ -59,10 +59,9 @@ def stages_of(device: dict[str, Any], operation: str) -> dict[str, Any]:
 
 
 def slow_ios(log: Path, *options: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(biotrail("slow", "--json", *options, log).stdout)[
-        "ios"
-    ]
-    return found
+    told: dict[str, list[dict[str, Any]]]
+    told = json.loads(biotrail("slow", "--json", *options, log).stdout)
+    return told["ios"]
 
 
 def longest(slow: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +105,25 @@ def test_a_write_flood_under_a_scheduler_is_named(
     # AND the report has most of the reads' time there
     stages = stages_of(report_of(log), "read")
     assert max(stages, key=lambda name: stages[name]["share"]) == "I2D"
+
+
+def test_the_scheduler_is_where_a_flood_waits(
+    tmp_path: Path, loop_device: LoopDevice, fio: Callable[..., Any]
+) -> None:
+    # GIVEN a device with mq-deadline, which has twice as many requests as tags
+    sysfs = Path("/sys/block") / loop_device.name
+    (sysfs / "queue" / "scheduler").write_text("mq-deadline")
+    tags = int((sysfs / "mq" / "0" / "nr_tags").read_text())
+    job = {"rw": "randwrite", "bs": "64k", "ioengine": "libaio", "number_ios": 3000}
+    means = {}
+    for depth in (4, 2 * tags):
+        # WHEN few writes, or a flood of them are queued at once
+        log = tmp_path / f"{depth}.biotrail"
+        with recorded(loop_device.name, log):
+            fio(loop_device.path, iodepth=depth, norandommap=True, **job)
+        means[depth] = stages_of(report_of(log), "write")["I2D"]["mean_ns"]
+    # THEN the report has the difference in the scheduler
+    assert means[2 * tags] > 10 * means[4]
 
 
 def test_a_plugged_batch_is_named(tmp_path: Path, loop_device: LoopDevice) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands in the documentation exist, with the options and values that they have there."""
+"""What documents say exists: commands with the options and values there, and where links lead."""
 
 import re
 import shlex
@@ -17,6 +17,15 @@ _COMMAND = re.compile(r"^(?:\$ )?(?:ssh host )?(?:sudo )?(?:\S*/)?biotrail (?P<w
 _NOT_ITS_OWN = re.compile(r"\s{2,}\S.*$|\s+[|>&].*$|\s+#.*$")
 """What stands behind a command on its line: words about it, pipes, comments."""
 _FROM_THE_SHELL = re.compile(r"\$\([^)]*\)")
+
+_LINK = re.compile(r"\]\((?P<file>[^)#:\s]*)(?:#(?P<place>[^)\s]+))?\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def places(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    heads = _HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def blocks(text: str) -> Iterator[str]:
@@ -78,3 +87,12 @@ def test_commands_are_found() -> None:
         "hist --stage I2D --linear 1ms --unit ms --op read -d loop1 flood.biotrail"
     ]
     assert "report --by process disk.biotrail" in found["report"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    # GIVEN a page / WHEN its links to files and headings are followed / THEN these are there
+    for link in _LINK.finditer(page.read_text(encoding="utf-8")):
+        target = page.parent / link["file"] if link["file"] else page
+        assert target.exists(), link[0]
+        assert link["place"] is None or link["place"] in places(target), link[0]
