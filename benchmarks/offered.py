@@ -120,19 +120,28 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
         for rate in arguments.rates
     ]
     runs: dict[Setting, list[Run]] = {setting: [] for setting in settings}
+    try:
+        run_all(runs, arguments)
+    except KeyboardInterrupt:
+        print("interrupted: the table has what was measured")
+    rows = [summarize(setting, found) for setting, found in runs.items() if found]
+    for row in rows:
+        print(line(row), flush=True)
+    return rows
+
+
+def run_all(runs: dict[Setting, list[Run]], arguments: argparse.Namespace) -> None:
+    """All settings in turn, round after round, each into its list."""
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.directory))
         program = build(Path(directory))
         device = stack.enter_context(loop(size=MEBIBYTE))
-        for _ in range(arguments.rounds):
-            for setting in settings:
+        for number in range(arguments.rounds):
+            print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
+            for setting, found in runs.items():
                 out = Path(directory) / "out.biotrail"
-                runs[setting].append(record(setting, arguments, device, program, out))
+                found.append(record(setting, arguments, device, program, out))
                 out.unlink()
-    rows = [summarize(setting, runs[setting]) for setting in settings]
-    for row in rows:
-        print(line(row), flush=True)
-    return rows
 
 
 def _ring_bytes(mebibytes: float | None) -> int:

@@ -103,8 +103,7 @@ class Session:
         self._count_runs = self._probes.count_runs
         self._notes: list[str] = []
         self._pending: list[Segment] = []
-        self._pending_bytes = 0
-        self._taken_bytes = 0
+        self._pending_bytes = self._taken_bytes = 0
         self._windows: list[Window] = []
         self._pace = Pace()
         self._urgency = Urgency()
@@ -244,9 +243,15 @@ class Session:
             elif reached := self._limits.reached(self._taken_bytes):
                 self._stop.request(reached)
             else:
-                pidfd = None if self._child is None else self._child.pidfd
-                self._stop.sleep(min(self._pace.seconds, left), pidfd)
+                self._sleep(left)
                 self._round(time.monotonic_ns())
+
+    def _sleep(self, left: float) -> None:
+        pidfd = None if self._child is None else self._child.pidfd
+        for seconds in self._pace.naps(left):
+            self._stop.sleep(seconds, pidfd)
+            if self._stop.reason or self._stop.dumps or self._pace.enough(self._probes.fill()):
+                return
 
     def _seconds_left(self) -> float:
         if self._options.duration is None:
