@@ -111,6 +111,14 @@ class LogReader:
             for kind, count in sorted(self._unknown.items())
         ]
 
+    @property
+    def chunk_spans(self) -> list[tuple[int, int]] | None:
+        """(first, last) time of each chunk in ns, in file order; None for a pipe."""
+        if self._entries is None:
+            return None
+        chunks = self._entries[self._entries["type"] == FrameType.CHUNK]
+        return list(zip(chunks["word0"].tolist(), chunks["word1"].tolist(), strict=True))
+
     def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
         """Yield the chunks that overlap [start_ns, end_ns] (ns, both inclusive), in file order.
 

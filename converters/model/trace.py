@@ -17,7 +17,7 @@ from .lifecycles import Builder, Result
 from .loss import loss_windows, mark_lost, no_loss
 from .opening import open_source
 from .own_io import Held, has_own, own_events, without
-from .sources import LogSource, Part, Source
+from .sources import Part, Source
 from .stacks import StackNames, attach_stacks
 from .tables import Lifecycles, LossWindows
 from .tasks import TaskNames
@@ -44,17 +44,17 @@ class Trace:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | BinaryIO | LogSource,
+        path: str | os.PathLike[str] | BinaryIO | Source,
         associate: str = "auto",
         *,
         own_io: bool = False,
     ) -> None:
-        """Opens a log or blktrace data; raises LogFormatError: foreign, empty or newer.
+        """Opens what holds events; raises LogFormatError: foreign, empty or newer.
 
         associate: "identity" by kernel pointers, "intervals" without them, "auto" by
         pointers where the log has them. own_io: the recording's own I/O is not left out.
         """
-        self.reader: Source = path if isinstance(path, LogSource) else open_source(path)
+        self.reader: Source = open_source(path)
         self.context = Context(self.reader.header)
         self.account = Account()
         self.own_io = own_io
