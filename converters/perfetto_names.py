@@ -38,6 +38,7 @@ _COMMON_LAST = (
     Argument(
         "end_not_seen", "true: its end was lost; drawn to the last thing seen of it", "it was seen"
     ),
+    Argument("host", "the root that it is below", "the trace holds one log"),
     Argument("own", "true: I/O of the recording itself, shown by --own-io", "others' I/O"),
 )
 
@@ -71,6 +72,7 @@ LOSS_ARGUMENTS = (
     Argument("cpu", "where", "not one CPU's"),
     Argument("kind", "what was lost: queue, issue, complete, …; unknown"),
     Argument("count", "how many records", "not known"),
+    Argument("host", "the root that it is below", "the trace holds one log"),
 )
 
 

@@ -38,6 +38,7 @@ from converters.perfetto_names import (
     Interned,
     stage_argument,
 )
+from converters.perfetto_place import Place
 from recorder.records import BY_KIND, Kind
 
 NO_SECTOR = np.uint64(2**64 - 1)
@@ -131,6 +132,7 @@ class SliceMaker:
     """Event names."""
     strings: Interned
     callstacks: CallStacks
+    place: Place
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
         """One slice per bio, in the order of (start, number)."""
@@ -197,6 +199,7 @@ class SliceMaker:
         slices.uint("cpu", cpu, cpu >= 0)
         slices.text("kind", self._mapped(table.kind[rows], record_name))
         slices.uint("count", count, count >= 0)
+        self._host(slices)
         return slices
 
     def under_way(self, table: Bios | Requests) -> Slices:
@@ -220,7 +223,7 @@ class SliceMaker:
             start=start,
             end=np.maximum(end, start),
             name=self._names(category, table.opf[rows], table.bytes[rows] == 0),
-            family=table.family[rows].astype(np.uint64),
+            family=(table.family[rows] + self.place.families).astype(np.uint64),
             rows=rows,
         )
         return slices
@@ -266,6 +269,12 @@ class SliceMaker:
         slices.true("open_at_end", slices.end == FOREVER)
         slices.true("end_not_seen", seen.lost[slices.rows])
         slices.true("own", table.own)
+        self._host(slices)
+
+    def _host(self, slices: Slices) -> None:
+        if self.place.host and len(slices):
+            iid = self.strings.id(self.place.host)
+            slices.text("host", np.full(len(slices), iid, dtype=np.uint64))
 
     def _mapped(
         self, values: U8 | U16 | U32 | NDArray[np.int32], text: Callable[[int], str]
