@@ -12,7 +12,8 @@ from typing import BinaryIO
 import click
 
 from biotrail import tallies, units
-from biotrail.opening import associate_option, log_argument, open_trace, own_io_option
+from biotrail.opening import associate_option, own_io_option
+from biotrail.recordings import Recording, logs_argument, open_recordings
 from biotrail.terminating import terminated_as_interrupted
 from converters.model.lifecycles import Result as Associated
 from converters.model.tables import Lifecycles
@@ -48,7 +49,7 @@ class Result:
 
 
 @click.command()
-@log_argument
+@logs_argument
 @click.option("-o", "--output", "target", metavar="OUT", help="Default: LOG with another ending.")
 @click.option(
     "--format",
@@ -60,28 +61,66 @@ class Result:
 @own_io_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 def command(
-    log: str, target: str | None, form: str | None, associate: str, own_io: bool, force: bool
+    logs: tuple[str, ...],
+    target: str | None,
+    form: str | None,
+    associate: str,
+    own_io: bool,
+    force: bool,
 ) -> None:
-    """Turn LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
+    """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
     LOG is a log, or blktrace's files: DEV (for DEV.blktrace.*) or one merged stream. A trace
     is a file; an archive is a directory, and so are files for blkparse, a set for each device.
     What is written is readable by you alone, and gets its name when it is complete. LOG -
     reads standard input; -o - writes a Perfetto trace to standard output.
 
+    Several LOGs: the files of one rotated recording, in any order, are read as one log; logs
+    of several recordings or hosts become one Perfetto trace on one timeline (docs/hosts.md).
+
     \b
     biotrail convert disk.biotrail                  # → disk.pftrace
     biotrail convert disk.biotrail -o disk.otf2     # → disk.otf2/traces.otf2
     biotrail convert sda                            # sda.blktrace.* → sda.pftrace
+    biotrail convert db1.biotrail db2.biotrail -o both.pftrace
+    biotrail convert disk-*.biotrail                # a rotated recording: one trace
     biotrail convert disk.biotrail -o d.blktrace && blkparse -i d.blktrace/nvme0n1
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    form, target = chosen(log, target, form)
-    trace = open_trace(log, associate, own_io)
+    if len(logs) == 1:  # before a pipe is read
+        form, target = chosen(logs[0], target, form)
+    recordings = open_recordings(logs, associate, own_io)
     with terminated_as_interrupted():
-        result = convert(trace, form, target, force)
-    for line in report_lines(trace, result, form):
+        if len(recordings) == 1:
+            form, target = chosen(recordings[0].paths[0], target, form)
+            result, lines = _convert_one(recordings[0], form, target, force)
+        else:
+            result, lines = _convert_several(recordings, form, target, force)
+    for line in lines:
         click.echo(line, err=result.path is None)
+
+
+def _convert_one(
+    recording: Recording, form: str, target: str, force: bool
+) -> tuple[Result, list[str]]:
+    result = convert(recording.trace, form, target, force)
+    return result, report_lines(recording.trace, result, form)
+
+
+def _convert_several(
+    recordings: list[Recording], form: str | None, target: str | None, force: bool
+) -> tuple[Result, list[str]]:
+    from biotrail import merging
+
+    if target is None:
+        raise click.UsageError("logs of several recordings need -o OUT: whose name it has is open")
+    form, target = chosen(target, target, form)
+    if form != PERFETTO:
+        raise click.UsageError(
+            f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
+            "by one"
+        )
+    return merging.convert(recordings, target, force)
 
 
 def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
@@ -114,7 +153,7 @@ def convert(trace: Trace, form: str, target: str, force: bool) -> Result:
         if form == OTF2:
             return _to_otf2(trace, lifecycles, target, force)
         if target == "-":
-            return _to_stdout(trace, lifecycles)
+            return to_stdout(lambda out: _to_perfetto(trace, lifecycles, out))
         with output.replacing(target, force=force) as stream:
             warning = _to_perfetto(trace, lifecycles, stream)
         return Result(Path(target), os.stat(target).st_size, warning)
@@ -126,9 +165,10 @@ def _to_perfetto(trace: Trace, lifecycles: Iterator[Lifecycles], out: BinaryIO) 
     return perfetto.convert(lifecycles, trace.context, out, stacks=trace.stacks).warning
 
 
-def _to_stdout(trace: Trace, lifecycles: Iterator[Lifecycles]) -> Result:
+def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
+    """What `write` writes, which gives a warning or None. Raises OutputError, BrokenPipeError."""
     try:
-        return Result(None, 0, _to_perfetto(trace, lifecycles, sys.stdout.buffer))
+        return Result(None, 0, write(sys.stdout.buffer))
     except OutputError as error:
         if isinstance(error.__cause__, BrokenPipeError):
             raise error.__cause__ from error
