@@ -13,12 +13,12 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from converters.model.context import Context
+from converters.model.counters import LossTotal, Samples
 from converters.model.lifecycles import UNSEEN_BIRTH
 from converters.model.stacks import StackNames
 from converters.model.tables import I64, Lifecycles, LossWindows
 from converters.perfetto_callstacks import CallStacks
 from converters.perfetto_clocks import OWN_CLOCK, ClockBook
-from converters.perfetto_counters import LossTotal, Samples
 from converters.perfetto_events import (
     Placed,
     encode_ends,

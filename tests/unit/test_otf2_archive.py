@@ -25,15 +25,12 @@ from otf2_helpers import (
 
 from converters.model.tables import Lifecycles
 from converters.otf2 import Otf2Summary, convert
-from converters.otf2_memory import CHUNK_BYTES
 from recorder.errors import ConversionError, OutputError
 from recorder.records import Kind
 
 otf2 = pytest.importorskip("otf2")
 
 START = captures.BASE_NS
-NO_SPACE = 48
-"""OTF2_ERROR_ENOSPC."""
 PREFLUSH = 1 << captures.FLAG_BITS["PREFLUSH"]
 
 
@@ -164,6 +161,8 @@ def test_the_system_tree_shows_hosts_disks_and_partitions(tmp_path: Path) -> Non
         "vda (254:0) bios": "vda",
         "loop1 (7:1) requests": "loop1",
         "vda (254:0) requests": "vda",
+        "loop1 (7:1) counters": "loop1",
+        "vda (254:0) counters": "vda",
     }
     made = "IoHandleFlag.PRE_CREATED"
     assert handles == {
@@ -293,21 +292,6 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_event_that_the_library_refuses_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a library that cannot write an event
-    def refuse(self: object) -> None:
-        for name in ("begin", "issued", "complete", "cancelled", "add_u64"):
-            setattr(self, name, lambda *_: NO_SPACE)
-
-    monkeypatch.setattr("converters.otf2_archive.Functions.__init__", refuse)
-    # WHEN converted / THEN the error names the directory and the code
-    with pytest.raises(OutputError, match=r"a: OTF2 cannot be written: No space left"):
-        convert([window(START, START + 1, bios(times(0)))], context(), tmp_path / "a")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_full_disk_is_noticed_before_the_library_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,16 +304,6 @@ def test_a_full_disk_is_noticed_before_the_library_does(
     with pytest.raises(OutputError, match="1 MiB more are needed there: free some space"):
         convert([window(START, START + 1, bios(times(0)))], context(), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_memory_does_not_grow_with_the_archive(tmp_path: Path) -> None:
-    # GIVEN 40,000 bios, more than two chunks of the library's buffers hold
-    rows = [{"number": at, "sector": at << 32, **times(at * 200)} for at in range(40_000)]
-    # WHEN converted
-    summary = convert([window(START, START + 10**9, bios(*rows))], context(), tmp_path / "a")
-    # THEN chunks were used again and every event is there
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*.evt")) > 2 * CHUNK_BYTES
-    assert otf2_print(summary.anchor).count("IO_OPERATION_") == summary.events == 120_000
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
