@@ -55,7 +55,7 @@ class Result:
     "--format",
     "form",
     type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
-    help="Default: by the ending of OUT (.pftrace, .otf2, .blktrace), else perfetto.",
+    help="Default: by the ending of OUT (.pftrace, .otf2 or DIR/, .blktrace), else perfetto.",
 )
 @associate_option
 @own_io_option
@@ -137,6 +137,8 @@ def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
             raise click.UsageError("-o - writes a binary trace: send it to a file or a pipe")
         return PERFETTO, target
     ending = Path(target).suffix
+    if target.endswith("/") and ending not in ENDINGS:
+        return form or OTF2, target
     if form is None and ending not in ENDINGS:
         known = ", ".join(ENDINGS)
         raise click.UsageError(
@@ -179,10 +181,17 @@ def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force:
     from converters import otf2
 
     with output.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
-        otf2.convert(lifecycles, trace.context, part)
+        summary = otf2.convert(lifecycles, trace.context, part)
     path = Path(target)
     files = (file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return Result(path, sum(files))
+    told = []
+    if summary.cancelled:
+        what = units.plural(summary.cancelled, "operation")
+        told.append(f"  {what} cancelled: no completion is known (docs/otf2.md)")
+    if summary.moved:
+        what = units.plural(summary.moved, "time")
+        told.append(f"  {what} moved: the log contradicts itself, and OTF2 wants an order")
+    return Result(path, sum(files), told=tuple(told))
 
 
 def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
@@ -229,6 +238,7 @@ def report_lines(trace: Trace, result: Result, form: str) -> list[str]:
     found = [f"wrote {where}{size}: {units.plural(trace.account.total, 'event')}"]
     found += [f"  {line}" for line in tallies.certainty_lines(trace)]
     found += [f"  {line}" for line in tallies.own_lines(trace)]
+    found += result.told
     found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
     if result.warning:
         found.append(result.warning)

@@ -18,16 +18,9 @@ from converters.model.context import Context
 from converters.model.tables import NEVER, Lifecycles, LossWindows, Tasks
 from converters.otf2_archive import Archive
 from converters.otf2_definitions import BIOS, COUNTERS, REQUESTS, Handles, Location, define
-from converters.otf2_events import (
-    HOLD_EVENTS,
-    EventArray,
-    Operations,
-    Phase,
-    Queue,
-    bio_operations,
-    request_operations,
-)
+from converters.otf2_events import HOLD_EVENTS, EventArray, Phase, Queue
 from converters.otf2_gauges import GAUGES, Gauges, Values
+from converters.otf2_operations import Operations, bio_operations, request_operations
 from converters.otf2_writer import Writer
 from recorder.records import BY_KIND, Kind
 
@@ -147,7 +140,7 @@ class _Conversion:
             place = self.handles.location(location.dev, COUNTERS)
             numbers = [self.handles.metric(place, at) for at in range(len(GAUGES))]
             metric = np.array(numbers, dtype=np.uint32)[values.gauge]
-            self._writer.samples(place, metric, values.time, values.type, values.bits)
+            self._writer.samples(place, metric, values.time, values.value)
             self.summary.samples += len(values.time)
 
     def _locations_without_io(self) -> None:

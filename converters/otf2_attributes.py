@@ -8,7 +8,8 @@ import numpy as np
 
 from converters.model.context import Context
 from converters.model.tables import NEVER, U8, U32, Bool, Certainty
-from converters.otf2_events import NO_SECTOR, NO_STRING, OWN, TRUNCATED, EventArray, Phase
+from converters.otf2_events import OWN, TRUNCATED, EventArray, Phase
+from converters.otf2_operations import NO_SECTOR, NO_STRING
 from converters.otf2_records import Attribute, Column, Field
 
 UINT8, UINT32, UINT64, STRING = 1, 3, 4, 11

@@ -149,7 +149,7 @@ class _Definitions:
         kind = (lib.METRIC_TYPE_OTHER, lib.METRIC_ABSOLUTE_NEXT)
         for at, gauge in enumerate(GAUGES):
             texts = self._text(gauge.name), self._text(gauge.meaning)
-            value = (lib.Type(gauge.type), lib.BASE_DECIMAL, gauge.exponent)
+            value = (lib.TYPE_UINT64, lib.BASE_DECIMAL, 0)
             define("MetricMember", at, *texts, *kind, *value, self._text(gauge.unit))
             how = (lib.METRIC_ASYNCHRONOUS, lib.RECORDER_KIND_ABSTRACT)
             define("MetricClass", at, [at], *how)

@@ -7,26 +7,21 @@ order of time, and a window brings the early events of what ended late: a `Queue
 events back until nothing older can come.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from converters.model.tables import I32, I64, NEVER, U8, U32, U64, Bios, Bool, Requests
+from converters.model.tables import I64, NEVER, U64, Bool
+from converters.otf2_operations import LATEST, Operations
 
 HOLD_EVENTS = 1_200_000
 """Events that a queue holds back (72 bytes each) before it begins what has long been open."""
 
 LONG_NS = 1_000_000_000
 """How long an operation is under way before its first events may be written without it."""
-
-LATEST = np.iinfo(np.int64).max
-
-NO_SECTOR = 2**64 - 1
-NO_STRING = 0xFFFF_FFFF
-NO_NAMES: U32 = np.empty(0, dtype=np.uint32)
 
 
 class Phase(IntEnum):
@@ -70,128 +65,6 @@ EVENT = np.dtype(
 )
 _WORDS = EVENT.itemsize // 8
 EventArray = NDArray[np.void]
-
-
-@dataclass
-class Operations:
-    """Bios or requests, as rows of one shape. Times in ns, NEVER where not seen."""
-
-    number: I64
-    disk: U32
-    dev: U32
-    """The partition or the disk, as addressed."""
-    sector: U64
-    bytes: U32
-    opf: U32
-    begin: I64
-    """When it began; NEVER: before the trace did."""
-    first: I64
-    """The earliest time known of it."""
-    last: I64
-    """The latest time known of it, its completion aside."""
-    issue: I64
-    complete: I64
-    done_bytes: U32
-    status: I32
-    absorbed_by: I64
-    own: Bool
-    parent: I64
-    """The upper device's operation; NEVER: none is known."""
-    request: I64
-    """A bio's request; NEVER: none."""
-    tid: U32
-    comm: U32
-    """Number of the submitting thread's name; NO_STRING: not known."""
-    pieces: U32
-    """Fragments of a bio, bios of a request."""
-    requeues: U32
-    certainty: U8
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    def take(self, rows: I64 | Bool) -> Self:
-        """The rows given by index or by mask."""
-        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
-
-def _bounds(*times: I64) -> tuple[I64, I64]:
-    """Earliest and latest of the times that were seen; NEVER where none was."""
-    table = np.stack(times)
-    seen = table != NEVER
-    first = np.where(seen, table, LATEST).min(axis=0)
-    return np.where(seen.any(axis=0), first, NEVER), np.where(seen, table, NEVER).max(axis=0)
-
-
-def _names(task: I32, comms: U32) -> U32:
-    """The number of each task's name. comms: numbers of names by row of the tasks."""
-    known = (task >= 0) & (task < len(comms))
-    found = np.full(len(task), NO_STRING, dtype=np.uint32)
-    found[known] = comms[task[known]]
-    return found
-
-
-def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
-    """Each bio as an operation on the partition (or disk) that it was sent to.
-
-    comms: numbers of threads' names, by row of the window's tasks.
-    """
-    first, _ = _bounds(bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete)
-    _, last = _bounds(bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue)
-    return Operations(
-        number=bios.number,
-        disk=bios.dev,
-        dev=np.where(bios.part == 0, bios.dev, bios.part),
-        sector=bios.sector,
-        bytes=bios.bytes,
-        opf=bios.opf,
-        begin=bios.queue,
-        first=first,
-        last=last,
-        issue=bios.issue,
-        complete=bios.complete,
-        done_bytes=bios.done_bytes,
-        status=bios.status,
-        absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
-        own=bios.own,
-        parent=bios.parent,
-        request=bios.request,
-        tid=bios.tid,
-        comm=_names(bios.task, comms),
-        pieces=bios.fragments,
-        requeues=bios.requeues,
-        certainty=bios.certainty,
-    )
-
-
-def request_operations(requests: Requests) -> Operations:
-    """Each request as an operation on its disk."""
-    first, _ = _bounds(requests.start, requests.insert, requests.issue, requests.complete)
-    _, last = _bounds(requests.start, requests.insert, requests.issue)
-    return Operations(
-        number=requests.number,
-        disk=requests.dev,
-        dev=requests.dev,
-        sector=requests.sector,
-        bytes=requests.bytes,
-        opf=requests.opf,
-        begin=requests.start,
-        first=first,
-        last=last,
-        issue=requests.issue,
-        complete=requests.complete,
-        done_bytes=requests.done_bytes,
-        status=requests.status,
-        absorbed_by=requests.absorbed_by,
-        own=requests.own,
-        parent=requests.parent,
-        request=np.full(len(requests), NEVER, dtype=np.int64),
-        tid=np.zeros(len(requests), dtype=np.uint32),
-        comm=np.full(len(requests), NO_STRING, dtype=np.uint32),
-        pieces=requests.bios,
-        requeues=requests.requeues,
-        certainty=requests.certainty,
-    )
 
 
 def _rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:

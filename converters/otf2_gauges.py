@@ -7,12 +7,9 @@ import numpy as np
 
 from converters.model.context import OP_MASK, Context
 from converters.model.counters import RATE_BIN, READ_OPS, WRITE_OPS, Level, Rate, Samples
-from converters.model.tables import I64, U8, U32, U64, Bool
-from converters.otf2_attributes import UINT64
+from converters.model.tables import I64, U32, U64, Bool
 from converters.otf2_events import TRUNCATED, UNISSUED, EventArray, Phase
-
-DOUBLE = 10
-"""OTF2_TYPE_DOUBLE."""
+from converters.otf2_operations import LATEST
 
 
 @dataclass(frozen=True)
@@ -22,16 +19,15 @@ class Gauge:
     name: str
     meaning: str
     unit: str
-    exponent: int
-    """Of ten: what a value is multiplied with for the unit."""
-    type: int
+    scale: int
+    """What a sample of `converters.model.counters` is multiplied by."""
 
 
 GAUGES = (
-    Gauge("queued", "Q to D: bios queued and not yet issued", "bios", 0, UINT64),
-    Gauge("in device", "D to C: bios issued and not yet complete", "bios", 0, UINT64),
-    Gauge("reads", "bytes that reads completed, over 10 ms", "B/s", 6, DOUBLE),
-    Gauge("writes", "bytes that writes completed, over 10 ms", "B/s", 6, DOUBLE),
+    Gauge("queued", "Q to D: bios queued and not yet issued", "bios", 1),
+    Gauge("in device", "D to C: bios issued and not yet complete", "bios", 1),
+    Gauge("reads", "bytes that reads completed, over 10 ms", "B/s", 10**6),
+    Gauge("writes", "bytes that writes completed, over 10 ms", "B/s", 10**6),
 )
 
 
@@ -43,13 +39,11 @@ class Values:
     """Index in GAUGES."""
     time: I64
     """ns."""
-    type: U8
-    bits: U64
-    """The value as its type has it."""
+    value: U64
 
     def take(self, rows: Bool | I64) -> "Values":
         """The samples given by mask or index."""
-        return Values(self.gauge[rows], self.time[rows], self.type[rows], self.bits[rows])
+        return Values(self.gauge[rows], self.time[rows], self.value[rows])
 
 
 class Gauges:
@@ -91,35 +85,30 @@ class Gauges:
         until = end + 2 * RATE_BIN
         levels = [level.update(none, none, until) for level in (self._queued, self._in_device)]
         rates = [rate.update(none, none, until) for rate in (self._reads, self._writes)]
-        values = self._release([*levels, *rates], until)
-        return Values(values.gauge, np.minimum(values.time, end), values.type, values.bits)
+        return self._release([*levels, *rates], until, end)
 
-    def _release(self, samples: list[Samples], before: int) -> Values:
-        """What no later sample can precede, in order; none before the first event."""
-        new = _values(samples)
-        held = self._held
-        found = Values(
-            np.concatenate([held.gauge, new.gauge]),
-            np.maximum(np.concatenate([held.time, new.time]), self._first),
-            np.concatenate([held.type, new.type]),
-            np.concatenate([held.bits, new.bits]),
-        )
-        found = found.take(np.lexsort((found.gauge, found.time)))
+    def _release(self, samples: list[Samples], before: int, end: int = LATEST) -> Values:
+        """What no later sample can precede, in order; none before the first event or after `end`.
+
+        Of a counter's samples that then are at one time, the last one counts.
+        """
+        held, new = self._held, _values(samples)
+        time = np.concatenate([held.time, new.time]).clip(self._first, end)
+        gauge = np.concatenate([held.gauge, new.gauge])
+        found = Values(gauge, time, np.concatenate([held.value, new.value]))
+        found = found.take(np.lexsort((gauge, time)))
         ready = found.time < before
         self._held = found.take(~ready)
-        return found.take(ready)
+        found = found.take(ready)
+        again = (np.diff(found.time) == 0) & (np.diff(found.gauge) == 0)
+        return found.take(np.append(~again, True)[: len(found.time)])
 
 
 def _values(samples: list[Samples]) -> Values:
-    """Samples, one pair for each of GAUGES, in a row."""
-    gauges, times, types, bits = [], [], [], []
-    for index, (time, value) in enumerate(samples):
-        type_ = GAUGES[index].type
-        of_type = value.astype("<u8") if type_ == UINT64 else value.astype("<f8").view("<u8")
-        gauges.append(np.full(len(time), index, dtype=np.uint32))
-        times.append(time)
-        types.append(np.full(len(time), type_, dtype=np.uint8))
-        bits.append(of_type)
-    if not samples:
-        return Values(*(np.zeros(0, dtype=kind) for kind in ("<u4", "<i8", "u1", "<u8")))
-    return Values(*(np.concatenate(column) for column in (gauges, times, types, bits)))
+    """Samples, a pair for each of GAUGES, in a row."""
+    gauge = [np.full(len(time), at, dtype=np.uint32) for at, (time, _) in enumerate(samples)]
+    time = [time for time, _ in samples]
+    scaled = [value * gauge.scale for gauge, (_, value) in zip(GAUGES, samples, strict=False)]
+    value = np.rint(np.concatenate(scaled or [np.zeros(0)])).astype(np.uint64)
+    none = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
+    return Values(np.concatenate([none[0], *gauge]), np.concatenate([none[1], *time]), value)

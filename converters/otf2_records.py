@@ -122,8 +122,13 @@ class _Rows:
         size = _sizes(values, field.width)
         self.bytes[field.name + " size"] = size
         self.used[field.name + " size"] = used
-        self.used[field.name] = _SHOWN[np.where(used, size, 0)]
-        return np.where(used, size + np.uint8(1), 0).astype(np.uint8)
+        size *= used
+        self.used[field.name] = _SHOWN[size]
+        return size + used
+
+    def joined(self) -> U8:
+        """What is used of the rows, one after the other."""
+        return self.bytes.view(np.uint8)[self.used.view(np.bool_)]
 
 
 @lru_cache(maxsize=64)
@@ -164,7 +169,7 @@ def encode(
     rows = _Rows(_dtype(fields, tuple(attribute for attribute, _, _ in held)), len(time))
     rows.constant("stamp", _TIME_STAMP, timed)
     rows.bytes["time"], rows.used["time"] = time, np.where(timed, _SHOWN[8], 0)
-    count = _attributes(rows, held)
+    count, list_bytes = _attributes(rows, held)
     rows.used["kind"] = rows.used["length"] = 1
     length = np.zeros(len(time), dtype=np.uint8)
     for field in fields:
@@ -177,11 +182,13 @@ def encode(
         kinds[key], mosts[key] = known.kind, known.most
     rows.bytes["kind"] = kinds[shape]
     most = mosts[shape] + np.where(count > 0, 7 + _ENTRY_BYTES * count.astype(np.int64), 0)
-    return _joined(rows, time, timed, most)
+    start = np.zeros(len(time) + 1, dtype=np.int64)
+    np.cumsum(TIME_STAMP_BYTES * timed + list_bytes + 2 + length, out=start[1:])
+    return Records(rows.joined(), start, time, timed, most)
 
 
-def _attributes(rows: _Rows, held: list[tuple[Attribute, Column, Bool]]) -> U8:
-    """Lays out the attributes; how many each row has."""
+def _attributes(rows: _Rows, held: list[tuple[Attribute, Column, Bool]]) -> tuple[U8, I64]:
+    """Lays out the attributes; how many each row has, and how many bytes they take."""
     count = np.zeros(len(rows.bytes), dtype=np.uint8)
     length = np.zeros(len(rows.bytes), dtype=np.uint8)
     for attribute, values, has in held:
@@ -197,12 +204,4 @@ def _attributes(rows: _Rows, held: list[tuple[Attribute, Column, Bool]]) -> U8:
     rows.constant("count size", 1, any_has)
     rows.bytes["list length"], rows.used["list length"] = length + np.uint8(2), any_has
     rows.bytes["count"], rows.used["count"] = count, any_has
-    return count
-
-
-def _joined(rows: _Rows, time: I64, timed: Bool, most: I64) -> Records:
-    width = rows.used.dtype.itemsize
-    used = rows.used.view(np.bool_).reshape(len(time), width)
-    start = np.zeros(len(time) + 1, dtype=np.int64)
-    np.cumsum(used.sum(axis=1, dtype=np.int64), out=start[1:])
-    return Records(rows.bytes.view(np.uint8)[used.reshape(-1)], start, time, timed, most)
+    return count, np.where(any_has, length + np.int64(4), 0)

@@ -6,10 +6,11 @@ import numpy as np
 from converters.model.context import OP_MASK, Context
 from converters.model.tables import I64, U8, U32, U64, Bool
 from converters.otf2_archive import Archive
-from converters.otf2_attributes import Attributes
+from converters.otf2_attributes import UINT64, Attributes
 from converters.otf2_definitions import BIOS, Handles, Location
-from converters.otf2_events import BLOCKING, NO_STRING, EventArray, Phase
+from converters.otf2_events import BLOCKING, EventArray, Phase
 from converters.otf2_files import EventFile
+from converters.otf2_operations import NO_STRING
 from converters.otf2_records import Column, Field, Records, Shape, encode
 
 WRITE_EVENTS = 16_384
@@ -72,13 +73,13 @@ class Writer:
             file = self._archive.event_file(location.number)
             self._archive.write(file, self._records(location, batch, file))
 
-    def samples(self, location: Location, metric: U32, time: I64, type_: U8, value: U64) -> None:
-        """Writes counters' values in order of time: the bits of each, and OTF2's types."""
+    def samples(self, location: Location, metric: U32, time: I64, value: U64) -> None:
+        """Writes counters' values in order of time. Raises OutputError."""
         file = self._archive.event_file(location.number)
         columns: dict[str, Column] = {
             _METRIC.name: metric,
             _VALUES.name: np.ones(len(time), dtype=np.uint8),
-            _TYPE.name: type_,
+            _TYPE.name: np.full(len(time), UINT64, dtype=np.uint8),
             _VALUE.name: value,
         }
         shape = np.zeros(len(time), dtype=np.uint8)

@@ -63,9 +63,8 @@ def as_text(anchor: Path) -> str:
 def sample_text(event: Any) -> str:
     """One sample of a counter."""
     member, scope = event.member, event.metric.scope.name
-    unit = f"10^{member.exponent} {member.unit}" if member.exponent else member.unit
     at = (event.time - captures.BASE_NS) / 1000
-    return f"counter {scope} {member.name} {event.value} {unit} @{at:.3f}"
+    return f"counter {scope} {member.name} {event.value} {member.unit} @{at:.3f}"
 
 
 def operation_text(operation: Operation) -> str:

@@ -16,10 +16,9 @@ from converters.otf2_events import (
     EventArray,
     Phase,
     Queue,
-    bio_operations,
     finished_events,
-    request_operations,
 )
+from converters.otf2_operations import bio_operations, request_operations
 
 
 def short(events: EventArray) -> list[tuple[str, int, int]]:
