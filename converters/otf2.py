@@ -65,7 +65,7 @@ class _Conversion:
         """By the location of the bios that are counted."""
         self._comms = np.empty(0, dtype=np.uint32)
         self._markers: list[tuple[int, int, str]] = []
-        self._seen_to = NEVER
+        self._seen_to = 0
         self.summary = Otf2Summary(archive.anchor)
 
     def add(self, window: Lifecycles) -> None:
@@ -77,7 +77,7 @@ class _Conversion:
         bios = bio_operations(window.bios, self._comms)
         requests = request_operations(window.requests)
         self._seen_to = max(self._seen_to, *(_latest(ops) for ops in (bios, requests)))
-        until = min(window.end, self._seen_to)
+        until = max(min(window.end, self._seen_to), 0)
         open_bios = bio_operations(window.open_bios, self._comms)
         open_requests = request_operations(window.open_requests)
         self._finish(BIOS, bios, until)

@@ -247,6 +247,15 @@ def test_a_trace_without_io_is_an_archive(tmp_path: Path) -> None:
     assert (operations(summary.anchor), summary.events, summary.first_ns) == ({}, 0, -1)
 
 
+def test_a_trace_without_times_is_an_archive(tmp_path: Path) -> None:
+    # GIVEN a bio of which no time is known, alone / WHEN converted
+    summary = write(tmp_path / "a", window(START, START + 500, bios({"number": 3})))
+    # THEN it is there, all of it marked, at a time that is one
+    found = operations(summary.anchor)["vda (254:0) bios", 3]
+    assert [time for _, time in found.events] == [0, 0, 0]
+    assert found.attributes.keys() == {"begin", "issued", "cancelled"}
+
+
 def test_an_empty_directory_may_be_there(tmp_path: Path) -> None:
     # GIVEN an empty directory / WHEN written to / THEN the archive is in it
     assert write(tmp_path, window(START, START + 1)).anchor == tmp_path / "traces.otf2"
