@@ -85,7 +85,7 @@ class _Conversion:
         for location, queue in self._queues.items():
             rest = open_bios if location.layer == BIOS else open_requests
             rest = rest.take(rest.disk == location.dev)
-            self._write(location, queue.release(window.end, rest), queue.edge)
+            self._write(location, queue.release(window.end, rest))
 
     def end(self, last: Lifecycles | None) -> Otf2Summary:
         """Writes all that is held, what the last window leaves open, and the definitions."""
@@ -98,7 +98,7 @@ class _Conversion:
             self._finish(BIOS, bios, self._seen_to)
             self._finish(REQUESTS, requests, self._seen_to)
         for location, queue in self._queues.items():
-            self._write(location, queue.drain(), queue.edge)
+            self._write(location, queue.drain())
             self.summary.moved += queue.moved
             self.summary.held = max(self.summary.held, queue.peak)
         for location, gauges in self._gauges.items():
@@ -119,8 +119,8 @@ class _Conversion:
         new = [self._archive.string(comm) for comm in tasks.comm[len(self._comms) :]]
         self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
 
-    def _write(self, location: Location, events: EventArray, until: int) -> None:
-        """Writes events, and counts them. until: ns that no later event precedes."""
+    def _write(self, location: Location, events: EventArray) -> None:
+        """Writes events, and counts them."""
         if not len(events):
             return
         summary = self.summary
@@ -133,7 +133,7 @@ class _Conversion:
         if location.layer == BIOS:
             if location not in self._gauges:
                 self._gauges[location] = Gauges(self._context, first)
-            self._samples(location, self._gauges[location].update(events, max(until, last)))
+            self._samples(location, self._gauges[location].update(events))
 
     def _samples(self, location: Location, values: Values) -> None:
         if len(values.time):

@@ -193,8 +193,6 @@ class Queue:
         """The most that were ever held back."""
         self.moved = 0
         """Operations or events whose time was moved to keep an order that OTF2 demands."""
-        self.edge = 0
-        """ns: all events before it were released."""
 
     def finish(self, ops: Operations, until: int) -> None:
         """Takes operations that ended, or that `until` (ns) cuts off."""
@@ -215,7 +213,6 @@ class Queue:
         if self.held > self._hold_events:
             waiting = self._begin_long_open(waiting, end)
         edge = min(end, int(waiting.first.min())) if len(waiting) else end
-        self.edge = max(edge, self.edge)
         return self._take(edge)
 
     def _issue_begun(self, ops: Operations) -> None:

@@ -60,9 +60,10 @@ class Gauges:
         self._is_read = np.array([name in READ_OPS for name in names])
         self._is_write = np.array([name in WRITE_OPS for name in names])
 
-    def update(self, events: EventArray, until: int) -> Values:
-        """The samples that can be told now. events: of the disk's bios, all before `until` (ns)."""
+    def update(self, events: EventArray) -> Values:
+        """The samples that can be told now. events: the next of the disk's bios, at least one."""
         time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
+        until = int(time[-1])
         issued = (phase == Phase.ISSUED) & (flags & TRUNCATED == 0)
         ended = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
         unissued = flags & UNISSUED > 0

@@ -256,6 +256,15 @@ def test_a_trace_without_times_is_an_archive(tmp_path: Path) -> None:
     assert found.attributes.keys() == {"begin", "issued", "cancelled"}
 
 
+def test_what_has_no_time_keeps_the_order_of_all_locations(tmp_path: Path) -> None:
+    # GIVEN a bio of which no time is known, left open long after the last event
+    late = START + 100 * 10**6
+    first = window(START, late, bios({"number": 1, **times(0)}), open_bios=bios({"number": 9}))
+    # WHEN converted / THEN all of it is there, in the order of time (as `operations` demands)
+    found = operations(write(tmp_path / "a", first).anchor)
+    assert found["vda (254:0) bios", 9].events[0] == ("begin", START + 100)
+
+
 def test_an_empty_directory_may_be_there(tmp_path: Path) -> None:
     # GIVEN an empty directory / WHEN written to / THEN the archive is in it
     assert write(tmp_path, window(START, START + 1)).anchor == tmp_path / "traces.otf2"
