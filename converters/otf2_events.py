@@ -152,8 +152,8 @@ def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArr
     blocking = completed & ~issued & ~begun_before
     wants_issued = ~blocking & ~issued_before
     begins = _begin(*_only(~begun_before, ops, start, blocking))
-    rest, rest_at, unseen = _only(wants_issued, ops, moved_issue, ~issued)
-    issues = _rows(rest, rest_at, unseen, Phase.ISSUED)
+    sent, sent_at, unseen = _only(wants_issued, ops, moved_issue, ~issued)
+    issues = _rows(sent, sent_at, unseen, Phase.ISSUED)
     done, done_at = _only(completed, ops, moved_end)
     ends = _end(done, done_at, np.zeros(len(done), dtype=np.bool_), Phase.COMPLETE)
     ends["bytes"], ends["status"] = done.done_bytes, done.status
