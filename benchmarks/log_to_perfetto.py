@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes per event and events per second from log to Perfetto and OTF2; blktrace and blkparse beside.
+"""Bytes per event and events per second, from log to Perfetto and OTF2, beside blktrace's.
 
     python benchmarks/log_to_perfetto.py [LOG] [--seconds 5]
 

@@ -146,7 +146,8 @@ class Archive:
     def event_file(self, location: int) -> EventFile:
         """The events of a location, begun when first asked for."""
         if location not in self._files:
-            (self.directory / NAME).mkdir(exist_ok=True)
+            with self._explained():
+                (self.directory / NAME).mkdir(exist_ok=True)
             self._files[location] = EventFile(self.directory / NAME / f"{location}.evt")
         return self._files[location]
 
