@@ -16,6 +16,12 @@ device_option: Callable[[Any], Any] = click.option(
     metavar="DEV",
     help="Only this device of the log, by name or 8:0; a partition counts as one.",
 )
+file_option: Callable[[Any], Any] = click.option(
+    "--file",
+    "file",
+    metavar="PATTERN",
+    help="Only of files with such a path: '/srv/db/*'. The log must be made with record --files.",
+)
 op_option: Callable[[Any], Any] = click.option(
     "--op",
     "ops",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from biotrail import hist_text, tallies, units
-from biotrail.choosing import device_option, op_option
+from biotrail.choosing import device_option, file_option, op_option
 from biotrail.opening import associate_option, log_argument, open_trace
 from converters.answers.choosing import Choice
 from converters.answers.distribution import (
@@ -62,6 +62,7 @@ NAMES = {
 )
 @device_option
 @op_option
+@file_option
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
 def command(
@@ -74,6 +75,7 @@ def command(
     unit: str | None,
     device: str | None,
     ops: tuple[str, ...],
+    file: str | None,
     associate: str,
     as_json: bool,
 ) -> None:
@@ -96,7 +98,7 @@ def command(
     step = _step(measure, linear, width)
     question = Question(measure, stage or Q2C, width, Scale(step), heatmap)
     trace = open_trace(log, associate)
-    found = distribution(trace, question, device, ops)
+    found = distribution(trace, question, Choice(trace.context, device, ops, file))
     if as_json:
         click.echo(json.dumps(as_dict(trace, found, NAMES[chosen]), indent=2))
         return
@@ -135,11 +137,8 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     return round(step)
 
 
-def distribution(
-    trace: Trace, question: Question, device: str | None, ops: tuple[str, ...]
-) -> Distribution:
+def distribution(trace: Trace, question: Question, choice: Choice) -> Distribution:
     """One pass over the log. Raises ConversionError: no such device."""
-    choice = Choice(trace.context, device, ops)
     found = Distribution(trace.context, choice, question)
     for window in trace.lifecycles():
         found.add(window)

@@ -151,8 +151,16 @@ def _recorded(header: Mapping[str, Any]) -> str:
     text = f"{where}; events {events.get('set', '?')} ({''.join(events.get('letters', []))})"
     if "stacks" in header:
         text += "; call stacks" + (", of programs too" if header["stacks"].get("user") else "")
+    if "files" in header:
+        text += "; files" + _direct(header["files"])
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
+
+
+def _direct(files: Mapping[str, Any]) -> str:
+    if files.get("direct"):
+        return ", of direct I/O where iomap does it"
+    return " (direct I/O: file not known)"
 
 
 def _absent(header: Mapping[str, Any]) -> str:

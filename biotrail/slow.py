@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import click
 
 from biotrail import slow_text, tallies, units
-from biotrail.choosing import device_option, op_option
+from biotrail.choosing import device_option, file_option, op_option
 from biotrail.opening import associate_option, log_argument, open_trace
 from biotrail.slow_text import Detail
 from biotrail.terminating import terminated_as_interrupted
@@ -54,6 +54,7 @@ class Findings:
 @click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
 @device_option
 @op_option
+@file_option
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
 @click.option("--brief", is_flag=True, help="Show a line for each.")
@@ -78,6 +79,7 @@ def command(
     failed: bool,
     device: str | None,
     ops: tuple[str, ...],
+    file: str | None,
     associate: str,
     as_json: bool,
     brief: bool,
@@ -109,7 +111,8 @@ def command(
         output.ensure_free(target, force)
     wanted = Wanted(top, _ns(over or 0), failed)
     with readable_twice(log) as source, terminated_as_interrupted():
-        found = find(open_again(source, associate), wanted, device, ops)
+        trace = open_again(source, associate)
+        found = find(trace, wanted, Choice(trace.context, device, ops, file))
         second = open_again(source, associate)
         written = look_around(found, second, target, _ns(margin), force)
     if as_json:
@@ -149,10 +152,9 @@ def open_again(source: str | BinaryIO, associate: str) -> Trace:
     return Trace(source, associate)
 
 
-def find(trace: Trace, wanted: Wanted, device: str | None, ops: tuple[str, ...]) -> Findings:
+def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
     """The first pass: which I/Os, and all that belongs to them."""
-    choice = Choice(trace.context, device, ops)
-    slowest = Slowest(trace, choice, wanted, whole_families=device is None)
+    slowest = Slowest(trace, choice, wanted, whole_families=choice.all_devices)
     for _ in trace.lifecycles(on_window=slowest.watch):
         pass
     choice.check(slowest.devices)

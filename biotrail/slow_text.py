@@ -103,6 +103,8 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]
     io = slow.io
     yield click.style(f"#{place}  {_took(io)}  {_what(io)}, {_who(io)}", bold=True)
     yield f"    {_when(trace, slow)}; bio {io.number}"
+    if io.file is not None:
+        yield f"    file {units.printable(io.file)}"
     marks = _marks(io)
     if marks:
         yield click.style(f"    {marks}", fg="yellow")

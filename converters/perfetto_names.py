@@ -54,6 +54,7 @@ BIO_ARGUMENTS = (
     Argument("fragments", "pieces that went to requests", "1"),
     Argument("requests", "requests that served it", "0 or 1"),
     Argument("ioprio", "I/O priority: class << 13 | data", "0"),
+    Argument("file", "path of the file whose pages it carries", "not known, or not recorded"),
     Argument("no_stack", "why its call stack is not drawn", "it is, or none was recorded"),
 )
 REQUEST_ARGUMENTS = (

@@ -151,11 +151,16 @@ class SliceMaker:
         slices.uint("fragments", table.fragments, table.fragments != 1)
         slices.uint("requests", table.requests, table.requests > 1)
         slices.uint("ioprio", table.ioprio, table.ioprio != 0)
+        if (table.file >= 0).any():
+            slices.text("file", self._mapped(table.file, self._file))
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
         _add_stages(slices, stages)
         return slices
+
+    def _file(self, row: int) -> str:
+        return "" if row < 0 or self.context.files[row].device else self.context.files[row].path
 
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """One slice per request, in the order of (start, number)."""

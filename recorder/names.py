@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of tasks and cgroups that went by, so that a later file can begin with them.
+"""Names of tasks, cgroups and files that went by, so that a later file can begin with them.
 
-The kernel writes a TASK or CGROUP record only when its direct-mapped cache does not hold it
-(bpf/dictionary.h). A table with the same slots therefore holds, at any time, every name that the
-kernel will not write again: a log that begins with the table lacks none.
+The kernel writes a TASK, CGROUP or FILE_NAME record only when its direct-mapped cache does not
+hold it (bpf/dictionary.h, bpf/files.h). A table with the same slots therefore holds, at any time,
+every name that the kernel will not write again: a log that begins with the table lacks none.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.file_names import FileNames
 from recorder.log import Segment
 from recorder.log_columns import record_starts
 from recorder.records import TIMESTAMP_BITS, Kind
@@ -33,19 +34,22 @@ class _Form(NamedTuple):
     slots: int
 
 
-_FORMS = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
+_TABLES = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
+"""A record of these is a whole name; a file's path is several."""
+_FORMS = (*_TABLES, _Form(Kind.FILE_NAME, 8, 0))
 
 
 class Found(NamedTuple):
-    """Name records of one chunk: shape (n, 4) and (n, 8), u64 words as in the ring."""
+    """Name records of one chunk: shape (n, 4), (n, 8) and (n, 8), u64 words as in the ring."""
 
     tasks: Rows
     cgroups: Rows
+    files: Rows
 
 
 def find(segments: Sequence[Segment]) -> Found:
-    """The TASK and CGROUP records of a chunk, by time."""
-    parts: tuple[list[Rows], list[Rows]] = ([], [])
+    """The TASK, CGROUP and FILE_NAME records of a chunk, by time."""
+    parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for segment in segments:
         words = np.frombuffer(segment.data, dtype="<u8")
         tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
@@ -70,11 +74,13 @@ class Names:
     """The newest name record of every slot."""
 
     def __init__(self) -> None:
-        self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _FORMS]
+        self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _TABLES]
+        self._files = FileNames()
 
     def learn(self, found: Found) -> None:
         """Take in the name records of a chunk, which is to follow those learned before."""
-        for table, rows, form in zip(self._tables, found, _FORMS, strict=True):
+        self._files.learn(found.files)
+        for table, rows, form in zip(self._tables, found[:-1], _TABLES, strict=True):
             slots = (rows[:, 1] & _LOW_32 & np.uint64(form.slots - 1)).astype(np.intp)
             newer = rows[:, 0] >= table[slots, 0]  # rings are drained one after the other
             table[slots[newer]] = rows[newer]
@@ -82,8 +88,8 @@ class Names:
     def segments(self, at_ns: int) -> list[Segment]:
         """All of them as records of the time `at_ns` (CLOCK_MONOTONIC), for a log's first chunk."""
         found = []
-        for level, (table, form) in enumerate(zip(self._tables, _FORMS, strict=True)):
-            rows = table[table[:, 0] != 0]
+        tables = [*(table[table[:, 0] != 0] for table in self._tables), self._files.rows()]
+        for level, (rows, form) in enumerate(zip(tables, _FORMS, strict=True)):
             rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
             if len(rows):
                 found.append(Segment(NO_CPU, level, 0, rows.tobytes()))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which I/Os a question is about: device and operation."""
+"""Which I/Os a question is about: device, operation and file."""
 
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from converters.model.tables import U32, Bios, Bool
 from recorder.errors import ConversionError
 
 FLUSH = "flush"
+NO_FILES = "this log does not tell files: record again with biotrail record --files"
 
 
 def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
@@ -42,12 +44,22 @@ def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp],
 
 
 class Choice:
-    """The I/Os of one device (a disk or a partition) and of some operations."""
+    """The I/Os of one device (a disk or a partition), of some operations, of some files."""
 
     def __init__(
-        self, context: Context, device: str | None = None, wanted: Collection[str] = ()
+        self,
+        context: Context,
+        device: str | None = None,
+        wanted: Collection[str] = (),
+        file: str | None = None,
     ) -> None:
-        """device: its name or `8:0`. wanted: names of operations; none: all of them."""
+        """device: its name or `8:0`. wanted: names of operations; none: all of them.
+
+        file: paths, as a shell's pattern. Raises ConversionError: the log does not tell files.
+        """
+        if file is not None and not context.has_files:
+            raise ConversionError(NO_FILES)
+        self._file = file
         self._context = context
         self._device = device
         self._wanted = frozenset(wanted)
@@ -61,7 +73,18 @@ class Choice:
         if self._wanted:
             codes, names = operations(self._context, bios.opf, bios.bytes)
             chosen &= np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
+        if self._file is not None:
+            rows, place = np.unique(bios.file, return_inverse=True)
+            chosen &= np.array([self._is_wanted(row) for row in rows.tolist()], np.bool_)[place]
         return chosen
+
+    def _is_wanted(self, row: int) -> bool:
+        return row >= 0 and fnmatchcase(self._context.files[row].path, self._file or "")
+
+    @property
+    def all_devices(self) -> bool:
+        """Whether no device was chosen."""
+        return self._device is None
 
     def device(self) -> int | None:
         """The device's dev_t; None while the log has not told of it, or when all are meant."""

@@ -16,13 +16,14 @@ from .summaries import operation_report
 from .timeline import Course, Timeline
 from .tree import OperationReport, Report, Summary
 
-MOST = {"devices": 64, "processes": 50, "cgroups": 50, "cpus": 256, "stacked": 50}
+MOST = {"devices": 64, "processes": 50, "cgroups": 50, "cpus": 256, "files": 50, "stacked": 50}
 """Rows of each list; `left_out` counts the others."""
 ROOM = {
     "devices": 1_000_000,
     "processes": 150_000,
     "cgroups": 150_000,
     "cpus": 150_000,
+    "files": 150_000,
     "stacked": 60_000,
     "series": 1_000_000,
     "depths": 300_000,

@@ -91,6 +91,8 @@ class Events:
     stack: I64 | None = None
     """Of each Q its stacks' ids (kernel << 32 | user, both with sign), else NO_STACK; None: the
     window has no stacks."""
+    file: I32 | None = None
+    """Of each Q the row of its file (FileNames), else -1; None: the window has no files."""
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -149,8 +151,9 @@ class Events:
         early = (kind == Kind.P) | (kind == Kind.U)
         low = np.where(early, self.raw[:, 1], low)
         low = np.where(kind == Kind.DONE, self.raw[:, 2], low)
-        dictionary = (kind >= Kind.TASK) | (kind == Kind.CHAIN) | (kind == Kind.STACK)
-        return np.where(dictionary, np.uint64(0), low & _LOW).astype(np.uint32)
+        none = (kind >= Kind.TASK) | (kind == Kind.CHAIN)
+        none |= (kind == Kind.STACK) | (kind == Kind.FILE)
+        return np.where(none, np.uint64(0), low & _LOW).astype(np.uint32)
 
     @cached_property
     def status(self) -> I32:
@@ -186,6 +189,7 @@ class Events:
             doubt,
             self.members,
             None if self.stack is None else self.stack[rows],
+            None if self.file is None else self.file[rows],
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
@@ -216,18 +220,25 @@ class Events:
             np.concatenate([p.raw.T for p in parts], axis=1).T,
             np.concatenate(doubts) if len(doubts) == len(parts) else None,
             parts[-1].members,
-            _joined_stacks(parts),
+            _joined([p.stack for p in parts], parts, np.dtype(np.int64)),
+            _joined([p.file for p in parts], parts, np.dtype(np.int32)),
         )
         if (joined.ts[1:] >= joined.ts[:-1]).all():
             return joined
         return joined.take(np.argsort(joined.ts, kind="stable"))
 
 
-def _joined_stacks(parts: Sequence[Events]) -> I64 | None:
-    if all(p.stack is None for p in parts):
+def _joined(
+    columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], dtype: np.dtype[Any]
+) -> NDArray[Any] | None:
+    """One column of what some parts have; -1 (NO_STACK, no file) for the rows of the others."""
+    if all(column is None for column in columns):
         return None
     return np.concatenate(
-        [np.full(len(p), NO_STACK, np.int64) if p.stack is None else p.stack for p in parts]
+        [
+            np.full(len(part), -1, dtype) if column is None else column
+            for column, part in zip(columns, parts, strict=True)
+        ]
     )
 
 

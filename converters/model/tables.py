@@ -135,6 +135,8 @@ class Bios(Table):
     """Write life-time hint."""
     stack: I32
     """Row in the trace's stacks (`Trace.stacks`): where it was queued from; -1 not recorded."""
+    file: I32
+    """Row in the log's files (`Context.files`): whose pages it carries; -1 not known."""
     cpu: U16
     """CPU that queued it; 65535 when the queue event was not seen."""
     queue: I64

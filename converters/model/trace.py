@@ -11,6 +11,7 @@ import numpy as np
 from .account import Account
 from .context import Context
 from .events import Events
+from .files import attach_files
 from .identify import Identifier
 from .keeping import named_events
 from .lifecycles import Builder, Result
@@ -176,6 +177,7 @@ class Trace:
     def _number(self, events: Events) -> Events:
         attach_stacks(events)
         self.stacks.count(events.stack)
+        attach_files(events, self.context.files)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)
         return events
@@ -190,6 +192,8 @@ class Trace:
                 self.context.cgroups.update({int(k): str(v) for k, v in paths.items()})
             elif name == "stacks":
                 self.stacks.learn(payload)
+            elif name == "mounts":
+                self.context.files.mounted(payload)
         self._notes = len(self.reader.notes)
 
     def _new_loss(self) -> LossWindows:
