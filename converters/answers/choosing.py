@@ -5,20 +5,14 @@ from collections.abc import Collection
 from fnmatch import fnmatchcase
 
 import numpy as np
-from numpy.typing import NDArray
 
 from converters.model.context import Context, dev_numbers
-from converters.model.tables import U32, Bios, Bool
+from converters.model.operations import asks_flush, operations
+from converters.model.tables import Bios, Bool
 from recorder.errors import ConversionError
 
-FLUSH = "flush"
+__all__ = ["Choice", "asks_flush", "device_named", "operations"]
 NO_FILES = "this log does not tell files: record again with biotrail record --files"
-
-
-def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
-    """Which are flushes: without data, they ask for one (fsync). opf: bi_opf; size: bytes."""
-    preflush = np.uint32(context.flag_mask("PREFLUSH"))
-    return np.asarray((size == 0) & ((opf & preflush) != 0), dtype=np.bool_)
 
 
 def device_named(context: Context, name: str) -> int | None:
@@ -28,19 +22,6 @@ def device_named(context: Context, name: str) -> int | None:
         if short in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
             return dev
     return _numbered(short)
-
-
-def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp], list[str]]:
-    """Operation of each bio as (codes into names, names), shape (n,).
-
-    opf: bi_opf; size: bytes. A bio of nothing that asks for a flush (fsync) is one.
-    """
-    codes, names = context.op_codes(opf)
-    flush = asks_flush(context, opf, size)
-    if flush.any():
-        names = names if FLUSH in names else [*names, FLUSH]
-        codes = np.where(flush, names.index(FLUSH), codes)
-    return codes, names
 
 
 class Choice:
