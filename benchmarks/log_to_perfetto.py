@@ -26,7 +26,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from devices import LoopDevice, fio_arguments, loop  # noqa: E402
 
-from converters import otf2, perfetto  # noqa: E402
+from converters import archive, otf2, perfetto  # noqa: E402
+from converters.model.opening import open_source  # noqa: E402
 from converters.model.trace import Trace  # noqa: E402
 
 BIOTRAIL = (sys.executable, "-m", "biotrail.main")
@@ -106,10 +107,19 @@ def convert(log: Path, directory: Path) -> list[Figure]:
         perfetto.convert(trace.lifecycles(), trace.context, stream)
     after = cpu_seconds(resource.RUSAGE_SELF)
     figures = [
+        to_archive(log, directory, events),
         Figure("log; events to lifecycles", events, log.stat().st_size, middle - before),
         Figure("log to Perfetto trace", events, out.stat().st_size, after - middle),
     ]
     return [*figures, to_otf2(log, directory)] if find_spec("_otf2") else figures
+
+
+def to_archive(log: Path, directory: Path, events: int) -> Figure:
+    out, before = directory / "bench.parquet", cpu_seconds(resource.RUSAGE_SELF)
+    with out.open("wb") as stream:
+        archive.write(open_source(log), stream)
+    used = cpu_seconds(resource.RUSAGE_SELF) - before
+    return Figure("log to Parquet archive", events, out.stat().st_size, used)
 
 
 def to_otf2(log: Path, directory: Path) -> Figure:

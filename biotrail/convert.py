@@ -21,7 +21,7 @@ from converters.model.trace import Trace
 from recorder import output
 from recorder.errors import OutputError
 
-LOG_SUFFIX = ".biotrail"
+LOG_SUFFIXES = (".biotrail", ".parquet")
 PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
 ENDINGS = {
     ".pftrace": PERFETTO,
@@ -70,10 +70,10 @@ def command(
 ) -> None:
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
-    LOG is a log, or blktrace's files: DEV (for DEV.blktrace.*) or one merged stream. A trace
-    is a file; an archive is a directory, and so are files for blkparse, a set for each device.
-    What is written is readable by you alone, and gets its name when it is complete. LOG -
-    reads standard input; -o - writes a Perfetto trace to standard output.
+    LOG is a log, an archive, or blktrace's files: DEV (for DEV.blktrace.*) or one merged
+    stream. A trace is a file; an OTF2 archive is a directory, and so are files for blkparse,
+    a set for each device. What is written is readable by you alone, and gets its name when it
+    is complete. LOG - reads standard input; -o - writes a Perfetto trace to standard output.
 
     Several LOGs: the files of one rotated recording, in any order, are read as one log; logs
     of several recordings or hosts become one Perfetto trace on one timeline (docs/hosts.md).
@@ -129,7 +129,7 @@ def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
         if log == "-":
             raise click.UsageError("a log from standard input needs -o OUT")
         form = form or PERFETTO
-        return form, log.removesuffix(LOG_SUFFIX) + SUFFIX[form]
+        return form, stem(log) + SUFFIX[form]
     if target == "-":
         if form in (OTF2, BLKTRACE):
             raise click.UsageError(f"{form} output is a directory: give -o OUT")
@@ -145,6 +145,13 @@ def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
             f"the ending of {target} names no format ({known}): give --format as well"
         )
     return form or ENDINGS[ending], target
+
+
+def stem(log: str) -> str:
+    """The log's path without its ending; of a dataset, its directory's."""
+    for suffix in LOG_SUFFIXES:
+        log = log.rstrip("/").removesuffix(suffix)
+    return log
 
 
 def convert(trace: Trace, form: str, target: str, force: bool) -> Result:

@@ -119,7 +119,9 @@ def _part_lines(trace: Trace) -> list[str]:
     series, kept = (trace.context.header.get(key) for key in ("series", "kept"))
     found = []
     if series:
-        found.append(_field("file", f"number {series.get('number')} of run {series.get('run')}"))
+        number, last = series.get("number"), series.get("last")
+        which = f"number {number}" if last is None else f"numbers {number} to {last}"
+        found.append(_field("file", f"{which} of run {series.get('run')}"))
     if kept:
         seconds = units.duration(float(kept.get("seconds", 0)) * 1e9)
         text = f"number {kept.get('number')} of run {kept.get('run')}: the last {seconds}"

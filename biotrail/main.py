@@ -27,6 +27,8 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _COMMANDS = {
     "record": "Record block I/O to a log.",
     "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
+    "archive": "Keep logs as Parquet: small, and open to other tools.",
+    "verify": "Check every checksum and count of logs and archives.",
     "report": "Tell where the time of I/O went, by device, operation, process and more.",
     "diff": "Compare two recordings, and tell noise from change.",
     "top": "Watch block I/O as it happens.",

@@ -58,7 +58,7 @@ def command(source: str, no_open: bool, port: int, origin: str) -> None:
 @contextmanager
 def trace_file(source: str) -> Iterator[Path]:
     """The trace: `source` itself, or what it converts to, in a private directory for a while."""
-    if source != "-" and is_trace(source):
+    if source != "-" and not Path(source).is_dir() and is_trace(source):
         yield Path(source)
         return
     from biotrail.convert import PERFETTO, convert
@@ -88,7 +88,7 @@ def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
 def served_name(source: str) -> str:
     """The trace's name in the UI: the file's, with characters that need no quoting."""
     stem = "stdin" if source == "-" else Path(source).name
-    for suffix in (".gz", ".biotrail", ".pftrace", ".perfetto-trace"):
+    for suffix in (".gz", ".biotrail", ".parquet", ".pftrace", ".perfetto-trace"):
         stem = stem.removesuffix(suffix)
     return (re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip(".") or "trace") + ".pftrace"
 

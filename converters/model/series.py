@@ -65,8 +65,11 @@ class SeriesSource:
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The last file's."""
-        return self._files[-1][1].end
+        """The last file's; of a whole recording, what that says of all of it."""
+        end = self._files[-1][1].end
+        if end is None or len(self._files) == 1 or _number(*self._files[0]) != 1:
+            return end
+        return {**end, **end.get("run", {})}
 
     @property
     def interrupted(self) -> bool:
