@@ -294,6 +294,7 @@ static __always_inline bool bt_write_names(struct bt_writer *w, const struct bt_
 		r->level = level;
 		r->piece = piece;
 		r->flags = links ? 0 : BT_FILE_NAME_DELETED;
+		r->reserved = 0;
 		__builtin_memset(r->component, 0, sizeof(r->component));
 		if (bpf_probe_read_kernel_str(r->component, sizeof(r->component),
 					      (void *)name) == sizeof(r->component)) {

@@ -503,7 +503,8 @@ struct bt_file_name {
 	__u32 generation;
 	__u8 level;
 	__u8 piece;
-	__u16 flags;
+	__u8 flags;
+	__u8 reserved;
 	char component[36];
 };
 _Static_assert(sizeof(struct bt_file_name) == 64, "size of bt_file_name");
@@ -514,6 +515,7 @@ _Static_assert(__builtin_offsetof(struct bt_file_name, generation) == 20, "bt_fi
 _Static_assert(__builtin_offsetof(struct bt_file_name, level) == 24, "bt_file_name.level");
 _Static_assert(__builtin_offsetof(struct bt_file_name, piece) == 25, "bt_file_name.piece");
 _Static_assert(__builtin_offsetof(struct bt_file_name, flags) == 26, "bt_file_name.flags");
+_Static_assert(__builtin_offsetof(struct bt_file_name, reserved) == 27, "bt_file_name.reserved");
 _Static_assert(__builtin_offsetof(struct bt_file_name, component) == 28, "bt_file_name.component");
 
 /* -: Nothing up to the next block of the ring. */

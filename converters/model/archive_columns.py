@@ -146,7 +146,8 @@ def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
     word, rest = offset // 8 - 1, offset % 8
     size = column.dtype.itemsize
     if column.text:
-        text = np.stack(words[word : word + size // 8], axis=1)
+        whole = np.stack(words[word : word + _words_of(rest, size)], axis=1)
+        text = np.ascontiguousarray(whole.view(np.uint8)[:, rest : rest + size])
         return _texts(text.view(column.dtype).ravel().tolist(), pa.binary())
     if column.count > 1:
         slots = np.stack(words[word : word + column.count], axis=1)
@@ -155,6 +156,11 @@ def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
     if size == 8:
         return _numbers(words[word].view(column.dtype))
     return _numbers(words[word].view(column.dtype)[rest // size :: 8 // size])
+
+
+def _words_of(rest: int, size: int) -> int:
+    """How many words so many bytes are in, that begin `rest` bytes into the first."""
+    return (rest + size + 7) // 8
 
 
 def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int32]:
@@ -256,7 +262,10 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
     size = column.dtype.itemsize
     if column.text:
         text = np.array(cells.to_pylist(), column.dtype)
-        words[word : word + size // 8] = text.view("<u8").reshape(len(text), -1).T
+        place = slice(word, word + _words_of(rest, size))
+        whole = np.ascontiguousarray(words[place].T).view(np.uint8)
+        whole[:, rest : rest + size] = text.view(np.uint8).reshape(len(text), size)
+        words[place] = whole.view("<u8").T
     elif column.count > 1:
         slots = cells.combine_chunks()
         if (np.diff(_values(slots.offsets)) != column.count).any():
