@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record soak wheel test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record bench-offered soak wheel test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -59,6 +59,9 @@ bench: setup ## speed and size of the conversion, beside blkparse where there is
 
 bench-record: setup ## what recording costs, beside perf, bpftrace, bcc, ftrace: make bench-record ARGS=--quick
 	$(BIN)/python benchmarks/record_cost.py $(ARGS)
+
+bench-offered: setup ## how many events a second are recorded without loss: make bench-offered ARGS="--rates 5"
+	$(BIN)/python benchmarks/offered.py $(ARGS)
 
 soak: setup-test ## an hour of recording with rotation: nothing lost, constant memory
 	BIOTRAIL_SOAK_SECONDS=$${BIOTRAIL_SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/live/test_soak.py $(PYTEST_ARGS)

@@ -153,14 +153,16 @@ def line(row: Row) -> str:
     low, high = row.rate_lost_low or 0.0, row.rate_lost_high or 0.0
     between = f"{low:.1f}..{high:.1f}"
     return (
-        f"{name:34}{_n(row.base_rate, 10, 0)}{_n(row.rate, 10, 0)}{_n(row.rate_lost, 8, 1)}"
-        f"{between:>14}{_n(row.load_cpu_more, 8, 1)}%{_n(row.tool_cpu, 8, 1)}%"
-        f"{_n(row.tool_ns, 7, 0)}{_n(row.events_rate, 11, 0)}{_n(row.lost_share, 8, 3)}"
-        f"{_n(row.bytes_per_event, 7, 1)}"
+        f"{name:34}{number(row.base_rate, 10, 0)}{number(row.rate, 10, 0)}"
+        f"{number(row.rate_lost, 8, 1)}"
+        f"{between:>14}{number(row.load_cpu_more, 8, 1)}%{number(row.tool_cpu, 8, 1)}%"
+        f"{number(row.tool_ns, 7, 0)}{number(row.events_rate, 11, 0)}{number(row.lost_share, 8, 3)}"
+        f"{number(row.bytes_per_event, 7, 1)}"
     )
 
 
-def _n(value: float | None, width: int, digits: int) -> str:
+def number(value: float | None, width: int, digits: int) -> str:
+    """Right-aligned, thousands apart; "-" for none."""
     return f"{'-':>{width}}" if value is None else f"{value:>{width},.{digits}f}"
 
 

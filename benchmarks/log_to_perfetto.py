@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes per event and events per second from log to Perfetto, beside blktrace and blkparse.
+"""Bytes per event and events per second, from log to Perfetto and OTF2, beside blktrace's.
 
     python benchmarks/log_to_perfetto.py [LOG] [--seconds 5]
 
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +26,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from devices import LoopDevice, fio_arguments, loop  # noqa: E402
 
-from converters import perfetto  # noqa: E402
+from converters import archive, otf2, perfetto  # noqa: E402
+from converters.model.opening import open_source  # noqa: E402
 from converters.model.trace import Trace  # noqa: E402
 
 BIOTRAIL = (sys.executable, "-m", "biotrail.main")
@@ -104,10 +106,29 @@ def convert(log: Path, directory: Path) -> list[Figure]:
     with out.open("wb") as stream:
         perfetto.convert(trace.lifecycles(), trace.context, stream)
     after = cpu_seconds(resource.RUSAGE_SELF)
-    return [
+    figures = [
+        to_archive(log, directory, events),
         Figure("log; events to lifecycles", events, log.stat().st_size, middle - before),
         Figure("log to Perfetto trace", events, out.stat().st_size, after - middle),
     ]
+    return [*figures, to_otf2(log, directory)] if find_spec("_otf2") else figures
+
+
+def to_archive(log: Path, directory: Path, events: int) -> Figure:
+    out, before = directory / "bench.parquet", cpu_seconds(resource.RUSAGE_SELF)
+    with out.open("wb") as stream:
+        archive.write(open_source(log), stream)
+    used = cpu_seconds(resource.RUSAGE_SELF) - before
+    return Figure("log to Parquet archive", events, out.stat().st_size, used)
+
+
+def to_otf2(log: Path, directory: Path) -> Figure:
+    trace, before = Trace(log), cpu_seconds(resource.RUSAGE_SELF)
+    out = directory / "bench.otf2"
+    otf2.convert(trace.lifecycles(), trace.context, out)
+    used = cpu_seconds(resource.RUSAGE_SELF) - before
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    return Figure("log to OTF2 archive", trace.account.total, size, used)
 
 
 def blktrace(device: LoopDevice, seconds: int, directory: Path) -> Figure | str:

@@ -11,17 +11,18 @@ import click
 from biotrail import compressing, tallies, units
 from biotrail.convert_perfetto import LEAST_PART, Drawing, Result
 from biotrail.cut_options import cut_options
-from biotrail.cuts import Cut, Opened, opened
+from biotrail.cuts import Cut, Opened, cut_of, opened
 from biotrail.moments import Times
-from biotrail.opening import associate_option, log_argument, own_io_option
+from biotrail.opening import associate_option, own_io_option
 from biotrail.progress import progress
+from biotrail.recordings import Recording, logs_argument, open_recordings
 from biotrail.terminating import terminated_as_interrupted
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 from converters.perfetto_names import Detail
 from recorder import output
 
-LOG_SUFFIX = ".biotrail"
+LOG_SUFFIXES = (".biotrail", ".parquet")
 PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
 ENDINGS = {
     ".pftrace": PERFETTO,
@@ -37,13 +38,13 @@ WHOLE = Drawing()
 
 
 @click.command()
-@log_argument
+@logs_argument
 @click.option("-o", "--output", "target", metavar="OUT", help="Default: LOG with another ending.")
 @click.option(
     "--format",
     "form",
     type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
-    help="Default: by the ending of OUT (.pftrace, .otf2, .blktrace), else perfetto.",
+    help="Default: by the ending of OUT (.pftrace, .otf2 or DIR/, .blktrace), else perfetto.",
 )
 @cut_options
 @click.option(
@@ -63,7 +64,7 @@ WHOLE = Drawing()
 @own_io_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 def command(
-    log: str,
+    logs: tuple[str, ...],
     target: str | None,
     form: str | None,
     cut: Cut,
@@ -73,13 +74,16 @@ def command(
     own_io: bool,
     force: bool,
 ) -> None:
-    """Turn LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
+    """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
-    LOG is a log, or blktrace's files: DEV (for DEV.blktrace.*) or one merged stream. A trace
-    is a file, compressed where its name ends in .gz or .zst; an archive is a directory, and so
-    are files for blkparse, a set for each device. What is written is readable by you alone, and
-    gets its name when it is complete. LOG - reads standard input; -o - writes a Perfetto trace
-    to standard output. docs/cuts.md says what a part of a log holds.
+    LOG is a log, an archive, or blktrace's files: DEV (for DEV.blktrace.*) or one merged
+    stream. A trace is a file, compressed where its name ends in .gz or .zst; an OTF2 archive is
+    a directory, and so are files for blkparse, a set for each device. What is written is
+    readable by you alone, and gets its name when it is complete. LOG - reads standard input;
+    -o - writes a Perfetto trace to standard output. docs/cuts.md says what a part of a log holds.
+
+    Several LOGs: the files of one rotated recording, in any order, are read as one log; logs
+    of several recordings or hosts become one Perfetto trace on one timeline (docs/hosts.md).
 
     \b
     biotrail convert disk.biotrail                  # → disk.pftrace
@@ -87,18 +91,61 @@ def command(
     biotrail convert --slowest 1000 disk.biotrail -o slowest.pftrace
     biotrail convert disk.biotrail -o disk.otf2     # → disk.otf2/traces.otf2
     biotrail convert sda                            # sda.blktrace.* → sda.pftrace
+    biotrail convert db1.biotrail db2.biotrail -o both.pftrace
+    biotrail convert disk-*.biotrail                # a rotated recording: one trace
     biotrail convert disk.biotrail -o d.blktrace && blkparse -i d.blktrace/nvme0n1
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    form, target = chosen(log, target, form)
     drawing = Drawing(max_size, Detail(detail))
+    how = associate, own_io
+    with terminated_as_interrupted():
+        if len(logs) == 1:
+            form, target = checked(logs[0], target, form, cut, drawing)  # before a pipe is read
+            with opened(logs[0], cut, *how) as source:
+                result = convert(source, form, target, force, drawing)
+            lines = report_lines(source, result, form)
+        else:
+            recordings = open_recordings(logs, *how)
+            if len(recordings) == 1:
+                form, target = checked(recordings[0].paths[0], target, form, cut, drawing)
+                source = cut_of(lambda: open_recordings(logs, *how)[0].trace, cut)
+                result = convert(source, form, target, force, drawing)
+                lines = report_lines(source, result, form)
+            else:
+                if cut != Cut() or drawing != WHOLE:
+                    raise click.UsageError(
+                        "a part of several recordings cannot be chosen: convert parts one by one"
+                    )
+                result, lines = _convert_several(recordings, form, target, force)
+    for line in lines:
+        click.echo(line, err=result.path is None)
+
+
+def checked(
+    log: str, target: str | None, form: str | None, cut: Cut, drawing: Drawing
+) -> tuple[str, str]:
+    """As `chosen`. Raises click.UsageError also where that cannot be cut or drawn so."""
+    form, target = chosen(log, target, form)
     check_drawing(form, target, drawing)
     if form == BLKTRACE:
         check_records(cut)
-    with terminated_as_interrupted(), opened(log, cut, associate, own_io) as source:
-        result = convert(source, form, target, force, drawing)
-    for line in report_lines(source, result, form):
-        click.echo(line, err=result.path is None)
+    return form, target
+
+
+def _convert_several(
+    recordings: list[Recording], form: str | None, target: str | None, force: bool
+) -> tuple[Result, list[str]]:
+    from biotrail import merging
+
+    if target is None:
+        raise click.UsageError("logs of several recordings need -o OUT: whose name it has is open")
+    form, target = chosen(target, target, form)
+    if form != PERFETTO:
+        raise click.UsageError(
+            f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
+            "by one"
+        )
+    return merging.convert(recordings, target, force)
 
 
 def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
@@ -107,14 +154,17 @@ def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
         if log == "-":
             raise click.UsageError("a log from standard input needs -o OUT")
         form = form or PERFETTO
-        return form, log.removesuffix(LOG_SUFFIX) + SUFFIX[form]
+        return form, stem(log) + SUFFIX[form]
     if target == "-":
         if form in (OTF2, BLKTRACE):
             raise click.UsageError(f"{form} output is a directory: give -o OUT")
         if sys.stdout.isatty():
             raise click.UsageError("-o - writes a binary trace: send it to a file or a pipe")
         return PERFETTO, target
-    ending = Path(compressing.plain(target)).suffix
+    plain = compressing.plain(target)
+    ending = Path(plain).suffix
+    if target.endswith("/") and ending not in ENDINGS:
+        return form or OTF2, target
     if form is None and ending not in ENDINGS:
         known = ", ".join(ENDINGS)
         raise click.UsageError(
@@ -148,6 +198,13 @@ def check_records(cut: Cut) -> None:
         )
 
 
+def stem(log: str) -> str:
+    """The log's path without its ending; of a dataset, its directory's."""
+    for suffix in LOG_SUFFIXES:
+        log = log.rstrip("/").removesuffix(suffix)
+    return log
+
+
 def convert(
     source: Opened, form: str, target: str, force: bool, drawing: Drawing = WHOLE
 ) -> Result:
@@ -169,10 +226,17 @@ def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force:
     from converters import otf2
 
     with output.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
-        otf2.convert(lifecycles, trace.context, part)
+        summary = otf2.convert(lifecycles, trace.context, part)
     path = Path(target)
     files = (file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return Result(path, sum(files))
+    told = []
+    if summary.cancelled:
+        what = units.plural(summary.cancelled, "operation")
+        told.append(f"  {what} cancelled: no completion is known (docs/otf2.md)")
+    if summary.moved:
+        what = units.plural(summary.moved, "time")
+        told.append(f"  {what} moved: the log contradicts itself, and OTF2 wants an order")
+    return Result(path, sum(files), told=tuple(told))
 
 
 def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:

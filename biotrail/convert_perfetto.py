@@ -3,7 +3,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ class Drawing:
         Raises TraceError; then nothing is left there.
         """
         if target == "-":
-            return self._to_stdout(source, lifecycles)
+            return to_stdout(lambda out: self._to(source, lifecycles, out))
         if self.max_size is not None:
             return self._to_parts(source, lifecycles, target, force)
         with (
@@ -89,14 +89,6 @@ class Drawing:
         context = source.trace.context
         return perfetto.convert(lifecycles, context, out, **self._how(source)).warning
 
-    def _to_stdout(self, source: Opened, lifecycles: Iterator[Lifecycles]) -> Result:
-        try:
-            return Result(None, 0, self._to(source, lifecycles, sys.stdout.buffer))
-        except OutputError as error:
-            if isinstance(error.__cause__, BrokenPipeError):
-                raise error.__cause__ from error
-            raise
-
     def _to_parts(
         self, source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool
     ) -> Result:
@@ -122,6 +114,16 @@ class Drawing:
         if part_path(target, len(paths) + 1).exists():
             told.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
         return Result(paths[0], sum(sizes), parts=len(paths), told=tuple(told))
+
+
+def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
+    """What `write` writes, which gives a warning or None. Raises OutputError, BrokenPipeError."""
+    try:
+        return Result(None, 0, write(sys.stdout.buffer))
+    except OutputError as error:
+        if isinstance(error.__cause__, BrokenPipeError):
+            raise error.__cause__ from error
+        raise
 
 
 def part_path(target: str, number: int) -> Path:

@@ -81,6 +81,13 @@ _IOS = (
         help="Only I/O charged to this cgroup or one below; can be repeated.",
     ),
 )
+_FILE = click.option(
+    "--file",
+    "cut_files",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only of files with such a path: '/srv/db/*'. The log must be made with record --files.",
+)
 _OUTCOMES = (
     click.option(
         "--slower-than",
@@ -102,12 +109,12 @@ _OUTCOMES = (
 
 def cut_options(command: Command) -> Command:
     """Adds all options of cuts; the command gets `cut`: a Cut."""
-    return _with(command, (*_TIMES, _DEVICE, *_IOS, *_OUTCOMES))
+    return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES))
 
 
 def choice_options(command: Command) -> Command:
     """The same without those of outcomes, for commands that have their own."""
-    return _with(command, (*_TIMES, _DEVICE, *_IOS))
+    return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE))
 
 
 def record_options(command: Command) -> Command:
@@ -141,6 +148,7 @@ def _cut(given: dict[str, Any]) -> Cut:
             given.get("cut_slowest") or 0,
             bool(given.get("cut_failed")),
         ),
+        tuple(given.get("cut_files", ())),
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log, cut as the options of `cut_options` say."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -30,11 +30,16 @@ class Cut:
     ops: tuple[str, ...] = ()
     who: Who = EVERYBODY
     wish: Wish = ANYHOW
+    files: tuple[str, ...] = ()
 
     @property
     def chooses(self) -> bool:
         """Whether I/Os are chosen, not only times."""
-        return bool(self.devices or self.ops) or self.who != EVERYBODY or self.wish != ANYHOW
+        return (
+            bool(self.devices or self.ops or self.files)
+            or self.who != EVERYBODY
+            or self.wish != ANYHOW
+        )
 
     def words(self) -> str:
         """Which I/Os are chosen, as options."""
@@ -42,6 +47,7 @@ class Cut:
         given = {
             "device": self.devices,
             "op": self.ops,
+            "file": self.files,
             "pid": sorted(who.pids),
             "comm": sorted(who.comms),
             "cgroup": sorted(who.cgroups),
@@ -52,8 +58,11 @@ class Cut:
         return " ".join([*found, *(["--failed"] if wish.failed else [])])
 
     def choice(self, context: Context) -> Choice:
-        """Which I/Os, by what is known from their beginning on."""
-        return Choice(context, self.devices, self.ops, self.who)
+        """Which I/Os, by what is known from their beginning on.
+
+        Raises ConversionError: files are chosen, and the log does not tell them.
+        """
+        return Choice(context, self.devices, self.ops, self.who, self.files)
 
     def limited(self, trace: Trace) -> Trace:
         """The trace, of the chosen time alone. Raises ConversionError: outside of the log."""
@@ -117,20 +126,24 @@ def read_lines(trace: Trace) -> list[str]:
 
 @contextmanager
 def opened(log: str, cut: Cut, associate: str = "auto", own_io: bool = False) -> Iterator[Opened]:
-    """The log, cut. How I/Os went is found out first, by reading that part of the log once more.
-
-    Raises TraceError.
-    """
+    """The log, cut: as `cut_of`, and a pipe, too. Raises TraceError."""
     if not cut.needs_file():
-        trace = cut.limited(open_trace(log, associate, own_io))
-        yield Opened(trace, Selection(cut.choice(trace.context)), cut)
+        yield cut_of(lambda: open_trace(log, associate, own_io), cut)
         return
     with readable_twice(log) as source:
-        outcome = ANY
-        if cut.wish != ANYHOW:
-            outcome = _find(cut, cut.limited(open_again(source, associate, own_io)))
-        trace = cut.limited(open_again(source, associate, own_io))
-        yield Opened(trace, Selection(cut.choice(trace.context), outcome), cut)
+        yield cut_of(lambda: open_again(source, associate, own_io), cut)
+
+
+def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
+    """A trace, cut. open_new opens it from its beginning.
+
+    How I/Os went is found out first, by reading that part once more. Raises TraceError.
+    """
+    outcome = ANY
+    if cut.wish != ANYHOW:
+        outcome = _find(cut, cut.limited(open_new()))
+    trace = cut.limited(open_new())
+    return Opened(trace, Selection(cut.choice(trace.context), outcome), cut)
 
 
 def _find(cut: Cut, trace: Trace) -> Outcome:

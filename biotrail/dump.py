@@ -17,7 +17,7 @@ from biotrail.opening import log_argument
 from converters.answers.choosing import device_named
 from converters.model.context import Context, dev_numbers
 from converters.model.events import Events
-from converters.model.tables import Bool
+from converters.model.tables import SECTOR_BYTES, Bool
 from converters.model.trace import Trace
 from recorder.errors import ConversionError
 from recorder.records import BY_KIND, BY_LETTER, NO_TAG, Q_FLAG_OWN, Kind
@@ -25,7 +25,6 @@ from recorder.records import BY_KIND, BY_LETTER, NO_TAG, Q_FLAG_OWN, Kind
 WINDOW_EVENTS = 20_000
 """Decoded at once: output begins soon, and memory stays small."""
 NO_SECTOR = (1 << 64) - 1
-SECTOR_BYTES = 512
 _POINTERS = frozenset({"bio", "rq", "parent", "page"})
 _HIDDEN = frozenset({"head", "reserved"})
 _DEVICES = frozenset({"dev", "part", "from_dev"})

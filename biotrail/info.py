@@ -119,7 +119,9 @@ def _part_lines(trace: Trace) -> list[str]:
     series, kept = (trace.context.header.get(key) for key in ("series", "kept"))
     found = []
     if series:
-        found.append(_field("file", f"number {series.get('number')} of run {series.get('run')}"))
+        number, last = series.get("number"), series.get("last")
+        which = f"number {number}" if last is None else f"numbers {number} to {last}"
+        found.append(_field("file", f"{which} of run {series.get('run')}"))
     if kept:
         seconds = units.duration(float(kept.get("seconds", 0)) * 1e9)
         text = f"number {kept.get('number')} of run {kept.get('run')}: the last {seconds}"
@@ -151,8 +153,16 @@ def _recorded(header: Mapping[str, Any]) -> str:
     text = f"{where}; events {events.get('set', '?')} ({''.join(events.get('letters', []))})"
     if "stacks" in header:
         text += "; call stacks" + (", of programs too" if header["stacks"].get("user") else "")
+    if "files" in header:
+        text += "; files" + _direct(header["files"])
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
+
+
+def _direct(files: Mapping[str, Any]) -> str:
+    if files.get("direct"):
+        return ", of direct I/O where iomap does it"
+    return " (direct I/O: file not known)"
 
 
 def _absent(header: Mapping[str, Any]) -> str:

@@ -27,6 +27,9 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _COMMANDS = {
     "record": "Record block I/O to a log.",
     "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
+    "archive": "Keep logs as Parquet: small, and open to other tools.",
+    "export": "Write bios, requests or events as a table, or for fio to replay.",
+    "verify": "Check every checksum and count of logs and archives.",
     "report": "Tell where the time of I/O went, by device, operation, process and more.",
     "diff": "Compare two recordings, and tell noise from change.",
     "top": "Watch block I/O as it happens.",

@@ -10,6 +10,8 @@ from typing import Any, BinaryIO
 
 import click
 
+from converters.model.opening import open_source
+from converters.model.sources import Source
 from converters.model.trace import Trace
 
 log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG")
@@ -32,12 +34,20 @@ own_io_option: Callable[[Any], Any] = click.option(
 
 
 def open_trace(log: str, associate: str = "auto", own_io: bool = False) -> Trace:
-    """The trace in a log, blktrace data, or standard input for `-`. Raises LogFormatError."""
+    """The trace in a log, an archive, blktrace data, or standard input for `-`.
+
+    Raises LogFormatError.
+    """
+    return Trace(open_log(log), associate, own_io=own_io)
+
+
+def open_log(log: str) -> Source:
+    """What holds events: as open_trace. Raises LogFormatError."""
     if log != "-":
-        return Trace(log, associate, own_io=own_io)
+        return open_source(log)
     if sys.stdin.isatty():
         raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
-    return Trace(sys.stdin.buffer, associate, own_io=own_io)
+    return open_source(sys.stdin.buffer)
 
 
 @contextmanager

@@ -65,6 +65,12 @@ LOG_SUFFIX = ".biotrail"
 )
 @click.option("--user-stacks", is_flag=True, help="Also the program's call stack; with --stacks.")
 @click.option(
+    "--files",
+    is_flag=True,
+    help="Also of which file each bio is, by path: through the page cache, and direct I/O on ext4, "
+    "XFS and others. See biotrail report --by file.",
+)
+@click.option(
     "--buffer-size",
     type=units.Size(),
     metavar="SIZE",
@@ -91,6 +97,7 @@ def command(
     backend: str,
     stacks: bool,
     user_stacks: bool,
+    files: bool,
     buffer_size: int | None,
     sync: bool,
     level: int,
@@ -123,6 +130,7 @@ def command(
     sudo biotrail record --keep 30s --trigger slow=50ms   # what led to a slow I/O
     sudo biotrail record --pid 1234 --children            # what a process and its children queue
     sudo biotrail record --stacks --duration 10s          # and who queued it, function by function
+    sudo biotrail record --files --duration 10s           # and of which file it is
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -135,6 +143,8 @@ def command(
         raise click.UsageError("--user-stacks needs --stacks")
     if stacks and backend == "bcc":
         raise click.UsageError("--stacks needs the core backend: bcc's programs take no stacks")
+    if files and backend == "bcc":
+        raise click.UsageError("--files needs the core backend: bcc's programs see no files")
     options = RecordOptions(
         created_by=f"biotrail {__version__}",
         argv=["biotrail", *sys.argv[1:]],
@@ -145,6 +155,7 @@ def command(
         events=events,
         backend=backend,
         stacks=Stacks(stacks + user_stacks),
+        files=files,
         ring_bytes=buffer_size,
         duration=duration,
         sync=sync,

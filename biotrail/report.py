@@ -46,8 +46,8 @@ def command(
 
     For each device and operation: how many, how much, how fast; every stage from queue to
     completion with its share of the time, mean, percentiles and maximum; what was in flight;
-    merges, splits, requeues, errors, flushes; sequential or not; and the processes, cgroups
-    and CPUs that it came from. Percentiles of times are within 0.4 %; the rest is exact.
+    merges, splits, requeues, errors, flushes; sequential or not; and the processes, cgroups,
+    CPUs and files that it came from. Percentiles of times are within 0.4 %; the rest is exact.
     docs/report.md explains every figure. LOG is anything that convert reads; - reads
     standard input.
 

@@ -9,6 +9,9 @@ from biotrail import units
 from biotrail.columns import Column, table, without_repeats
 from converters.answers.tree import DeviceReport, GroupReport, OperationReport, Report, Summary
 
+NOT_KNOWN = "(file not known: direct I/O, buffers)"
+PATH_WIDTH = 48
+"""Characters of a path; the whole is in --json."""
 MOST_ROWS = 15
 """Of processes, cgroups and the like; the rest is counted."""
 MOST_LINES = 1000
@@ -278,10 +281,23 @@ def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
     cells = []
     for field in fields:
         value = group.name.get(field)
+        if field == "file":
+            cells.append(file_cell(group))
+            continue
         if field == "cgroup" and value is None:
             value = group.name.get("cgroup_id") or None
         cells.append("(unknown)" if value is None else str(value))
     return cells
+
+
+def file_cell(group: GroupReport) -> str:
+    """A path's end, or why there is none."""
+    path, kind = group.name["file"], group.name["file_kind"]
+    if path is None:
+        device = f"({group.name.get('device')}: metadata, or the device itself)"
+        return {"device": device, "no data": "(no data)"}.get(str(kind), NOT_KNOWN)
+    text = str(path)
+    return text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
 
 
 _FIELDS = {
@@ -289,6 +305,7 @@ _FIELDS = {
     "device": ("device",),
     "op": ("operation",),
     "cgroup": ("cgroup",),
+    "file": ("file",),
     "cpu": ("cpu",),
 }
 
@@ -302,6 +319,7 @@ def _lists(report: Report, width: int) -> Iterator[RenderableType]:
     for title, word, groups in (
         ("Processes", "process", report.processes),
         ("Cgroups", "cgroup", report.cgroups),
+        ("Files", "file", report.files),
         ("CPUs, by where I/O was queued", "cpu", report.cpus),
     ):
         if groups:

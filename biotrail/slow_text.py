@@ -11,9 +11,10 @@ from biotrail import tallies, units
 from biotrail.slow_around import device_lines
 from converters.answers.plain import IO, RequestFacts, Span
 from converters.answers.slow import Slowest, SlowIO, Step, Wanted
+from converters.model.context import Context
+from converters.model.tables import SECTOR_BYTES
 from converters.model.trace import Trace
 
-SECTOR_BYTES = 512
 SHOWN_EVENTS = 24
 SHOWN_OTHERS = 4
 BAR = 40
@@ -102,10 +103,12 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]
     io = slow.io
     yield click.style(f"#{place}  {_took(io)}  {_what(io)}, {_who(io)}", bold=True)
     yield f"    {_when(trace, slow)}; bio {io.number}"
+    if io.file is not None:
+        yield f"    file {units.printable(io.file)}"
     marks = _marks(io)
     if marks:
         yield click.style(f"    {marks}", fg="yellow")
-    yield from _stage_lines(slow)
+    yield from _stage_lines(trace.context, slow)
     yield from _pause_lines(slow)
     yield from device_lines(trace.context, slow)
     yield from _event_lines(slow, verbose)
@@ -161,7 +164,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _stage_lines(slow: SlowIO) -> Iterator[str]:
+def _stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
     io = slow.io
     if not io.stages:
         yield "    stages unknown"
@@ -170,13 +173,13 @@ def _stage_lines(slow: SlowIO) -> Iterator[str]:
         bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
         line = f"{span.stage:<10} {units.duration(span.ns):>9} {_percent(span.share):>7}  {bar}"
         if span is io.longest:
-            yield click.style(f"  > {line}", fg="red") + f"  {_meaning(span, slow)}"
+            yield click.style(f"  > {line}", fg="red") + f"  {_meaning(context, span, slow)}"
         else:
             yield f"    {line}"
 
 
-def _meaning(span: Span, slow: SlowIO) -> str:
-    text = MEANINGS.get(span.stage, "")
+def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
+    text = _joined(context, span, slow) if span.stage == "M2D" else MEANINGS.get(span.stage, "")
     if slow.io.under_way:
         return f"{text}, until the log's end, unless its completion was not seen"
     times = slow.below
@@ -190,6 +193,26 @@ def _meaning(span: Span, slow: SlowIO) -> str:
         elif below > span.ns / 2:
             text += ", and most of that was the lower device's: see below"
     return text
+
+
+def _joined(context: Context, span: Span, slow: SlowIO) -> str:
+    """M2D: what held back the request that it had joined, where the log tells that."""
+    inserted = max(map(_inserted, slow.requests), default=0)
+    if inserted:
+        plugged = inserted - span.start_ns > span.ns / 2
+    elif context.devices.get(slow.io.dev, {}).get("scheduler") == "none":
+        plugged = True
+    else:
+        return MEANINGS["M2D"]
+    held = "was held back (plugged)" if plugged else "waited in the scheduler"
+    return f"had joined a request that {held}"
+
+
+def _inserted(request: RequestFacts) -> int:
+    """ns until the scheduler got it before its issue; 0: it did not, or that is not known."""
+    insert, issue = request.insert_ns, request.issue_ns
+    # One that the driver gave back is inserted after its first issue.
+    return insert if insert is not None and issue is not None and insert <= issue else 0
 
 
 def _pause_lines(slow: SlowIO) -> Iterator[str]:

@@ -65,7 +65,7 @@ def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> Non
 @contextmanager
 def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[Path]:
     """The trace: `source` itself, or what it converts to, in a private directory for a while."""
-    if source != "-" and is_trace(source):
+    if source != "-" and not Path(source).is_dir() and is_trace(source):
         if cut != WHOLE:
             raise click.UsageError(f"{source} is a trace already: a part can be made of its log")
         with plain_file(source) as path:
@@ -116,7 +116,8 @@ def plain_file(path: str) -> Iterator[Path]:
 def served_name(source: str) -> str:
     """The trace's name in the UI: the file's, with characters that need no quoting."""
     stem = "stdin" if source == "-" else Path(source).name
-    for suffix in (compressing.GZIP, compressing.ZSTD, ".biotrail", ".pftrace", ".perfetto-trace"):
+    endings = (".biotrail", ".parquet", ".pftrace", ".perfetto-trace")
+    for suffix in (compressing.GZIP, compressing.ZSTD, *endings):
         stem = stem.removesuffix(suffix)
     return (re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip(".") or "trace") + ".pftrace"
 

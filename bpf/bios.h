@@ -3,6 +3,7 @@
 #ifndef BIOTRAIL_BIOS_H
 #define BIOTRAIL_BIOS_H
 
+#include "files.h"
 #include "follow.h"
 #include "stacks.h"
 #include "trigger.h"
@@ -43,6 +44,7 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		r->flags = bt_is_own(bio, w.tgid, r) ? BT_Q_FLAG_OWN : 0;
 		r->cgroup = cgroup;
 		bt_stack(&w, ctx, bio);
+		bt_file(&w, bio, r);
 	}
 	bt_trigger_queue(bio, w.now);
 	bt_end(&w);

@@ -67,6 +67,10 @@ struct bt_config {
 	__u64 ns_inode; /* 0: the initial one */
 	__u32 recorder; /* its process there; 0: not known */
 	__u32 leave_own; /* with filters: its I/O is not wanted */
+
+	__u32 files; /* FILE and FILE_NAME records (files.h) */
+	__u32 reserved;
+	__u64 iomap_end_io; /* address of iomap_dio_bio_end_io(); 0: not known */
 };
 
 /* The only object in .rodata. */

@@ -97,6 +97,7 @@ struct bio {
 	__u16 bi_ioprio;
 	__u8 bi_status;
 	struct bvec_iter bi_iter;
+	void *bi_end_io; /* a function; its address is all that is asked */
 	void *bi_private;
 	struct blkcg_gq *bi_blkg;
 	struct bio_vec *bi_io_vec;

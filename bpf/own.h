@@ -36,6 +36,7 @@ struct bpf_pidns_info {
 
 struct address_space;
 struct page {
+	unsigned long flags;
 	unsigned long compound_head; /* bit 0: a tail; the rest is the head's address */
 	struct address_space *mapping;
 };
@@ -49,10 +50,19 @@ struct super_block {
 	__u32 s_dev;
 };
 
+struct hlist_node;
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct inode {
+	__u16 i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	__u32 i_nlink;
+	__u32 i_rdev;
 	__u32 i_generation;
+	struct hlist_head i_dentry;
 };
 
 struct address_space {

@@ -11,6 +11,9 @@
 #define BT_CHAIN_COUNT 0x4000000000000000ULL
 #define BT_Q_FLAG_OWN 1
 #define BT_D_FLAG_CHAIN_CUT 1
+#define BT_FILE_NAME_LAST 1
+#define BT_FILE_NAME_CUT 2
+#define BT_FILE_NAME_DELETED 4
 #define BT_MAX_RECORD_BYTES 64
 
 enum bt_kind {
@@ -34,8 +37,10 @@ enum bt_kind {
 	BT_U = 18,
 	BT_RQ_REMAP = 19,
 	BT_STACK = 20,
+	BT_FILE = 21,
 	BT_TASK = 32,
 	BT_CGROUP = 33,
+	BT_FILE_NAME = 34,
 	BT_PAD = 255,
 };
 
@@ -451,6 +456,21 @@ _Static_assert(__builtin_offsetof(struct bt_stack, bio) == 8, "bt_stack.bio");
 _Static_assert(__builtin_offsetof(struct bt_stack, kernel) == 16, "bt_stack.kernel");
 _Static_assert(__builtin_offsetof(struct bt_stack, user) == 20, "bt_stack.user");
 
+/* f block_bio_queue: Whose pages a bio carries: follows its Q with the same head time, where asked for. */
+struct bt_file {
+	__u64 head;
+	__u64 bio;
+	__u64 inode;
+	__u32 dev;
+	__u32 generation;
+};
+_Static_assert(sizeof(struct bt_file) == 32, "size of bt_file");
+_Static_assert(__builtin_offsetof(struct bt_file, head) == 0, "bt_file.head");
+_Static_assert(__builtin_offsetof(struct bt_file, bio) == 8, "bt_file.bio");
+_Static_assert(__builtin_offsetof(struct bt_file, inode) == 16, "bt_file.inode");
+_Static_assert(__builtin_offsetof(struct bt_file, dev) == 24, "bt_file.dev");
+_Static_assert(__builtin_offsetof(struct bt_file, generation) == 28, "bt_file.generation");
+
 /* T: A thread's process and name; again whenever either changes. */
 struct bt_task {
 	__u64 head;
@@ -474,6 +494,29 @@ _Static_assert(sizeof(struct bt_cgroup) == 64, "size of bt_cgroup");
 _Static_assert(__builtin_offsetof(struct bt_cgroup, head) == 0, "bt_cgroup.head");
 _Static_assert(__builtin_offsetof(struct bt_cgroup, cgroup) == 8, "bt_cgroup.cgroup");
 _Static_assert(__builtin_offsetof(struct bt_cgroup, name) == 16, "bt_cgroup.name");
+
+/* N: One of the names that make a file's path: its own first, then directories upwards. */
+struct bt_file_name {
+	__u64 head;
+	__u64 inode;
+	__u32 dev;
+	__u32 generation;
+	__u8 level;
+	__u8 piece;
+	__u8 flags;
+	__u8 reserved;
+	char component[36];
+};
+_Static_assert(sizeof(struct bt_file_name) == 64, "size of bt_file_name");
+_Static_assert(__builtin_offsetof(struct bt_file_name, head) == 0, "bt_file_name.head");
+_Static_assert(__builtin_offsetof(struct bt_file_name, inode) == 8, "bt_file_name.inode");
+_Static_assert(__builtin_offsetof(struct bt_file_name, dev) == 16, "bt_file_name.dev");
+_Static_assert(__builtin_offsetof(struct bt_file_name, generation) == 20, "bt_file_name.generation");
+_Static_assert(__builtin_offsetof(struct bt_file_name, level) == 24, "bt_file_name.level");
+_Static_assert(__builtin_offsetof(struct bt_file_name, piece) == 25, "bt_file_name.piece");
+_Static_assert(__builtin_offsetof(struct bt_file_name, flags) == 26, "bt_file_name.flags");
+_Static_assert(__builtin_offsetof(struct bt_file_name, reserved) == 27, "bt_file_name.reserved");
+_Static_assert(__builtin_offsetof(struct bt_file_name, component) == 28, "bt_file_name.component");
 
 /* -: Nothing up to the next block of the ring. */
 struct bt_pad {

@@ -47,7 +47,7 @@ _ACTIONS: dict[Kind, tuple[Act, Category]] = {
 _OF_REQUESTS = (Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D, Kind.C)
 _WITH_TID = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A)
 _SUBMITTED = (Kind.START, Kind.I, Kind.D, Kind.RQ_MERGE)
-_DICTIONARY = (Kind.TASK, Kind.CGROUP)
+_DICTIONARY = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
 _FLAGS = (
     ("SYNC", Category.SYNC),
     ("META", Category.META),

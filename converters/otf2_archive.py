@@ -1,39 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OTF2 library, as far as the converter uses it: an archive's events, then definitions.
+"""An archive: event files of our own layout, all else by the OTF2 library, definitions last.
 
-Events go through the library's C functions with their argument types declared once: three
-times as fast as the package's own wrappers, which declare them at each call.
+The library writes one event per call, with one more for each attribute. Events laid out in
+columns (`otf2_records`) are the same bytes in a fraction of the time; `docs/otf2.md` has figures.
 """
 
 import ctypes
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from converters.otf2_memory import CHUNK_BYTES, Memory, check_room, unwritten_bytes
+from converters.otf2_files import CHUNK_BYTES, EventFile, check_room
+from converters.otf2_records import Records
 from recorder.errors import ConversionError, OutputError
 
 NAME = "traces"
 """Of the archive; `traces.otf2` is its anchor file."""
 
 CHUNK_DEFINITION_BYTES = 4 << 20
-NO_STRING = 0xFFFF_FFFF
+DEFINITION_BYTES = 1 << 20
+"""Room that definitions take at most, strings aside."""
 
-_EVT = "OTF2_EvtWriter_Io"
-_ADD = "OTF2_AttributeList_Add"
-_POINTER, _U8, _U32, _U64 = ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64
-_SIGNATURES = {
-    "begin": (_EVT + "OperationBegin", (_U64, _U32, _U8, _U32, _U64, _U64)),
-    "issued": (_EVT + "OperationIssued", (_U64, _U32, _U64)),
-    "complete": (_EVT + "OperationComplete", (_U64, _U32, _U64, _U64)),
-    "cancelled": (_EVT + "OperationCancelled", (_U64, _U32, _U64)),
-    "add_u8": (_ADD + "Uint8", (_U32, _U8)),
-    "add_u64": (_ADD + "Uint64", (_U32, _U64)),
-    "add_string": (_ADD + "StringRef", (_U32, _U32)),
-}
+_POINTER, _U64 = ctypes.c_void_p, ctypes.c_uint64
 
 
 def library() -> ModuleType:
@@ -85,31 +77,6 @@ class _Quiet:
         self._register(self._before, None)
 
 
-class Functions:
-    """The library's functions for events and attributes.
-
-    Each takes (writer or attribute list, …) as pointers and returns 0 when all is well.
-    """
-
-    begin: Callable[..., int]
-    issued: Callable[..., int]
-    complete: Callable[..., int]
-    cancelled: Callable[..., int]
-    add_u8: Callable[..., int]
-    add_u64: Callable[..., int]
-    add_string: Callable[..., int]
-
-    def __init__(self) -> None:
-        library()
-        shared = import_module("_otf2.Config").conf.lib
-        for name, (symbol, arguments) in _SIGNATURES.items():
-            function = shared[symbol]
-            handles = (_POINTER,) if symbol.startswith(_ADD) else (_POINTER, _POINTER)
-            function.argtypes = handles + arguments
-            function.restype = ctypes.c_int
-            setattr(self, name, function)
-
-
 class Archive:
     """An archive being written: events of any location first, definitions at the end."""
 
@@ -119,11 +86,10 @@ class Archive:
         check_directory(directory)
         self._existed = directory.exists()
         self.directory = directory
-        self.functions = Functions()
         self.strings: dict[str, int] = {"": 0}
         self.event_counts: dict[int, int] = {}
         """Events of each location, known when events have ended."""
-        self._writers: dict[int, Any] = {}
+        self._files: dict[int, EventFile] = {}
         self._definitions: Any = None
         self._quiet = _Quiet()
         try:
@@ -147,11 +113,8 @@ class Archive:
         # The library keeps a pointer to the callbacks: they must live as long as the archive.
         self._callbacks = lib.FlushCallbacks(lambda *_: lib.FLUSH, None)
         self.call(lib.Archive_SetFlushCallbacks, self.handle, self._callbacks, None)
-        self._memory = Memory(self.handle)
         self.call(lib.Archive_SetSerialCollectiveCallbacks, self.handle)
         self.call(lib.Archive_OpenEvtFiles, self.handle)
-        self._attributes = lib.AttributeList_New()
-        self.attributes = ctypes.cast(self._attributes, ctypes.c_void_p)
 
     @property
     def anchor(self) -> Path:
@@ -164,12 +127,6 @@ class Archive:
             return function(*arguments)
         except self.lib.Error as error:
             raise self.failure(str(error)) from error
-
-    def check(self, code: int) -> None:
-        """Raises OutputError unless a function of `functions` returned 0."""
-        if code:
-            known = self.lib.ErrorCodes
-            raise self.failure(f"{known.Error_GetDescription(known.ErrorCode(code))} ({code})")
 
     def failure(self, what: str) -> OutputError:
         """The error to raise when the library refuses something."""
@@ -186,30 +143,42 @@ class Archive:
                 self.define("String", self.strings[text], text)
         return self.strings[text]
 
-    def writer(self, location: int) -> ctypes.c_void_p:
-        """The event writer of a location, opened when first asked for."""
-        if location not in self._writers:
-            writer = self.call(self.lib.Archive_GetEvtWriter, self.handle, location)
-            self._writers[location] = writer
-        return ctypes.cast(self._writers[location], ctypes.c_void_p)
+    def event_file(self, location: int) -> EventFile:
+        """The events of a location, begun when first asked for."""
+        if location not in self._files:
+            with self._explained():
+                (self.directory / NAME).mkdir(exist_ok=True)
+            self._files[location] = EventFile(self.directory / NAME / f"{location}.evt")
+        return self._files[location]
+
+    def write(self, file: EventFile, records: Records) -> None:
+        """Adds records to an event file. Raises OutputError."""
+        with self._explained():
+            file.write(records)
 
     def end_events(self) -> None:
-        """Closes all event writers; definitions may follow."""
+        """Closes all event files; definitions may follow."""
         lib, handle = self.lib, self.handle
-        # Counted before the writers are closed, for that frees them.
-        for location, writer in self._writers.items():
-            self.event_counts[location] = int(self.call(lib.EvtWriter_GetNumberOfEvents, writer))
-        events = sum(self.event_counts.values())
-        check_room(self.directory, unwritten_bytes(events, len(self._writers)))
-        for writer in self._writers.values():
-            self.call(lib.Archive_CloseEvtWriter, handle, writer)
+        for location, file in self._files.items():
+            self.event_counts[location] = file.events
+            with self._explained():
+                file.close()
+        # The library aborts where the disk fills up while it writes definitions.
+        check_room(self.directory, DEFINITION_BYTES + sum(map(len, self.strings)) * 4)
         self.call(lib.Archive_CloseEvtFiles, handle)
         self.call(lib.Archive_OpenDefFiles, handle)
-        for location in self._writers:
+        for location in self._files:
             local = self.call(lib.Archive_GetDefWriter, handle, location)
             self.call(lib.Archive_CloseDefWriter, handle, local)
         self.call(lib.Archive_CloseDefFiles, handle)
         self._definitions = self.call(lib.Archive_GetGlobalDefWriter, handle)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self.failure(error.strerror or str(error)) from error
 
     def define(self, what: str, *arguments: Any) -> None:
         """Writes one global definition, such as "Location"; strings as numbers."""
@@ -236,7 +205,6 @@ class Archive:
         """Ends the definitions and the archive: only now can it be read."""
         lib, handle = self.lib, self.handle
         self.call(lib.Archive_CloseGlobalDefWriter, handle, self._definitions)
-        lib.AttributeList_Delete(self._attributes)
         self.call(lib.Archive_Close, handle)
         self._quiet.end()
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from converters.model.context import Context, dev_numbers
 from converters.model.tables import NEVER
 from converters.otf2_archive import Archive
+from converters.otf2_attributes import ATTRIBUTES, MEANINGS
+from converters.otf2_gauges import GAUGES
 
 if TYPE_CHECKING:
     from converters.otf2 import Otf2Summary
 
-BIOS, REQUESTS = "bios", "requests"
-"""Layers, in their order; each is an I/O paradigm and, per device, a location."""
+BIOS, REQUESTS, COUNTERS = "bios", "requests", "counters"
+"""What a device has a location for; the first two are layers, each an I/O paradigm."""
 
 _PARADIGMS = {
     BIOS: ("block_bio", "Linux block layer: bios"),
@@ -26,7 +28,7 @@ _FACTS = ("kind", "model", "serial", "scheduler", "dm_name", "dm_uuid", "rotatio
 
 @dataclass(frozen=True)
 class Location:
-    """One device's bios or requests."""
+    """One device's bios, requests or counters."""
 
     number: int
     dev: int
@@ -36,17 +38,15 @@ class Location:
 class Handles:
     """Numbers of locations and of I/O handles, given as they are asked for."""
 
-    SECTOR, OP, ERROR, TRUNCATED, ABSORBED_BY, OWN = range(6)
-    """Numbers of the attributes."""
-
     def __init__(self) -> None:
         self.locations: dict[tuple[int, str], Location] = {}
         self.handles: dict[tuple[str, int], int] = {}
         self.disks: dict[int, int] = {}
         """Disk of each device that was addressed."""
+        self._counters: dict[int, int] = {}
 
     def location(self, disk: int, layer: str) -> Location:
-        """The location of a disk's bios or requests."""
+        """The location of a disk's bios, requests or counters."""
         key = (disk, layer)
         if key not in self.locations:
             self.locations[key] = Location(len(self.locations), disk, layer)
@@ -60,6 +60,11 @@ class Handles:
             self.handles[key] = len(self.handles)
         self.disks.setdefault(dev, location.dev)
         return self.handles[location.layer, dev]
+
+    def metric(self, location: Location, gauge: int) -> int:
+        """Number of a disk's counter: its instance, for the first numbers are the classes'."""
+        at = self._counters.setdefault(location.dev, len(self._counters))
+        return len(GAUGES) * (at + 1) + gauge
 
 
 class _Definitions:
@@ -88,26 +93,10 @@ class _Definitions:
 
     def attributes(self) -> None:
         """The attributes that events carry."""
-        lib = self._lib
-        for number, name, meaning, type_ in (
-            (Handles.SECTOR, "sector", "first 512-byte sector on the disk", lib.TYPE_UINT64),
-            (Handles.OP, "op", "operation that OTF2's modes do not name", lib.TYPE_STRING),
-            (Handles.ERROR, "error", "status other than good", lib.TYPE_STRING),
-            (
-                Handles.TRUNCATED,
-                "truncated",
-                "1: the trace does not show this event, its time is the nearest known",
-                lib.TYPE_UINT8,
-            ),
-            (
-                Handles.ABSORBED_BY,
-                "absorbed by",
-                "matching id of the request that took over this one's bios",
-                lib.TYPE_UINT64,
-            ),
-            (Handles.OWN, "own", "1: I/O of the recording itself", lib.TYPE_UINT8),
-        ):
-            self._archive.define("Attribute", number, self._text(name), self._text(meaning), type_)
+        for name, attribute in ATTRIBUTES.items():
+            texts = self._text(name), self._text(MEANINGS[name][1])
+            kind = self._lib.Type(attribute.type)
+            self._archive.define("Attribute", attribute.number, *texts, kind)
 
     def system_tree(self) -> None:
         """Host, "block devices", disks, partitions."""
@@ -150,7 +139,26 @@ class _Definitions:
             group = (lib.LOCATION_GROUP_TYPE_PROCESS, node, lib.UNDEFINED_LOCATION_GROUP)
             define("LocationGroup", number, name, *group)
             events = self._archive.event_counts[number]
-            define("Location", number, name, lib.LOCATION_TYPE_CPU_THREAD, events, number)
+            counts = location.layer == COUNTERS
+            kind = lib.LOCATION_TYPE_METRIC if counts else lib.LOCATION_TYPE_CPU_THREAD
+            define("Location", number, name, kind, events, number)
+
+    def metrics(self) -> None:
+        """A class per counter, and an instance per disk, in the numbers that events use."""
+        lib, define = self._lib, self._archive.define
+        kind = (lib.METRIC_TYPE_OTHER, lib.METRIC_ABSOLUTE_NEXT)
+        for at, gauge in enumerate(GAUGES):
+            texts = self._text(gauge.name), self._text(gauge.meaning)
+            value = (lib.TYPE_UINT64, lib.BASE_DECIMAL, 0)
+            define("MetricMember", at, *texts, *kind, *value, self._text(gauge.unit))
+            how = (lib.METRIC_ASYNCHRONOUS, lib.RECORDER_KIND_ABSTRACT)
+            define("MetricClass", at, [at], *how)
+        for location in self._handles.locations.values():
+            if location.layer == COUNTERS:
+                node = (lib.SCOPE_SYSTEM_TREE_NODE, self._nodes[location.dev])
+                for at in range(len(GAUGES)):
+                    number = self._handles.metric(location, at)
+                    define("MetricInstance", number, at, location.number, *node)
 
     def io(self) -> None:
         """The layers as paradigms; a file per device, and its handles."""
@@ -215,6 +223,7 @@ def define(
     definitions.attributes()
     definitions.system_tree()
     definitions.locations()
+    definitions.metrics()
     definitions.io()
     _describe(archive, context, summary)
     if losses:

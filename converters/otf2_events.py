@@ -7,22 +7,21 @@ order of time, and a window brings the early events of what ended late: a `Queue
 events back until nothing older can come.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from converters.model.tables import I32, I64, NEVER, U32, U64, Bios, Bool, Requests
+from converters.model.tables import I64, NEVER, U64, Bool
+from converters.otf2_operations import LATEST, Operations
 
-HOLD_EVENTS = 2_000_000
-"""Events that a queue holds back (42 bytes each) before it begins what has long been open."""
+HOLD_EVENTS = 1_200_000
+"""Events that a queue holds back (72 bytes each) before it begins what has long been open."""
 
 LONG_NS = 1_000_000_000
 """How long an operation is under way before its first events may be written without it."""
-
-LATEST = np.iinfo(np.int64).max
 
 
 class Phase(IntEnum):
@@ -41,128 +40,61 @@ BLOCKING = 2
 
 OWN = 4
 """EVENT.flags, at BEGIN: I/O of the recording itself."""
+UNISSUED = 8
+"""EVENT.flags, at COMPLETE and CANCELLED: no issue is known of the operation."""
 
 EVENT = np.dtype(
     [
         ("time", "<i8"),  # ns
         ("number", "<i8"),  # the operation's
         ("detail", "<u8"),  # BEGIN: first sector; CANCELLED: absorbing request's number + 1, or 0
+        ("link", "<i8"),  # BEGIN: upper device's operation; at the end: the request; NEVER: none
         ("dev", "<u4"),  # dev_t of the device or partition that was addressed
         ("bytes", "<u4"),  # BEGIN: asked for; COMPLETE: done
         ("opf", "<u4"),
         ("status", "<i4"),
+        ("tid", "<u4"),  # BEGIN: the submitting thread's; 0: not known
+        ("comm", "<u4"),  # BEGIN: number of its name; NO_STRING: not known
+        ("pieces", "<u4"),  # at the end: a bio's fragments, a request's bios
+        ("requeues", "<u4"),  # at the end
+        ("certainty", "u1"),  # at the end: Certainty
         ("flags", "u1"),
         ("phase", "u1"),
-    ]
+    ],
+    align=True,
 )
+_WORDS = EVENT.itemsize // 8
 EventArray = NDArray[np.void]
 
 
-@dataclass
-class Operations:
-    """Bios or requests, as rows of one shape. Times in ns, NEVER where not seen."""
-
-    number: I64
-    disk: U32
-    dev: U32
-    """The partition or the disk, as addressed."""
-    sector: U64
-    bytes: U32
-    opf: U32
-    begin: I64
-    """When it began; NEVER: before the trace did."""
-    first: I64
-    """The earliest time known of it."""
-    last: I64
-    """The latest time known of it, its completion aside."""
-    issue: I64
-    complete: I64
-    done_bytes: U32
-    status: I32
-    absorbed_by: I64
-    own: Bool
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    def take(self, rows: I64 | Bool) -> Self:
-        """The rows given by index or by mask."""
-        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
-
-def _bounds(*times: I64) -> tuple[I64, I64]:
-    """Earliest and latest of the times that were seen; NEVER where none was."""
-    table = np.stack(times)
-    seen = table != NEVER
-    first = np.where(seen, table, LATEST).min(axis=0)
-    return np.where(seen.any(axis=0), first, NEVER), np.where(seen, table, NEVER).max(axis=0)
-
-
-def bio_operations(bios: Bios) -> Operations:
-    """Each bio as an operation on the partition (or disk) that it was sent to."""
-    begun = bios.cut, bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue
-    first, _ = _bounds(*begun, bios.complete)
-    _, last = _bounds(*begun)
-    return Operations(
-        number=bios.number,
-        disk=bios.dev,
-        dev=np.where(bios.part == 0, bios.dev, bios.part),
-        sector=bios.sector,
-        bytes=bios.bytes,
-        opf=bios.opf,
-        begin=bios.queue,
-        first=first,
-        last=last,
-        issue=bios.issue,
-        complete=bios.complete,
-        done_bytes=bios.done_bytes,
-        status=bios.status,
-        absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
-        own=bios.own,
-    )
-
-
-def request_operations(requests: Requests) -> Operations:
-    """Each request as an operation on its disk."""
-    begun = requests.cut, requests.start, requests.insert, requests.issue
-    first, _ = _bounds(*begun, requests.complete)
-    _, last = _bounds(*begun)
-    return Operations(
-        number=requests.number,
-        disk=requests.dev,
-        dev=requests.dev,
-        sector=requests.sector,
-        bytes=requests.bytes,
-        opf=requests.opf,
-        begin=requests.start,
-        first=first,
-        last=last,
-        issue=requests.issue,
-        complete=requests.complete,
-        done_bytes=requests.done_bytes,
-        status=requests.status,
-        absorbed_by=requests.absorbed_by,
-        own=requests.own,
-    )
-
-
-def _rows(ops: Operations, phase: Phase, time: I64, truncated: Bool) -> EventArray:
+def _rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
     events = np.zeros(len(ops), dtype=EVENT)
     events["time"] = time
     events["number"] = ops.number
     events["phase"] = int(phase)
     events["dev"] = ops.dev
     events["opf"] = ops.opf
+    events["link"] = NEVER
     events["flags"] = np.where(truncated, TRUNCATED, 0)
     return events
 
 
 def _begin(ops: Operations, time: I64, blocking: Bool) -> EventArray:
-    events = _rows(ops, Phase.BEGIN, time, ops.begin == NEVER)
-    events["detail"] = ops.sector
+    events = _rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
+    events["detail"], events["link"] = ops.sector, ops.parent
     events["bytes"] = ops.bytes
+    events["tid"], events["comm"] = ops.tid, ops.comm
     events["flags"] |= np.where(blocking, BLOCKING, 0).astype(np.uint8)
     events["flags"] |= np.where(ops.own, OWN, 0).astype(np.uint8)
+    return events
+
+
+def _end(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
+    events = _rows(ops, time, truncated, phase)
+    events["link"] = ops.request
+    events["pieces"], events["requeues"] = ops.pieces, ops.requeues
+    events["certainty"] = ops.certainty
+    events["flags"] |= np.where(ops.issue == NEVER, UNISSUED, 0).astype(np.uint8)
     return events
 
 
@@ -219,17 +151,23 @@ def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArr
     moved = int(np.count_nonzero((moved_issue != issue) | (moved_end != end)))
     blocking = completed & ~issued & ~begun_before
     wants_issued = ~blocking & ~issued_before
-    done = _rows(ops, Phase.COMPLETE, moved_end, np.zeros(len(ops), dtype=np.bool_))
-    done["bytes"], done["status"] = ops.done_bytes, ops.status
-    cancelled = _rows(ops, Phase.CANCELLED, moved_end, ~absorbed)
-    cancelled["detail"] = ops.absorbed_by + 1
-    parts = [
-        _begin(ops, start, blocking)[~begun_before],
-        _rows(ops, Phase.ISSUED, moved_issue, ~issued)[wants_issued],
-        done[completed],
-        cancelled[~completed],
-    ]
-    return np.concatenate(parts), moved
+    begins = _begin(*_only(~begun_before, ops, start, blocking))
+    sent, sent_at, unseen = _only(wants_issued, ops, moved_issue, ~issued)
+    issues = _rows(sent, sent_at, unseen, Phase.ISSUED)
+    done, done_at = _only(completed, ops, moved_end)
+    ends = _end(done, done_at, np.zeros(len(done), dtype=np.bool_), Phase.COMPLETE)
+    ends["bytes"], ends["status"] = done.done_bytes, done.status
+    rest, rest_at, unseen = _only(~completed, ops, moved_end, ~absorbed)
+    cancels = _end(rest, rest_at, unseen, Phase.CANCELLED)
+    cancels["detail"] = rest.absorbed_by + 1
+    return _joined([begins, issues, ends, cancels]), moved
+
+
+def _only(rows: Bool, ops: Operations, *columns: Any) -> tuple[Any, ...]:
+    """Operations and columns restricted to some rows; as they are where that is all."""
+    if rows.all():
+        return ops, *columns
+    return ops.take(rows), *(column[rows] for column in columns)
 
 
 def open_events(ops: Operations) -> EventArray:
@@ -237,8 +175,8 @@ def open_events(ops: Operations) -> EventArray:
     start = np.where(ops.begin != NEVER, ops.begin, ops.first)
     begins = _begin(ops, start, np.zeros(len(ops), dtype=np.bool_))
     issued = ops.issue != NEVER
-    issues = _rows(ops, Phase.ISSUED, np.maximum(ops.issue, start), ~issued)[issued]
-    return np.concatenate([begins, issues])
+    issues = _rows(ops, np.maximum(ops.issue, start), ~issued, Phase.ISSUED)[issued]
+    return _joined([begins, issues])
 
 
 class Queue:
@@ -280,7 +218,7 @@ class Queue:
     def _issue_begun(self, ops: Operations) -> None:
         """Writes the Issued of what was begun before, and is issued by now."""
         if len(ops):
-            self._put(_rows(ops, Phase.ISSUED, ops.issue, np.zeros(len(ops), dtype=np.bool_)))
+            self._put(_rows(ops, ops.issue, np.zeros(len(ops), dtype=np.bool_), Phase.ISSUED))
             self._begun.forget(ops.number)
             self._begun.extend(ops.number, np.ones(len(ops), dtype=np.bool_))
 
@@ -305,13 +243,11 @@ class Queue:
     def _take(self, edge: int) -> EventArray:
         if not self._parts:
             return np.empty(0, dtype=EVENT)
-        events = np.concatenate(self._parts)
-        ready = events["time"] < edge
-        rest = events[~ready]
+        events = _joined(self._parts)
+        order = _order(events)
+        ready = int(np.searchsorted(events["time"][order], edge))
+        out, rest = _taken(events, order[:ready]), _taken(events, order[ready:])
         self._parts, self.held = ([rest] if len(rest) else []), len(rest)
-        out = events[ready]
-        # At equal times, an operation's events stay in their order.
-        out = out[np.lexsort((out["phase"], out["number"], out["time"]))]
         late = out["time"] < self._written_to
         if late.any():
             self.moved += int(late.sum())
@@ -319,3 +255,32 @@ class Queue:
         if len(out):
             self._written_to = int(out["time"][-1])
         return out
+
+
+def _words(events: EventArray) -> U64:
+    """Events as whole words, which are copied faster than records. Shape (n, _WORDS)."""
+    return events.view("<u8").reshape(len(events), _WORDS)
+
+
+def _joined(parts: list[EventArray]) -> EventArray:
+    return np.concatenate([_words(part) for part in parts]).view(EVENT).reshape(-1)
+
+
+def _taken(events: EventArray, rows: I64) -> EventArray:
+    return _words(events).take(rows, axis=0).view(EVENT).reshape(-1)
+
+
+def _order(events: EventArray) -> I64:
+    """The order of time; at equal times, an operation's events stay in theirs."""
+    order = np.argsort(events["time"], kind="stable")
+    time = events["time"][order]
+    same = time[1:] == time[:-1]
+    if same.any():
+        # Few are: only these are sorted by more than their time.
+        tied = np.zeros(len(order), dtype=np.bool_)
+        tied[1:] |= same
+        tied[:-1] |= same
+        some = order[tied]
+        keys = events["phase"][some], events["number"][some], events["time"][some]
+        order[tied] = some[np.lexsort(keys)]
+    return order

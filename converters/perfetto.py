@@ -10,14 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import BinaryIO
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import ClockSnapshot, TracePacket
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from converters.model.context import Context
+from converters.model.counters import LossTotal, Samples
+from converters.model.lifecycles import UNSEEN_BIRTH
 from converters.model.stacks import StackNames
 from converters.model.tables import I64, Lifecycles, LossWindows
 from converters.perfetto_callstacks import CallStacks
-from converters.perfetto_clocks import MONOTONIC, ClockBook
-from converters.perfetto_counters import LossTotal, Samples
+from converters.perfetto_clocks import OWN_CLOCK, ClockBook
 from converters.perfetto_detail import seen_with, slice_maker
 from converters.perfetto_events import (
     Placed,
@@ -31,6 +32,7 @@ from converters.perfetto_lanes import FOREVER, LanePool
 from converters.perfetto_metadata import Facts, attributes, instant, recording_facts
 from converters.perfetto_names import STAGE_IIDS, Detail, Interned
 from converters.perfetto_open import left_over, unended
+from converters.perfetto_place import Place
 from converters.perfetto_slices import Slices
 from converters.perfetto_tracks import Identity, Streams, framed
 from converters.perfetto_tree import IN_DEVICE, LOST, QUEUED, Tree
@@ -39,6 +41,7 @@ from recorder.errors import OutputError
 LARGE = 500_000_000
 """Bytes from which on a browser may not hold the trace."""
 _MOST_STRINGS = 1 << 14
+_NOT_TOLD = ("bytes", "sequences", "families")
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 
 
@@ -60,6 +63,10 @@ class PerfettoSummary:
     not_drawn: int = 0
     """Bios and requests of which no time at all was seen."""
     bytes: int = 0
+    sequences: int = 0
+    """Of packets: the log's own, and one for each lane and counter."""
+    families: int = 0
+    """Correlation ids are smaller, but for those of bios that began before the log."""
 
     @property
     def warning(self) -> str | None:
@@ -86,16 +93,17 @@ def convert(
     facts: Facts | None = None,
     to_end: bool = False,
     detail: Detail = Detail.FULL,
+    place: Place | None = None,
     on_progress: Progress | None = None,
 ) -> PerfettoSummary:
     """Writes a Perfetto trace of the windows to `out` as they come.
 
     stacks: the trace's, where its bios have call stacks. facts: what else to say of the trace.
     to_end: it goes on to the last window's end, as a cut does. detail: how much of each bio is
-    drawn. on_progress is called after every
-    window with what was written so far. Raises OutputError when `out` cannot be written.
+    drawn. place: in a trace with other logs. on_progress is called after every window with what
+    was written so far. Raises OutputError when `out` cannot be written.
     """
-    converter = Converter(context, out, stacks, facts, to_end, detail)
+    converter = Converter(context, out, stacks, facts, to_end, detail, place)
     for window in lifecycles:
         converter.window(window)
         if on_progress is not None:
@@ -124,24 +132,27 @@ class Converter:
         facts: Facts | None = None,
         to_end: bool = False,
         detail: Detail = Detail.FULL,
+        place: Place | None = None,
     ) -> None:
         """As `convert`."""
+        place = place or Place.alone(context)
         self._to_end = to_end
         self._detail = detail
         self.context = context
         self._facts = facts or {}
         self.summary = PerfettoSummary()
         self._out = out
-        identity = Identity(context.log_id)
+        self._place = place
+        identity = Identity(place.key, place.trace, place.sequences)
         self._sequence = identity.sequence(0)
-        self._clocks = ClockBook()
-        self._timed = bool(context.clocks)
+        self._clocks = ClockBook(place.aligned)
+        self._timed = bool(context.clocks) and not place.aligned
         # Stage names have the first ids.
         names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
         self._stacks = CallStacks(stacks)
-        self._maker = slice_maker(detail, context, names, strings, self._stacks)
+        self._maker = slice_maker(detail, context, names, strings, self._stacks, place)
         self._streams = Streams(identity, self._clocks, names, strings, self._stacks)
-        self._tree = Tree(identity, context)
+        self._tree = Tree(identity, context, place)
         self._pools: dict[tuple[str, int], _Pool] = {}
         self._gauges: dict[int, Gauges] = {}
         self._counters: dict[tuple[str, int], int] = {}
@@ -201,7 +212,8 @@ class Converter:
             self._samples(dev, {LOST: self._lost.samples(begin)})
         self.summary.lanes = sum(len(p.lanes) for p in self._pools.values())
         self.summary.devices = len(self._tree.devices())
-        facts = {k: v for k, v in asdict(self.summary).items() if k != "bytes"}
+        self.summary.sequences = 1 + len(self._streams)
+        facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_TOLD}
         self._packets([instant(self._tree.recording, self._end, "end of recording", facts)])
 
     def _start(self, window: Lifecycles | None, slices: Iterable[Slices]) -> None:
@@ -219,15 +231,13 @@ class Converter:
             starts.append(int(readings[0]["monotonic"]))
         self._begin = max(min(starts, default=0), 0)
         first = TracePacket(sequence_flags=_CLEARED, first_packet_on_sequence=True)
-        first.trace_packet_defaults.timestamp_clock_id = MONOTONIC
+        first.trace_packet_defaults.timestamp_clock_id = OWN_CLOCK
         self._packets([first])
         if not self._timed:
-            snapshot = ClockSnapshot(primary_trace_clock=MONOTONIC)
-            snapshot.clocks.add(clock_id=MONOTONIC, timestamp=self._begin)
-            self._packets([TracePacket(clock_snapshot=snapshot)])
+            self._packets([TracePacket(clock_snapshot=self._clocks.begun(self._begin))])
         self._clock_readings()
-        facts = {**recording_facts(self.context), **self._facts}
-        self._packets([attributes(facts), *self._tree.announcements()])
+        facts = {**recording_facts(self.context), **self._place.facts, **self._facts}
+        self._packets([attributes(facts, self._place.number), *self._tree.announcements()])
         self._packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
     def _clock_readings(self) -> None:
@@ -238,6 +248,7 @@ class Converter:
     def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
         total = self.summary
         total.bios += len(bios)
+        total.families = max(total.families, _beyond(bios), _beyond(requests))
         total.requests += len(requests)
         total.not_drawn += len(window.bios) - len(bios) + len(window.requests) - len(requests)
         total.open_at_end += int((bios.end == FOREVER).sum() + (requests.end == FOREVER).sum())
@@ -383,6 +394,11 @@ class Converter:
                 "Make room or choose another place."
             ) from error
         self.summary.bytes += len(data)
+
+
+def _beyond(slices: Slices) -> int:
+    """More than any number that began in the log."""
+    return int(slices.number[slices.number < UNSEEN_BIRTH].max(initial=-1)) + 1
 
 
 def _small(stream: I64) -> I64 | np.ndarray:

@@ -10,6 +10,7 @@ from converters.model.tables import Bios, Certainty, Lifecycles, Stages, Tasks
 from converters.model.windows import restricted
 from converters.perfetto_callstacks import CallStacks
 from converters.perfetto_names import BIO, Detail, Interned
+from converters.perfetto_place import Place
 from converters.perfetto_slices import SliceMaker, Slices, add_stages, seen_of
 
 
@@ -37,12 +38,17 @@ class SparseMaker(SliceMaker):
 
 
 def slice_maker(
-    detail: Detail, context: Context, names: Interned, strings: Interned, stacks: CallStacks
+    detail: Detail,
+    context: Context,
+    names: Interned,
+    strings: Interned,
+    stacks: CallStacks,
+    place: Place,
 ) -> SliceMaker:
     """What makes that much of each bio."""
     if detail == Detail.FULL:
-        return SliceMaker(context, names, strings, stacks)
-    return SparseMaker(context, names, strings, stacks, detail == Detail.STAGES)
+        return SliceMaker(context, names, strings, stacks, place)
+    return SparseMaker(context, names, strings, stacks, place, detail == Detail.STAGES)
 
 
 def seen_with(detail: Detail, window: Lifecycles) -> Lifecycles:

@@ -82,7 +82,7 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
     slices, chosen = placed.slices, placed.rows[begin:end]
     start, stop = slices.start[chosen], slices.end[chosen]
     rows = Rows(end - begin)
-    sequence = _three_bytes(placed.sequence[begin:end])
+    sequence = _id_bytes(placed.sequence[begin:end])
     with rows.message(PACKET):
         _head(rows, start - placed.before[begin:end], sequence)
         with rows.message(_EVENT):
@@ -107,10 +107,10 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
     return rows.finish()
 
 
-def _three_bytes(sequence: U64) -> tuple[U8, ...]:
-    """The sequences' ids as varints, which all take three bytes: a column for each."""
-    low, middle = sequence | np.uint64(0x80), sequence >> np.uint64(7) | np.uint64(0x80)
-    return tuple(c.astype(np.uint8) for c in (low, middle, sequence >> np.uint64(14)))
+def _id_bytes(sequence: U64) -> tuple[U8, ...]:
+    """The sequences' ids as varints, which all take four bytes: a column for each."""
+    more = [sequence >> np.uint64(shift) | np.uint64(0x80) for shift in (0, 7, 14)]
+    return tuple(c.astype(np.uint8) for c in (*more, sequence >> np.uint64(21)))
 
 
 def _head(rows: Rows, since: I64, sequence: tuple[U8, ...], where: Bool | None = None) -> None:
@@ -142,7 +142,7 @@ def encode_ends(since: I64, sequence: U64) -> bytes:
         return b""
     rows = Rows(len(since))
     with rows.message(PACKET):
-        _head(rows, since, _three_bytes(sequence))
+        _head(rows, since, _id_bytes(sequence))
         rows.const(_EVENT + b"\x02" + _END)
     return rows.finish()
 
@@ -153,7 +153,7 @@ def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64], whole
         return b""
     rows = Rows(len(since))
     with rows.message(PACKET):
-        _head(rows, since, _three_bytes(sequence))
+        _head(rows, since, _id_bytes(sequence))
         with rows.message(_EVENT):
             rows.const(_COUNTER)
             if whole:

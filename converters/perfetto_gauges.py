@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from converters.model.context import Context
+from converters.model.counters import RATE_BIN, READ_OPS, WRITE_OPS, Level, Rate, Samples
 from converters.model.tables import I64, U8, U32, Bios, Bool
-from converters.perfetto_counters import RATE_BIN, Level, Rate, Samples
 from converters.perfetto_encode import distinct
 from converters.perfetto_lanes import FOREVER
 from converters.perfetto_slices import Slices
 from converters.perfetto_tree import IN_DEVICE, QUEUED, READS, WRITES
 
 _IN, _OUT = 1, 2
-_DIRECTIONS = {"read": _IN, "write": _OUT, "zone_append": _OUT}
+_DIRECTIONS = dict.fromkeys(READ_OPS, _IN) | dict.fromkeys(WRITE_OPS, _OUT)
 _STARTED, _ISSUED, _ENDED = 1, 2, 4
 
 

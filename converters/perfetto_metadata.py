@@ -38,11 +38,15 @@ def recording_facts(context: Context) -> dict[str, str | int]:
     return {k: v if isinstance(v, int) else str(v) for k, v in facts.items() if v}
 
 
-def attributes(facts: Facts) -> TracePacket:
-    """`trace_attributes`: in SQL, metadata named `trace_attribute.biotrail.<name>`."""
+def attributes(facts: Facts, number: int = 1) -> TracePacket:
+    """`trace_attributes`: in SQL, metadata named `trace_attribute.biotrail.<name>`.
+
+    number: of the log in the trace; from the second on, it stands before the name.
+    """
+    where = "biotrail" if number == 1 else f"biotrail.{number}"
     packet = TracePacket()
     for name, value in facts.items():
-        attribute = packet.trace_attributes.attribute.add(key=f"biotrail.{name}")
+        attribute = packet.trace_attributes.attribute.add(key=f"{where}.{name}")
         if isinstance(value, int):
             attribute.long_value = value
         else:

@@ -40,6 +40,7 @@ _COMMON_LAST = (
     Argument(
         "end_not_seen", "true: its end was lost; drawn to the last thing seen of it", "it was seen"
     ),
+    Argument("host", "the root that it is below", "the trace holds one log"),
     Argument("own", "true: I/O of the recording itself, shown by --own-io", "others' I/O"),
 )
 
@@ -55,6 +56,7 @@ BIO_ARGUMENTS = (
     Argument("fragments", "pieces that went to requests", "1"),
     Argument("requests", "requests that served it", "0 or 1"),
     Argument("ioprio", "I/O priority: class << 13 | data", "0"),
+    Argument("file", "path of the file whose pages it carries", "not known, or not recorded"),
     Argument("no_stack", "why its call stack is not drawn", "it is, or none was recorded"),
 )
 REQUEST_ARGUMENTS = (
@@ -73,6 +75,7 @@ LOSS_ARGUMENTS = (
     Argument("cpu", "where", "not one CPU's"),
     Argument("kind", "what was lost: queue, issue, complete, …; unknown"),
     Argument("count", "how many records", "not known"),
+    Argument("host", "the root that it is below", "the trace holds one log"),
 )
 
 

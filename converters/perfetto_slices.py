@@ -39,6 +39,7 @@ from converters.perfetto_names import (
     Interned,
     stage_argument,
 )
+from converters.perfetto_place import Place
 from recorder.records import BY_KIND, Kind
 
 NO_SECTOR = np.uint64(2**64 - 1)
@@ -132,6 +133,7 @@ class SliceMaker:
     """Event names."""
     strings: Interned
     callstacks: CallStacks
+    place: Place
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
         """One slice per bio, in the order of (start, number)."""
@@ -149,11 +151,16 @@ class SliceMaker:
         slices.uint("fragments", table.fragments, table.fragments != 1)
         slices.uint("requests", table.requests, table.requests > 1)
         slices.uint("ioprio", table.ioprio, table.ioprio != 0)
+        if (table.file >= 0).any():
+            slices.text("file", self._mapped(table.file, self._file))
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
         add_stages(slices, stages)
         return slices
+
+    def _file(self, row: int) -> str:
+        return "" if row < 0 or self.context.files[row].device else self.context.files[row].path
 
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """One slice per request, in the order of (start, number)."""
@@ -196,6 +203,7 @@ class SliceMaker:
         slices.uint("cpu", cpu, cpu >= 0)
         slices.text("kind", self._mapped(table.kind[rows], record_name))
         slices.uint("count", count, count >= 0)
+        self._host(slices)
         return slices
 
     def under_way(self, table: Bios | Requests) -> Slices:
@@ -219,7 +227,7 @@ class SliceMaker:
             start=start,
             end=np.maximum(end, start),
             name=self._names(category, table.opf[rows], table.bytes[rows] == 0),
-            family=table.family[rows].astype(np.uint64),
+            family=(table.family[rows] + self.place.families).astype(np.uint64),
             rows=rows,
         )
         return slices
@@ -271,6 +279,12 @@ class SliceMaker:
         slices.true("open_at_end", slices.end == FOREVER)
         slices.true("end_not_seen", seen.lost[slices.rows])
         slices.true("own", table.own)
+        self._host(slices)
+
+    def _host(self, slices: Slices) -> None:
+        if self.place.host and len(slices):
+            iid = self.strings.id(self.place.host)
+            slices.text("host", np.full(len(slices), iid, dtype=np.uint64))
 
     def _status(self, table: Bios | Requests) -> U64:
         return self._mapped(table.status, self.context.status_name)

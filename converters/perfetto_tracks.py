@@ -19,7 +19,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from converters.model.tables import I64, STAGE_NAMES, U64, Bool
 from converters.perfetto_callstacks import CallStacks, Told
-from converters.perfetto_clocks import MONOTONIC, ClockBook
+from converters.perfetto_clocks import MONOTONIC, SLICE_CLOCK, ClockBook
 from converters.perfetto_encode import tag, varint
 from converters.perfetto_names import (
     ARGUMENT_IIDS,
@@ -29,10 +29,8 @@ from converters.perfetto_names import (
     Interned,
 )
 
-SLICE_CLOCK = 64
-"""Clock of a sequence of its own: incremental, ns."""
-_FIRST_SEQUENCE, _SEQUENCES = 1 << 14, (1 << 21) - (1 << 14)
-"""Ids that take three bytes; Perfetto's own count up from 1."""
+_FIRST_SEQUENCE, _SEQUENCES = 1 << 21, (1 << 28) - (1 << 21)
+"""Ids that take four bytes; Perfetto's own count up from 1."""
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _NEEDED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _STRINGS = 256
@@ -40,23 +38,28 @@ _STAGE = "stage"
 
 
 class Identity:
-    """Numbers that no other log's trace has, so that traces can be concatenated."""
+    """Numbers that no other log's trace has, so that traces can be concatenated.
 
-    def __init__(self, log_id: str) -> None:
-        self._log_id = log_id
-        self._first = self._hash("sequences") % _SEQUENCES
+    Logs of one trace share the range of sequence ids, which begins where `trace` says.
+    """
+
+    def __init__(self, key: str, trace: str | None = None, taken: int = 0) -> None:
+        """trace: whose range it is, by default its own. taken: sequences that others have."""
+        self._key = key
+        self._first = _hash(f"{trace or key} sequences") % _SEQUENCES + taken
 
     def uuid(self, path: str) -> int:
         """A track's uuid: 63 bits, not zero."""
-        return self._hash(f"track {path}") >> 1 | 1
+        return _hash(f"{self._key} track {path}") >> 1 | 1
 
     def sequence(self, index: int) -> int:
         """The id of the log's sequence number `index`."""
         return _FIRST_SEQUENCE + (self._first + index) % _SEQUENCES
 
-    def _hash(self, text: str) -> int:
-        digest = hashlib.blake2b(f"biotrail {self._log_id} {text}".encode(), digest_size=8)
-        return int.from_bytes(digest.digest(), "little")
+
+def _hash(text: str) -> int:
+    digest = hashlib.blake2b(f"biotrail {text}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
 
 
 def framed(packets: Iterable[TracePacket]) -> bytes:

@@ -20,6 +20,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from converters.model.context import Context
 from converters.perfetto_names import BIO, LOSS, REQUEST
+from converters.perfetto_place import Place
 from converters.perfetto_tracks import Identity
 
 _EXPLICIT = TrackDescriptor.EXPLICIT
@@ -59,17 +60,29 @@ class Tree:
 
     identity: Identity
     context: Context
+    place: Place
     _groups: list[TracePacket] = field(default_factory=list)
     _devices: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.root = self.identity.uuid("host")
         self.recording = self.identity.uuid("recording")
-        root = self._group(self.root, self.context.host)
+        shared = self._shared()
+        root = self._group(self.root, self.place.label)
         root.child_ordering = _EXPLICIT
+        if shared:
+            root.parent_uuid, root.sibling_order_rank = shared, self.place.number
         recording = self._group(self.recording, "recording")
         recording.parent_uuid = self.root
         recording.sibling_order_rank = 0
+
+    def _shared(self) -> int:
+        """The root that logs of one host share; 0: this one's is its own."""
+        if not self.place.above:
+            return 0
+        uuid = Identity(self.place.above_key).uuid("host")
+        self._group(uuid, self.place.above).child_ordering = _EXPLICIT
+        return uuid
 
     def announcements(self) -> list[TracePacket]:
         """Descriptors of groups that have not been given yet."""

@@ -8,9 +8,14 @@ from recorder.probes.core import ProgramInfo
 
 TICK_NS = 100_000_000
 SAMPLE_TICKS = 100
-"""Runs are counted for one tick in so many: counting costs as well, all of the host's programs."""
+"""Runs are counted in one tick of so many: counting costs as well, all of the host's programs."""
 EARLY_TICKS = frozenset({3, 8, 16, 32})
 """And in these, for short recordings."""
+SAMPLE_BYTES = 64 << 10
+"""A sample ends once so much came out of the rings, some thousand runs; else with its tick.
+
+At a million events a second a whole tick would be 100,000 runs, each with two more clock readings.
+"""
 WINDOW_NS = 5_000_000_000
 QUIET_NS = 60_000_000_000
 """Between two warnings."""
@@ -37,6 +42,8 @@ class CostWatch:
         self._count_runs = count_runs
         self._max = max_cpu
         self._ticks = 0
+        self._taken_bytes = self._sample_bytes = 0
+        self._counting = False
         self._since_ns = now_ns
         self._cpu = cost.read(()).cpu_seconds
         self._events = 0.0
@@ -47,7 +54,7 @@ class CostWatch:
     def tick(self, now_ns: int, events: float) -> str:
         """`events` so far; gives what to warn of, empty most of the time."""
         self._ticks += 1
-        self._count_runs(self._ticks in EARLY_TICKS or self._ticks % SAMPLE_TICKS == 0)
+        self._count(self._ticks in EARLY_TICKS or self._ticks % SAMPLE_TICKS == 0)
         if self._max is None or now_ns - self._since_ns < WINDOW_NS:
             return ""
         share = self._share(now_ns, events)
@@ -62,6 +69,17 @@ class CostWatch:
             "fewer devices (-d) or events (--events minimal), or compress less (--level 0)"
         )
 
+    def took(self, taken_bytes: int) -> None:
+        """Called each round. taken_bytes: what came out of the rings so far."""
+        self._taken_bytes = taken_bytes
+        if self._counting and taken_bytes - self._sample_bytes >= SAMPLE_BYTES:
+            self._count(False)
+
+    def _count(self, on: bool) -> None:
+        self._sample_bytes = self._taken_bytes
+        self._counting = on
+        self._count_runs(on)
+
     def _share(self, now_ns: int, events: float) -> float:
         """Per cent of one core since the last call: the recorder's, and the programs'."""
         cpu = cost.read(()).cpu_seconds
@@ -73,4 +91,4 @@ class CostWatch:
 
     def end(self) -> None:
         """Stop counting runs."""
-        self._count_runs(False)
+        self._count(False)

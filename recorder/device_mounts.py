@@ -11,12 +11,16 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of mountinfo(5). `st_dev`: kernel dev_t that stat shows for files in it."""
+    """One line of mountinfo(5). `st_dev`: kernel dev_t that stat shows for files in it.
+
+    `root`: the directory of the file system that is mounted at `point`.
+    """
 
     st_dev: int
     point: str
     fstype: str
     source: str
+    root: str
 
 
 @dataclass
@@ -80,7 +84,8 @@ def parse_mount(line: str) -> Mount | None:
     if not (major.isdecimal() and minor.isdecimal()):
         return None
     st_dev = int(major) << 20 | int(minor)
-    return Mount(st_dev, unescape(fields[4]), rest[0], unescape(rest[1]))
+    point, root = unescape(fields[4]), unescape(fields[3])
+    return Mount(st_dev, point, rest[0], unescape(rest[1]), root)
 
 
 def unescape(text: str) -> str:

@@ -30,11 +30,13 @@ def header(
     rings: dict[str, Any],
     rights: dict[str, Any],
     backend: dict[str, Any],
+    files: dict[str, Any],
     stacks: Stacks = Stacks.NONE,
 ) -> dict[str, Any]:
     """The header of a new log; the writer adds the format's own version.
 
     backend: {"backend"}, and {"absent"} where one leaves fields empty.
+    files: {"files"} where they are recorded.
     clock: read before anything is recorded, so that no event is older.
     """
     machine = host.facts()
@@ -50,6 +52,7 @@ def header(
         "filters": filters,
         "events": events,
         **({"stacks": {"user": stacks >= Stacks.USER}} if stacks else {}),
+        **files,
         **backend,
         "versions": versions(created_by),
         "rings": rings,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The running kernel's function names by address, those of modules and BPF programs too."""
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,6 +98,12 @@ class LiveKernelSymbols:
     def find(self, address: int) -> Symbol | None:
         """As KernelSymbols'."""
         return self._symbols.find(address)
+
+
+def address_of(name: str, path: Path = _KALLSYMS) -> int:
+    """Address of a function of the kernel itself; 0: there is none, or addresses are hidden."""
+    found = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}$".encode(), _read(path), re.MULTILINE)
+    return int(found[1], 16) if found else 0
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:

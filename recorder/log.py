@@ -9,7 +9,18 @@ hit, which are named by file offset, with the window of time in which events are
 """
 
 from recorder.log_chunks import Chunk, Segment
+from recorder.log_facts import Facts, pack_facts, pack_json, unpack_facts, unpack_json
 from recorder.log_reader import LogReader
 from recorder.log_writer import LogWriter
 
-__all__ = ["Chunk", "LogReader", "LogWriter", "Segment"]
+__all__ = [
+    "Chunk",
+    "Facts",
+    "LogReader",
+    "LogWriter",
+    "Segment",
+    "pack_facts",
+    "pack_json",
+    "unpack_facts",
+    "unpack_json",
+]

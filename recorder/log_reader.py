@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recorder import log_shapes, names
 from recorder.errors import LogFormatError
 from recorder.log_chunks import Chunk, decode_chunk, may_hold
+from recorder.log_facts import read_note
 from recorder.log_frames import (
     FRAME_BYTES,
     INDEX_ENTRY,
@@ -291,7 +292,7 @@ class LogReader:
             if frame.type == FrameType.LOSS:
                 self.losses += self._json(frame, list, log_shapes.LOSSES)
             elif frame.type == FrameType.NOTE:
-                self.notes.append(_note(self._json(frame, dict)))
+                self.notes.append(read_note(self._json(frame, dict)))
             elif frame.type == FrameType.END:
                 self.end = self._json(frame, dict, log_shapes.END)
             elif frame.type > max(FrameType):
@@ -310,14 +311,6 @@ _CALLED: dict[int, str] = {
 
 def _called(kind: int) -> str:
     return _CALLED.get(kind, f"frame of type {kind}")
-
-
-def _note(value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    name, payload = value.get("name"), value.get("payload")
-    if not isinstance(name, str) or not isinstance(payload, dict):
-        raise DamagedError("holds no note")
-    log_shapes.note(name, payload)
-    return name, payload
 
 
 def _monotonic(owner: dict[str, Any]) -> int:

@@ -96,6 +96,19 @@ def _cgroups(value: Any, where: str) -> None:
             raise _fail(key, f"a key of {where}", "a cgroup's number")
 
 
+def _mounts(value: Any, where: str) -> None:
+    _names(_each(_root_and_point))(value, where)
+    for key in value:
+        if not key.isdecimal() or not 0 <= int(key[:11]) <= _MAX_DEV:
+            raise _fail(key, f"a key of {where}", "a device's number")
+
+
+def _root_and_point(value: Any, where: str) -> None:
+    _pair(value, where)
+    for item in value:
+        _text(item, where)
+
+
 def _stacks(value: Any, where: str) -> None:
     _names(_each(_frame))(value, where)
     for key in value:
@@ -205,6 +218,7 @@ HEADER = _object(
         "command": _each(_text),
         "filters": _filters,
         "stacks": _object({"user": _flag}),
+        "files": _object({"direct": _flag}),
         "series": _object({}),
         "kept": _kept,
         "absent": _names(_each(_text)),
@@ -268,6 +282,7 @@ _NOTES: dict[str, Shape] = {
         {"monotonic": _ns, "count": _count, "records": _records}, "monotonic", "count", "records"
     ),
     "stacks": _object({"kernel": _stacks, "user": _stacks}),
+    "mounts": _mounts,
     "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
 }
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of tasks and cgroups that went by, so that a later file can begin with them.
+"""Names of tasks, cgroups and files that went by, so that a later file can begin with them.
 
-The kernel writes a TASK or CGROUP record only when its direct-mapped cache does not hold it
-(bpf/dictionary.h). A table with the same slots therefore holds, at any time, every name that the
-kernel will not write again: a log that begins with the table lacks none.
+The kernel writes a TASK, CGROUP or FILE_NAME record only when its direct-mapped cache does not
+hold it (bpf/dictionary.h, bpf/files.h). A table with the same slots therefore holds, at any time,
+every name that the kernel will not write again: a log that begins with the table lacks none.
 """
 
 import base64
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.file_names import FileNames
 from recorder.log_chunks import Chunk, Segment
 from recorder.log_columns import record_starts
 from recorder.records import BY_KIND, TIMESTAMP_BITS, Kind
@@ -24,7 +25,7 @@ NO_CPU = 0xFFFF
 """cpu of segments that came from no ring."""
 NOTE = "names"
 """The note that repeats records of NOTED kinds, for who reads a part of a log."""
-NOTED = (Kind.TASK,)
+NOTED = (Kind.TASK, Kind.FILE_NAME)
 _TIME_MASK = (1 << TIMESTAMP_BITS) - 1
 _LOW_32 = np.uint64(0xFFFFFFFF)
 
@@ -37,19 +38,22 @@ class _Form(NamedTuple):
     slots: int
 
 
-_FORMS = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
+_TABLES = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
+"""A record of these is a whole name; a file's path is several."""
+_FORMS = (*_TABLES, _Form(Kind.FILE_NAME, 8, 0))
 
 
 class Found(NamedTuple):
-    """Name records of one chunk: shape (n, 4) and (n, 8), u64 words as in the ring."""
+    """Name records of one chunk: shape (n, 4), (n, 8) and (n, 8), u64 words as in the ring."""
 
     tasks: Rows
     cgroups: Rows
+    files: Rows
 
 
 def find(segments: Sequence[Segment]) -> Found:
-    """The TASK and CGROUP records of a chunk, by time."""
-    parts: tuple[list[Rows], list[Rows]] = ([], [])
+    """The TASK, CGROUP and FILE_NAME records of a chunk, by time."""
+    parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for segment in segments:
         whole = len(segment.data) // 8
         words = np.frombuffer(segment.data, dtype="<u8", count=whole)
@@ -66,8 +70,9 @@ def find(segments: Sequence[Segment]) -> Found:
 
 def for_notes(segments: Sequence[Segment]) -> dict[int, bytes]:
     """Records of a chunk that a note is to repeat, by kind, as they were in the ring."""
-    tasks = find(segments).tasks
-    return {int(Kind.TASK): tasks.tobytes()} if len(tasks) else {}
+    found = find(segments)
+    rows = {Kind.TASK: found.tasks, Kind.FILE_NAME: found.files}
+    return {int(kind): rows[kind].tobytes() for kind in NOTED if len(rows[kind])}
 
 
 def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]:
@@ -101,11 +106,13 @@ class Names:
     """The newest name record of every slot."""
 
     def __init__(self) -> None:
-        self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _FORMS]
+        self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _TABLES]
+        self._files = FileNames()
 
     def learn(self, found: Found) -> None:
         """Take in the name records of a chunk, which is to follow those learned before."""
-        for table, rows, form in zip(self._tables, found, _FORMS, strict=True):
+        self._files.learn(found.files)
+        for table, rows, form in zip(self._tables, found[:-1], _TABLES, strict=True):
             slots = (rows[:, 1] & _LOW_32 & np.uint64(form.slots - 1)).astype(np.intp)
             newer = rows[:, 0] >= table[slots, 0]  # rings are drained one after the other
             table[slots[newer]] = rows[newer]
@@ -113,8 +120,8 @@ class Names:
     def segments(self, at_ns: int) -> list[Segment]:
         """All of them as records of the time `at_ns` (CLOCK_MONOTONIC), for a log's first chunk."""
         found = []
-        for level, (table, form) in enumerate(zip(self._tables, _FORMS, strict=True)):
-            rows = table[table[:, 0] != 0]
+        tables = [*(table[table[:, 0] != 0] for table in self._tables), self._files.rows()]
+        for level, (rows, form) in enumerate(zip(tables, _FORMS, strict=True)):
             rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
             if len(rows):
                 found.append(Segment(NO_CPU, level, 0, rows.tobytes()))

@@ -179,6 +179,47 @@ def replacing_directory(
         shutil.rmtree(part, ignore_errors=True)
 
 
+@contextmanager
+def adding_to_directory(
+    path: str | os.PathLike[str], *, force: bool = False, marker: str
+) -> Iterator[Path]:
+    """A private directory whose files get their place under `path` when the block ends well.
+
+    `path` is made where it does not exist; else it has to hold something like `marker`. With
+    `force` files of the same name are replaced. Raises OutputError.
+    """
+    final = Path(path)
+    if not os.path.lexists(final):
+        with replacing_directory(final, marker=marker) as part:
+            yield part
+        return
+    _ensure_ours(final, True, marker)
+    part = _temporary(final)
+    try:
+        part.mkdir(PRIVATE_DIRECTORY)
+        yield part
+        _make_private(part)
+        files = [file.relative_to(part) for file in sorted(part.rglob("*")) if file.is_file()]
+        for file in files:
+            ensure_free(final / file, force)
+        for file in files:
+            _make_parents(final, file)
+            publish(part / file, final / file, force)
+    except OSError as error:
+        raise explain(error, final) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _make_parents(root: Path, file: Path) -> None:
+    for parent in reversed(file.parents[:-1]):
+        folder = root / parent
+        if not folder.exists():
+            folder.mkdir(PRIVATE_DIRECTORY)
+            if (ids := owner()) is not None:
+                os.chown(folder, *ids, follow_symlinks=False)
+
+
 def _ensure_ours(final: Path, force: bool, marker: str) -> None:
     ensure_free(final, force, directory=True)
     if final.exists() and any(final.iterdir()) and not any(final.glob(marker)):

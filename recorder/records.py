@@ -32,6 +32,15 @@ CHAIN_COUNT = 1 << 62
 Q_FLAG_OWN = 1
 """queue.flags: the recorder itself queued the bio, or it writes the recorder's file."""
 
+FILE_NAME_LAST = 1
+"""file name.flags: nothing of this path follows."""
+
+FILE_NAME_CUT = 2
+"""file name.flags, in the last: there are more directories above than were read."""
+
+FILE_NAME_DELETED = 4
+"""file name.flags: the file had no name any more (it was unlinked); this was its last."""
+
 D_FLAG_CHAIN_CUT = 1
 """issue.flags: the request has more bios than its CHAIN records hold."""
 
@@ -59,8 +68,10 @@ class Kind(IntEnum):
     U = 18
     RQ_REMAP = 19
     STACK = 20
+    FILE = 21
     TASK = 32
     CGROUP = 33
+    FILE_NAME = 34
     PAD = 255
 
 
@@ -126,6 +137,8 @@ _SCHED_TAG = Field("sched_tag", "u16", "", "scheduler tag; 65535: none")
 _STATUS = Field("status", "i32", "", "blk_status_t; negative: an errno (kernels before 5.16)")
 
 _NO_STACK = "-1: not asked for; other negative numbers: the errno of why there is none"
+
+_GENERATION = Field("generation", "u32", "", "i_generation: tells a number that is used again")
 
 _BIO_PREFIX = (HEAD, _BIO, _SECTOR, _BYTES, _OPF, _DEV)
 _RQ_PREFIX = (
@@ -350,6 +363,20 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        Kind.FILE,
+        "f",
+        "file",
+        "block_bio_queue",
+        "Whose pages a bio carries: follows its Q with the same head time, where asked for.",
+        (
+            HEAD,
+            _BIO,
+            Field("inode", "u64", "", "inode of the first page; of a block device's own: dev_t"),
+            Field("dev", "u32", "dev_t", "s_dev of its file system; 0: a block device's own page"),
+            _GENERATION,
+        ),
+    ),
+    Record(
         Kind.TASK,
         "T",
         "task",
@@ -369,6 +396,24 @@ RECORDS: tuple[Record, ...] = (
         "",
         "A cgroup's last path component, once per id.",
         (HEAD, Field("cgroup", "u64", "", "id"), Field("name", "char48", "", "NUL padded")),
+    ),
+    Record(
+        Kind.FILE_NAME,
+        "N",
+        "file name",
+        "",
+        "One of the names that make a file's path: its own first, then directories upwards.",
+        (
+            HEAD,
+            Field("inode", "u64", "", "as in file"),
+            Field("dev", "u32", "dev_t", "as in file"),
+            _GENERATION,
+            Field("level", "u8", "", "0: the file's own name; 1: its directory; …"),
+            Field("piece", "u8", "", "0: the name's first 35 bytes; 1: the next 35; …"),
+            Field("flags", "u8", "", "1: the path's last record; 2: the path was cut; 4: deleted"),
+            Field("reserved", "u8", "", "zero"),
+            Field("component", "char36", "", "NUL padded"),
+        ),
     ),
     Record(Kind.PAD, "-", "pad", "", "Nothing up to the next block of the ring.", (HEAD,)),
 )

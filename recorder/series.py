@@ -36,6 +36,7 @@ class Background:
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
         self._cgroups: dict[str, str] = {}
+        self._mounts: dict[str, Any] = {}
         self._stacks = StackNotes()
         self._names = Names()
 
@@ -47,6 +48,8 @@ class Background:
             self._cgroups.update(payload)
             for oldest in list(self._cgroups)[: len(self._cgroups) - MAX_CGROUPS]:
                 del self._cgroups[oldest]
+        elif name == "mounts":
+            self._mounts.update(payload)
         elif name == "stacks":
             self._stacks.add(payload)
 
@@ -67,13 +70,14 @@ class Background:
     def facts(self, clock: Clock) -> "Facts":
         """What the file is to begin with, as it is now."""
         names = self._names.segments(clock["monotonic"])
-        return Facts(dict(self._cgroups), self._stacks.all(), names, clock)
+        return Facts(dict(self._cgroups), dict(self._mounts), self._stacks.all(), names, clock)
 
 
 class Facts(NamedTuple):
-    """Cgroups, stacks and names that a log begins with."""
+    """Cgroups, mounts, stacks and names that a log begins with."""
 
     cgroups: dict[str, str]
+    mounts: dict[str, Any]
     stacks: list[dict[str, Any]]
     names: list[Segment]
     clock: Clock
@@ -82,6 +86,8 @@ class Facts(NamedTuple):
         """Right behind the header."""
         if self.cgroups:
             log.write_note("cgroups", dict(self.cgroups))
+        if self.mounts:
+            log.write_note("mounts", dict(self.mounts))
         for note in self.stacks:
             log.write_note("stacks", note)
         if self.names:

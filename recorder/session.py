@@ -13,6 +13,7 @@ from typing import Any
 from recorder import capabilities, clocks, cost, devices, facts, rights_kept
 from recorder.child import Child
 from recorder.cost_watch import TICK_NS, CostWatch
+from recorder.files import FileWatch
 from recorder.filters import with_below
 from recorder.flight import Flight
 from recorder.limits import StopLimits
@@ -98,13 +99,13 @@ class Session:
             options.filters,
             triggers=options.triggers,
             stacks=options.stacks,
+            files=options.files,
         )
         self._probes = probes or make_probes(options.backend, config)
         self._count_runs = self._probes.count_runs
         self._notes: list[str] = []
         self._pending: list[Segment] = []
-        self._pending_bytes = 0
-        self._taken_bytes = 0
+        self._pending_bytes = self._taken_bytes = 0
         self._windows: list[Window] = []
         self._pace = Pace()
         self._urgency = Urgency()
@@ -127,6 +128,8 @@ class Session:
             if options.give_up_rights and capabilities.holds(STATS_RIGHT):
                 self._count_apart()
             self._stacks = StackWatch(options.stacks, self._probes, options.command)
+            self._files = FileWatch(options.files, self._probes)
+            self._notes += [self._files.lacking] if self._files.lacking else []
             clock = clocks.reading()
             self._probes.attach()
             self._missing = [
@@ -190,6 +193,7 @@ class Session:
             filters={"devices": self._filters, **options.filters.header()},
             events={"set": options.events, "letters": letters, "missing": self._missing},
             stacks=options.stacks,
+            files=self._files.facts,
             kernel_enums=self._probes.kernel_enums(),
             backend=backend_facts(self._probes),
             rings={"levels": len(levels), "bytes": levels},
@@ -207,6 +211,8 @@ class Session:
         self._devices = DeviceWatch(header["devices"])
         self._cgroups = CgroupWatch()
         self._writer.submit(self._writer.note("cgroups", self._cgroups.changes))
+        for job in self._files.jobs(self._writer):
+            self._writer.submit(job)
         self._watch = CostWatch(
             self._probes.programs,
             self._count_runs,
@@ -244,9 +250,15 @@ class Session:
             elif reached := self._limits.reached(self._taken_bytes):
                 self._stop.request(reached)
             else:
-                pidfd = None if self._child is None else self._child.pidfd
-                self._stop.sleep(min(self._pace.seconds, left), pidfd)
+                self._sleep(left)
                 self._round(time.monotonic_ns())
+
+    def _sleep(self, left: float) -> None:
+        pidfd = None if self._child is None else self._child.pidfd
+        for seconds in self._pace.naps(left):
+            self._stop.sleep(seconds, pidfd)
+            if self._stop.reason or self._stop.dumps or self._pace.enough(self._probes.fill()):
+                return
 
     def _seconds_left(self) -> float:
         if self._options.duration is None:
@@ -261,6 +273,7 @@ class Session:
             self._drain()
         if self._pending_bytes >= CHUNK_BYTES or now_ns - self._chunk_ns >= CHUNK_NS:
             self._offer_chunk(now_ns)
+        self._watch.took(self._taken_bytes)
         for periodic in self._periodic:
             periodic.run(now_ns)
         self._listen()
@@ -329,6 +342,7 @@ class Session:
             self._writer.offer(self._writer.note("devices", self._devices.changes))
         if self._cgroups.due(now_ns):
             self._writer.offer(self._writer.note("cgroups", self._cgroups.changes))
+        self._files.look(self._writer, now_ns)
         if self._sink.removed() and not self._rotation.possible:
             self._stop.request("output removed")
 
@@ -386,6 +400,7 @@ class Session:
         jobs += [writer.loss(self._windows)] if self._windows else []
         jobs.append(writer.note("devices", self._devices.changes))
         jobs.append(writer.note("cgroups", self._cgroups.changes))
+        jobs += self._files.jobs(writer)
 
         def last(log: LogSink) -> None:
             for job in jobs:

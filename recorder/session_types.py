@@ -99,6 +99,8 @@ class RecordOptions:
     """Write nothing but the newest, and that only when asked."""
     stacks: Stacks = Stacks.NONE
     """Where bios are queued from."""
+    files: bool = False
+    """Whose pages bios carry."""
     triggers: Triggers = field(default_factory=Triggers)
     """What asks for it, besides SIGUSR1 and the end."""
     after: float = 0.0

@@ -42,20 +42,25 @@ def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
     return {int(major) << 20 | int(minor) for major, _, minor in numbers}
 
 
-class _Periodic:
+class Periodic:
+    """When to look again."""
+
     def __init__(self, period_ns: int) -> None:
+        """Not at once: the header has what is there."""
         self._period = period_ns
         self._next = time.monotonic_ns() + period_ns
 
     def due(self, now_ns: int) -> bool:
+        """Whether it is time to."""
         return now_ns >= self._next
 
     def looked(self, began_ns: int) -> None:
+        """It was looked from `began_ns` until now."""
         now = time.monotonic_ns()
         self._next = now + max(self._period, (now - began_ns) * COST_SHARE)
 
 
-class DeviceWatch(_Periodic):
+class DeviceWatch(Periodic):
     """Tells device entries that are new or changed since the header, or since the last call."""
 
     def __init__(self, known: list[dict[str, Any]]) -> None:
@@ -81,7 +86,7 @@ class DeviceWatch(_Periodic):
         return {"devices": fresh} if fresh else None
 
 
-class CgroupWatch(_Periodic):
+class CgroupWatch(Periodic):
     """Tells cgroups that were not told before."""
 
     def __init__(self) -> None:

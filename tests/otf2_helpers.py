@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import captures
 import numpy as np
@@ -32,6 +32,7 @@ ZRAM = captures.names()["zram1"]
 
 _NEVER_BY_DEFAULT = frozenset(
     [
+        "task",
         "queue",
         "getrq",
         "merge",
@@ -47,23 +48,13 @@ _NEVER_BY_DEFAULT = frozenset(
 
 
 def _table(kind: type[Table], rows: Sequence[dict[str, Any]], **defaults: Any) -> Any:
-    hints = kind.__dataclass_fields__
     columns = {}
     for column in fields(kind):
         default = defaults.get(column.name, NEVER if column.name in _NEVER_BY_DEFAULT else 0)
-        name = str(hints[column.name].type)
-        dtype = {
-            "I64": "i8",
-            "U64": "u8",
-            "U32": "u4",
-            "I32": "i4",
-            "U16": "u2",
-            "U8": "u1",
-            "Bool": "?",
-        }
         values = [row.get(column.name, default) for row in rows]
-        known = next((d for alias, d in dtype.items() if alias in name), "O")
-        columns[column.name] = np.array(values, dtype=known)
+        # Of an array type, such as I64: numpy.ndarray[…, numpy.dtype[numpy.int64]].
+        dtype = get_args(get_args(column.type)[1])[0]
+        columns[column.name] = np.array(values, dtype=dtype)
     return kind(**columns)
 
 
@@ -132,6 +123,8 @@ def operations(anchor: Path) -> dict[tuple[str, int], Operation]:
         for location, event in trace.events:
             assert event.time >= last.get(location.name, 0)
             last[location.name] = event.time
+            if isinstance(event, otf2.events.Metric):
+                continue
             kind = type(event).__name__.removeprefix("IoOperation").lower()
             attributes = {a.name: value for a, value in (event.attributes or {}).items()}
             key = (location.name, event.matching_id)
@@ -175,3 +168,21 @@ def otf2_print(anchor: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def rewritten(anchor: Path, directory: Path) -> dict[str, bytes]:
+    """An archive's event files as the library itself writes the same events, by file name."""
+    otf2 = pytest.importorskip("otf2")
+    with otf2.reader.open(str(anchor)) as trace:
+        writer = otf2.writer.Writer(str(directory), definitions=trace.definitions)
+        for location in trace.definitions.locations:
+            writer.event_writer_from_location(location)
+        for location, event in trace.events:
+            writer.event_writer_from_location(location).write(event)
+        writer.close()
+    return event_files(directory / "traces.otf2")
+
+
+def event_files(anchor: Path) -> dict[str, bytes]:
+    """An archive's event files by name."""
+    return {path.name: path.read_bytes() for path in anchor.with_suffix("").glob("*.evt")}

@@ -18,7 +18,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-MONOTONIC = 3
+REALTIME, MONOTONIC, BOOTTIME, OWN = 1, 3, 6, 65
 
 
 class Unsound(Exception):
@@ -78,6 +78,8 @@ class _Sequence:
     default_track: int | None = None
     default_clock: int | None = None
     clock: dict[int, int] = field(default_factory=dict)
+    boottime: int = 0
+    """BOOTTIME less what the sequence's own clock shows."""
     names: dict[int, str] = field(default_factory=dict)
     categories: dict[int, str] = field(default_factory=dict)
     arguments: dict[int, str] = field(default_factory=dict)
@@ -122,14 +124,14 @@ class Read:
         return [i for t in self.tracks.values() for i in t.instants]
 
 
-def read(data: bytes) -> Read:
-    """The trace's content; raises Unsound."""
+def read(data: bytes, *, boottime: bool = False) -> Read:
+    """The trace's content; raises Unsound. boottime: times are the trace's, not the logs'."""
     trace = Trace()
     trace.ParseFromString(data)
     result = Read({}, [], {}, len(trace.packet), set())
     sequences: dict[int, _Sequence] = {}
     for packet in trace.packet:
-        _packet(packet, result, sequences)
+        _packet(packet, result, sequences, boottime)
     for uuid, track in result.tracks.items():
         require(not track._open, f"track {result.path(uuid)}: {len(track._open)} without END")
         parent = track.descriptor.parent_uuid
@@ -137,7 +139,9 @@ def read(data: bytes) -> Read:
     return result
 
 
-def _packet(packet: TracePacket, result: Read, sequences: dict[int, _Sequence]) -> None:
+def _packet(
+    packet: TracePacket, result: Read, sequences: dict[int, _Sequence], boottime: bool
+) -> None:
     number = packet.trusted_packet_sequence_id
     require(number, f"a packet without a sequence: {packet}")
     for message in (packet, packet.track_event, *packet.track_event.debug_annotations):
@@ -160,7 +164,7 @@ def _packet(packet: TracePacket, result: Read, sequences: dict[int, _Sequence]) 
     if packet.HasField("track_descriptor"):
         _track(packet.track_descriptor, result)
     if packet.HasField("track_event"):
-        _event(packet, result, sequence)
+        _event(packet, result, sequence, boottime)
 
 
 def _intern(packet: TracePacket, sequence: _Sequence) -> None:
@@ -197,13 +201,17 @@ def _intern(packet: TracePacket, sequence: _Sequence) -> None:
 
 def _snapshot(packet: TracePacket, result: Read, sequence: _Sequence) -> None:
     clocks = {c.clock_id: c.timestamp for c in packet.clock_snapshot.clocks}
-    for clock in packet.clock_snapshot.clocks:
-        if 64 <= clock.clock_id < 128:
-            require(clock.is_incremental, "only incremental clocks are expected")
-            require(clock.timestamp == clocks[MONOTONIC], "not the time of MONOTONIC")
-            require(clock.timestamp >= sequence.clock.get(clock.clock_id, 0), "clock goes back")
-            sequence.clock[clock.clock_id] = clock.timestamp
-    if not any(64 <= c < 128 for c in clocks):
+    # Trace processor keeps apart what snapshots of different sets of clocks say.
+    own = [c for c in packet.clock_snapshot.clocks if 64 <= c.clock_id < 128]
+    require(len(own) == 1, "a snapshot without a clock of its sequence")
+    for clock in own:
+        require(clock.is_incremental == (clock.clock_id != OWN), "of another kind than expected")
+        told = clocks.get(MONOTONIC, clocks.get(BOOTTIME))
+        require(clock.timestamp == told, "neither the time of MONOTONIC nor of BOOTTIME")
+        require(clock.timestamp >= sequence.clock.get(clock.clock_id, 0), "clock goes back")
+        sequence.clock[clock.clock_id] = clock.timestamp
+        sequence.boottime = clocks[BOOTTIME] - clock.timestamp if BOOTTIME in clocks else 0
+    if clocks.pop(OWN, None) is not None:
         result.snapshots.append(clocks)
 
 
@@ -221,7 +229,8 @@ def _track(descriptor: TrackDescriptor, result: Read) -> None:
 def _time(packet: TracePacket, sequence: _Sequence) -> int:
     clock = packet.timestamp_clock_id or sequence.default_clock
     require(clock, "an event without a clock")
-    if clock == MONOTONIC:
+    if clock == OWN:
+        require(clock in sequence.clock, "an event before the first snapshot")
         return packet.timestamp
     require(clock in sequence.clock, f"clock {clock} without a snapshot")
     require(packet.timestamp < 1 << 62, "time goes back")
@@ -229,9 +238,9 @@ def _time(packet: TracePacket, sequence: _Sequence) -> int:
     return sequence.clock[clock]
 
 
-def _event(packet: TracePacket, result: Read, sequence: _Sequence) -> None:
+def _event(packet: TracePacket, result: Read, sequence: _Sequence, boottime: bool) -> None:
     event = packet.track_event
-    at = _time(packet, sequence)
+    at = _time(packet, sequence) + (sequence.boottime if boottime else 0)
     uuid = event.track_uuid or sequence.default_track
     require(uuid in result.tracks, "an event on an unknown track")
     track = result.tracks[uuid]

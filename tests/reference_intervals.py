@@ -86,6 +86,13 @@ class IntervalReference:
         if any(lo < e.end and e.sector < hi for lo, hi, _ in d.blurs):
             rq.doubt = True
 
+    def _parted(self, d: RefDevice, e: Thing, rq: RefRequest) -> None:
+        """A part of one of several completed: where the others begin is not sure."""
+        under_way = d.held.all() + d.issued.all()
+        d.parted = [p for p in d.parted if any(r in under_way for r in p[2])]
+        if any(lo < e.end and e.sector < hi for lo, hi, _ in d.parted):
+            rq.doubt = True
+
     # Bios.
 
     def _new_bio(self, e: Thing) -> RefBio:
@@ -327,6 +334,7 @@ class IntervalReference:
             rq.doubt = True  # whose sectors these are is not known
         else:
             d.issued.remove(rq)
+            self._parted(d, e, rq)
         rq.inserted = False
         rq.tags.pop("flight", None)
         rq.requeues += 1
@@ -354,6 +362,10 @@ class IntervalReference:
         rq = self._one(fits + failed)
         if rq is None:
             return
+        if e.op != OPS["ZONE_APPEND"]:
+            self._parted(d, e, rq)
+            if len({r.end for r in fits}) > 1:
+                d.parted.append((e.sector, max(r.end for r in fits), fits))
         rq.completions.append((ts, (e.end - e.sector) * SECTOR, status))
         if rq in failed:
             d.held.remove(rq)

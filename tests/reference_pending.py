@@ -117,6 +117,8 @@ class RefDevice:
         self.tells_allocations = False
         self.blurs: list[tuple[int, int, list[Any]]] = []
         """Where one of several was taken: their common range, while one of them waits."""
+        self.parted: list[tuple[int, int, list[Any]]] = []
+        """Of which of several a part completed: their common range, until all are through."""
         self.flush_issued = -1
         """Age of the newest flush request's issue."""
 

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which I/Os a question is about: device, operation, and who queued them."""
+"""Which I/Os a question is about: device, operation, file, and who queued them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import numpy as np
-from numpy.typing import NDArray
 
 from converters.model.context import Context, dev_numbers
+from converters.model.operations import asks_flush, operations
 from converters.model.tables import U32, Bios, Bool, Requests, Tasks
 from recorder.errors import ConversionError
 
-FLUSH = "flush"
-
-
-def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
-    """Which are flushes: without data, they ask for one (fsync). opf: bi_opf; size: bytes."""
-    preflush = np.uint32(context.flag_mask("PREFLUSH"))
-    return np.asarray((size == 0) & ((opf & preflush) != 0), dtype=np.bool_)
+__all__ = ["Choice", "asks_flush", "device_named", "operations"]
+NO_FILES = "this log does not tell files: record again with biotrail record --files"
 
 
 def device_named(context: Context, name: str) -> int | None:
@@ -27,19 +23,6 @@ def device_named(context: Context, name: str) -> int | None:
         if short in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
             return dev
     return _numbered(short)
-
-
-def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp], list[str]]:
-    """Operation of each bio as (codes into names, names), shape (n,).
-
-    opf: bi_opf; size: bytes. A bio of nothing that asks for a flush (fsync) is one.
-    """
-    codes, names = context.op_codes(opf)
-    flush = asks_flush(context, opf, size)
-    if flush.any():
-        names = names if FLUSH in names else [*names, FLUSH]
-        codes = np.where(flush, names.index(FLUSH), codes)
-    return codes, names
 
 
 @dataclass(frozen=True)
@@ -94,7 +77,7 @@ def _of_tasks(chosen: Bool, bios: Bios) -> Bool:
 
 
 class Choice:
-    """The I/Os of some devices (disks or partitions), operations and submitters."""
+    """The I/Os of some devices (disks or partitions), operations, submitters and files."""
 
     def __init__(
         self,
@@ -102,8 +85,15 @@ class Choice:
         devices: Collection[str] = (),
         wanted: Collection[str] = (),
         who: Who = ANYBODY,
+        files: Collection[str] = (),
     ) -> None:
-        """devices: names or `8:0`. wanted: names of operations. None of these: all of them."""
+        """devices: names or `8:0`. wanted: names of operations. None of these: all of them.
+
+        files: paths, as a shell's patterns. Raises ConversionError: the log does not tell files.
+        """
+        if files and not context.has_files:
+            raise ConversionError(NO_FILES)
+        self._files = tuple(files)
         self._context = context
         self._devices = tuple(devices)
         self._wanted = frozenset(wanted)
@@ -112,7 +102,7 @@ class Choice:
     @property
     def all(self) -> bool:
         """Whether nothing is left out."""
-        return not (self._devices or self._wanted or self.by_who)
+        return not (self._devices or self._wanted or self.by_bio)
 
     @property
     def by_device(self) -> bool:
@@ -124,17 +114,31 @@ class Choice:
         """Whether only some submitters are meant."""
         return self.who != ANYBODY
 
+    @property
+    def by_bio(self) -> bool:
+        """Whether it takes a bio to tell: no request has a submitter or a file of its own."""
+        return self.by_who or bool(self._files)
+
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
         """Which of the bios are meant, shape (n,)."""
         chosen = self._on_devices(bios.dev, bios.part)
         chosen &= self._doing(bios.opf, bios.bytes)
         if self.by_who:
             chosen &= self.who.mask(self._context, bios, tasks)
+        if self._files:
+            rows, place = np.unique(bios.file, return_inverse=True)
+            chosen &= np.array([self._is_wanted(row) for row in rows.tolist()], np.bool_)[place]
         return chosen
+
+    def _is_wanted(self, row: int) -> bool:
+        if row < 0:
+            return False
+        path = self._context.files[row].path
+        return any(fnmatchcase(path, pattern) for pattern in self._files)
 
     def request_mask(self, requests: Requests) -> Bool:
         """Which of the requests are meant by what they are themselves, shape (n,)."""
-        if self.by_who:
+        if self.by_bio:
             return np.zeros(len(requests), dtype=np.bool_)
         chosen = self._on_devices(requests.dev, requests.dev)
         return chosen & self._doing(requests.opf, requests.bytes)

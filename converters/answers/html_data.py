@@ -16,13 +16,14 @@ from .summaries import operation_report
 from .timeline import Course, Timeline
 from .tree import OperationReport, Report, Summary
 
-MOST = {"devices": 64, "processes": 50, "cgroups": 50, "cpus": 256, "stacked": 50}
+MOST = {"devices": 64, "processes": 50, "cgroups": 50, "cpus": 256, "files": 50, "stacked": 50}
 """Rows of each list; `left_out` counts the others."""
 ROOM = {
     "devices": 1_000_000,
     "processes": 150_000,
     "cgroups": 150_000,
     "cpus": 150_000,
+    "files": 150_000,
     "stacked": 60_000,
     "series": 1_000_000,
     "depths": 300_000,
@@ -33,6 +34,8 @@ ROOM = {
 """Characters of JSON that each list may have: with the library, a page is below 5 MB."""
 ROW_BITS = 2
 """A heat map has 4 rows to each power of two."""
+MOST_NAME = 200
+"""Characters of what the header says of the host; no kernel lets these be as long."""
 MOST_EVENTS = 40
 MOST_OTHERS = 8
 
@@ -45,6 +48,7 @@ def page_data(
     whole: how many of its I/Os are the slowest of all; the others are of a device and operation.
     """
     told = as_dict(report)
+    told["log"] = {key: _short(text) for key, text in told["log"].items()}
     left_out = {}
     for name, most in MOST.items():
         told[name], left_out[name] = bounded(told[name], ROOM[name], most)
@@ -80,6 +84,10 @@ def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[li
             break
         kept.append(row)
     return kept, len(rows) - len(kept)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_NAME else text[: MOST_NAME - 1] + "…"
 
 
 def as_json(value: Any) -> str:

@@ -51,6 +51,8 @@ class IO:
     pid: int | None
     comm: str | None
     cgroup: str | None
+    file: str | None
+    """Path of the file whose pages it carries; None also where the log does not tell files."""
     queue_ns: int | None
     """CLOCK_MONOTONIC."""
     issue_ns: int | None
@@ -138,6 +140,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         pid=int(window.tasks.tgid[task]) if task >= 0 else None,
         comm=str(window.tasks.comm[task]) if task >= 0 else None,
         cgroup=context.cgroups.get(cgroup, f"id {cgroup}") if cgroup else None,
+        file=_file(context, int(one.file[0])),
         queue_ns=_or_none(queue),
         issue_ns=_since(int(one.issue[0]), _or_none(queue)),
         latency_ns=complete - queue if both else None,
@@ -158,6 +161,12 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     if found.latency_ns is None:
         found.waited_ns = max(found.waited_ns, *(s.start_ns + s.ns for s in found.stages), 0)
     return found
+
+
+def _file(context: Context, row: int) -> str | None:
+    if row < 0 or context.files[row].device:
+        return None
+    return context.files[row].path
 
 
 def under_way(bios: Bios) -> np.ndarray:

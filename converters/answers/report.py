@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from converters.model.context import Context
 from converters.model.tables import Certainty, Lifecycles
 from converters.model.trace import Trace
+from recorder.errors import ConversionError
 from recorder.records import BY_KIND, Kind
 
+from .choosing import NO_FILES
 from .devices import Devices
 from .flushes import Flushes
 from .groups import Group, Groups, add_to_all
-from .keys import KEYS, OP_BITS, ByCgroup, ByCpu, ByPlace, ByProcess, Key, name_of
+from .keys import KEYS, OP_BITS, ByCgroup, ByCpu, ByFile, ByPlace, ByProcess, Key, name_of
 from .samples import of_bios, of_requests
 from .series import Series, check_interval
 from .stacked import Stacked
@@ -50,6 +52,9 @@ class Reporter:
         by: str | None = None,
         timeline: Timeline | None = None,
     ) -> None:
+        """Raises ConversionError: by file, and the log has none."""
+        if by == "file" and not context.has_files:
+            raise ConversionError(NO_FILES)
         self._context = context
         self._interval = interval
         self._by = by
@@ -59,6 +64,7 @@ class Reporter:
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
             "cpus": ByCpu(context),
+            **({"files": ByFile(context)} if context.has_files else {}),
         }
         self._chosen: Key = KEYS[by](context) if by else self._places
         self._groups = {name: Groups() for name in (*self._keys, *(["by"] if by else []))}
@@ -129,6 +135,7 @@ class Reporter:
             processes=lists["processes"],
             cgroups=lists["cgroups"],
             cpus=lists["cpus"],
+            files=lists.get("files", []),
             by=self._by,
             groups=lists.get("by", []),
             interval_ns=self._interval,

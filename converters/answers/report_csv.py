@@ -8,7 +8,10 @@ from typing import Any, TextIO
 from .report_json import summary
 from .tree import FORMAT, GroupReport, Report, Summary
 
-NAMES = ("device", "dev", "operation", "process", "pid", "cgroup", "cgroup_id", "cpu")
+NAMES = (
+    *("device", "dev", "operation", "process", "pid", "cgroup", "cgroup_id", "cpu"),
+    *("file", "file_kind", "file_dev", "inode"),
+)
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -52,6 +55,7 @@ def lines(report: Report) -> Iterator[Line]:
         ("processes", report.processes),
         ("cgroups", report.cgroups),
         ("cpus", report.cpus),
+        ("files", report.files),
         ("groups", report.groups),
     ):
         for group in groups:

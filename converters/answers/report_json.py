@@ -47,6 +47,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "processes": [group(one) for one in report.processes],
         "cgroups": [group(one) for one in report.cgroups],
         "cpus": [group(one) for one in report.cpus],
+        "files": [group(one) for one in report.files],
         "by": report.by,
         "groups": [group(one) for one in report.groups],
         "interval_ns": report.interval_ns,

@@ -234,6 +234,8 @@ class Report:
     processes: list[GroupReport]
     cgroups: list[GroupReport]
     cpus: list[GroupReport]
+    files: list[GroupReport]
+    """Empty where the log does not tell files."""
     by: str | None
     groups: list[GroupReport]
     """Of --by; empty without."""

@@ -17,8 +17,9 @@ class Reason(StrEnum):
     """Why an event is not part of a lifecycle."""
 
     USED = "used in a bio's or request's lifecycle"
-    DICTIONARY = "names a task or cgroup"
+    DICTIONARY = "names a task, cgroup or file"
     STACK = "call stack of a bio"
+    FILE = "file of a bio"
     PLUGGING = "plugging: belongs to a task, not to one bio"
     AFTER_END = "comment on a request whose own events are not in the log"
     NO_ISSUE = "chain whose issue is not in the log"
@@ -29,7 +30,9 @@ class Reason(StrEnum):
 _PLAIN = {
     Kind.TASK: Reason.DICTIONARY,
     Kind.CGROUP: Reason.DICTIONARY,
+    Kind.FILE_NAME: Reason.DICTIONARY,
     Kind.STACK: Reason.STACK,
+    Kind.FILE: Reason.FILE,
     Kind.P: Reason.PLUGGING,
     Kind.U: Reason.PLUGGING,
     Kind.CHAIN: Reason.NO_ISSUE,

@@ -16,9 +16,8 @@ from .events import Events
 from .generations import PARENT, Generations, bio_generations
 from .lives import Lives
 from .request_generations import request_generations
-from .tables import I64, U8, U32, U64, Bool
+from .tables import I64, SECTOR_BYTES, U8, U32, U64, Bool
 
-SECTOR = 512
 NO_SECTOR = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -205,7 +204,7 @@ def _leave_the_rest(events: Events, bios: Generations, facts: Facts, unsent: Boo
     known = facts.piece_bytes[gen] >= 0
     gen, front = gen[known], front[known]
     np.subtract.at(facts.piece_bytes, gen, events.bytes[front])
-    np.add.at(facts.piece_sector, gen, (events.bytes[front] // SECTOR).astype(np.uint64))
+    np.add.at(facts.piece_sector, gen, (events.bytes[front] // SECTOR_BYTES).astype(np.uint64))
     facts.piece_bytes[gen] = np.maximum(facts.piece_bytes[gen], 0)
 
 
@@ -320,7 +319,7 @@ def came_with(a: Association) -> I64:
         for row in merged[np.argsort(a.requests.row_event[merged])].tolist():
             event, gone = int(a.requests.row_event[row]), int(a.requests.row_gen[row])
             begin = int(a.events.sector[event])
-            end = begin + int(a.events.bytes[event]) // SECTOR
+            end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
             inside = got & (own < 0) & (a.request == a.absorbed_by[gone])
             inside &= (a.facts.piece_sector >= begin) & (a.facts.piece_sector < end)
             own[inside & (a.bios.birth < event)] = gone

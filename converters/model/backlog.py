@@ -25,8 +25,8 @@ MOST_WAITING_NS = 5_000_000_000
 """From the oldest record that waits to the newest."""
 IDLE_SECONDS = 0.25
 MOST_NAMES = 1000
-"""Skipped chunks whose names of tasks and cgroups are kept."""
-_NAMING = [int(kind) for kind in (Kind.TASK, Kind.CGROUP)]
+"""Skipped chunks whose names of tasks, cgroups and files are kept."""
+_NAMING = [int(kind) for kind in (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)]
 MOST_WINDOWS = 1000
 """Loss windows that are remembered."""
 

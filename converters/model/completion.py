@@ -11,10 +11,10 @@ import numpy as np
 
 from recorder.records import D_FLAG_CHAIN_CUT, Kind
 
-from .association import SECTOR, Association
+from .association import Association
 from .context import Context
 from .generations import Generations, chain_others
-from .tables import I32, I64, NEVER, U32, Bool, Certainty
+from .tables import I32, I64, NEVER, SECTOR_BYTES, U32, Bool, Certainty
 
 
 @dataclass
@@ -209,7 +209,7 @@ def _consume_by_place(
         if kind == Kind.D:
             begin, done = int(a.events.sector[event]), 0
         elif kind == Kind.C and begin is not None:
-            place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR
+            place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR_BYTES
             status, before = int(a.events.status[event]), done
             done += int(a.events.bytes[event])
             open_ = result.end[bios] < 0
@@ -249,12 +249,14 @@ def _consume(
     result.end[bios], result.good[bios], result.status[bios] = -1, 0, 0
     left = dict(zip(bios, a.facts.piece_bytes[bios].tolist(), strict=True))
     order = bios
+    issued = False
     unplaced: set[int] = set()
     rows = slice(a.requests.start[request], a.requests.ends[request])
     for event, kind in zip(
         a.requests.row_event[rows].tolist(), a.requests.row_role[rows].tolist(), strict=True
     ):
         if kind == Kind.D:
+            issued = True
             named = [b for b in chains.get(event, ()) if b in left]
             here = [b for b in left if a.bios.birth[b] < event]
             order = named + [b for b in here if b not in named]
@@ -264,13 +266,28 @@ def _consume(
                 _tell_unknown(left, order, int(a.events.bytes[event]))
         elif kind == Kind.C:
             born = [b for b in order if a.bios.birth[b] < event]
-            order = _complete(a, event, born, left, result)
+            here = born if issued else _lying_in(a, event, born)
+            order = _complete(a, event, here, left, result)
     a.certainty[list(unplaced)] = np.maximum(a.certainty[list(unplaced)], Certainty.AMBIGUOUS)
     if ends.finished[request] and left:
         # Sizes of several bios are unknown: all that is certain is when the last one ended.
         rest = list(left)
         result.end[rest], result.status[rest] = ends.end[request], ends.status[request]
         a.certainty[rest] = np.maximum(a.certainty[rest], Certainty.AMBIGUOUS)
+
+
+def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
+    """Where no issue said what the request held, a C tells by its sectors: others came later.
+
+    A zone append tells its place only when it ends, and then all of it does.
+    """
+    begin, total = int(a.events.sector[event]), int(a.events.bytes[event])
+    end = begin + total // SECTOR_BYTES
+    at = a.facts.piece_sector[bios].astype(np.int64)
+    size = a.facts.piece_bytes[bios]
+    inside = (at < end) & (at + size // SECTOR_BYTES > begin)
+    inside |= (size < 0) | (size == total)
+    return [b for b, lies in zip(bios, inside.tolist(), strict=True) if lies]
 
 
 def _is_cut(a: Association, issue: int) -> bool:

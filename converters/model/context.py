@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from recorder.kernel_names import FLAGS, OPS
 from recorder.records import BLK_STATUS
 
+from .files import FileNames
+
 OP_BITS = 8
 OP_MASK = (1 << OP_BITS) - 1
 
@@ -44,8 +46,14 @@ class Context:
         self._devices: dict[int, dict[str, Any]] = {}
         self.add_devices(header.get("devices", []))
         self.cgroups: dict[int, str] = {}
+        self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
         self.clocks: list[dict[str, int]] = [clocks] if clocks and _whole(clocks) else []
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the log tells whose pages bios carry (`record --files`)."""
+        return "files" in self.header
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Devices that appeared while recording (the log's `devices` notes)."""

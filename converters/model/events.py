@@ -91,6 +91,8 @@ class Events:
     stack: I64 | None = None
     """Of each Q its stacks' ids (kernel << 32 | user, both with sign), else NO_STACK; None: the
     window has no stacks."""
+    file: I32 | None = None
+    """Of each Q the row of its file (FileNames), else -1; None: the window has no files."""
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -149,8 +151,9 @@ class Events:
         early = (kind == Kind.P) | (kind == Kind.U)
         low = np.where(early, self.raw[:, 1], low)
         low = np.where(kind == Kind.DONE, self.raw[:, 2], low)
-        dictionary = (kind >= Kind.TASK) | (kind == Kind.CHAIN) | (kind == Kind.STACK)
-        return np.where(dictionary, np.uint64(0), low & _LOW).astype(np.uint32)
+        none = (kind >= Kind.TASK) | (kind == Kind.CHAIN)
+        none |= (kind == Kind.STACK) | (kind == Kind.FILE)
+        return np.where(none, np.uint64(0), low & _LOW).astype(np.uint32)
 
     @cached_property
     def status(self) -> I32:
@@ -186,6 +189,7 @@ class Events:
             doubt,
             self.members,
             None if self.stack is None else self.stack[rows],
+            None if self.file is None else self.file[rows],
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
@@ -216,18 +220,25 @@ class Events:
             np.concatenate([p.raw.T for p in parts], axis=1).T,
             np.concatenate(doubts) if len(doubts) == len(parts) else None,
             parts[-1].members,
-            _joined_stacks(parts),
+            _joined([p.stack for p in parts], parts, np.dtype(np.int64)),
+            _joined([p.file for p in parts], parts, np.dtype(np.int32)),
         )
         if (joined.ts[1:] >= joined.ts[:-1]).all():
             return joined
         return joined.take(np.argsort(joined.ts, kind="stable"))
 
 
-def _joined_stacks(parts: Sequence[Events]) -> I64 | None:
-    if all(p.stack is None for p in parts):
+def _joined(
+    columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], dtype: np.dtype[Any]
+) -> NDArray[Any] | None:
+    """One column of what some parts have; -1 (NO_STACK, no file) for the rows of the others."""
+    if all(column is None for column in columns):
         return None
     return np.concatenate(
-        [np.full(len(p), NO_STACK, np.int64) if p.stack is None else p.stack for p in parts]
+        [
+            np.full(len(part), -1, dtype) if column is None else column
+            for column, part in zip(columns, parts, strict=True)
+        ]
     )
 
 
@@ -272,7 +283,7 @@ class Decoder:
         )
         starts, ends = _blocks(segments)
         at, unreadable = self._walk(words, starts, ends)
-        kind = (words[at] >> np.uint64(TIMESTAMP_BITS)).astype(np.uint8)
+        kind = words.view(np.uint8)[7::8].take(at)
         unknown = ~_KNOWN[kind]
         names, counts = np.unique(kind[unknown], return_counts=True)
         at = at[~unknown] if unknown.any() else at
@@ -291,23 +302,25 @@ class Decoder:
 
     def _walk(self, words: U64, starts: I64, ends: I64) -> tuple[I64, int]:
         """Word index of every record: all blocks advance together, a record a step."""
-        found: list[I64] = []
+        kinds = np.ascontiguousarray(words.view(np.uint8)[7::8])
+        # Marking and collecting is cheaper than sorting.
+        marked = np.zeros(len(words), dtype=np.bool_)
         unreadable = 0
         at = starts
         while len(at):
-            kind = (words[at] >> np.uint64(TIMESTAMP_BITS)).astype(np.uint8)
-            size = self._words[kind]
+            kind = kinds.take(at)
+            size = self._words.take(kind)
             good = (size > 0) & (at + size <= ends)
             if not good.all():
                 bad = ~good & (kind != _PAD)
                 unreadable += int((ends[bad] - at[bad]).sum()) * 8
                 at, ends, size = at[good], ends[good], size[good]
-            found.append(at)
+            marked[at] = True
             at = at + size
             more = at < ends
             if not more.all():
                 at, ends = at[more], ends[more]
-        return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64), unreadable
+        return np.flatnonzero(marked), unreadable
 
 
 def _untold(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
@@ -338,23 +351,25 @@ def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:
 
 
 def _gather(words: U64, at: I64, segments: Sequence[Segment], now: int) -> Events:
-    head = words[at] & _TIME_MASK
+    head = words.take(at) & _TIME_MASK
+    kind = words.view(np.uint8)[7::8].take(at)
     # Signed distance from the chunk's clock, modulo 2^56 ns (834 days).
     shift = np.uint64(64 - TIMESTAMP_BITS)
     distance = ((head - np.uint64(now & int(_TIME_MASK))) << shift).view(np.int64)
     ts = now + (distance >> np.int64(int(shift)))
     order = np.argsort(ts, kind="stable")
     lengths = [len(s.data) // 8 for s in segments]
-    edges = np.cumsum([0, *lengths[:-1]])
-    cpus = np.array([s.cpu for s in segments], dtype=np.uint16)
-    at = at[order]
-    cpu = cpus[np.searchsorted(edges, at, side="right") - 1]
-    raw = words[at + np.arange(RAW_WORDS)[:, None]].T
+    counts = np.diff(np.searchsorted(at, np.cumsum([0, *lengths])))
+    cpus = np.repeat(np.array([s.cpu for s in segments], dtype=np.uint16), counts)
+    at, kind = at.take(order), kind.take(order)
+    raw = np.empty((RAW_WORDS, len(at)), dtype=np.uint64)
+    for word in range(RAW_WORDS):
+        # All are inside; clip is what spares numpy a buffer.
+        words[word:].take(at, out=raw[word], mode="clip")
     # Room for what intervals find: past these records' end stands another record.
-    kind = raw[:, 0] >> np.uint64(TIMESTAMP_BITS)
-    raw[kind == Kind.G, 5] = 0
-    raw[kind == Kind.RQ_MERGE, 6] = 0
-    return Events(ts[order], cpu, np.zeros(len(at), np.int64), raw)
+    raw[5, kind == Kind.G] = 0
+    raw[6, kind == Kind.RQ_MERGE] = 0
+    return Events(ts.take(order), cpus.take(order), np.zeros(len(at), np.int64), raw.T)
 
 
 def letters() -> dict[int, str]:

@@ -14,8 +14,9 @@ from recorder.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
 
 from .context import Context
 from .events import Events
-from .sorting import stable_order
-from .tables import I64, U8, U64, Bool
+from .remaps import resubmitted
+from .sorting import is_in, stable_order
+from .tables import I64, SECTOR_BYTES, U8, U64, Bool
 
 PARENT = 200
 """Role of a bio that X names as the one that was split."""
@@ -26,14 +27,6 @@ _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 _HEAD_KINDS = (Kind.START, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
 _LOW = np.uint64(0xFFFFFFFF)
 _COUNT_BIT = np.uint64(CHAIN_COUNT.bit_length() - 1)
-SECTOR_BYTES = 512
-
-
-def is_in(values: U8, *kinds: int) -> Bool:
-    """Whether each role is one of `kinds`."""
-    table = np.zeros(256, dtype=np.bool_)
-    table[list(kinds)] = True
-    return table[values]
 
 
 @dataclass
@@ -160,7 +153,7 @@ def bio_generations(
     first[1:] = pointer[1:] != pointer[:-1]
     before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
     begins = first | _begins_by_role(role, before)
-    begins |= (role == Kind.A) & ~_resubmitted(events, event, before)
+    begins |= (role == Kind.A) & ~resubmitted(events, event, before)
     moved = events.sector[event] != events.sector[np.roll(event, 1)]
     begins |= (role == Kind.Q) & (before == Kind.A) & moved
     # Only a remap takes a bio to another device.
@@ -181,28 +174,6 @@ def _begins_by_role(role: U8, before: U8) -> Bool:
     begins |= (role == Kind.BIO_COMPLETE) & over
     begins |= (before == Kind.BIO_COMPLETE) & is_in(role, *served)
     return np.asarray(begins, dtype=np.bool_)
-
-
-def _resubmitted(events: Events, event: I64, before: U8) -> Bool:
-    """A: whether the bio of the row before went on to another device, still the same bio."""
-    result = np.zeros(len(event), dtype=np.bool_)
-    rows = np.flatnonzero((events.kind[event] == Kind.A) & is_in(before, Kind.Q, Kind.A))
-    if not len(rows):
-        return result
-    remaps = events.fields(Kind.A, event[rows])
-    source = remaps["from_dev"]
-    previous = event[rows - 1]
-    part = np.where(
-        events.kind[previous] == Kind.Q,
-        events.fields(Kind.Q, previous)["part"],
-        events.fields(Kind.A, previous)["part"],
-    )
-    on_it = (source == events.dev[previous]) | (source == part)
-    into = remaps["from_sector"] - events.sector[previous]
-    begin = into.astype(np.int64) * SECTOR_BYTES
-    inside = begin + events.bytes[event[rows]] <= events.bytes[previous]
-    result[rows] = on_it & (begin >= 0) & inside
-    return result
 
 
 def _changes_request(role: U8, before: U8, request: I64, absorbed: Bool) -> Bool:

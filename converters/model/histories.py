@@ -11,9 +11,9 @@ import numpy as np
 
 from recorder.records import Kind
 
-from .association import SECTOR, Association, edges_of_rows
+from .association import Association, edges_of_rows
 from .lifecycles import Result
-from .tables import I64, NEVER, Bool, Table
+from .tables import I64, NEVER, SECTOR_BYTES, Bool, Table
 
 
 @dataclass
@@ -89,7 +89,7 @@ def _passed_through(a: Association, served: I64) -> tuple[I64, I64]:
     for request in gone.tolist():
         m = int(event[request])
         begin = int(a.events.sector[m])
-        end = begin + int(a.events.bytes[m]) // SECTOR
+        end = begin + int(a.events.bytes[m]) // SECTOR_BYTES
         sector = a.facts.piece_sector[served]
         inside = (a.request[served] == a.absorbed_by[request]) & (sector >= begin) & (sector < end)
         inside &= a.bios.birth[served] < m

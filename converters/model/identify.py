@@ -71,7 +71,16 @@ class Identifier:
                 event.sent = self._bios.sent.pop(event.tid, None)
             self._rules[event.kind](event, device)
             self._write(raw[row], doubt, row, event)
-        return Events(events.ts, events.cpu, events.number, raw, doubt, self._members, events.stack)
+        return Events(
+            events.ts,
+            events.cpu,
+            events.number,
+            raw,
+            doubt,
+            self._members,
+            events.stack,
+            events.file,
+        )
 
     def _new_device(self, dev: int) -> Device:
         queue = self._context.devices.get(dev, {}).get("queue", {})

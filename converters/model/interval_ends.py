@@ -26,6 +26,7 @@ class EndRules:
         if request is None:
             self._complete_unknown(event, device)
             return
+        self._parts(event, device, request, fits)
         self._find.about(event, request)
         if request in device.allocated:
             device.allocated.remove(request)
@@ -33,6 +34,13 @@ class EndRules:
             self._data_done(device, request)
         else:
             device.issued.move(request, event.end, request.end)
+
+    def _parts(self, event: Event, device: Device, request: Held, fits: list[Held]) -> None:
+        if event.op == self._find.append_op:
+            return
+        if device.parted(event.sector, event.end):
+            request.doubt = Certainty.AMBIGUOUS
+        device.part(fits)
 
     def _completing(self, event: Event, device: Device) -> list[Held]:
         if event.op == self._find.append_op:

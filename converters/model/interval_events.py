@@ -7,10 +7,11 @@ import numpy as np
 
 from recorder.records import NO_TAG, Kind
 
-from .association import NO_SECTOR, SECTOR
+from .association import NO_SECTOR
 from .context import OP_MASK
 from .events import Events
 from .pending import Held, Tag
+from .tables import SECTOR_BYTES
 
 RELEVANT = (
     Kind.Q,
@@ -69,7 +70,7 @@ def read(events: Events, rows: np.ndarray) -> list[Event]:
     kind, sector = events.kind[rows], events.sector[rows]
     nowhere = sector == NO_SECTOR
     sector = np.where(nowhere, np.uint64(0), sector).astype(np.int64)
-    end = sector + events.bytes[rows] // SECTOR
+    end = sector + events.bytes[rows] // SECTOR_BYTES
     tid = np.where(np.isin(kind, WITH_TID), events.raw[rows, 4] >> np.uint64(32), np.uint64(0))
     opf = events.opf[rows]
     failed = (kind == Kind.C) & (events.status[rows] != 0)

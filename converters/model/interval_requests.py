@@ -232,6 +232,8 @@ class RequestRules:
             request.doubt = Certainty.AMBIGUOUS
         else:
             device.issued.remove(request)
+            if device.parted(event.sector, event.end):
+                request.doubt = Certainty.AMBIGUOUS
         request.inserted = False
         request.tags.pop(TagUse.FLIGHT, None)
         device.allocated.add(request)

@@ -133,6 +133,5 @@ def events_of(a: Association, bios: Bool, requests: Bool) -> Bool:
 
 def plain(events: Events) -> Bool:
     """Events that are no part of any lifecycle: dictionaries and plugging."""
-    return np.isin(
-        events.kind, [int(k) for k in (Kind.TASK, Kind.CGROUP, Kind.STACK, Kind.P, Kind.U)]
-    )
+    names = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
+    return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, Kind.P, Kind.U])

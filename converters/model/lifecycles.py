@@ -12,6 +12,7 @@ from .completion import RequestEnds, bio_ends, others, request_ends, times
 from .context import OP_MASK, PASSTHROUGH_OPS, Context
 from .events import NO_STACK, Events
 from .families import Whole, wholes
+from .files import files_of
 from .keeping import Kept, keep, unanswered
 from .lives import Known, Lives
 from .own_io import Own, own_io
@@ -164,7 +165,8 @@ class Builder:
         tid = of("tid", np.uint32)
         served = np.maximum(m.request, 0)
         upper = a.upper[gen]
-        parents = number[whole.row_of_gen[np.maximum(upper, 0)]] if len(gen) else number
+        above = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], -1)
+        parents = number[np.maximum(above, 0)] if len(gen) else number
         dev = a.facts.dev[gen]
         return Bios(
             number=number,
@@ -179,6 +181,7 @@ class Builder:
             ioprio=of("ioprio", np.uint16),
             hint=of("hint", np.uint8),
             stack=self._stack_rows(a.events, queued),
+            file=files_of(a.events, queued, above),
             cpu=_cpus(a, queued),
             queue=m.queue,
             getrq=m.getrq,

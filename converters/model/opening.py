@@ -1,24 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a path or stream holds: a log, or blktrace's data."""
+"""What a path or stream holds: a log, an archive, or blktrace's data."""
 
 import os
-from typing import BinaryIO
+from typing import BinaryIO, cast
+
+from recorder.errors import LogFormatError
 
 from .blktrace import BlktraceSource
 from .blktrace_files import find, is_blktrace, peek
 from .blktrace_format import byte_order
 from .sources import LogSource, Source
 
+_PARQUET = b"PAR1"
 
-def open_source(path: str | os.PathLike[str] | BinaryIO) -> Source:
-    """Opens a log, a set `DEV.blktrace.CPU` (by DEV or by one file), or a stream of records.
 
-    An existing file goes before a set of the same name. Raises LogFormatError: foreign,
-    empty, newer, not readable.
+def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
+    """Opens a log, an archive, a set `DEV.blktrace.CPU` (by DEV or by one file), or a stream.
+
+    An existing file goes before a set of the same name; a source is given back.
+    Raises LogFormatError: foreign, empty, newer, not readable.
     """
     if not isinstance(path, str | os.PathLike):
-        first, stream = peek(path)
+        if not hasattr(path, "read"):
+            return path
+        first, stream = peek(cast(BinaryIO, path))
+        if first == _PARQUET:
+            return _archive(stream)
         return BlktraceSource(stream) if byte_order(first) is not None else LogSource(stream)
     if is_blktrace(path) or (not os.path.isfile(path) and find(path)):
         return BlktraceSource(path)
-    return LogSource(path)
+    return _archive(path) if _is_archive(path) else LogSource(path)
+
+
+def _is_archive(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a directory, or begins as Parquet files do."""
+    if os.path.isdir(path):
+        return True
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(len(_PARQUET)) == _PARQUET
+    except OSError:
+        return False
+
+
+def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:
+    from .archive import ArchiveSource  # what reads logs alone needs no pyarrow
+
+    if not isinstance(path, str | os.PathLike) and not path.seekable():
+        raise LogFormatError(
+            "an archive cannot be read from a pipe, for what it holds stands at its end: give its "
+            "path"
+        )
+    return ArchiveSource(path)

@@ -208,6 +208,7 @@ class Device:
         self.flush_issued = 0
         """`origin` of the newest flush request that was issued."""
         self._blurs: list[tuple[int, int, list[Held]]] = []
+        self._parted: list[tuple[int, int, list[Held]]] = []
 
     def take_tag(self, request: Held, use: TagUse, tag: Tag) -> list[Held]:
         """The request has this tag now; gives those that must have ended, unseen, for that."""
@@ -246,10 +247,22 @@ class Device:
 
     def blurred(self, sector: int, end: int) -> bool:
         """Whether such a choice was near, and one of its candidates still waits."""
-        if not self._blurs:
-            return False
         self._blurs = [b for b in self._blurs if any(self._waits(h) for h in b[2])]
         return any(low < end and sector < high for low, high, _ in self._blurs)
+
+    def part(self, candidates: list[Held]) -> None:
+        """A part of one of these completed: where the others begin is not sure, if they go on."""
+        ends = {h.end for h in candidates}
+        if len(ends) > 1:
+            self._parted.append((min(h.sector for h in candidates), max(ends), candidates))
+
+    def parted(self, sector: int, end: int) -> bool:
+        """Whether such a part was near, and one of its candidates is not through."""
+        self._parted = [p for p in self._parted if any(self._is_here(h) for h in p[2])]
+        return any(low < end and sector < high for low, high, _ in self._parted)
+
+    def _is_here(self, held: Held) -> bool:
+        return held in self.issued or held in self.allocated
 
     def _waits(self, held: Held) -> bool:
         return held in self.allocated or held in self.waiting

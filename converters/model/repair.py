@@ -12,11 +12,11 @@ import numpy as np
 
 from recorder.records import D_FLAG_CHAIN_CUT, Kind
 
-from .association import SECTOR, Association, partition_remaps
+from .association import Association, partition_remaps
 from .completion import BioEnds, RequestEnds
 from .context import OP_MASK, Context
 from .intervals import PendingRanges
-from .tables import I64, U32, U64, Certainty
+from .tables import I64, SECTOR_BYTES, U32, U64, Certainty
 
 _END_OF_TIME = np.iinfo(np.int64).max
 
@@ -98,7 +98,7 @@ def _queued_bios(a: Association, since: I64, until: I64) -> Pending:
 
 def _pending(a: Association, rows: I64, since: I64, until: I64) -> Pending:
     sector = a.facts.sector[rows]
-    end = sector + (a.facts.bytes[rows] // SECTOR).astype(np.uint64)
+    end = sector + (a.facts.bytes[rows] // SECTOR_BYTES).astype(np.uint64)
     return Pending(rows, a.facts.dev[rows], sector, end, since[rows], until[rows])
 
 
@@ -124,7 +124,7 @@ def _implicit_splits(a: Association) -> None:
             int(g),
             int(a.facts.dev[g]),
             int(a.facts.piece_sector[g]),
-            int(a.facts.piece_sector[g]) + int(a.facts.piece_bytes[g]) // SECTOR,
+            int(a.facts.piece_sector[g]) + int(a.facts.piece_bytes[g]) // SECTOR_BYTES,
             int(since[g]),
         )
         for g in rows
@@ -148,8 +148,8 @@ def _implicit_splits(a: Association) -> None:
 def _overlap(a: Association, one: int, other: int) -> bool:
     """Whether what two bios sent to their requests shares a sector."""
     begin, start = int(a.facts.piece_sector[one]), int(a.facts.piece_sector[other])
-    end = begin + int(a.facts.piece_bytes[one]) // SECTOR
-    stop = start + int(a.facts.piece_bytes[other]) // SECTOR
+    end = begin + int(a.facts.piece_bytes[one]) // SECTOR_BYTES
+    stop = start + int(a.facts.piece_bytes[other]) // SECTOR_BYTES
     return begin < stop and start < end
 
 
@@ -166,7 +166,7 @@ def _unnamed_members(a: Association, ends: RequestEnds) -> None:
             int(g),
             int(a.facts.dev[g]),
             int(a.facts.piece_sector[g]),
-            int(a.facts.piece_sector[g]) + int(a.facts.piece_bytes[g]) // SECTOR,
+            int(a.facts.piece_sector[g]) + int(a.facts.piece_bytes[g]) // SECTOR_BYTES,
             int(a.events.ts[joined[g]]),
         )
         for g in rows
@@ -238,7 +238,7 @@ def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
     issues = issues[(flags & D_FLAG_CHAIN_CUT) != 0]
     rows = np.concatenate([a.requests.row_gen[issues], failed])
     issue = np.concatenate([a.requests.row_event[issues], ends.end[failed]])
-    end = a.events.sector[issue] + (a.events.bytes[issue] // SECTOR).astype(np.uint64)
+    end = a.events.sector[issue] + (a.events.bytes[issue] // SECTOR_BYTES).astype(np.uint64)
     since = a.events.ts[a.requests.birth[rows]] if len(rows) else np.zeros(0, np.int64)
     # Without a start, the request may have been there for as long as the log.
     told = ends.started[rows] >= 0
@@ -290,7 +290,7 @@ def _without_twice_sent(a: Association, questions: list[Question]) -> None:
 
 def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Question]:
     """Who covers what each A names; a flush, which has no sectors, asks for the first."""
-    size = remaps["bytes"] // SECTOR
+    size = remaps["bytes"] // SECTOR_BYTES
     begin = np.where(size > 0, remaps["from_sector"], 0)
     stop = begin + np.maximum(size, 1)
     columns = (

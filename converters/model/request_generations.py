@@ -9,9 +9,9 @@ import numpy as np
 from recorder.records import Kind
 
 from .events import Events
-from .generations import SECTOR_BYTES, Generations, build, is_in
-from .sorting import stable_order
-from .tables import I64, U8, Bool
+from .generations import Generations, build
+from .sorting import is_in, stable_order
+from .tables import I64, SECTOR_BYTES, U8, Bool
 
 _REQUEST_KINDS = (
     Kind.START,

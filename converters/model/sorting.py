@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stable order of 64-bit keys by 16-bit digits: numpy sorts those by counting, not comparing."""
+"""What numpy does faster by a table than by comparing."""
 
 import numpy as np
 
-from .tables import I64, U64
+from .tables import I64, U8, U64, Bool
 
 _DIGIT_BITS = 16
+
+
+def is_in(values: U8, *members: int) -> Bool:
+    """Whether each value is one of `members`."""
+    table = np.zeros(256, dtype=np.bool_)
+    table[list(members)] = True
+    return table[values]
 
 
 def stable_order(keys: U64) -> I64:
     """Like `np.argsort(keys, kind="stable")`, two to three times as fast on kernel pointers.
 
-    Only digits in which the keys differ cost anything; pointers of one slab differ in two.
+    By digits of 16 bits, which numpy counts. Only those in which the keys differ cost anything;
+    pointers of one slab differ in two.
     """
     order = np.arange(len(keys), dtype=np.int64)
     if not len(keys):

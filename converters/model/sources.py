@@ -231,8 +231,8 @@ class LogSource:
 
 
 def _naming(events: Events) -> Events:
-    """Those that give names."""
-    return events.take(events.rows(Kind.TASK))
+    """Those that give names: recorder.names.NOTED."""
+    return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))
 
 
 def _monotonic(facts: dict[str, Any]) -> int | None:

@@ -10,6 +10,7 @@ import numpy as np
 from recorder.records import Kind
 
 from .events import NO_STACK, Events
+from .queued import queued_of
 from .tables import I32, I64
 
 _OWN = ("bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_")
@@ -114,33 +115,16 @@ def _unpacked(pair: int) -> tuple[int, int]:
 
 
 def attach_stacks(events: Events) -> None:
-    """Gives each Q the ids of its STACK record: of the same bio, at the same time, right behind.
+    """Gives each Q the ids of its STACK record.
 
     `events` hold all of their times, so that no pair is torn.
     """
     rows = events.rows(Kind.STACK)
     if not len(rows):
         return
-    queued = rows - 1
-    raw = events.raw
-    near = (queued >= 0) & (events.kind[queued] == Kind.Q) & (raw[queued, 1] == raw[rows, 1])
-    near &= events.ts[queued] == events.ts[rows]
-    if not near.all():
-        queued = _searched(events, rows, queued, near)
+    queued = queued_of(events, rows)
     found = queued >= 0
     ids = np.full(len(events), NO_STACK, dtype=np.int64)
-    words, half = raw[rows[found], 2], np.uint64(_ID_BITS)
+    words, half = events.raw[rows[found], 2], np.uint64(_ID_BITS)
     ids[queued[found]] = (words << half | words >> half).view(np.int64)
     events.stack = ids
-
-
-def _searched(events: Events, rows: I64, queued: I64, near: np.ndarray) -> I64:
-    """Rows of Q also where records of other CPUs stand between; -1: it is not in the log."""
-    known = events.rows(Kind.Q)
-    keys = zip(events.ts[known].tolist(), events.raw[known, 1].tolist(), strict=True)
-    place = dict(zip(keys, known.tolist(), strict=True))
-    result = queued.copy()
-    for at in np.flatnonzero(~near).tolist():
-        row = int(rows[at])
-        result[at] = place.get((int(events.ts[row]), int(events.raw[row, 1])), -1)
-    return result

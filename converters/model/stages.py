@@ -11,11 +11,11 @@ import numpy as np
 
 from recorder.records import Kind
 
-from .association import SECTOR, Association, came_with
+from .association import Association, came_with
 from .completion import RequestEnds, times
 from .context import Context
 from .families import Whole
-from .tables import I64, NEVER, U8, Bool, Stage, Stages
+from .tables import I64, NEVER, SECTOR_BYTES, U8, Bool, Stage, Stages
 
 SLOTS = 5
 """queue → joined → inserted → issued → data done → done."""
@@ -126,7 +126,7 @@ def _last_moves(a: Association, request: I64, final: I64) -> I64:
     for row in np.argsort(event).tolist():
         m = int(event[row])
         begin = int(a.events.sector[m])
-        end = begin + int(a.events.bytes[m]) // SECTOR
+        end = begin + int(a.events.bytes[m]) // SECTOR_BYTES
         inside = (request == a.absorbed_by[gone[row]]) & (sector >= begin) & (sector < end)
         result[inside & (a.bios.birth[final] < m)] = m
     return result

@@ -14,6 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+SECTOR_BYTES = 512
+"""The block layer's unit, whatever a device calls its own."""
+
 NO_CPU = 0xFFFF
 """A CPU that is not known."""
 
@@ -132,6 +135,8 @@ class Bios(Table):
     """Write life-time hint."""
     stack: I32
     """Row in the trace's stacks (`Trace.stacks`): where it was queued from; -1 not recorded."""
+    file: I32
+    """Row in the log's files (`Context.files`): whose pages it carries; -1 not known."""
     cpu: U16
     """CPU that queued it; 65535 when the queue event was not seen."""
     queue: I64

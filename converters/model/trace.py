@@ -13,13 +13,14 @@ from .account import Account
 from .context import Context
 from .cutting import ENDLESS, MARGIN_NS, Span, clipped, events_within, losses_within, outside
 from .events import Events
+from .files import attach_files
 from .identify import Identifier
 from .keeping import named_events
 from .lifecycles import Builder, Result
 from .loss import loss_windows, mark_lost, no_loss
 from .opening import open_source
 from .own_io import Held, has_own, own_events, without
-from .sources import Indexed, LogSource, Part, Source
+from .sources import Indexed, Part, Source
 from .stacks import StackNames, attach_stacks
 from .tables import Lifecycles, LossWindows
 from .tasks import TaskNames
@@ -48,17 +49,17 @@ class Trace:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | BinaryIO | LogSource,
+        path: str | os.PathLike[str] | BinaryIO | Source,
         associate: str = "auto",
         *,
         own_io: bool = False,
     ) -> None:
-        """Opens a log or blktrace data; raises LogFormatError: foreign, empty or newer.
+        """Opens what holds events; raises LogFormatError: foreign, empty or newer.
 
         associate: "identity" by kernel pointers, "intervals" without them, "auto" by
         pointers where the log has them. own_io: the recording's own I/O is not left out.
         """
-        self.reader: Source = path if isinstance(path, LogSource) else open_source(path)
+        self.reader: Source = open_source(path)
         self.context = Context(self.reader.header)
         self.account = Account()
         self.own_io = own_io
@@ -157,14 +158,14 @@ class Trace:
         indexed = reader if isinstance(reader, Indexed) else None
         bounds = None if indexed is None else indexed.bounds()
         if indexed is not None:
-            self.tasks.learn(indexed.names_before(begin))
+            self._learn_names(indexed.names_before(begin))
         read_to = self.start
         for part in indexed.parts_between(begin, span.end) if indexed else reader.parts():
             over = read_to >= span.end
             read_to = max(read_to, part.complete_to)
             self._reached = min(read_to, span.end)
             if bounds is None:
-                self.tasks.learn(events_within(part.events, 0, begin))
+                self._learn_names(events_within(part.events, 0, begin))
             clock = None if over or part.complete_to < begin else part.clock
             events = events_within(part.events, begin, span.end)
             yield replace(part, events=events, clock=clock)
@@ -257,9 +258,15 @@ class Trace:
     def _number(self, events: Events) -> Events:
         attach_stacks(events)
         self.stacks.count(events.stack)
+        attach_files(events, self.context.files)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)
         return events
+
+    def _learn_names(self, events: Events) -> None:
+        self._learn()  # where file systems are mounted is said before what is in them
+        self.tasks.learn(events)
+        self.context.files.learn(events)
 
     def _learn(self) -> None:
         """Takes in notes that the reader has met since the last time."""
@@ -271,6 +278,8 @@ class Trace:
                 self.context.cgroups.update({int(k): str(v) for k, v in paths.items()})
             elif name == "stacks":
                 self.stacks.learn(payload)
+            elif name == "mounts":
+                self.context.files.mounted(payload)
         self._notes = len(self.reader.notes)
 
     def _new_loss(self) -> LossWindows:

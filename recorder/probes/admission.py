@@ -10,6 +10,7 @@ from recorder import cgroups
 from recorder.errors import ProbeError
 from recorder.filters import Filters, cgroup_id, is_stacked, masks
 from recorder.own_io import pid_namespace
+from recorder.probes.file_maps import NO_FILES, Files
 from recorder.probes.stack_maps import Stacks
 from recorder.ring import RingSizes
 
@@ -89,6 +90,9 @@ class Config(ctypes.Structure):
         ("ns_inode", ctypes.c_uint64),
         ("recorder", ctypes.c_uint32),
         ("leave_own", ctypes.c_uint32),
+        ("files", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("iomap_end_io", ctypes.c_uint64),
     )
 
 
@@ -150,6 +154,7 @@ def config(
     filters: Filters,
     enums: Enums,
     stacks: Stacks = Stacks.NONE,
+    files: Files = NO_FILES,
 ) -> Config:
     """All of it. enums: the kernel's `op_enum` and `flag_bits`. Raises ProbeError."""
     ops, bits = enums["op_enum"], enums["flag_bits"]
@@ -172,6 +177,8 @@ def config(
         sequence=_bits(["PREFLUSH", "FUA"], bits),
         kernel_stacks=stacks >= Stacks.KERNEL,
         user_stacks=stacks >= Stacks.USER,
+        files=files.recorded,
+        iomap_end_io=files.iomap_end_io,
     )
     _set_lists(found, filters, bits)
     _set_own(found, filters, ops)

@@ -84,6 +84,11 @@ class BccProbes(MappedProbes):
                 "the bcc backend has no triggers: tracepoints do not tell which request ends; "
                 "leave out --trigger, or take --backend core"
             )
+        if self.config.files:
+            raise ProbeError(
+                "the bcc backend records no files: tracepoints do not tell them; "
+                "leave out --files, or take --backend core"
+            )
         bcc_load.require()
         names = [probe.tracepoint for probe in PROBES]
         self._formats = tracefs.read(tracefs.find(), _SYSTEM, names)

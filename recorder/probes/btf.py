@@ -14,6 +14,7 @@ from recorder.probes.libbpf import load_library
 
 _KIND_PTR = 2
 _KIND_STRUCT = 4
+_KIND_UNION = 5
 _KIND_ENUM = 6
 _KIND_TYPEDEF = 8
 _KIND_FUNC = 12
@@ -135,6 +136,24 @@ class KernelBtf:
         count = _Type.from_address(address).count
         members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
         return [self._name(member.name_off) for member in members]
+
+    def has_member(self, name: str, member: str) -> bool:
+        """Whether a struct has a member, also in a union or struct without a name in it."""
+        number = self._find(name, _KIND_STRUCT)
+        return number is not None and self._holds(number, member)
+
+    def _holds(self, number: int, member: str) -> bool:
+        address = self._address(number)
+        count = _Type.from_address(address).count
+        members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
+        for one in members:
+            name = self._name(one.name_off)
+            if name == member:
+                return True
+            nested = not name and self._type(one.type).kind in (_KIND_STRUCT, _KIND_UNION)
+            if nested and self._holds(one.type, member):
+                return True
+        return False
 
     def _name(self, offset: int) -> str:
         return str(self._lib.get("btf__name_by_offset")(self._btf, offset).decode())

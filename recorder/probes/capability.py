@@ -169,11 +169,11 @@ def _lockdown() -> Check:
 def _symbols() -> Check:
     name = "kernel symbols"
     if symbols_shown():
-        return Check(name, True, "shown: call stacks have names", "", False)
+        return Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
     return Check(
         name,
         False,
-        "hidden: call stacks (--stacks) are addresses",
+        "hidden: call stacks (--stacks) are addresses; direct I/O (--files) has no file",
         "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1",
         False,
     )

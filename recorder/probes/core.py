@@ -12,7 +12,7 @@ from typing import Self
 from recorder.errors import ProbeError
 from recorder.filters import Filters, check_tasks, descendants
 from recorder.own_io import OwnFile
-from recorder.probes import admission
+from recorder.probes import admission, file_maps
 from recorder.probes.btf import KernelBtf, kernel_enums
 from recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from recorder.probes.libbpf import BpfObject, RefusedError, load_library
@@ -54,6 +54,7 @@ class ProbeConfig:
     """Programs hold preemption off by themselves; None: where the kernel needs it."""
     triggers: Triggers = field(default_factory=Triggers)
     stacks: Stacks = Stacks.NONE
+    files: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,8 @@ class CoreProbes(MappedProbes):
         self._attached: set[str] = set()
         self._generation = 1
         self._locked: str | None = None
+        self.files = file_maps.NO_FILES
+        """What of files is recorded; once open."""
 
     def __enter__(self) -> Self:
         """Opens."""
@@ -152,8 +155,15 @@ class CoreProbes(MappedProbes):
             self._choices = choose(self.config.events, btf, self.config.preemptible)
             _allow_locked_memory()
             self._locked = locked_memory_problem(btf)
+            self.files = file_maps.files_of(btf) if self.config.files else self.files
         self._refuse_missing()
-        self.sizes = self._load_fitting(path, RingSizes.choose(cpus, self.config.ring_bytes), cpus)
+        sizes = RingSizes.choose(cpus, self.config.ring_bytes)
+        try:
+            self.sizes = self._load_fitting(path, sizes, cpus)
+        except RefusedError as error:
+            if not self.files.recorded:
+                raise
+            raise ProbeError(f"{error}\nIt may be --files: try without.") from error
 
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Loads with rings of `sizes`, or smaller ones where the kernel asks for it.
@@ -165,7 +175,7 @@ class CoreProbes(MappedProbes):
         while True:
             wanted = self.config
             config = admission.config(
-                sizes, wanted.devices, wanted.filters, self.enums, wanted.stacks
+                sizes, wanted.devices, wanted.filters, self.enums, wanted.stacks, self.files
             )
             self._object = BpfObject(path)
             try:
@@ -206,6 +216,7 @@ class CoreProbes(MappedProbes):
         self._triggers = TriggerMaps(bpf, self.config.triggers)
         self._stacks = StackMaps(bpf, self.config.stacks)
         self._own_files = OwnFiles(bpf)
+        file_maps.set_size(bpf, self.files)
         filters = self.config.filters
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
@@ -274,7 +285,7 @@ class CoreProbes(MappedProbes):
         return self.enums
 
     def renew_dictionaries(self) -> None:
-        """Has TASK and CGROUP records written again: a new log needs its own."""
+        """Has TASK, CGROUP and FILE_NAME records written again: a new log needs its own."""
         self._generation += 1
         self._opened().update_section(".data", _Data(generation=self._generation))
 

@@ -12,6 +12,7 @@ from typing import Any
 # As a script it stands alone; pytest has these paths already.
 sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
 
+import file_logs  # noqa: E402
 import stack_logs  # noqa: E402
 from capture_text import load  # noqa: E402
 from captures import clock, header, records  # noqa: E402
@@ -42,6 +43,16 @@ STACKS = (
     [{"kernel": {"5": stack_logs.READ}, "user": {"3": [["", "/bin/dd", 1], ["", "", 7]]}}],
 )
 """Records and notes of a log with call stacks."""
+FILES = [
+    *file_logs.names(stack_logs.START, 12, b"dir", b"n" * 50),
+    *file_logs.names(stack_logs.START, 13, b"gone", deleted=True, cut=True),
+    *file_logs.bio(0, 12),
+    *file_logs.bio(1, 13),
+    *file_logs.bio(2, stack_logs.DEV, dev=0),
+]
+"""Records of a log that tells files."""
+OF_BLKTRACE = "convert - --format perfetto -o -"
+OF_STACKS = "stacks --top 2 --latency @"
 COMMANDS = (
     "info @",
     "info --json --associate intervals @",
@@ -51,8 +62,17 @@ COMMANDS = (
     "dump --format blkparse @",
     "convert @ -o out.pftrace --force",
     "convert @ -o out.blktrace",
-    "convert - --format perfetto -o -",
+    OF_BLKTRACE,
     "view --no-open --port 0 @",
+    "slow --top 3 --over 1us --op write @",
+    "slow --failed --json -",
+    "slow -v --associate intervals -o slow.pftrace --around 1ms @",
+    "hist --heatmap --unit ns @",
+    "hist --stage D2C --linear 10us --json @",
+    "hist --size --depth @",
+    "report --by process --interval 1ms @",
+    "report --html out.html -",
+    OF_STACKS,
 )
 
 
@@ -91,10 +111,11 @@ def inputs() -> dict[str, dict[str, bytes]]:
         logs[f"{name}-rows"] = log(capture, not without, 0)
         logs[f"{name}-columns"] = log(capture, not without, 1)
     logs["stacks-columns"] = plain(stack_logs.log(*STACKS))
+    logs["files-columns"] = plain(file_logs.log(FILES, schema=None))
     traces = blktrace()
-    small, trace = logs["zram-columns"], next(iter(traces.values()))
+    others = {OF_BLKTRACE: next(iter(traces.values())), OF_STACKS: logs["stacks-columns"]}
     commands = {
-        f"{number:02}": line.encode() + b"\n" + (trace if number == len(COMMANDS) - 2 else small)
+        f"{number:02}": line.encode() + b"\n" + others.get(line, logs["zram-columns"])
         for number, line in enumerate(COMMANDS)
     }
     return {"log": logs, "blktrace": traces, "command": commands}

@@ -9,6 +9,7 @@ from typing import Any
 from captures import header
 from hypothesis import strategies as st
 from make_corpus import CORPUS, END
+from targets import COMMANDS
 
 from recorder.log import LogWriter, Segment
 from recorder.log_frames import FrameType
@@ -31,6 +32,7 @@ WORDS = [
     "9" * 400, "--size", "--depth", "--stage", "D2C", "--heatmap", "--unit", "--brief", "-v",
     "last 1ms", "14:03:05", "2026-01-31T14:03:05Z", "--pid", "--comm", "a*", "--cgroup", "/",
     "--slower-than", "--slowest", "--max-size", "out.pftrace.gz", "out.pftrace.zst",
+    "--by", "process", "--interval", "--html", "--folded", "--latency",
 ]  # fmt: skip
 
 
@@ -128,7 +130,7 @@ def kept(corpus: str) -> list[bytes]:
 @st.composite
 def command_lines(draw: st.DrawFn) -> bytes:
     """A command with any arguments and, behind a line's end, any file."""
-    name = draw(st.sampled_from(["info", "dump", "convert", "view", "slow", "hist"]))
+    name = draw(st.sampled_from([name.decode() for name in COMMANDS]))
     words = draw(st.lists(st.sampled_from(WORDS), max_size=6))
     if draw(st.booleans()):
         words = ["@", *words]

@@ -3,6 +3,7 @@
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 import captures
 import pytest
@@ -51,9 +52,19 @@ def as_text(anchor: Path) -> str:
             lines.append(f"handle {handle.name!r} {kind} {handle.file.name} under {above!r}")
         for attribute in known.attributes:
             lines.append(f"attribute {attribute.name!r}: {attribute.description}")
+        for _, event in trace.events:
+            if isinstance(event, otf2.events.Metric):
+                lines.append(sample_text(event))
     for (place, number), operation in operations(anchor).items():
         lines.append(f"{place} #{number} {operation_text(operation)}")
     return "\n".join(lines) + "\n"
+
+
+def sample_text(event: Any) -> str:
+    """One sample of a counter."""
+    member, scope = event.member, event.metric.scope.name
+    at = (event.time - captures.BASE_NS) / 1000
+    return f"counter {scope} {member.name} {event.value} {member.unit} @{at:.3f}"
 
 
 def operation_text(operation: Operation) -> str:

@@ -7,45 +7,21 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import devices
 import numpy as np
 import pytest
+from holding import MEBIBYTE, frozen, in_flight, loop_over, mounted, wait_until, write
 from record_helpers import SECONDS, read, recorder, stop
 
 from recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-MEBIBYTE = 1 << 20
 SLOW_NS = 200_000_000
-
-
-@contextmanager
-def mounted(source: str, where: Path, *options: str) -> Iterator[Path]:
-    devices.run("mount", *options, source, where)
-    try:
-        yield where
-    finally:
-        devices.run("umount", where)
-
-
-def loop_over(stack: ExitStack, size: int, directory: Path) -> devices.LoopDevice:
-    return stack.enter_context(devices.loop(size=size, directory=directory))
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
-def in_flight(device: str) -> int:
-    return sum(map(int, Path(f"/sys/block/{device}/inflight").read_text().split()))
 
 
 def dumps(directory: Path) -> list[Path]:
@@ -63,22 +39,6 @@ def wait_for_dump(directory: Path) -> Path:
 def recording(device: str, directory: Path, *arguments: str) -> Any:
     after = ("--after", "100ms", "--keep", "60s", "-o", directory / "x")
     return recorder("-d", device, *after, *arguments)
-
-
-@contextmanager
-def frozen(where: Path) -> Iterator[None]:
-    """The file system takes no writes: those of a loop device on it wait."""
-    devices.run("fsfreeze", "--freeze", where)
-    try:
-        yield
-    finally:
-        devices.run("fsfreeze", "--unfreeze", where)
-
-
-def write(device: str, sector: int = 0) -> subprocess.Popen[bytes]:
-    """One 4 KiB block, around the page cache."""
-    where = f"of={device}", f"seek={sector // 8}", "oflag=direct"
-    return subprocess.Popen(["dd", "if=/dev/zero", *where, "bs=4k", "count=1", "status=none"])
 
 
 def test_a_slow_write_is_dumped_with_what_led_to_it(

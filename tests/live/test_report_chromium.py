@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import captures
+import file_logs
 import pytest
+from stack_logs import DEV, START
 
 from biotrail import units
 
@@ -244,3 +246,20 @@ def test_everything_can_be_used(page: Path, tmp_path: Path) -> None:
     assert found.root["data-printed"] == "light"
     # AND the address has what was chosen last
     assert found.root["data-used"] == "#operation=read&theme=light"
+
+
+def test_files_are_listed(tmp_path: Path) -> None:
+    # GIVEN a log that tells files
+    records = [*file_logs.names(START, 12, b"db", b"table"), *file_logs.bio(0, 12)]
+    records += [*file_logs.bio(1, None), *file_logs.bio(2, DEV, dev=0)]
+    # WHEN a browser opens its page
+    found = visit(make(file_logs.write(tmp_path / "x.biotrail", records), tmp_path / "x.html"))
+    # THEN it lists them with the report's figures, and says what has no file
+    check(found, found.data["report"])
+    assert {path.split(".")[1] for path, *_ in found.figures if path.startswith("files.")} == {
+        "0",
+        "1",
+        "2",
+    }
+    for cell in ("/srv/db/table", "(file not known: direct I/O, buffers)", "(vda: metadata, or"):
+        assert cell in found.text

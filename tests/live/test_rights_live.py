@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from holding import wait_until
 from record_helpers import ROOT, biotrail, environment, read, recorder, stop
-from test_flight_recorder_live import dumps, wait_until
+from test_flight_recorder_live import dumps
 
 from biotrail import units
 from recorder import capabilities

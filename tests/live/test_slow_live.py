@@ -3,7 +3,6 @@
 
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,19 +11,23 @@ from typing import Any
 
 import devices
 import pytest
+from holding import (
+    MEBIBYTE,
+    frozen,
+    in_flight,
+    loop_over,
+    mounted,
+    on_a_file_system,
+    wait_until,
+    waits_for_the_disk,
+    write,
+)
 from record_helpers import SECONDS, biotrail, recorder, stop
-from test_flight_recorder_live import frozen, in_flight, loop_over, mounted, wait_until, write
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-MEBIBYTE = 1 << 20
 FEW = 4
 HELD_NS = 200_000_000
-
-
-def waits_for_the_disk(process: subprocess.Popen[bytes]) -> bool:
-    stat = Path(f"/proc/{process.pid}/stat").read_text()
-    return stat.rpartition(")")[2].split()[0] == "D"
 
 
 def longest(slow: dict[str, Any]) -> dict[str, Any]:
@@ -35,12 +38,9 @@ def longest(slow: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def upper(tmp_path: Path, make_loop: Callable[..., Any]) -> Any:
     """A loop device with few requests, over a file system that can be frozen: (device, place)."""
-    lower, where = make_loop(size=64 * MEBIBYTE), tmp_path / "lower"
-    where.mkdir()
-    devices.run("mkfs.ext4", "-q", lower.path)
+    where = tmp_path / "lower"
     with ExitStack() as stack:
-        stack.enter_context(mounted(lower.path, where))
-        upper = loop_over(stack, 8 * MEBIBYTE, where)
+        upper = stack.enter_context(on_a_file_system(make_loop, where))
         setting = Path(f"/sys/block/{upper.name}/queue/nr_requests")
         before = setting.read_text()
         setting.write_text(str(FEW))

@@ -112,8 +112,8 @@ MUTANTS = (
     ),
     Mutant(
         "a remap's device is not looked at",
-        "result[rows] = on_it & (begin >= 0) & inside",
-        "result[rows] = inside",
+        "sent_on = on_it & (begin >= 0) & inside",
+        "sent_on = inside",
     ),
     Mutant(
         "an upper bio's operation is not looked at",
@@ -180,8 +180,8 @@ MUTANTS = (
     ),
     Mutant(
         "a requeued request stays issued",
-        "            device.issued.remove(request)\n        request.inserted = False",
-        "            pass\n        request.inserted = False",
+        "            device.issued.remove(request)\n            if device.parted",
+        "            if device.parted",
     ),
     Mutant(
         "a partial completion leaves the request where it was",

@@ -186,6 +186,19 @@ def test_convert_chooses_the_format_by_the_ending(cli: Cli, log: Path, tmp_path:
     assert (tmp_path / "y.dir" / "traces.otf2").is_file()
     assert stat.S_IMODE((tmp_path / "y.dir").stat().st_mode) == 0o700
     assert (tmp_path / "x.perfetto-trace").stat().st_size > 0
+    # AND a directory without a telling ending is an OTF2 archive
+    assert cli("convert", log, "-o", f"{tmp_path / 'z'}/").status == 0
+    assert (tmp_path / "z" / "traces.otf2").is_file()
+    assert cli("convert", log, "-o", f"{tmp_path / 'z'}/").status == 1
+
+
+def test_convert_says_what_an_archive_had_to_cancel(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a recording in which some completions are missing
+    pytest.importorskip("_otf2", reason="needs the otf2 package")
+    recorded = ROOT / "biotrail" / "data" / "demo.biotrail"
+    # WHEN it is converted THEN the operations without an end are counted
+    done = cli("convert", recorded, "-o", tmp_path / "x.otf2")
+    assert "6 operations cancelled: no completion is known" in done.out
 
 
 def test_convert_streams(log: Path) -> None:

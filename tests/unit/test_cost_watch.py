@@ -11,6 +11,7 @@ from recorder import cost
 from recorder.cost_watch import (
     EARLY_TICKS,
     QUIET_NS,
+    SAMPLE_BYTES,
     SAMPLE_TICKS,
     WINDOW_NS,
     CostWatch,
@@ -36,6 +37,24 @@ def test_runs_are_counted_for_one_tick_in_many() -> None:
     # THEN counting was on for two of them, and some at the beginning; it is off at the end
     assert asked.count(True) == 2 + len(EARLY_TICKS)
     assert not asked[-1]
+
+
+def test_a_sample_ends_early_where_much_is_recorded() -> None:
+    # GIVEN a watch that begins a sample
+    asked: list[bool] = []
+    watch = CostWatch(list, asked.append, None, 0)
+    watch.took(SAMPLE_BYTES)
+    for tick in range(min(EARLY_TICKS)):
+        watch.tick(tick, 0)
+    assert asked[-1]
+    # WHEN little comes out of the rings THEN it goes on
+    watch.took(2 * SAMPLE_BYTES - 1)
+    assert asked[-1]
+    # WHEN enough has come THEN it ends, once
+    asked.clear()
+    watch.took(2 * SAMPLE_BYTES)
+    watch.took(4 * SAMPLE_BYTES)
+    assert asked == [False]
 
 
 def test_a_warning_comes_above_the_limit_and_not_too_often(

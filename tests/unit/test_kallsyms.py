@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from recorder.kallsyms import KernelSymbols, LiveKernelSymbols, Symbol, symbols_shown
+from recorder.kallsyms import (
+    KernelSymbols,
+    LiveKernelSymbols,
+    Symbol,
+    address_of,
+    symbols_shown,
+)
 
 TEXT = b"""\
 0000000000000000 A fixed_percpu_data
@@ -83,3 +89,15 @@ def test_this_kernels_own() -> None:
     found = live.find(int(line.split()[0], 16) + 5)
     # THEN it is that function
     assert found == Symbol(line.split()[2], "", 5)
+
+
+def test_the_address_of_a_function(tmp_path: Path) -> None:
+    # GIVEN symbols of the kernel, of a module, data, and hidden ones
+    path = tmp_path / "kallsyms"
+    path.write_text(
+        "ffffffff81000010 t wanted_not\nffffffff81000020 T wanted\nffffffff81000030 d data\n"
+        "ffffffffc0000040 t other\t[module]\n0000000000000000 T hidden\n"
+    )
+    # WHEN functions of the kernel itself are asked for  THEN those that it shows have an address
+    assert address_of("wanted", path) == 0xFFFFFFFF81000020
+    assert [address_of(name, path) for name in ("data", "other", "hidden", "none")] == [0] * 4

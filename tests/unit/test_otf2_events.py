@@ -11,14 +11,14 @@ from converters.otf2_events import (
     BLOCKING,
     LONG_NS,
     TRUNCATED,
+    UNISSUED,
     Begun,
     EventArray,
     Phase,
     Queue,
-    bio_operations,
     finished_events,
-    request_operations,
 )
+from converters.otf2_operations import bio_operations, request_operations
 
 
 def short(events: EventArray) -> list[tuple[str, int, int]]:
@@ -44,7 +44,7 @@ def test_a_bio_without_issue_is_blocking() -> None:
     # GIVEN a bio of a bio-based device / WHEN turned into events
     found = events_of_bio(queue=10, complete=90)
     # THEN it begins and completes, with nothing between
-    assert found == [("BEGIN", 10, BLOCKING), ("COMPLETE", 90, 0)]
+    assert found == [("BEGIN", 10, BLOCKING), ("COMPLETE", 90, UNISSUED)]
 
 
 def test_a_bio_cut_off_is_cancelled_at_the_end() -> None:
@@ -61,7 +61,7 @@ def test_a_bio_cut_off_before_its_issue_has_a_truncated_one() -> None:
     assert found == [
         ("BEGIN", 10, 0),
         ("ISSUED", 1000, TRUNCATED),
-        ("CANCELLED", 1000, TRUNCATED),
+        ("CANCELLED", 1000, TRUNCATED | UNISSUED),
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_bio_of_which_nothing_was_seen_is_kept() -> None:
     assert found == [
         ("BEGIN", 1000, TRUNCATED),
         ("ISSUED", 1000, TRUNCATED),
-        ("CANCELLED", 1000, TRUNCATED),
+        ("CANCELLED", 1000, TRUNCATED | UNISSUED),
     ]
 
 
@@ -98,7 +98,11 @@ def test_an_absorbed_request_names_the_one_that_took_its_bios() -> None:
     # WHEN turned into events
     events, _ = finished_events(ops, 1000, Begun.none())
     # THEN it is cancelled at its last time, not at the trace's end
-    assert short(events) == [("BEGIN", 10, 0), ("ISSUED", 14, TRUNCATED), ("CANCELLED", 14, 0)]
+    assert short(events) == [
+        ("BEGIN", 10, 0),
+        ("ISSUED", 14, TRUNCATED),
+        ("CANCELLED", 14, UNISSUED),
+    ]
     assert events["detail"][events["phase"] == Phase.CANCELLED].tolist() == [3]
 
 
@@ -174,7 +178,7 @@ def test_a_full_queue_begins_what_has_long_been_open() -> None:
         ("ISSUED", end + 2, 0),
         ("COMPLETE", end + 3, 0),
         ("ISSUED", end + 4, TRUNCATED),
-        ("COMPLETE", end + 4, 0),
+        ("COMPLETE", end + 4, UNISSUED),
     ]
     assert (queue.held, queue.moved) == (0, 0)
 
@@ -256,9 +260,11 @@ def test_a_full_queue_changes_no_time_and_keeps_the_order(
     assert queue.moved == 0
     for row in slow:
         own = short(written[written["number"] == row["number"]])
-        last = ("COMPLETE", row["complete"], 0)
+        unissued = UNISSUED if row["issue"] == NEVER else 0
+        last = ("COMPLETE", row["complete"], unissued)
+        cut = ("CANCELLED", LAST_NS, TRUNCATED | unissued)
         assert own[0][:2] == ("BEGIN", row["queue"])
-        assert own[-1] == (last if row["complete"] != NEVER else ("CANCELLED", LAST_NS, TRUNCATED))
+        assert own[-1] == (last if row["complete"] != NEVER else cut)
         assert (len(own) == 2) == bool(own[0][2] & BLOCKING)
         if row["issue"] != NEVER:
             assert own[1] == ("ISSUED", row["issue"], 0)

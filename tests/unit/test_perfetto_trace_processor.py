@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from hosts_logs import SECOND, Machine
 from perfetto_make import Scene, context, direct, request
 
+from biotrail.main import main
 from converters.perfetto import convert
 
 T = 1_000_000_000
@@ -17,12 +19,19 @@ BOOTTIME = 500_000_000
 
 
 @pytest.fixture(scope="module")
-def processor(tmp_path_factory):
+def opened():
+    """A function that opens a trace with the importer."""
     binary = os.environ.get("BIOTRAIL_TRACE_PROCESSOR")
     if not binary:
         pytest.skip("BIOTRAIL_TRACE_PROCESSOR is not set")
     from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
 
+    config = TraceProcessorConfig(bin_path=binary)
+    return lambda path: TraceProcessor(trace=str(path), config=config)
+
+
+@pytest.fixture(scope="module")
+def processor(opened, tmp_path_factory):
     scene = Scene(
         bios=[direct(n, T + 700 * n, 9_000 + n % 7, request=500 + n) for n in range(200)],
         requests=[request(500 + n, T + 700 * n + 1_000, complete=T + 700 * n + 9_000)
@@ -33,8 +42,62 @@ def processor(tmp_path_factory):
     convert(scene.windows(range(T, T + 200_000, 31_000)), context(), out)
     path = tmp_path_factory.mktemp("trace") / "trace.pftrace"
     path.write_bytes(out.getvalue())
-    with TraceProcessor(trace=str(path), config=TraceProcessorConfig(bin_path=binary)) as opened:
-        yield opened
+    with opened(path) as found:
+        yield found
+
+
+SPAN = (0, 2 * SECOND)
+BIOS = list(range(SECOND // 10, 2 * SECOND, SECOND // 7))
+DB1, DB2 = Machine("db1"), Machine("db2", "2" * 32, -77 * SECOND, fast=50e-6, seed=1)
+
+
+@pytest.fixture(scope="module")
+def traces(opened, tmp_path_factory):
+    """Paths of a trace of two hosts, and of one of a third."""
+    folder = tmp_path_factory.mktemp("hosts")
+    logs = [m.write(folder / f"{m.host}.biotrail", BIOS, span=SPAN) for m in (DB1, DB2)]
+    third = Machine("db3", "3" * 32, seed=3).write(folder / "db3.biotrail", BIOS, span=SPAN)
+    for arguments in ([*logs, "-o", folder / "both.pftrace"], [third]):
+        with pytest.raises(SystemExit, match="0"):
+            main(["convert", *map(str, arguments)])
+    return folder / "both.pftrace", third.with_suffix(".pftrace")
+
+
+def test_several_hosts_are_on_one_timeline(opened, traces):
+    # GIVEN a trace of two hosts that did the same at the same time / WHEN it is imported
+    with opened(traces[0]) as found:
+        # THEN nothing is wrong with it, and both stand where they were to the microsecond
+        assert rows(found, PROBLEMS) == []
+        for host in ("db1", "db2"):
+            told = rows(
+                found,
+                "SELECT ts FROM slice WHERE category = 'bio' "
+                f"AND EXTRACT_ARG(arg_set_id, 'debug.host') = '{host}' ORDER BY ts",
+            )
+            off = [r["ts"] - DB1.boottime(at) for r, at in zip(told, BIOS, strict=True)]
+            assert max(map(abs, off)) < 1000, host
+        for query in documented("hosts.md"):
+            list(found.query(query))
+
+
+def test_traces_behind_each_other_are_imported(opened, traces, tmp_path):
+    # GIVEN two traces, put behind each other as `cat` does / WHEN that is imported
+    path = tmp_path / "all.pftrace"
+    path.write_bytes(b"".join(trace.read_bytes() for trace in traces))
+    with opened(path) as found:
+        # THEN all is there, and no clock contradicts another
+        assert rows(found, PROBLEMS) == []
+        (counted,) = rows(found, "SELECT COUNT(*) AS bios FROM slice WHERE category = 'bio'")
+        assert counted["bios"] == 3 * len(BIOS)
+
+
+PROBLEMS = "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"
+
+
+def documented(page):
+    """The queries of a page of the documentation."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"```sql\n(.*?)```", text, flags=re.DOTALL)
 
 
 def rows(processor, sql):
@@ -43,8 +106,7 @@ def rows(processor, sql):
 
 def test_the_importer_reports_no_error(processor):
     # GIVEN a trace / WHEN it is imported / THEN no statistic of errors or loss is above zero
-    sql = "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"
-    assert rows(processor, sql) == []
+    assert rows(processor, PROBLEMS) == []
 
 
 def test_slices_have_their_times_and_stages(processor):
@@ -58,8 +120,7 @@ def test_slices_have_their_times_and_stages(processor):
 
 def test_documented_queries_run(processor):
     # GIVEN the queries of docs/perfetto.md / WHEN they run / THEN none fails
-    page = (Path(__file__).parents[2] / "docs" / "perfetto.md").read_text(encoding="utf-8")
-    queries = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)
+    queries = documented("perfetto.md")
     assert len(queries) >= 5
     for query in queries:
         list(processor.query(query))

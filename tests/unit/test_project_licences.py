@@ -34,6 +34,10 @@ def declared(path: Path) -> str | None:
     return None
 
 
+def is_kernel_side(path: Path) -> bool:
+    return path.parts[0] == "bpf" or path.name.endswith(".bpf.c")
+
+
 def test_every_source_file_declares_its_licence() -> None:
     # GIVEN all files under version control that are source code
     sources = [
@@ -46,7 +50,7 @@ def test_every_source_file_declares_its_licence() -> None:
         str(path.relative_to(ROOT)): licence
         for path in sources
         if (licence := declared(path))
-        != (KERNEL_SIDE if path.relative_to(ROOT).parts[0] == "bpf" else USER_SIDE)
+        != (KERNEL_SIDE if is_kernel_side(path.relative_to(ROOT)) else USER_SIDE)
     }
     assert len(sources) > 1
     assert wrong == {}

@@ -219,3 +219,33 @@ def test_intervals_a_bio_is_issued_after_the_last_merge_that_moved_it() -> None:
     )
     # THEN the bios that it took are issued with its second issue
     assert [(ns - BASE_NS) // 1000 for ns in t.bios.issue] == [30, 30, 10]
+
+
+def test_intervals_what_begins_where_another_may_go_on_is_not_sure() -> None:
+    # GIVEN two requests that begin at one sector, of which one completes in part and is
+    # requeued, and a third where its rest begins
+    found = tables_of(
+        events_of(
+            """
+            0  Q W 8+8 bio=1
+            1  G W 8+8 bio=1
+            2  Q W 8+16 bio=2
+            3  G W 8+16 bio=2
+            4  Q W 16+8 bio=3
+            5  G W 16+8 bio=3
+            6  D W 8+8 bio=1 rq=1
+            7  D W 8+16 bio=2 rq=2
+            8  D W 16+8 bio=3 rq=3
+            20 C W 8+8 bio=2 rq=2
+            21 R W 16+8 bio=2 rq=2
+            22 D W 16+8 bio=2 rq=2
+            30 C W 16+8 bio=3 rq=3
+            31 C W 16+8 bio=2 rq=2
+            32 C W 8+8 bio=1 rq=1
+            """
+        ),
+        devices=(REQUEST_BASED,),
+        header={"backend": "bcc"},
+    )
+    # THEN none of them is sure
+    assert found.bios.certainty.tolist() == [Certainty.AMBIGUOUS] * 3

@@ -92,3 +92,48 @@ def test_a_completion_for_a_bio_queued_since_is_not_of_a_requeued_request() -> N
     # THEN the fsync has a request of its own
     assert t.requests.issue.tolist() == [BASE_NS + 1000, NEVER]
     assert t.bios.request.tolist()[0] != t.bios.request.tolist()[1]
+
+
+def test_what_another_bio_carries_out_is_not_sent_on_itself() -> None:
+    # GIVEN a flush above that a clone carries out, its end lost, and its memory as the clone of
+    # the next flush
+    events = events_of(
+        """
+        0  Q 9:0 FWS 0+0 bio=5
+        1  A 254:0 FWS 0+0 bio=7 from=9:0+0
+        2  Q 254:0 FWS 0+0 bio=7
+        5  C 254:0 WS 0+0 bio=7 rq=1
+        10 Q 9:0 FWS 0+0 bio=4
+        11 A 254:0 FWS 0+0 bio=5 from=9:0+0
+        12 Q 254:0 FWS 0+0 bio=5
+        20 C 254:0 WS 0+0 bio=5 rq=1
+        21 c 9:0 FWS 0+0 bio=4
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED,))
+    # THEN they are two bios above, and two below
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.queue] == [0, 2, 10, 12]
+    assert t.bios.parent.tolist()[1] == t.bios.number.tolist()[0]
+
+
+def test_a_completion_before_the_issue_that_is_known_ends_what_lies_there_alone() -> None:
+    # GIVEN a request whose issue was lost, completed in part and requeued, and a bio queued
+    # before that which came to it later, with a request whose allocation was lost
+    events = events_of(
+        """
+        0  Q W 48+8 bio=1
+        20 C W 0+32 bio=3 rq=1
+        21 R W 32+8 bio=4 rq=1
+        22 Q W 40+8 bio=2
+        23 F W 40+8 bio=2
+        24 m W 40+16 bio=2 rq=2
+        30 D W 32+24 bio=4 rq=1 chain=4,2,1
+        60 C W 32+24 bio=4 rq=1
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED,))
+    # THEN both ended with the rest
+    queued = t.bios.queue >= 0
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.complete[queued]] == [60, 60]

@@ -176,6 +176,20 @@ def test_a_page_is_small_whatever_the_log(sample: dict[str, Any]) -> None:
     assert html_data.bounded(range(10), room=1000, most=3) == ([0, 1, 2], 7)
 
 
+def test_what_the_header_says_of_the_host_is_cut(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log whose host and kernel have names without end
+    log, path = tmp_path / "a.biotrail", tmp_path / "out.html"
+    long = {"host": {"name": "h" * 6_000_000}, "kernel": {"release": "6" * 6_000_000}}
+    captures.write_log(log, captures.load("fsync-virtio"), long)
+    # WHEN a page is made
+    assert cli("report", "--html", path, log).status == 0
+    # THEN it is small, and has the beginnings
+    assert path.stat().st_size < MOST_BYTES
+    told_of = data_in(path.read_text("utf-8"))["report"]["log"]
+    assert told_of["host"] == "h" * 199 + "…"
+    assert told_of["kernel"] == "6" * 199 + "…"
+
+
 def test_what_does_not_fit_is_counted(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of more devices and processes than a page has, over an hour
     events = [

@@ -18,7 +18,7 @@ from recorder.errors import OutputError, TraceError
 from recorder.log import LogReader, LogWriter, Segment
 from recorder.loss import LossCounters
 from recorder.meter import Meter
-from recorder.pace import LONGEST, SHORTEST, Pace
+from recorder.pace import GLANCE, LONGEST, SHORTEST, Pace
 from recorder.records import BLOCK_BYTES, BY_KIND, Kind
 from recorder.stop import Every, StopRequests
 from recorder.writer import WriterThread, merge
@@ -91,6 +91,20 @@ def test_the_poll_loop_hurries_when_rings_fill_and_rests_when_they_do_not() -> N
     # WHEN they are found nearly full THEN it is at its shortest at once
     pace.found(1.0)
     assert pace.seconds == pytest.approx(SHORTEST)
+
+
+def test_a_long_sleep_has_a_glance_at_the_rings_in_it() -> None:
+    # GIVEN a pace that rests
+    pace = Pace()
+    assert pace.naps(1.0) == [SHORTEST]
+    for _ in range(10):
+        pace.found(0.0)
+    # WHEN it sleeps THEN in two parts of the same length together, unless time is short
+    assert pace.naps(1.0) == pytest.approx([GLANCE, LONGEST - GLANCE])
+    assert pace.naps(0.01) == [0.01]
+    # AND what came in between ends it where it is much
+    assert not pace.enough(0.05)
+    assert pace.enough(0.5)
 
 
 def test_lost_records_become_windows_between_samples() -> None:

@@ -216,6 +216,12 @@ function render() {
         `By the thread that queued; writes from the page cache come from kernel workers. ${everything}`,
       ),
       whoCard("Cgroups", "cgroups", [["cgroup", named("cgroup"), "left"]], everything),
+      whoCard(
+        "Files",
+        "files",
+        [["file", fileName, "left"]],
+        `By the page cache whose pages were moved. ${everything}`,
+      ),
       whoCard("CPUs", "cpus", [["cpu", named("cpu"), "left"]], `By where I/O was queued. ${everything}`),
       deviceCard(),
       stackedCard(),

@@ -151,7 +151,7 @@ function slowInside(slow, path) {
       "p",
       { class: "note" },
       `${slow.time ? `queued ${slow.time}, ` : ""}${format.ns(Math.max(slow.begin_ns - timeline.begin_ns, 0))} after the log's beginning; bio ${io.number}` +
-        `${io.cgroup ? `; cgroup ${io.cgroup}` : ""}${marks.length ? `; ${marks.join("; ")}` : ""}`,
+        `${io.cgroup ? `; cgroup ${io.cgroup}` : ""}${io.file ? `; file ${io.file}` : ""}${marks.length ? `; ${marks.join("; ")}` : ""}`,
     ),
     stageTable(slow, path),
     aroundList(slow.surroundings),

@@ -168,6 +168,17 @@ function named(key) {
     );
 }
 
+/** A file's path, or why there is none. */
+function fileName(row) {
+  const why = {
+    device: `(${row.device}: metadata, or the device itself)`,
+    "not known": "(file not known: direct I/O, buffers)",
+    "no data": "(no data)",
+  };
+  const text = row.others ? "all others" : printable(row.file === null ? why[row.file_kind] : row.file);
+  return el("td", { class: "name left", title: text }, text);
+}
+
 function whoCard(title, list, names, all) {
   const rows = report[list];
   const left = data.left_out[list];

@@ -17,6 +17,8 @@ LEVEL_BIN = 1_000_000
 """ns."""
 RATE_BIN = 10_000_000
 """ns."""
+READ_OPS, WRITE_OPS = frozenset({"read"}), frozenset({"write", "zone_append"})
+"""Operations whose bytes are a device's throughput."""
 _LOSS_BINS = 1 << 16
 
 Samples = tuple[I64, NDArray[np.float64]]

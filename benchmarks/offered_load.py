@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The load of `offered.py`: a BPF program writes events into the rings of a recorder that runs.
+
+The program is run by BPF_PROG_TEST_RUN, on one CPU, a millisecond's worth at a time.
+"""
+
+import ctypes
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_char, c_int, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.probes.admission import Config
+from recorder.probes.btf import KernelBtf
+from recorder.probes.libbpf import BpfObject, load_library
+from recorder.ring import KINDS, RingSizes
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = Path(__file__).with_name("offered.bpf.c")
+EVENTS_PER_RUN = 4
+"""Q, s, D and C; the first runs have no C."""
+BURST_NS = 1_000_000
+LONGEST_BURST_NS = 10_000_000
+"""What was missed is made up for, but no more than this at a time."""
+
+_RINGS = b"bt_rings"
+_SECTION = ".data.offered"
+_PIDFD_GETFD = 438  # the same on all machines
+_PACKET = 64
+
+
+class _Offered(ctypes.Structure):
+    """`struct offered` of offered.bpf.c."""
+
+    _fields_ = (
+        ("dev", c_uint32),
+        ("tid", c_uint32),
+        ("cgroup", c_uint64),
+        ("random", c_uint64),
+        ("events", c_uint64 * KINDS),
+        ("fullest", c_uint64),
+    )
+
+
+class _MapInfo(ctypes.Structure):
+    """The first members of `struct bpf_map_info` (include/uapi/linux/bpf.h)."""
+
+    _fields_ = (
+        ("type", c_uint32),
+        ("id", c_uint32),
+        ("key_size", c_uint32),
+        ("value_size", c_uint32),
+        ("max_entries", c_uint32),
+        ("map_flags", c_uint32),
+        ("name", c_char * 16),
+    )
+
+
+class _TestRun(ctypes.Structure):
+    """`struct bpf_test_run_opts` of libbpf."""
+
+    _fields_ = (
+        ("sz", ctypes.c_size_t),
+        ("data_in", c_void_p),
+        ("data_out", c_void_p),
+        ("data_size_in", c_uint32),
+        ("data_size_out", c_uint32),
+        ("ctx_in", c_void_p),
+        ("ctx_out", c_void_p),
+        ("ctx_size_in", c_uint32),
+        ("ctx_size_out", c_uint32),
+        ("retval", c_uint32),
+        ("repeat", c_int),
+        ("duration", c_uint32),
+        ("flags", c_uint32),
+        ("cpu", c_uint32),
+        ("batch_size", c_uint32),
+    )
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What was offered: events by kind, the nanoseconds it took, the most bytes in the ring."""
+
+    events: dict[int, int]
+    ns: int
+    fullest: int
+
+
+def build(directory: Path) -> Path:
+    """Compile the program into `directory`. Raises RuntimeError with what the compiler said."""
+    target = directory / "offered.bpf.o"
+    command = [ROOT / "scripts" / "build-bpf", "--other", SOURCE, target]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{SOURCE.name} cannot be compiled: {done.stderr.strip()}")
+    return target
+
+
+@contextmanager
+def on_cpu(cpu: int) -> Iterator[None]:
+    """This thread runs on `cpu`, before what else wants it: rates are then held."""
+    affinity = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setaffinity(0, affinity)
+
+
+@contextmanager
+def rings_of(pid: int) -> Iterator[tuple[int, int]]:
+    """A descriptor of the map of a recorder's rings, and the bytes of one CPU's element.
+
+    Raises RuntimeError where the process has none.
+    """
+    library = load_library()
+    libc = ctypes.CDLL(None, use_errno=True)
+    process = os.pidfd_open(pid)
+    try:
+        for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+            if "map_id:" not in entry.read_text():
+                continue
+            fd = libc.syscall(_PIDFD_GETFD, process, int(entry.name), 0)
+            if fd < 0:
+                raise RuntimeError(f"a map of process {pid}: {os.strerror(ctypes.get_errno())}")
+            try:
+                info, size = _MapInfo(), c_uint32(ctypes.sizeof(_MapInfo))
+                library.call("a map", "bpf_obj_get_info_by_fd", fd, byref(info), byref(size))
+                if info.name == _RINGS:
+                    yield fd, info.value_size
+                    return
+            finally:
+                os.close(fd)
+    finally:
+        os.close(process)
+    raise RuntimeError(
+        f"process {pid} has no rings: is it `biotrail record` with the core backend?"
+    )
+
+
+class Generator(BpfObject):
+    """The loaded program. Events are those of I/O on the device `dev` (dev_t)."""
+
+    def __init__(self, path: Path, rings: int, sizes: RingSizes, dev: int) -> None:
+        """`rings`: descriptor of the map that a recorder made with `sizes`. Raises ProbeError."""
+        super().__init__(path)
+        reuse = self._lib.get("bpf_map__reuse_fd")
+        reuse.argtypes = (c_void_p, c_int)
+        self._test = self._lib.get("bpf_prog_test_run_opts")
+        self._test.argtypes = (c_int, c_void_p)
+        if reuse(self._map("bt_rings"), rings) < 0:
+            raise RuntimeError("libbpf cannot use the recorder's rings")
+        with KernelBtf() as btf:
+            program, other = "offer", "offer_p"
+            if btf.has_function("bpf_preempt_disable"):
+                program, other = other, program
+        self.set_autoload(other, False)
+        config = Config(
+            ring_bytes=sizes.ring_bytes, upper_bytes=sizes.upper_bytes, area_bytes=sizes.area_bytes
+        )
+        self.set_initial_value(".rodata", config)
+        seed = time.monotonic_ns() | 1
+        told = _Offered(dev=dev, tid=os.getpid(), cgroup=1, random=seed)
+        self.set_initial_value(_SECTION, told)
+        self.load()
+        self._fd = self._lib.call(f"program {program}", "bpf_program__fd", self._program(program))
+        self._packet = ctypes.create_string_buffer(_PACKET)
+
+    def run(self, repeat: int) -> None:
+        """Run the program so often on this CPU. Raises OSError."""
+        options = _TestRun(
+            sz=ctypes.sizeof(_TestRun),
+            data_in=ctypes.addressof(self._packet),
+            data_size_in=_PACKET,
+            repeat=repeat,
+        )
+        if (error := self._test(self._fd, byref(options))) < 0:
+            raise OSError(-error, f"BPF_PROG_TEST_RUN: {os.strerror(-error)}")
+
+    def offer(self, rate: float, seconds: float) -> Offer:
+        """`rate` events a second for so long, or as many as this CPU can make."""
+        began = now = time.monotonic_ns()
+        end = began + round(seconds * 1e9)
+        most = max(1, round(rate * LONGEST_BURST_NS / 1e9 / EVENTS_PER_RUN))
+        done, wake = 0, began
+        while now < end:
+            due = round(rate * (now + BURST_NS - began) / 1e9 / EVENTS_PER_RUN) - done
+            if due > 0:
+                self.run(min(due, most))
+                done += min(due, most)
+            wake += BURST_NS
+            now = time.monotonic_ns()
+            if wake > now:
+                time.sleep((wake - now) / 1e9)
+            now = time.monotonic_ns()
+        seen = _Offered()
+        self.read_section(_SECTION, seen)
+        events = {kind: count for kind, count in enumerate(seen.events) if count}
+        return Offer(events, now - began, seen.fullest)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail convert` of several recordings: one Perfetto trace, with all on one timeline."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from biotrail import compressing, tallies, units
+from biotrail.alignment_text import alignment_lines
+from biotrail.convert import PERFETTO_UI
+from biotrail.convert_perfetto import Result, to_stdout
+from biotrail.progress import progress
+from biotrail.recordings import Recording
+from converters.model.alignment import Alignment, Clocks, choose_reference
+from recorder import output
+
+
+@dataclass
+class Aligned:
+    """A recording on the common timeline; `alignment`: None for the one whose clock that is."""
+
+    recording: Recording
+    label: str
+    clocks: Clocks
+    alignment: Alignment | None = None
+
+
+def align(recordings: Sequence[Recording]) -> list[Aligned]:
+    """All recordings on the timeline of one of them. Raises ConversionError: one has no clocks."""
+    clocks = [Clocks.of(each.paths[0], each.trace) for each in recordings]
+    reference = choose_reference(clocks)
+    return [
+        Aligned(each, "", own, None if i == reference else own.onto(clocks[reference]))
+        for i, (each, own) in enumerate(zip(recordings, clocks, strict=True))
+    ]
+
+
+def convert(recordings: Sequence[Recording], target: str, force: bool) -> tuple[Result, list[str]]:
+    """Write all to one trace; (what was written, what to say of it). Raises TraceError."""
+    logs = align(recordings)
+    if target == "-":
+        result = to_stdout(lambda out: _write(logs, out))
+    else:
+        with (
+            output.replacing(target, force=force) as stream,
+            compressing.compressed(stream, target) as packed,
+        ):
+            warning = _write(logs, packed)
+        result = Result(Path(target), os.stat(target).st_size, warning)
+    for log in logs:
+        log.clocks.learn(log.recording.trace.context.clocks)
+    return result, report_lines(logs, result)
+
+
+def _write(logs: Sequence[Aligned], out: BinaryIO) -> str | None:
+    from converters import perfetto
+    from converters.perfetto_merged import Named, places
+
+    named = []
+    for log in logs:
+        context = log.recording.trace.context
+        host, boot = log.clocks.boot
+        aligned = log.alignment is not None
+        named.append(Named(context.log_id, host, boot, log.recording.name, aligned))
+    total = perfetto.PerfettoSummary()
+    for log, alone in zip(logs, places(named), strict=True):
+        log.label = alone.host
+        trace, alignment = log.recording.trace, log.alignment
+        place = replace(
+            alone, facts=_facts(log), sequences=total.sequences, families=total.families
+        )
+        with progress(trace, place.host) as lifecycles:
+            windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
+            part = perfetto.convert(windows, trace.context, out, stacks=trace.stacks, place=place)
+        total.sequences += part.sequences
+        total.families += part.families
+        total.bytes += part.bytes
+    return total.warning
+
+
+def _facts(log: Aligned) -> dict[str, str | int]:
+    """What the trace says of how the log was lined up."""
+    alignment = log.alignment
+    if alignment is None:
+        return {"aligned_by": "its own clock: the trace's"}
+    how = "the same boot's clock" if alignment.same_boot else "wall clock"
+    return {"aligned_by": how, "aligned_within_ns": alignment.uncertainty}
+
+
+def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
+    """What was written, how it lines up, and how far to trust it."""
+    where = "standard output" if result.path is None else str(result.path)
+    size = f" ({units.size(result.bytes)})" if result.bytes else ""
+    found = [f"wrote {where}{size}: {units.plural(len(logs), 'recording')} on one timeline"]
+    for log in logs:
+        trace = log.recording.trace
+        found.append(f"{log.label}: {units.plural(trace.account.total, 'event')}")
+        found += [f"  {line}" for line in tallies.certainty_lines(trace)]
+        found += [f"  {line}" for line in tallies.own_lines(trace)]
+        found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
+    found += alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])
+    if result.warning:
+        found.append(result.warning)
+    if result.path is not None:
+        found.append(f"open it: biotrail view {where}, or {PERFETTO_UI} (it stays in the browser)")
+    return found

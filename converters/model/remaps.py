@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a remapped bio is still the one that was queued above, or a clone at its address."""
+
+import numpy as np
+
+from recorder.records import Kind
+
+from .events import Events
+from .sorting import is_in
+from .tables import I64, SECTOR_BYTES, U8, U32, U64, Bool
+
+
+def resubmitted(events: Events, event: I64, before: U8) -> Bool:
+    """A: whether the bio of the row before went on to another device, still the same bio.
+
+    event, before: of rows sorted by bio, then time: their event, and the role of the row before.
+    What another bio began to carry out, as its clone, does not go on itself.
+    """
+    result = np.zeros(len(event), dtype=np.bool_)
+    rows = np.flatnonzero((events.kind[event] == Kind.A) & is_in(before, Kind.Q, Kind.A))
+    if not len(rows):
+        return result
+    remaps = events.fields(Kind.A, event[rows])
+    source = remaps["from_dev"]
+    previous = event[rows - 1]
+    part = np.where(
+        events.kind[previous] == Kind.Q,
+        events.fields(Kind.Q, previous)["part"],
+        events.fields(Kind.A, previous)["part"],
+    )
+    on_it = (source == events.dev[previous]) | (source == part)
+    into = remaps["from_sector"] - events.sector[previous]
+    begin = into.astype(np.int64) * SECTOR_BYTES
+    inside = begin + events.bytes[event[rows]] <= events.bytes[previous]
+    sent_on = on_it & (begin >= 0) & inside
+    result[rows] = sent_on
+    rows = rows[sent_on]
+    others = event[~result]
+    cloned = _cloned(events, others, source[sent_on], previous[sent_on], event[rows])
+    result[rows[cloned]] = False
+    return result
+
+
+def _cloned(events: Events, others: I64, source: U32, queued: I64, sent: I64) -> Bool:
+    """Which bios another began to carry out after they were `queued`, before they were `sent`.
+
+    others: events of rows that are no bio's own way on. source: the device queued on, as A
+    names it; its beginning is where a clone begins.
+    """
+    clones = np.unique(others[events.kind[others] == Kind.A])
+    if not len(clones):
+        return np.zeros(len(sent), dtype=np.bool_)
+    remaps = events.fields(Kind.A, clones)
+    key = _keys(
+        len(events),
+        np.concatenate([remaps["from_dev"], source]),
+        np.concatenate([remaps["from_sector"], events.sector[queued]]),
+    )
+    known = np.sort(key[: len(clones)] + clones)
+    wanted = key[len(clones) :]
+    at = np.searchsorted(known, wanted + queued, side="right")
+    following = np.append(known, np.iinfo(np.int64).max)[at]
+    return np.asarray(following < wanted + sent, dtype=np.bool_)
+
+
+def _keys(count: int, dev: U32, sector: U64) -> I64:
+    """A number for each place, to which an event's index, less than `count`, can be added."""
+    _, devs = np.unique(dev, return_inverse=True)
+    _, sectors = np.unique(sector, return_inverse=True)
+    _, places = np.unique(devs * np.int64(len(sector)) + sectors, return_inverse=True)
+    return np.asarray(places * np.int64(count + 1), dtype=np.int64)

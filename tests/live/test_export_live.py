@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fio replays what was recorded, and a recorded log's archive gives what the log gives."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import record_helpers
+from devices import LoopDevice, fio_arguments
+from record_helpers import biotrail
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+DEPTH = 8
+
+
+def ios_of(log: record_helpers.Log, comm: str) -> tuple[Counter[tuple[str, int, int]], Any]:
+    """How often which operation was done where, and when, by a command."""
+    bios = log.by(comm)
+    names = [log.context.op_name(int(opf)) for opf in bios.opf]
+    what = zip(names, bios.sector.tolist(), bios.bytes.tolist(), strict=True)
+    return Counter(what), np.sort(bios.queue)
+
+
+def test_fio_replays_what_was_recorded(
+    make_loop: Callable[..., LoopDevice], fio: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    # GIVEN a recording of reads and writes at a steady pace
+    first, second = make_loop(), make_loop()
+    load = {"rw": "randrw", "bsrange": "4k-32k", "ioengine": "io_uring", "iodepth": DEPTH}
+    pace = {"number_ios": 400, "rate_iops": 1000, "size": "16m"}
+    log = tmp_path / "first.biotrail"
+    command = ["fio", "--output=/dev/null", *fio_arguments(first.path, **load, **pace)]
+    biotrail("record", "-d", first.name, "-o", log, "--", *command)
+    # WHEN it is exported, and fio replays it on another device
+    biotrail("export", "-d", first.name, log, "-o", tmp_path / "x.iolog")
+    arguments = [
+        "--name=replay",
+        f"--read_iolog={tmp_path / 'x.iolog'}",
+        f"--replay_redirect={second.path}",
+        "--direct=1",
+        "--ioengine=io_uring",
+        f"--iodepth={4 * DEPTH}",
+        "--output=/dev/null",
+    ]
+    again = tmp_path / "second.biotrail"
+    biotrail("record", "-d", second.name, "-o", again, "--", "fio", *arguments)
+    # THEN the same I/Os are seen there
+    before, queued = ios_of(record_helpers.read(log), "fio")
+    after, replayed = ios_of(record_helpers.read(again), "fio")
+    assert sum(before.values()) == 400
+    assert after == before
+    # AND they were spread over time as they had been, not done at once
+    assert replayed[-1] - replayed[0] > (queued[-1] - queued[0]) // 2
+
+
+def test_a_recordings_archive_gives_the_same_trace(
+    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    # GIVEN a recording of real I/O  WHEN it and its archive are converted
+    log, archive = tmp_path / "x.biotrail", tmp_path / "x.parquet"
+    arguments = fio_arguments(
+        loop_device.path, rw="randrw", ioengine="io_uring", iodepth=32, size="16m", loops=4
+    )
+    command = ["fio", "--output=/dev/null", *arguments]
+    biotrail("record", "-d", loop_device.name, "-o", log, "--", *command)
+    biotrail("archive", log)
+    assert biotrail("verify", log, archive).stdout.count(": whole: ") == 2
+    for source in (log, archive):
+        biotrail("convert", source, "-o", source.with_suffix(f"{source.suffix}.pftrace"))
+    # THEN both traces are the same, byte by byte
+    traces = [path.read_bytes() for path in sorted(tmp_path.glob("*.pftrace"))]
+    assert len(traces) == 2
+    assert traces[0] == traces[1]
+    assert record_helpers.count_events(log) > 10_000

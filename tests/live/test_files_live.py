@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of real I/O: whose bytes they are, and by which name."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import devices
+import pytest
+from record_helpers import biotrail, read
+
+from recorder.log import LogReader
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+LOAD = """
+import mmap, os, sys, time
+here = sys.argv[1]
+
+def write(name, size, block=65536):
+    fd = os.open(f"{here}/{name}", os.O_RDWR | os.O_CREAT)
+    for at in range(0, size, block):
+        os.pwrite(fd, b"x" * block, at)
+    os.fsync(fd)
+    return fd
+
+"""
+KIB = 1024
+
+
+@dataclass
+class Disk:
+    """A loop device with a file system, mounted."""
+
+    device: devices.LoopDevice
+    mount: Path
+
+    def record(self, target: Path, load: str, *arguments: str) -> None:
+        command = [sys.executable, "-c", LOAD + load, str(self.mount)]
+        biotrail(
+            "record", "--files", "-d", self.device.path, "-o", target, *arguments, "--", *command
+        )
+
+    def prepare(self, name: str, size: int) -> None:
+        """A file on the disk, and nowhere in memory."""
+        with open(self.mount / name, "wb") as stream:
+            stream.write(b"x" * size)
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def path(self, name: str) -> str:
+        return str(self.mount / name)
+
+
+@pytest.fixture
+def disk(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Disk]:
+    for tool in ("mkfs.ext4", "mount"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    with ExitStack() as stack:
+        device = make_loop()
+        devices.run("mkfs.ext4", "-q", device.path)
+        mount = tmp_path / "disk"
+        mount.mkdir()
+        devices.run("mount", device.path, mount)
+        stack.callback(devices.run, "umount", "--lazy", mount)  # a failed test holds files open
+        yield Disk(device, mount)
+
+
+def tells_direct(log: Path) -> bool:
+    """Whether files of direct I/O are known: by an address that the kernel may hide."""
+    return bool(LogReader(log).header["files"]["direct"])
+
+
+def bytes_of(log: Path) -> dict[tuple[str, str], int]:
+    """Bytes by (path, operation), of the log's bios; "" for those without a file."""
+    whole = read(log)
+    files, found = whole.context.files, dict[tuple[str, str], int]()
+    bios = zip(
+        whole.bios.file.tolist(), whole.bios.bytes.tolist(), whole.bios.opf.tolist(), strict=True
+    )
+    for row, size, opf in bios:
+        path = "" if row < 0 or files[row].device else files[row].path
+        key = path, whole.context.op_name(opf)
+        found[key] = found.get(key, 0) + size
+    return found
+
+
+def test_bytes_of_each_file_are_those_written_and_read(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a file that is on the disk alone
+    disk.prepare("read", 768 * KIB)
+    (disk.mount / "deep" / ("d" * 100)).mkdir(parents=True)
+    second = f"deep/{'d' * 100}/second"
+    log = tmp_path / "x.biotrail"
+    # WHEN it is read and two others are written through the page cache, and it is read directly
+    disk.record(
+        log,
+        f"""
+write("first", {1 << 20})
+write({second!r}, {256 * KIB}, 4096)
+with open(f"{{here}}/read", "rb") as stream:
+    assert len(stream.read()) == {768 * KIB}
+fd = os.open(f"{{here}}/read", os.O_RDONLY | os.O_DIRECT)
+assert os.preadv(fd, [mmap.mmap(-1, {64 * KIB})], 0) == {64 * KIB}
+""",
+    )
+    # THEN each file has its own bytes, and no more; what was read directly, where the kernel
+    # shows the address by which that is known
+    found = bytes_of(log)
+    direct = 64 * KIB if tells_direct(log) else 0
+    assert {key: size for key, size in found.items() if key[0]} == {
+        (disk.path("first"), "write"): 1 << 20,
+        (disk.path(second), "write"): 256 * KIB,
+        (disk.path("read"), "read"): 768 * KIB + direct,
+    }
+    # AND the report has the same
+    made = json.loads(biotrail("report", "--by", "file", "--json", log).stdout)
+    told = {g["file"]: (g["bytes"], g["inode"]) for g in made["groups"] if g["file"]}
+    assert told[disk.path("first")] == (1 << 20, os.stat(disk.mount / "first").st_ino)
+    unknown = sum(g["bytes"] for g in made["groups"] if g["file_kind"] == "not known")
+    assert unknown == 64 * KIB - direct
+    assert disk.path("first")[-40:] in biotrail("report", log).stdout
+
+
+def test_renamed_and_deleted_files_keep_their_first_name(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a file that is renamed, one that is deleted while it is written, one that is deleted
+    # before its first byte is on the disk, and one whose inode's number is used again
+    log = tmp_path / "x.biotrail"
+    disk.record(
+        log,
+        f"""
+fd = write("before", {64 * KIB})
+os.rename(f"{{here}}/before", f"{{here}}/after")
+os.pwrite(fd, b"y" * {64 * KIB}, 0)
+os.fsync(fd)
+fd = write("deleted", {64 * KIB})
+os.unlink(f"{{here}}/deleted")
+os.pwrite(fd, b"y" * {64 * KIB}, 0)
+os.fsync(fd)
+fd = os.open(f"{{here}}/early", os.O_RDWR | os.O_CREAT)
+os.unlink(f"{{here}}/early")
+os.pwrite(fd, b"y" * {64 * KIB}, 0)
+os.fsync(fd)
+one = write("one", {64 * KIB})
+number = os.fstat(one).st_ino
+os.close(one)
+os.unlink(f"{{here}}/one")
+other = write("other", {128 * KIB})
+assert os.fstat(other).st_ino == number
+""",
+    )
+    # WHEN bytes are added up  THEN each has the name that it had when its first I/O was queued
+    found = {key[0]: size for key, size in bytes_of(log).items() if key[0]}
+    assert found == {
+        disk.path("before"): 128 * KIB,
+        disk.path("deleted"): 128 * KIB,
+        disk.path("early") + " (deleted)": 64 * KIB,
+        disk.path("one"): 64 * KIB,
+        disk.path("other"): 128 * KIB,
+    }
+
+
+def test_memory_of_a_file_given_to_direct_io_is_not_that_file(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a program that maps one file and writes from there to another, directly
+    disk.prepare("source", 64 * KIB)
+    log = tmp_path / "x.biotrail"
+    disk.record(
+        log,
+        f"""
+fd = os.open(f"{{here}}/source", os.O_RDWR)
+memory = mmap.mmap(fd, {64 * KIB}, mmap.MAP_SHARED)
+assert memory[0] == memory[-1] == ord("x")
+out = os.open(f"{{here}}/target", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+assert os.pwrite(out, memory, 0) == {64 * KIB}
+""",
+    )
+    # WHEN bytes are added up
+    found = bytes_of(log)
+    # THEN the source was read, and nothing was written to it
+    assert found[disk.path("source"), "read"] == 64 * KIB
+    assert (disk.path("source"), "write") not in found
+    assert found.get((disk.path("target"), "write"), 0) == (64 * KIB if tells_direct(log) else 0)
+
+
+def test_direct_io_to_the_device_itself_has_no_file(tmp_path: Path, loop_device: Any) -> None:
+    # GIVEN direct reads of a device, and reads through its own page cache
+    log = tmp_path / "x.biotrail"
+    load = f"""
+import mmap, os
+fd = os.open({loop_device.path!r}, os.O_RDONLY | os.O_DIRECT)
+assert os.preadv(fd, [mmap.mmap(-1, {64 * KIB})], {1 << 20}) == {64 * KIB}
+fd = os.open({loop_device.path!r}, os.O_RDONLY)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+assert len(os.pread(fd, 4096, {2 << 20})) == 4096
+"""
+    arguments = ["--files", "-d", loop_device.path, "-o", log]
+    biotrail("record", *arguments, "--", sys.executable, "-c", load)
+    # WHEN bytes are added up by file  THEN the first are not known, the others the device's own
+    made = json.loads(biotrail("report", "--by", "file", "--json", log).stdout)
+    told = {g["file_kind"]: (g["bytes"], g.get("device")) for g in made["groups"]}
+    assert told["not known"][0] == 64 * KIB
+    assert told["device"] == (4096, loop_device.name)
+    assert "file not known" in biotrail("report", log).stdout
+
+
+def test_each_rotated_file_and_a_dump_name_their_files(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a recording of writes to one file that is rotated, and one that is kept
+    load = f"""
+for turn in range(15):
+    os.close(write("again", {64 * KIB}))
+    time.sleep(0.1)
+"""
+    for name, arguments in (("r", ["--rotate", "400ms"]), ("k", ["--keep", "1s"])):
+        disk.record(tmp_path / f"{name}.biotrail", load, *arguments)
+    rotated = sorted(tmp_path.glob("r-*.biotrail"))
+    (dump,) = tmp_path.glob("k-*.biotrail")
+    assert len(rotated) > 1
+    # WHEN each is read alone  THEN it names the file
+    total = 0
+    for log in (*rotated, dump):
+        found = bytes_of(log)
+        size = found.pop((disk.path("again"), "write"))
+        assert not [key for key in found if key[0]]
+        total += 0 if log == dump else size
+    # AND all files of the series together have all bytes
+    assert total == 15 * 64 * KIB
+
+
+def test_nothing_is_there_without_the_option(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a recording without files
+    log = tmp_path / "x.biotrail"
+    arguments = ["-d", disk.device.path, "-o", log]
+    load = [sys.executable, "-c", LOAD + f'write("first", {64 * KIB})', str(disk.mount)]
+    biotrail("record", *arguments, "--", *load)
+    # WHEN it is asked for files  THEN there is a message, and no record of them
+    done = biotrail("report", "--by", "file", log, status=1)
+    assert "record --files" in done.stderr
+    assert not {"f", "N"} & set(read(log).account.by_letter())
