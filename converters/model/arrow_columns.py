@@ -65,6 +65,7 @@ BIOS = (
     Column("pid", pa.uint32(), "", "its process"),
     Column("comm", NAME, "", "its name"),
     Column("cgroup", NAME, "", "path of the charged cgroup, or its id"),
+    Column("file", NAME, "", "path of the file whose pages it carries, where files were recorded"),
     Column("ioprio", pa.uint16(), "", "I/O priority: class << 13 | data"),
     Column("hint", pa.uint8(), "", "write life-time hint"),
     Column("cpu", pa.uint16(), "", "CPU that queued it"),

@@ -48,6 +48,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         "cgroup": named(
             bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
         ),
+        "file": named(bios.file, lambda row: _path(context, row)),
         "ioprio": bios.ioprio,
         "hint": bios.hint,
         "cpu": _nullable(bios.cpu, NO_CPU),
@@ -60,6 +61,11 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         "request": _nullable(bios.request),
     }
     return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
+
+
+def _path(context: Context, row: int) -> str | None:
+    """None for a block device's own pages, too."""
+    return None if row < 0 or context.files[row].device else context.files[row].path
 
 
 def requests_table(window: Lifecycles, context: Context) -> pa.Table:
