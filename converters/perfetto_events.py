@@ -108,9 +108,9 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
 
 
 def _id_bytes(sequence: U64) -> tuple[U8, ...]:
-    """The sequences' ids as varints, which all take four bytes: a column for each."""
-    more = [sequence >> np.uint64(shift) | np.uint64(0x80) for shift in (0, 7, 14)]
-    return tuple(c.astype(np.uint8) for c in (*more, sequence >> np.uint64(21)))
+    """The sequences' ids as varints, which all take three bytes: a column for each."""
+    more = [sequence >> np.uint64(shift) | np.uint64(0x80) for shift in (0, 7)]
+    return tuple(c.astype(np.uint8) for c in (*more, sequence >> np.uint64(14)))
 
 
 def _head(rows: Rows, since: I64, sequence: tuple[U8, ...], where: Bool | None = None) -> None:

@@ -29,8 +29,8 @@ from converters.perfetto_names import (
     Interned,
 )
 
-_FIRST_SEQUENCE, _SEQUENCES = 1 << 21, (1 << 28) - (1 << 21)
-"""Ids that take four bytes; Perfetto's own count up from 1."""
+_FIRST_SEQUENCE, _SEQUENCES = 1 << 14, (1 << 21) - (1 << 14)
+"""Ids that take three bytes; Perfetto's own count up from 1."""
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _NEEDED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _STRINGS = 256
