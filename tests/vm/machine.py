@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One boot of one kernel, and what its cases left; `guest_case.py` is the other side."""
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import read_fio_report
+
+from biotrail.main import main
+from converters.model.tables import (
+    NEVER,
+    STAGE_NAMES,
+    Bios,
+    Certainty,
+    Edges,
+    Requests,
+    Stages,
+)
+from converters.model.trace import Trace
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
+"""Ends a hang; two quiet cores take a tenth of it."""
+CHOSEN = os.environ.get("VMTEST_CASES", "").split()
+"""Cases to perform; none: all."""
+READ, WRITE = 0, 1
+"""REQ_OP_READ, REQ_OP_WRITE: the same in every kernel."""
+OP_MASK = 0xFF
+
+
+class Log:
+    """A case's log as tables; names of devices for their numbers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trace = Trace(path)
+        self.reader = self.trace.reader
+        windows = list(self.trace.lifecycles())
+        self.bios = Bios.concatenate([window.bios for window in windows])
+        self.requests = Requests.concatenate([window.requests for window in windows])
+        self.edges = Edges.concatenate([window.edges for window in windows])
+        self.stages = Stages.concatenate([window.bio_stages for window in windows])
+        self.open = len(windows[-1].open_bios) + len(windows[-1].open_requests)
+
+    def dev(self, name: str) -> int:
+        """dev_t of a recorded device."""
+        devices = self.reader.header["devices"]
+        return int(next(device["dev"] for device in devices if device["name"] == name))
+
+    def bios_of(self, name: str) -> Bios:
+        return self.bios.take(self.bios.dev == self.dev(name))
+
+    def requests_of(self, name: str) -> Requests:
+        return self.requests.take(self.requests.dev == self.dev(name))
+
+    def certainties(self) -> set[str]:
+        return {Certainty(int(value)).name for value in np.unique(self.bios.certainty)}
+
+    def below(self, case: "Case") -> Bios:
+        """The lower devices' bios whose parents are on the case's device."""
+        lower = self.bios.take(np.isin(self.bios.dev, [self.dev(name) for name in case.lower]))
+        return lower.take(np.isin(lower.parent, self.bios_of(case.top).number))
+
+    def medians(self, bios: Bios) -> dict[str, float]:
+        """Median time in ns of each stage of these bios."""
+        mine = np.isin(self.stages.owner, bios.number)
+        spans, kinds = self.stages.end - self.stages.start, self.stages.stage
+        return {
+            words: float(np.median(spans[mine & (kinds == stage)]))
+            for stage, words in STAGE_NAMES.items()
+            if (mine & (kinds == stage)).any()
+        }
+
+    def unfinished(self) -> int:
+        """Bios and requests that have no end."""
+        absorbed = self.requests.absorbed_by != NEVER
+        left = int((self.bios.complete == NEVER).sum())
+        return left + int(((self.requests.complete == NEVER) & ~absorbed).sum()) + self.open
+
+
+class Logs(dict[str, Log]):
+    """A machine's logs by their path below its directory, each read once."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def __missing__(self, path: str) -> Log:
+        self[path] = Log(self._directory / path)
+        return self[path]
+
+
+@dataclass
+class Case:
+    """What one case told, its logs, and fio's account."""
+
+    directory: Path
+    told: dict[str, Any]
+    logs: "Logs"
+
+    @property
+    def log(self) -> Log:
+        """The case's own, or that which several share."""
+        return self.logs[self.told.get("log", f"{self.directory.name}/log.biotrail")]
+
+    @property
+    def top(self) -> str:
+        return str(self.told["devices"][0])
+
+    @property
+    def lower(self) -> list[str]:
+        return list(self.told["devices"][1:])
+
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        return list(read_fio_report(self.directory / "log.json")["jobs"])
+
+    @property
+    def job(self) -> dict[str, Any]:
+        (job,) = self.jobs
+        return job
+
+    @property
+    def failed(self) -> int:
+        """I/Os that failed, by fio's account."""
+        return int(self.job.get("total_err", 0))
+
+
+def biotrail(*words: str | Path) -> int:
+    """Runs a command on this machine; its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return int(ended.value.code or 0)
+
+
+class Machine:
+    """A kernel that was booted, and its cases."""
+
+    def __init__(self, kernel: str, directory: Path) -> None:
+        self.kernel = kernel
+        self.directory = directory
+        self._logs = Logs(directory)
+        kept = directory / "console.txt"
+        self.console = kept.read_text(encoding="utf-8") if kept.exists() else self._boot()
+        booted = re.search(r"s to boot (\S+)", self.console)
+        self.version = booted[1] if booted else ""
+        self.missing = "" if booted else self._prerequisite()
+        if booted:
+            kept.write_text(self.console, encoding="utf-8")
+
+    def _boot(self) -> str:
+        """Boots, performs the cases; what was said on the console."""
+        command = [HERE / "run", "-k", self.kernel, "-o", self.directory, "-t", str(SECONDS)]
+        done = subprocess.run(
+            [*command, HERE / "cases.sh", *CHOSEN],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        )
+        return done.stdout
+
+    def _prerequisite(self) -> str:
+        """What `run` said is missing; empty where the kernel was started and did not come up."""
+        last = (self.console.strip().splitlines() or [""])[-1]
+        return last if last.startswith("virtual machine: ") else ""
+
+    def case(self, name: str) -> Case:
+        """A case that was performed; skips or fails the test where it was not."""
+        if self.missing:
+            pytest.skip(self.missing)
+        directory = self.directory / name
+        try:
+            told = json.loads((directory / "case.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if CHOSEN:
+                pytest.skip("virtual machine: not among VMTEST_CASES")
+            pytest.fail(f"the machine ended before {name}:\n{self.console}")
+        if told["ended"] == "skipped":
+            pytest.skip(f"virtual machine: {told['reason']}")
+        if told["ended"] == "failed":
+            pytest.fail(f"{name} failed in the machine:\n{told['reason']}")
+        return Case(directory, told, self._logs)

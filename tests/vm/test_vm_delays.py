@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A delay that was put into one device shows in that device's stage, and nowhere else."""
+
+import pytest
+from machine import Machine
+
+MS = 1_000_000
+
+
+def test_dm_delay_of_200_ms(vm: Machine) -> None:
+    # GIVEN the same reads through dm-linear and through dm-delay
+    without, case = vm.case("dm_delay_none"), vm.case("dm_delay")
+    log = case.log
+    # WHEN the medians of their stages are compared
+    top = log.medians(log.bios_of(case.top))
+    # THEN the 200 ms are in the upper device
+    assert top == {"bio-based": pytest.approx(200 * MS, rel=0.05)}
+    # AND the disk below is as it was
+    below, known = log.medians(log.below(case)), log.medians(log.below(without))
+    assert below.keys() == known.keys() != set()
+    assert all(abs(below[stage] - known[stage]) < 20 * MS for stage in below), (below, known)
+
+
+def test_null_blk_completion_of_20_ms(vm: Machine) -> None:
+    # GIVEN the same reads of a device that completes at once, and of one that takes 20 ms
+    without, case = vm.case("null_blk_0_ms"), vm.case("null_blk_20_ms")
+    log = case.log
+    # WHEN the medians of their stages are compared
+    known = log.medians(log.bios_of(without.top))
+    found = log.medians(log.bios_of(case.top))
+    # THEN the 20 ms are in the device, and the others are as they were
+    assert found.pop("D2C") == pytest.approx(20 * MS, rel=0.1)
+    known.pop("D2C")
+    assert found.keys() == known.keys()
+    assert all(abs(found[stage] - known[stage]) < 2 * MS for stage in found), (found, known)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each kind of device: counts and bytes are the load's, nothing is left open, stacks are linked."""
+
+import numpy as np
+import pytest
+from machine import OP_MASK, READ, WRITE, Machine
+
+from converters.model.tables import Certainty
+
+DISKS = (
+    "nvme",
+    "virtio_scsi",
+    "virtio_scsi_split",
+    "ahci",
+    "null_blk_none",
+    "null_blk_mq_deadline",
+    "null_blk_zoned",
+    "brd",
+    "zram",
+    "loop_buffered",
+)
+STACKED = ("loop_direct", "dm_linear", "dm_striped", "dm_crypt", "md_raid0", "md_raid1")
+BIO_BASED = ("brd", "zram")
+
+
+@pytest.mark.parametrize("name", DISKS + STACKED)
+def test_counts_and_bytes_equal_fios(vm: Machine, name: str) -> None:
+    # GIVEN a load of direct reads and writes
+    case = vm.case(name)
+    bios = case.log.bios_of(case.top)
+    # WHEN the bios of its device are counted by operation  THEN they are fio's, to the byte
+    for op, words in ((READ, "read"), (WRITE, "write")):
+        mine = bios.take((bios.opf & OP_MASK) == op)
+        job = case.job[words]
+        assert (len(mine), int(mine.bytes.sum())) == (job["total_ios"], job["io_bytes"]), words
+        assert int(mine.done_bytes.sum()) == job["io_bytes"]
+
+
+@pytest.mark.parametrize("name", DISKS + STACKED)
+def test_all_has_ended_well(vm: Machine, name: str) -> None:
+    # GIVEN the same bios, and those below them
+    case = vm.case(name)
+    for bios in (case.log.bios_of(case.top), case.log.below(case)):
+        # THEN each has its end, without an error, and is known exactly
+        assert (bios.complete > bios.queue).all()
+        assert (bios.status == 0).all()
+        assert (bios.certainty == Certainty.EXACT).all()
+
+
+def test_nothing_is_left_open(vm: Machine) -> None:
+    # GIVEN the log of all devices  THEN all that began has ended, and nothing was lost
+    log = vm.case("devices").log
+    assert len(log.bios) > 0
+    assert log.unfinished() == 0
+    assert not log.reader.interrupted
+    assert (log.reader.losses, log.reader.problems) == ([], [])
+
+
+@pytest.mark.parametrize("name", [name for name in DISKS if name not in BIO_BASED])
+def test_requests_served_every_byte(vm: Machine, name: str) -> None:
+    # GIVEN a device that has requests
+    case = vm.case(name)
+    bios, edges = case.log.bios_of(case.top), case.log.edges
+    # WHEN what its requests served is added up by bio
+    served = dict.fromkeys(bios.number.tolist(), 0)
+    for bio, size in zip(edges.bio.tolist(), edges.bytes.tolist(), strict=True):
+        if bio in served:
+            served[bio] += size
+    # THEN each bio was served once, to the byte
+    assert list(served.values()) == bios.bytes.tolist()
+
+
+def test_large_bios_were_split(vm: Machine) -> None:
+    # GIVEN a disk that takes 16 KiB at once  THEN larger bios went in as many parts as that takes
+    case = vm.case("virtio_scsi_split")
+    bios = case.log.bios_of(case.top)
+    assert np.array_equal(bios.fragments, -(-bios.bytes // 16384))
+    assert int(bios.fragments.max()) == 4
+
+
+def test_neighbours_were_merged(vm: Machine) -> None:
+    # GIVEN batches of neighbouring writes under mq-deadline  THEN requests served several bios
+    case = vm.case("null_blk_mq_deadline")
+    bios, requests = case.log.bios_of(case.top), case.log.requests_of(case.top)
+    assert 0 < len(requests) < len(bios)
+    assert int(requests.bios.sum()) == len(bios)
+
+
+@pytest.mark.parametrize("name", STACKED)
+def test_lower_bios_are_linked(vm: Machine, name: str) -> None:
+    # GIVEN a device upon others
+    case = vm.case(name)
+    top, lower = case.log.bios_of(case.top), case.log.below(case)
+    # WHEN the bios below are added up by their parents
+    copies = np.where((top.opf & OP_MASK) == WRITE, case.told.get("write_copies", 1), 1)
+    below = dict.fromkeys(top.number.tolist(), 0)
+    for parent, size in zip(lower.parent.tolist(), lower.bytes.tolist(), strict=True):
+        below[parent] += size
+    # THEN every bio above has its bytes below, as often as the device writes them
+    assert list(below.values()) == (top.bytes.astype(np.int64) * copies).tolist()
+    assert np.array_equal(lower.family, lower.parent)
+
+
+def test_a_device_that_is_down_fails_all(vm: Machine) -> None:
+    # GIVEN dm-flakey that is never up  THEN each bio ends with an error, and none arrives below
+    case = vm.case("dm_flakey_down")
+    bios = case.log.bios_of(case.top)
+    assert len(bios) == case.failed > 0
+    assert (bios.status != 0).all()
+    assert int(bios.done_bytes.sum()) == 0
+    assert len(case.log.below(case)) == 0

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scsi_debug: injected errors, retries and a busy host are accounted for, none is left open."""
+
+import pytest
+from machine import Machine
+
+GOOD_HALF = 2048
+"""Bytes before the first bad sector, in every other read."""
+
+
+def test_a_thousand_errors(vm: Machine) -> None:
+    # GIVEN 1,000 reads of bad sectors, every other one with a good first half
+    case = vm.case("medium_errors")
+    bios = case.log.bios_of(case.top)
+    # THEN each ended with an error, and the good halves were counted
+    assert case.failed == len(bios) == 1000
+    assert (bios.status != 0).all()
+    assert int(bios.done_bytes.sum()) == 500 * GOOD_HALF
+    # AND nothing is open
+    assert case.log.unfinished() == 0
+    assert case.log.certainties() == {"EXACT"}
+
+
+@pytest.mark.parametrize("name", ["retried", "host_busy"])
+def test_requeues_are_those_of_the_kernels_own_tracer(vm: Machine, name: str) -> None:
+    # GIVEN commands that are refused, or fail and are sent again
+    case = vm.case(name)
+    log = case.log
+    bios, requests = log.bios_of(case.top), log.requests_of(case.top)
+    # THEN every requeue is with a request
+    assert int(requests.requeues.sum()) == case.told["requeues"] > 0
+    # AND every bio has its end, as fio says
+    assert len(bios) == case.job["read"]["total_ios"]
+    assert int((bios.status != 0).sum()) == case.failed
+    assert log.unfinished() == 0
+    assert log.certainties() == {"EXACT"}
+    assert (log.reader.losses, log.reader.problems) == ([], [])
+
+
+def test_ten_thousand_requeues(vm: Machine) -> None:
+    # GIVEN every third command failing  THEN there were as many requeues as were to be proven
+    assert vm.case("retried").told["requeues"] >= 10_000
