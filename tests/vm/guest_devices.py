@@ -164,7 +164,7 @@ def loop_direct() -> Prepared:
 
 @contextmanager
 def loop_buffered() -> Prepared:
-    with loop(disk("ata0"), direct=False) as name:
+    with loop(disk("nvme1"), direct=False) as name:
         yield Load([name])
 
 

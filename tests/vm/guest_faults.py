@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """In the virtual machine: scsi_debug with injected errors, retries and a busy host."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -44,7 +45,7 @@ def record(case: Case, name: str, **options: object) -> None:
         filename=f"/dev/{name}",
         output=output,
         continue_on_error="all",
-        ignore_error="EIO:ENODATA",
+        ignore_error=f"{errno.EIO}:{errno.ENODATA}",
         **options,
     )
     put(TRACEFS / "buffer_size_kb", 16384)
@@ -82,10 +83,12 @@ def host_busy(case: Case) -> None:
 
 
 def medium_errors(case: Case) -> None:
-    """1,000 reads of bad sectors; every other one's first half is good."""
+    """1,000 reads of two blocks with bad sectors; the first block's first half is good."""
     name = scsi_debug()
     inject(MEDIUM_ERROR, 0)
-    record(case, name, rw="read", offset=BAD_SECTOR * 512, size="8k", io_size="4000k", iodepth=4)
+    reads = {"rw": "randread", "norandommap": 1, "size": "8k", "io_size": "4000k"}
+    record(case, name, offset=BAD_SECTOR * 512, **reads)
+    case.told["half_good"] = BAD_SECTOR
 
 
 CASES = (medium_errors, host_busy, retried)

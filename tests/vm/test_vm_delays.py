@@ -2,9 +2,14 @@
 """A delay that was put into one device shows in that device's stage, and nowhere else."""
 
 import pytest
-from machine import Machine
+from machine import Case, Machine
 
 MS = 1_000_000
+
+
+def true_delay(case: Case, delay: int) -> int:
+    """The delay that was set; more where the machine is so busy that fio, too, measured more."""
+    return max(delay, int(case.job["read"]["clat_ns"]["percentile"]["50.000000"]))
 
 
 def test_dm_delay_of_200_ms(vm: Machine) -> None:
@@ -14,7 +19,7 @@ def test_dm_delay_of_200_ms(vm: Machine) -> None:
     # WHEN the medians of their stages are compared
     top = log.medians(log.bios_of(case.top))
     # THEN the 200 ms are in the upper device
-    assert top == {"bio-based": pytest.approx(200 * MS, rel=0.05)}
+    assert top == {"bio-based": pytest.approx(true_delay(case, 200 * MS), rel=0.05)}
     # AND the disk below is as it was
     below, known = log.medians(log.below(case)), log.medians(log.below(without))
     assert below.keys() == known.keys() != set()
@@ -29,7 +34,7 @@ def test_null_blk_completion_of_20_ms(vm: Machine) -> None:
     known = log.medians(log.bios_of(without.top))
     found = log.medians(log.bios_of(case.top))
     # THEN the 20 ms are in the device, and the others are as they were
-    assert found.pop("D2C") == pytest.approx(20 * MS, rel=0.1)
+    assert found.pop("D2C") == pytest.approx(true_delay(case, 20 * MS), rel=0.1)
     known.pop("D2C")
     assert found.keys() == known.keys()
     assert all(abs(found[stage] - known[stage]) < 2 * MS for stage in found), (found, known)
