@@ -51,7 +51,7 @@ def test_the_write_has_its_whole_family(vm: Machine, tmp_path: Path) -> None:
     for disk, part in zip(disks, case.told["partitions"], strict=True):
         (low,), (request,) = on(bios, disk), on(requests, disk)
         assert low.args["parent"] == middle.args["number"]
-        assert low.args["partition"].startswith(part)
+        assert low.args.get("partition", part).startswith(part)  # 5.10 tells none
         assert low.args["request"] == request.args["number"]
         assert low.args["bytes"] == request.args["bytes"] == case.told["bytes"]
         assert top.start <= middle.start <= low.start
