@@ -185,7 +185,7 @@ def dm_striped() -> Prepared:
 @contextmanager
 def dm_crypt() -> Prepared:
     module("dm-crypt")
-    key, below = "0123456789abcdef" * 4, disk("ata0")
+    key, below = "0123456789abcdef" * 4, disk("virtio")
     with dm("secret", f"0 {SECTORS} crypt aes-xts-plain64 {key} 0 /dev/{below} 0") as name:
         yield Load([name, below])
 

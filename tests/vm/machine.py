@@ -105,6 +105,14 @@ class Log:
         lower = self.bios.take(np.isin(self.bios.dev, [self.dev(name) for name in case.lower]))
         return lower.take(np.isin(lower.parent, self.bios_of(case.top).number))
 
+    def parts_unseen(self, case: "Case") -> bool:
+        """Whether bios below came without their Q: an old kernel's array sent them on."""
+        return bool((self.below(case).tid == 0).any())
+
+    def is_linked(self, case: "Case") -> bool:
+        """Whether the kernel told a remap from the case's device to those below."""
+        return len(self.below(case)) > 0
+
     def medians(self, bios: Bios) -> dict[str, float]:
         """Median time in ns of each stage of these bios."""
         mine = np.isin(self.stages.owner, bios.number)
@@ -114,6 +122,10 @@ class Log:
             for stage, words in STAGE_NAMES.items()
             if (mine & (kinds == stage)).any()
         }
+
+    def unfinished_of(self, name: str) -> int:
+        """Bios of a device that have no end."""
+        return int((self.bios_of(name).complete == NEVER).sum())
 
     def unfinished(self) -> int:
         """Bios and requests that have no end."""
