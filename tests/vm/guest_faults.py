@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """In the virtual machine: scsi_debug with injected errors, retries and a busy host."""
 
-import errno
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -38,16 +38,8 @@ def inject(options: int, every: int) -> None:
     put(DRIVER / "every_nth", every)
 
 
-def record(case: Case, name: str, **options: object) -> None:
-    """Records fio; the kernel's own text tracer counts requeues beside it."""
-    output = case.directory / "log.json"
-    load = fio(
-        filename=f"/dev/{name}",
-        output=output,
-        continue_on_error="all",
-        ignore_error=f"{errno.EIO}:{errno.ENODATA}",
-        **options,
-    )
+def record(case: Case, name: str, load: list[str]) -> None:
+    """Records a load; the kernel's own text tracer counts requeues beside it."""
     put(TRACEFS / "buffer_size_kb", 16384)
     put(TRACEFS / "trace", "")
     put(REQUEUE, 1)
@@ -58,6 +50,12 @@ def record(case: Case, name: str, **options: object) -> None:
         inject(0, 0)
     case.told["devices"] = [name]
     case.told["requeues"] = requeues(name)
+
+
+def reads(case: Case, name: str, **options: object) -> list[str]:
+    """fio, going on after errors."""
+    output = case.directory / "log.json"
+    return fio(filename=f"/dev/{name}", output=output, continue_on_error="all", **options)
 
 
 def requeues(name: str) -> int:
@@ -72,22 +70,23 @@ def retried(case: Case) -> None:
     """Every third command fails in transport and is sent again: over 10,000 requeues."""
     name = scsi_debug()
     inject(TRANSPORT_ERROR, 3)
-    record(case, name, rw="randread", size="32m", io_size="84m", iodepth=16, norandommap=1)
+    many = {"size": "32m", "io_size": "84m", "norandommap": 1}
+    record(case, name, reads(case, name, rw="randread", iodepth=16, **many))
 
 
 def host_busy(case: Case) -> None:
     """The host refuses every seventh command."""
     name = scsi_debug()
     inject(HOST_BUSY, 7)
-    record(case, name, rw="randread", size="2m", iodepth=16)
+    record(case, name, reads(case, name, rw="randread", size="2m", iodepth=16))
 
 
 def medium_errors(case: Case) -> None:
     """1,000 reads of two blocks with bad sectors; the first block's first half is good."""
     name = scsi_debug()
     inject(MEDIUM_ERROR, 0)
-    reads = {"rw": "randread", "norandommap": 1, "size": "8k", "io_size": "4000k"}
-    record(case, name, offset=BAD_SECTOR * 512, **reads)
+    bad = Path(__file__).with_name("guest_bad_reads.py")
+    record(case, name, [sys.executable, str(bad), f"/dev/{name}", str(BAD_SECTOR * 512)])
     case.told["half_good"] = BAD_SECTOR
 
 

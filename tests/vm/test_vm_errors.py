@@ -12,14 +12,14 @@ GOOD_HALF = 2048
 
 
 def test_a_thousand_errors(vm: Machine) -> None:
-    # GIVEN 1,000 reads of two blocks with bad sectors, of which one has a good first half
+    # GIVEN 1,000 failed reads of two blocks by turns, of which one has a good first half
     case = vm.case("medium_errors")
     bios = case.log.bios_of(case.top)
     # THEN each ended with an error, and the good halves were counted
-    assert case.failed == len(bios) == 1000
+    assert len(bios) == 1000
     assert (bios.status != 0).all()
     half_good = bios.sector == case.told["half_good"]
-    assert 0 < int(half_good.sum()) < 1000
+    assert int(half_good.sum()) == 500
     assert np.array_equal(bios.done_bytes, np.where(half_good, GOOD_HALF, 0))
     # AND nothing is open
     assert case.log.unfinished() == 0
