@@ -82,12 +82,11 @@ def host_busy(case: Case) -> None:
 
 
 def medium_errors(case: Case) -> None:
-    """1,000 reads of two blocks with bad sectors; the first block's first half is good."""
+    """1,000 reads of two blocks with bad sectors."""
     name = scsi_debug()
     inject(MEDIUM_ERROR, 0)
     bad = Path(__file__).with_name("guest_bad_reads.py")
     record(case, name, [sys.executable, str(bad), f"/dev/{name}", str(BAD_SECTOR * 512)])
-    case.told["half_good"] = BAD_SECTOR
 
 
 CASES = (medium_errors, host_busy, retried)
