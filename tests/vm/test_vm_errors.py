@@ -9,7 +9,7 @@ from recorder.records import Kind
 
 
 def test_a_thousand_errors(vm: Machine) -> None:
-    # GIVEN 1,000 failed reads of two blocks by turns, each completed with nothing, then with an error
+    # GIVEN 1,000 reads of two blocks by turns, each completed with nothing, then with an error
     case = vm.case("medium_errors")
     bios = case.log.bios_of(case.top)
     # THEN each ended with the medium's error, and none of its bytes counts as read
