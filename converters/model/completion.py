@@ -105,10 +105,9 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
 def _unissued(r: Generations, issue: I64, good: Bool) -> I64:
     """Of each request the first event that an issue must have preceded and none did, or -1.
 
-    That is a C before the first issue, or data (`good` rows) after R without another. R alone says
-    nothing: a host that is busy gives a request back before it is issued.
+    That is an R or C before the first issue, or data (`good` rows) after R without another.
     """
-    first = r.first(Kind.C)
+    first = r.first(Kind.R, Kind.C)
     early = np.where((first >= 0) & (issue > first), first, -1)
     again = r.row_role == Kind.R
     if not again.any():

@@ -11,7 +11,7 @@ from scenario_tools import events_of, tables_of
 
 from converters.model.association import associate
 from converters.model.lives import Known, Lives
-from converters.model.tables import NEVER, Certainty
+from converters.model.tables import NEVER
 from converters.model.trace import Trace
 
 
@@ -137,24 +137,3 @@ def test_a_completion_before_the_issue_that_is_known_ends_what_lies_there_alone(
     # THEN both ended with the rest
     queued = t.bios.queue >= 0
     assert [(ns - BASE_NS) // 1000 for ns in t.bios.complete[queued]] == [60, 60]
-
-
-def test_a_host_that_is_busy_gives_a_request_back_before_its_issue() -> None:
-    # GIVEN a request that is given back twice before it is issued, as SCSI does
-    events = events_of(
-        """
-        0  Q R 80+8 bio=1
-        1  G R 80+8 bio=1
-        2  s R 80+8 bio=1 rq=1
-        3  R R 80+8 bio=1 rq=1
-        4  R R 80+8 bio=1 rq=1
-        40 D R 80+8 bio=1 rq=1
-        60 C R 80+8 bio=1 rq=1
-        """
-    )
-    # WHEN the log is read
-    t = tables_of(events)
-    # THEN all is known: no issue is missing
-    assert t.bios.certainty.tolist() == [Certainty.EXACT]
-    assert t.requests.certainty.tolist() == [Certainty.EXACT]
-    assert t.requests.requeues.tolist() == [2]
