@@ -4,6 +4,7 @@
 
 PYTHON ?=
 KERNELS ?= 6.1
+CASES ?=
 PARTS ?=
 ARGS ?=
 FUZZ_SECONDS ?= 300
@@ -71,9 +72,9 @@ wheel: .venv/.ready ## a wheel with the BPF object in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python scripts/check_wheel.py dist
 
-test-vm: setup ## the smoke test under other kernels: make test-vm KERNELS="6.1 6.12"
+test-vm: setup ## other kernels, in virtual machines: make test-vm KERNELS="5.10 6.1 6.12 7.2"
 	@scripts/system-packages vm
-	VMTEST_KERNELS="$(KERNELS)" $(BIN)/python -m pytest tests/vm -rA $(PYTEST_ARGS)
+	VMTEST_KERNELS="$(KERNELS)" VMTEST_CASES="$(CASES)" VMTEST_MATRIX=docs/kernels.md $(BIN)/python -m pytest tests/vm -rA $(PYTEST_ARGS)
 
 clean: ## remove what was built, but for .venv
 	rm -rf bpf/*.o build dist *.egg-info demo-output .state

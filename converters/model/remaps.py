@@ -30,6 +30,7 @@ def resubmitted(events: Events, event: I64, before: U8) -> Bool:
     )
     on_it = (source == events.dev[previous]) | (source == part)
     into = remaps["from_sector"] - events.sector[previous]
+    on_it |= _from_unnamed_partition(events, event[rows], previous, part) & (into == 0)
     begin = into.astype(np.int64) * SECTOR_BYTES
     inside = begin + events.bytes[event[rows]] <= events.bytes[previous]
     sent_on = on_it & (begin >= 0) & inside
@@ -39,6 +40,17 @@ def resubmitted(events: Events, event: I64, before: U8) -> Bool:
     cloned = _cloned(events, others, source[sent_on], previous[sent_on], event[rows])
     result[rows[cloned]] = False
     return result
+
+
+def _from_unnamed_partition(events: Events, event: I64, previous: I64, part: U32) -> Bool:
+    """Whether A sends a bio from a partition that the A before named by its disk alone.
+
+    Kernels without bi_bdev (before 5.12) do so when a device above sends a bio to a partition.
+    part: what the event before says.
+    """
+    by_disk = (events.kind[previous] == Kind.A) & (part == events.dev[previous])
+    stays = events.dev[event] == events.dev[previous]
+    return np.asarray(by_disk & stays & (events.bytes[event] == events.bytes[previous]))
 
 
 def _cloned(events: Events, others: I64, source: U32, queued: I64, sent: I64) -> Bool:

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What held in which kernel: a table of kernels and tests, printed and kept in a document.
+
+A document's table is merged: the kernels of a run replace their own columns, the others stay.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BEGIN, END = "<!-- generated: kernels -->", "<!-- end -->"
+PACKAGE = "kernel package"
+NOT_RUN = "-"
+SKIPPED = "Skipped, and why:"
+_REASON = re.compile(r"- (?P<kernel>\S+), (?P<test>.+?): (?P<reason>.*)")
+
+
+def _version(kernel: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", kernel))
+
+
+@dataclass
+class Matrix:
+    """Cells by (test, kernel): "pass", "FAIL" or "skip"; a reason for each skip."""
+
+    cells: dict[tuple[str, str], str] = field(default_factory=dict)
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def note(self, test: str, kernel: str, cell: str, reason: str = "") -> None:
+        """Adds a result; a failure is not forgotten for what comes later (a teardown)."""
+        if self.cells.get((test, kernel)) == "FAIL":
+            return
+        self.cells[test, kernel] = cell
+        if reason:
+            self.reasons[test, kernel] = " ".join(reason.split())
+
+    def kernels(self) -> list[str]:
+        return sorted({kernel for _, kernel in self.cells}, key=_version)
+
+    def lines(self) -> list[str]:
+        """The table as Markdown, then the reasons of skips."""
+        kernels = self.kernels()
+        rows = [["", *kernels], ["---"] * (len(kernels) + 1)]
+        for test in dict.fromkeys(test for test, _ in self.cells):
+            rows.append([test, *(self.cells.get((test, kernel), NOT_RUN) for kernel in kernels)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rows[1] = ["-" * width for width in widths]
+        table = [
+            f"| {' | '.join(c.ljust(w) for c, w in zip(row, widths, strict=True))} |"
+            for row in rows
+        ]
+        notes = [f"- {kernel}, {test}: {why}" for (test, kernel), why in self.reasons.items()]
+        return [*table, "", SKIPPED, "", *notes] if notes else table
+
+    def of_booted(self) -> "Matrix":
+        """The same without kernels that could not be had: of these nothing is known."""
+        booted = {kernel for test, kernel in self.cells if test == PACKAGE}
+        return Matrix(
+            {key: cell for key, cell in self.cells.items() if key[1] in booted},
+            {key: why for key, why in self.reasons.items() if key[1] in booted},
+        )
+
+    def update(self, newer: "Matrix") -> None:
+        """Takes the columns of `newer`'s kernels in place of its own."""
+        fresh = set(newer.kernels())
+        for mine, theirs in ((self.cells, newer.cells), (self.reasons, newer.reasons)):
+            kept = {key: value for key, value in mine.items() if key[1] not in fresh}
+            mine.clear()
+            mine.update(theirs | kept)
+
+
+def read(lines: list[str]) -> Matrix:
+    """The matrix that `lines` wrote."""
+    found = Matrix()
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line[:1] == "|"]
+    for row in rows[2:]:
+        for kernel, cell in zip(rows[0][1:], row[1:], strict=True):
+            if cell != NOT_RUN:
+                found.cells[row[0], kernel] = cell
+    for line in lines:
+        if match := _REASON.fullmatch(line):
+            found.reasons[match["test"], match["kernel"]] = match["reason"]
+    return found
+
+
+def write(path: Path, newer: Matrix) -> None:
+    """Merges a run's matrix into the document's generated part."""
+    text = path.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN + "\n")
+    inside, _, after = rest.partition(END)
+    merged = read(inside.splitlines())
+    merged.update(newer)
+    body = "\n".join(merged.lines())
+    path.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")

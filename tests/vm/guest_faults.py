@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In the virtual machine: scsi_debug with injected errors, retries and a busy host."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from guest_case import Case, fio, module, put, scheduler, wait_for
+
+MEDIUM_ERROR = 0x2
+TRANSPORT_ERROR = 0x10
+HOST_BUSY = 0x8000
+BAD_SECTOR = 0x1234 & ~7
+"""scsi_debug's bad sectors are 0x1234 to 0x123d."""
+DRIVER = Path("/sys/bus/pseudo/drivers/scsi_debug")
+TRACEFS = Path("/sys/kernel/tracing")
+REQUEUE = TRACEFS / "events/block/block_rq_requeue/enable"
+
+
+def scsi_debug() -> str:
+    """The kernel name of scsi_debug's disk; loads it the first time."""
+    module("scsi_debug", "dev_size_mb=64", "ndelay=20000", "statistics=1", "max_luns=1")
+    for _ in range(600):
+        for model in Path("/sys/block").glob("sd*/device/model"):
+            if model.read_text().strip() == "scsi_debug":
+                name = model.parent.parent.name
+                wait_for(Path(f"/dev/{name}"))
+                scheduler(name, "none")
+                return name
+        time.sleep(0.1)
+    raise RuntimeError("scsi_debug has no disk")
+
+
+def inject(options: int, every: int) -> None:
+    put(DRIVER / "every_nth", 0)
+    put(DRIVER / "opts", hex(options))
+    put(DRIVER / "every_nth", every)
+
+
+def record(case: Case, name: str, load: list[str]) -> None:
+    """Records a load; the kernel's own text tracer counts requeues beside it."""
+    put(TRACEFS / "buffer_size_kb", 16384)
+    put(TRACEFS / "trace", "")
+    put(REQUEUE, 1)
+    try:
+        case.record([name], load)
+    finally:
+        put(REQUEUE, 0)
+        inject(0, 0)
+    case.told["devices"] = [name]
+    case.told["requeues"] = requeues(name)
+
+
+def reads(case: Case, name: str, **options: object) -> list[str]:
+    """fio, going on after errors."""
+    output = case.directory / "log.json"
+    return fio(filename=f"/dev/{name}", output=output, continue_on_error="all", **options)
+
+
+def requeues(name: str) -> int:
+    """How many requeues of this disk the kernel's text tracer saw."""
+    number = os.stat(f"/dev/{name}").st_rdev
+    mark = f"block_rq_requeue: {os.major(number)},{os.minor(number)} "
+    with (TRACEFS / "trace").open(encoding="utf-8") as lines:
+        return sum(mark in line for line in lines)
+
+
+def retried(case: Case) -> None:
+    """Every third command fails in transport and is sent again: over 10,000 requeues."""
+    name = scsi_debug()
+    inject(TRANSPORT_ERROR, 3)
+    many = {"size": "32m", "io_size": "84m", "norandommap": 1}
+    record(case, name, reads(case, name, rw="randread", iodepth=16, **many))
+
+
+def host_busy(case: Case) -> None:
+    """The host refuses every seventh command."""
+    name = scsi_debug()
+    inject(HOST_BUSY, 7)
+    record(case, name, reads(case, name, rw="randread", size="2m", iodepth=16))
+
+
+def medium_errors(case: Case) -> None:
+    """1,000 reads of two blocks with bad sectors."""
+    name = scsi_debug()
+    inject(MEDIUM_ERROR, 0)
+    bad = Path(__file__).with_name("guest_bad_reads.py")
+    record(case, name, [sys.executable, str(bad), f"/dev/{name}", str(BAD_SECTOR * 512)])
+
+
+CASES = (medium_errors, host_busy, retried)

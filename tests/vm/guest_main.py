@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In the virtual machine: performs the cases named by the arguments, or all of them."""
+
+import sys
+
+import guest_devices
+import guest_faults
+import guest_smoke
+import guest_stack
+from guest_case import perform
+
+CASES = {
+    case.__name__: case
+    for module in (guest_smoke, guest_devices, guest_stack, guest_faults)
+    for case in module.CASES
+}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or CASES:
+        perform(name, CASES[name])
