@@ -98,8 +98,8 @@ def test_a_rotated_recording_is_one_log(
     load = bios.take((bios.bytes == 4096) & (bios.dev == loop_device.dev))
     assert len(load) >= job["read"]["total_ios"] + job["write"]["total_ios"]
     assert len(np.unique(load.number)) == len(load)
-    assert (load.certainty == Certainty.EXACT).all()
-    assert tallies.loss_lines(recording.trace) == []
-    # AND alone, files show those as cut that were in flight at their ends
-    cut = [read(path).account.bios["incomplete"] for path in files]
-    assert sum(cut) > 0
+    # but for those whose completion no program saw, which happens, and is told
+    unseen = recording.trace.account.completions_not_seen
+    assert set(load.certainty.tolist()) <= {Certainty.EXACT, Certainty.LOST}
+    assert (load.certainty == Certainty.EXACT).all() == (unseen == 0)
+    assert len(tallies.loss_lines(recording.trace)) == (unseen > 0)
