@@ -13,14 +13,12 @@ smaller rings. Needs root, clang and taskset.
 """
 
 import argparse
-import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -40,7 +38,7 @@ from offered_figures import (  # noqa: E402
     summarize,
 )
 from offered_load import Generator, build, on_cpu, rings_of  # noqa: E402
-from record_cost import describe  # noqa: E402
+from record_cost import describe, write_json  # noqa: E402
 
 from recorder.ring import RingSizes  # noqa: E402
 
@@ -84,7 +82,7 @@ def main() -> None:
     except (RuntimeError, SkippedError) as error:
         sys.exit(f"offered.py: {error}")
     if arguments.json is not None:
-        write_json(arguments, rows)
+        write_json(arguments, ("seconds", "rounds"), rows)
     if problems := list(complaints(rows)):
         sys.exit("\n".join(problems))
 
@@ -171,18 +169,6 @@ def record(
             offer = generator.offer(setting.rate, arguments.seconds)
         recorder.stop()
     return Run(offer, read_log(out))
-
-
-def write_json(arguments: argparse.Namespace, rows: list[Row]) -> None:
-    """The same figures, and how they were measured."""
-    report = {
-        "machine": describe(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": arguments.seconds,
-        "rounds": arguments.rounds,
-        "rows": [row.as_json() for row in rows],
-    }
-    arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,11 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[0] / "tests")]
@@ -57,7 +59,7 @@ def main() -> None:
             print("interrupted: the table ends here")
             break
     if arguments.json is not None:
-        write_json(arguments, rows)
+        write_json(arguments, ("slices", "seconds"), rows)
 
 
 def _arguments() -> argparse.Namespace:
@@ -156,13 +158,12 @@ def cut(run: Running, seconds: float, tool: Tool | None = None) -> Slice:
     return Slice(done - work, ended - began, used - load, after - beside)
 
 
-def write_json(arguments: argparse.Namespace, rows: list[Row]) -> None:
-    """The same figures, and how they were measured."""
+def write_json(arguments: argparse.Namespace, how: Sequence[str], rows: Sequence[Any]) -> None:
+    """The same figures, and how they were measured. how: names of the arguments that say it."""
     report = {
         "machine": describe(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "slices": arguments.slices,
-        "seconds": arguments.seconds,
+        **{name: getattr(arguments, name) for name in how},
         "rows": [row.as_json() for row in rows],
     }
     arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

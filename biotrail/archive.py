@@ -9,9 +9,9 @@ import click
 from biotrail import __version__, units
 from biotrail.convert import stem
 from biotrail.opening import associate_option, own_io_option
+from biotrail.progress import working
 from biotrail.recordings import Recording, logs_argument, open_recordings
 from biotrail.terminating import terminated_as_interrupted
-from biotrail.working import working
 from converters.model.sources import Source
 from recorder import output
 from recorder.errors import ConversionError

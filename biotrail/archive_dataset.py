@@ -14,8 +14,8 @@ import click
 
 from biotrail import __version__, tallies, units
 from biotrail.archive import told, write_events
+from biotrail.progress import working
 from biotrail.recordings import Recording, open_recordings
-from biotrail.working import working
 from converters.model.archive import TABLE_KEY
 from converters.model.arrow_columns import BIO_SCHEMA, REQUEST_SCHEMA
 from converters.model.sources import Source

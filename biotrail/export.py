@@ -12,8 +12,8 @@ from biotrail import tallies, units
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, Opened, opened
 from biotrail.opening import associate_option, log_argument, own_io_option
+from biotrail.progress import size_of, working
 from biotrail.terminating import terminated_as_interrupted
-from biotrail.working import working
 from converters.model.tables import Lifecycles
 from recorder import output
 
@@ -106,7 +106,7 @@ def export(source: Opened, what: str, form: str, target: str, force: bool) -> It
     trace = source.trace
 
     def into(stream: BinaryIO) -> list[str]:
-        with working(trace.reader.size, "exporting") as reached:
+        with working(size_of(trace), "exporting") as reached:
             if form == IOLOG:
                 return _iolog(source, stream, reached)
             return _table(source, what, form, stream, reached)

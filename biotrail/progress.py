@@ -18,22 +18,10 @@ OnWindow = Callable[[Associated, Lifecycles], None]
 
 
 @contextmanager
-def progress(
-    trace: Trace,
-    label: str = "converting",
-    on_window: OnWindow | None = None,
-    window_events: int | None = None,
-) -> Iterator[Iterator[Lifecycles]]:
-    """The trace's lifecycles, with a bar on standard error where that is a terminal.
-
-    window_events: of each window, also where the log's chunks hold more; on_window: as of
-    Trace.lifecycles.
-    """
-    size, windows = trace.reader.size, trace.lifecycles
-    if window_events is not None:
-        windows = partial(windows, window_events, small=True)
-    if size <= 0 or trace.span is not None or not sys.stderr.isatty():
-        yield windows(on_window=on_window)
+def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
+    """Gives what takes the offset reached, of `size` bytes; None where nobody would see it."""
+    if size <= 0 or not sys.stderr.isatty():
+        yield None
         return
     begun = time.monotonic()
 
@@ -46,5 +34,29 @@ def progress(
         def reached(offset: int) -> None:
             bar.update(offset - bar.pos, offset)
 
-        yield windows(on_progress=reached, on_window=on_window)
+        yield reached
         bar.update(size - bar.pos, size)
+
+
+def size_of(trace: Trace) -> int:
+    """Bytes that a bar can count; -1: not known, or only a part is read."""
+    return -1 if trace.span is not None else trace.reader.size
+
+
+@contextmanager
+def progress(
+    trace: Trace,
+    label: str = "converting",
+    on_window: OnWindow | None = None,
+    window_events: int | None = None,
+) -> Iterator[Iterator[Lifecycles]]:
+    """The trace's lifecycles, with a bar on standard error where that is a terminal.
+
+    window_events: of each window, also where the log's chunks hold more; on_window: as of
+    Trace.lifecycles.
+    """
+    windows = trace.lifecycles
+    if window_events is not None:
+        windows = partial(windows, window_events, small=True)
+    with working(size_of(trace), label) as reached:
+        yield windows(on_progress=reached, on_window=on_window)

@@ -2,7 +2,7 @@
 """Bios and requests as operations: rows of one shape."""
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -73,6 +73,17 @@ def _names(task: I32, comms: U32) -> U32:
     return found
 
 
+_SAME = (
+    *("number", "sector", "bytes", "opf", "issue", "complete", "done_bytes", "status", "own"),
+    *("parent", "requeues", "certainty"),
+)
+"""Columns that bios, requests and operations have alike."""
+
+
+def _common(table: Bios | Requests) -> dict[str, Any]:
+    return {name: getattr(table, name) for name in _SAME}
+
+
 def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
     """Each bio as an operation on the partition (or disk) that it was sent to.
 
@@ -82,28 +93,17 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
     first, _ = _bounds(*begun, bios.complete)
     _, last = _bounds(*begun)
     return Operations(
-        number=bios.number,
+        **_common(bios),
         disk=bios.dev,
         dev=np.where(bios.part == 0, bios.dev, bios.part),
-        sector=bios.sector,
-        bytes=bios.bytes,
-        opf=bios.opf,
         begin=bios.queue,
         first=first,
         last=last,
-        issue=bios.issue,
-        complete=bios.complete,
-        done_bytes=bios.done_bytes,
-        status=bios.status,
         absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
-        own=bios.own,
-        parent=bios.parent,
         request=bios.request,
         tid=bios.tid,
         comm=_names(bios.task, comms),
         pieces=bios.fragments,
-        requeues=bios.requeues,
-        certainty=bios.certainty,
     )
 
 
@@ -113,26 +113,15 @@ def request_operations(requests: Requests) -> Operations:
     first, _ = _bounds(*begun, requests.complete)
     _, last = _bounds(*begun)
     return Operations(
-        number=requests.number,
+        **_common(requests),
         disk=requests.dev,
         dev=requests.dev,
-        sector=requests.sector,
-        bytes=requests.bytes,
-        opf=requests.opf,
         begin=requests.start,
         first=first,
         last=last,
-        issue=requests.issue,
-        complete=requests.complete,
-        done_bytes=requests.done_bytes,
-        status=requests.status,
         absorbed_by=requests.absorbed_by,
-        own=requests.own,
-        parent=requests.parent,
         request=np.full(len(requests), NEVER, dtype=np.int64),
         tid=np.zeros(len(requests), dtype=np.uint32),
         comm=np.full(len(requests), NO_STRING, dtype=np.uint32),
         pieces=requests.bios,
-        requeues=requests.requeues,
-        certainty=requests.certainty,
     )
