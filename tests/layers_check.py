@@ -126,6 +126,8 @@ class Checker:
         self.bio_of_number: dict[int, Bio] = {}
         self.row_of_bio: dict[Bio, Row] = {}
         self.row_of_request = {row["number"]: row for row in tables.requests}
+        # Also M and F, where they name the request.
+        self._request_of = {rec: rq for rq in history.requests for rec in rq.records}
         for row in tables.bios:
             bio = self._whose(row)
             if bio is not None:
@@ -234,10 +236,14 @@ class Checker:
 
     def _same(self, number: int) -> int:
         """A request's number, also where a part of it, after a loss, stands by itself."""
-        rq = self.truth.order[number].request if number != NEVER else None
+        rq = self._whose_request(number) if number != NEVER else None
         if rq is None or self.truth.determined(rq):
             return number
         return self.truth.request_number(rq)
+
+    def _whose_request(self, number: int) -> Request | None:
+        rec = self.truth.order[number]
+        return rec.request or self._request_of.get(rec)
 
     def _served_once(self, row: Row, bio: Bio) -> None:
         """Every sector by exactly one request."""
@@ -312,7 +318,7 @@ class Checker:
 
     def _part(self, row: Row) -> None:
         """A part of a request after a loss may stand by itself, with times that are its own."""
-        rq = self.truth.order[row["number"]].request
+        rq = self._whose_request(row["number"])
         if rq is None or self.truth.determined(rq):
             self._say(row, None, "is nobody's")
             return

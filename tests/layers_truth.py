@@ -280,7 +280,8 @@ class Truth:
     def _single_stage(self, bio: Bio, queue: int, end: Rec | None) -> list[tuple[str, int, int]]:
         if end is None:
             return []
-        failed = bio.own_status and bio.queue_dev in self.request_dev
+        asked = self.first(bio, "Q")
+        failed = bio.own_status and asked and asked.fields["dev"] in self.request_dev
         return [("failed" if failed else "bio-based", queue, ns(end.ts))]
 
     def _stages(
@@ -412,13 +413,15 @@ class Truth:
 
     def _covers(self, bio: Bio, remap: Rec) -> bool:
         queue = self.first(bio, "Q")
-        if queue is None or bio.queue_dev != remap.fields["from_dev"]:
+        if bio.queue_dev != remap.fields["from_dev"]:
             return False
         if bio.op != remap.fields["opf"] & 0xFF or bool(bio.whole) != bool(remap.fields["bytes"]):
             return False
         begin, size = remap.fields["from_sector"], remap.fields["bytes"] // SECTOR
         end = self._end(bio)
-        alive = queue.ts <= remap.ts and (end is None or end.ts >= remap.ts)
+        # Of one that was there before the log its end tells.
+        came = queue.ts <= remap.ts if queue is not None else end is not None
+        alive = came and (end is None or end.ts >= remap.ts)
         return alive and bio.first <= begin and begin + size <= bio.first + bio.whole // SECTOR
 
 

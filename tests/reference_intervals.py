@@ -205,8 +205,8 @@ class IntervalReference:
         bio = self._claim(d, e)
         bio.times["merge"] = ts
         takers = neighbours(d, e, side)
-        plugged = [r for r in takers if r.tid == e.tid and not r.inserted]
-        takers = plugged or takers
+        # A task tries what it holds back itself before what the scheduler holds.
+        takers.sort(key=lambda r: r.tid != e.tid or r.inserted)
         if len(takers) > 1:
             lo, hi = min(r.sector for r in takers), max(r.end for r in takers)
             d.blurs.append((min(lo, e.sector), max(hi, e.end), takers))
@@ -273,12 +273,11 @@ class IntervalReference:
             if bio.sector == at or (bio.sector == bio.end == e.sector and not chosen):
                 chosen.append(bio)
                 at = bio.end
-        # Discards may have joined a request without an event, from anywhere.
-        grown = [
-            r
-            for r in d.held.near(e.sector, e.end)
-            if r.op == e.op == OPS["DISCARD"] and r.sector == e.sector and r.end < e.end
-        ]
+        grown = self._grown_discards(d, e)
+        if e.op == OPS["DISCARD"] and (len(chosen) != 1 or at != e.end):
+            size = e.end - e.sector
+            others = [b for b in d.waiting.all() if b.op == e.op and b not in inside]
+            grown += [b for b in others if b.end - b.sector < size]
         self._blurred(d, e, rq)
         left = [bio for bio in inside if bio not in chosen]
         if rq.doubt or grown or left or at != e.end:
@@ -293,6 +292,11 @@ class IntervalReference:
             rq.flags |= bio.flags
             rq.doubt = rq.doubt or bio.doubt
         return rq
+
+    def _grown_discards(self, d: RefDevice, e: Thing) -> list[RefRequest]:
+        """Discards may have joined a request without an event, from anywhere."""
+        near = d.held.near(e.sector, e.end) if e.op == OPS["DISCARD"] else []
+        return [r for r in near if r.op == e.op and r.sector == e.sector and r.end < e.end]
 
     def _rivals_without_allocation(self, d: RefDevice, e: Thing, rq: RefRequest) -> None:
         """A recording that tells no allocations: the issue may be of a bio that waits."""
@@ -315,6 +319,9 @@ class IntervalReference:
                 rq = self._unknown(d, e)
             else:
                 self._rivals_without_allocation(d, e, rq)
+                grown = self._grown_discards(d, e)
+                for thing in (rq, *grown) if grown else ():
+                    thing.doubt = True
                 self._blurred(d, e, rq)
                 d.held.remove(rq)
         # A flush first is never the device's; FUA is, where the issue still has it.

@@ -59,8 +59,8 @@ OTHERWISE = [
         "The issue's bytes are a sum, and its range is nobody's: only the chain tells who joined.",
         """
         b1 vda discard 0+8 Q@0 G1 | Q2G 1 | r1 | ambiguous
-        b2 vda discard 100+8 Q@5 | - | - | incomplete
-        b3 vda discard 200+16 Q@9 | - | - | incomplete
+        b2 vda discard 100+8 Q@5 | - | - | ambiguous
+        b3 vda discard 200+16 Q@9 | - | - | ambiguous
         r1 vda discard 0+8 s@2 | - | b1 | incomplete
         r2 vda discard 0+32 s@20 D0 C70 | G2D 0, D2C 70 | - | ambiguous
         """,

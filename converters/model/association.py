@@ -85,7 +85,9 @@ def associate(events: Events, context: Context, lives: Lives | None = None) -> A
     lives: what earlier windows saw of what they kept.
     """
     lives = lives or Lives()
-    requests = request_generations(events, context.op_number("zone_append"))
+    requests = request_generations(
+        events, context.op_number("zone_append"), context.op_number("discard")
+    )
     lives.requests.tell(events, requests)
     request_of_event = np.full(len(events), -1, dtype=np.int64)
     request_of_event[requests.row_event] = requests.row_gen

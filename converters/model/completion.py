@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recorder.records import D_FLAG_CHAIN_CUT, Kind
+from recorder.records import Kind
 
 from .association import Association
+from .consuming import BioEnds, Parts, consume_parts
 from .context import Context
 from .generations import Generations, chain_others
-from .tables import I32, I64, NEVER, SECTOR_BYTES, U32, Bool, Certainty
+from .tables import I32, I64, NEVER, U32, Bool
 
 
 @dataclass
@@ -43,15 +44,6 @@ class RequestEnds:
     finished: Bool
     flush_sequence: Bool
     unissued: I64
-
-
-@dataclass
-class BioEnds:
-    """Per bio generation that was a piece. end: event of its C, -1 none yet."""
-
-    end: I64
-    status: I32
-    good: I64
 
 
 def _opf_at(a: Association, index: I64) -> U32:
@@ -163,7 +155,7 @@ def bio_ends(a: Association, ends: RequestEnds) -> BioEnds:
     # The flush machinery's requests have one bio; its data can be good, its flush not.
     sequence = ends.flush_sequence[request]
     result.good[served[sequence]] = np.minimum(size, ends.good[request])[sequence]
-    _consume_several(a, ends, result)
+    consume_parts(a, _parts_of(a, ends), result)
     _outlived(a, result)
     return result
 
@@ -176,158 +168,15 @@ def _outlived(a: Association, result: BioEnds) -> None:
     a.gone[rows] = True
 
 
-def _consume_several(a: Association, ends: RequestEnds, result: BioEnds) -> None:
-    """Requests completed in parts that are no flush sequence: bios end one after the other."""
+def _parts_of(a: Association, ends: RequestEnds) -> Parts:
     partly = (ends.completions > 1) | ((ends.completions == 1) & ~ends.finished)
-    partly &= ~ends.flush_sequence
-    bios = np.flatnonzero(a.request >= 0)
-    bios = bios[partly[a.request[bios]]]
-    if not len(bios):
-        return
-    chains = _chains(a, partly)
-    bios = bios[np.lexsort((a.facts.piece_sector[bios], a.request[bios]))]
-    request = a.request[bios]
-    cuts = np.flatnonzero(np.append(True, request[1:] != request[:-1]))
-    mixed = others(a, ends.last_issue) > 0
-    for group, r in zip(np.split(bios, cuts[1:]), request[cuts].tolist(), strict=True):
-        if mixed[r]:
-            _consume_by_place(a, ends, r, group, result)
-        else:
-            _consume(a, ends, r, group.tolist(), chains, result)
-
-
-def _consume_by_place(
-    a: Association, ends: RequestEnds, request: int, bios: I64, result: BioEnds
-) -> None:
-    """Where a filter left out bios of the request, the sectors of the others tell who is done."""
-    result.end[bios], result.good[bios], result.status[bios] = -1, 0, 0
-    rows = slice(a.requests.start[request], a.requests.ends[request])
-    events, kinds = a.requests.row_event[rows], a.requests.row_role[rows]
-    size = np.maximum(a.facts.piece_bytes[bios], 0)
-    begin, done = None, 0
-    for event, kind in zip(events.tolist(), kinds.tolist(), strict=True):
-        if kind == Kind.D:
-            begin, done = int(a.events.sector[event]), 0
-        elif kind == Kind.C and begin is not None:
-            place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR_BYTES
-            status, before = int(a.events.status[event]), done
-            done += int(a.events.bytes[event])
-            open_ = result.end[bios] < 0
-            took = np.clip(np.minimum(done, place + size) - np.maximum(before, place), 0, size)
-            result.good[bios[open_]] += took[open_] if status == 0 else 0
-            touched = bios[open_ & (took > 0)]
-            result.status[touched] = np.where(status, status, result.status[touched])
-            result.end[bios[open_ & (place + size <= done)]] = event
-    rest = bios[result.end[bios] < 0]
-    if ends.finished[request] and len(rest):
-        result.end[rest], result.status[rest] = ends.end[request], ends.status[request]
-        a.certainty[rest] = np.maximum(a.certainty[rest], Certainty.AMBIGUOUS)
-
-
-def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
-    """Bios by the issue that names them, in the chain's order, for the requests in the mask."""
-    rows = np.flatnonzero((a.bios.row_role == Kind.D) & (a.row_request >= 0))
-    rows = rows[partly[a.row_request[rows]]]
-    rows = rows[np.argsort(a.bios.row_slot[rows], kind="stable")]
-    chains: dict[int, list[int]] = {}
-    for event, bio in zip(
-        a.bios.row_event[rows].tolist(), a.bios.row_gen[rows].tolist(), strict=True
-    ):
-        chains.setdefault(event, []).append(bio)
-    return chains
-
-
-def _consume(
-    a: Association,
-    ends: RequestEnds,
-    request: int,
-    bios: list[int],
-    chains: dict[int, list[int]],
-    result: BioEnds,
-) -> None:
-    """Lets the bios of one request take the bytes of its C, in the order of its last issue."""
-    result.end[bios], result.good[bios], result.status[bios] = -1, 0, 0
-    left = dict(zip(bios, a.facts.piece_bytes[bios].tolist(), strict=True))
-    order = bios
-    issued = False
-    unplaced: set[int] = set()
-    rows = slice(a.requests.start[request], a.requests.ends[request])
-    for event, kind in zip(
-        a.requests.row_event[rows].tolist(), a.requests.row_role[rows].tolist(), strict=True
-    ):
-        if kind == Kind.D:
-            issued = True
-            named = [b for b in chains.get(event, ()) if b in left]
-            here = [b for b in left if a.bios.birth[b] < event]
-            order = named + [b for b in here if b not in named]
-            if _is_cut(a, event):
-                unplaced.update(_behind_a_gap(left, order, named, int(a.events.bytes[event])))
-            else:
-                _tell_unknown(left, order, int(a.events.bytes[event]))
-        elif kind == Kind.C:
-            born = [b for b in order if a.bios.birth[b] < event]
-            here = born if issued else _lying_in(a, event, born)
-            order = _complete(a, event, here, left, result)
-    a.certainty[list(unplaced)] = np.maximum(a.certainty[list(unplaced)], Certainty.AMBIGUOUS)
-    if ends.finished[request] and left:
-        # Sizes of several bios are unknown: all that is certain is when the last one ended.
-        rest = list(left)
-        result.end[rest], result.status[rest] = ends.end[request], ends.status[request]
-        a.certainty[rest] = np.maximum(a.certainty[rest], Certainty.AMBIGUOUS)
-
-
-def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
-    """Where no issue said what the request held, a C tells by its sectors: others came later.
-
-    A zone append tells its place only when it ends, and then all of it does.
-    """
-    begin, total = int(a.events.sector[event]), int(a.events.bytes[event])
-    end = begin + total // SECTOR_BYTES
-    at = a.facts.piece_sector[bios].astype(np.int64)
-    size = a.facts.piece_bytes[bios]
-    inside = (at < end) & (at + size // SECTOR_BYTES > begin)
-    inside |= (size < 0) | (size == total)
-    return [b for b, lies in zip(bios, inside.tolist(), strict=True) if lies]
-
-
-def _is_cut(a: Association, issue: int) -> bool:
-    flags = a.events.field(Kind.D, "flags", np.array([issue]))
-    return bool(int(flags[0]) & D_FLAG_CHAIN_CUT)
-
-
-def _behind_a_gap(
-    left: dict[int, int], order: list[int], named: list[int], total: int
-) -> list[int]:
-    """Bios that a cut chain leaves out, where others that are not known lie among them."""
-    known = sum(max(left[bio], 0) for bio in order)
-    return [bio for bio in order if bio not in named] if named and known < total else []
-
-
-def _tell_unknown(left: dict[int, int], order: list[int], total: int) -> None:
-    """The size of the only bio whose own was not seen is what the others leave of the issue."""
-    unknown = [bio for bio in order if left[bio] < 0]
-    if len(unknown) == 1:
-        left[unknown[0]] = max(0, total - sum(left[bio] for bio in order if left[bio] >= 0))
-
-
-def _complete(
-    a: Association, event: int, order: list[int], left: dict[int, int], result: BioEnds
-) -> list[int]:
-    """Takes the bytes of one C from the bios in order; returns those that are not done."""
-    rest, status = int(a.events.bytes[event]), int(a.events.status[event])
-    for place, bio in enumerate(order):
-        took = min(rest, left[bio])
-        if left[bio] < 0 or (rest == 0 and left[bio] > 0):
-            return order[place:]
-        rest -= took
-        left[bio] -= took
-        result.good[bio] += took if status == 0 else 0
-        result.status[bio] = status or result.status[bio]
-        if left[bio] > 0:
-            return order[place:]
-        result.end[bio] = event
-        del left[bio]
-    return []
+    return Parts(
+        partly & ~ends.flush_sequence,
+        others(a, ends.last_issue) > 0,
+        ends.finished,
+        ends.end,
+        ends.status,
+    )
 
 
 def others(a: Association, issue: I64) -> U32:

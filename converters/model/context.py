@@ -101,6 +101,13 @@ class Context:
         entry = self._devices.get(int(part))
         return entry is not None and part != disk and entry.get("disk") == disk
 
+    def partition_start(self, part: int, disk: int) -> int | None:
+        """First sector of a partition on its disk; None where it is none, or not known."""
+        if not self.is_partition_of(part, disk):
+            return None
+        start = self._devices[int(part)].get("start")
+        return None if start is None else int(start)
+
     def lower_devices(self, dev: int) -> list[int]:
         """Devices right below: slaves of dm and md, a loop's backing device."""
         entry = self._devices.get(int(dev), {})

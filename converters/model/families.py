@@ -8,7 +8,8 @@ import numpy as np
 from recorder.records import Kind
 
 from .association import Association
-from .completion import BioEnds, times
+from .completion import times
+from .consuming import BioEnds
 from .tables import I32, I64, U8, U32, Bool
 
 

@@ -14,7 +14,7 @@ from recorder.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
 
 from .context import Context
 from .events import Events
-from .remaps import resubmitted
+from .remaps import resubmitted, sent_on_unseen
 from .sorting import is_in, stable_order
 from .tables import I64, SECTOR_BYTES, U8, U64, Bool
 
@@ -159,6 +159,7 @@ def bio_generations(
     # Only a remap takes a bio to another device.
     dev = events.dev[event]
     begins |= (role != Kind.A) & (dev != np.roll(dev, 1))
+    begins &= ~sent_on_unseen(events, event, np.where(role == Kind.Q, before, 0), context)
     begins |= _outside(events, event, role, before, context)
     taken = _taken_unseen(events, event, role, before, slot, request, issued)
     begins |= _changes_request(role, before, request, absorbed) & ~taken

@@ -108,16 +108,21 @@ class Identifier:
 
     def mark(self, events: Events) -> None:
         """Marks what is under way and has come into doubt since its last event."""
-        doubted = [
-            held.identity
+        doubted = {
+            held.identity: held.since
             for device in self._devices.values()
             for held in device.under_way()
             if held.doubt >= Certainty.AMBIGUOUS
-        ]
-        if doubted and events.doubt is not None:
-            rows = np.isin(events.raw[:, 1], np.array(doubted, dtype=np.uint64))
-            rows &= events.kind != Kind.X  # which also says something of the bio that was split
-            events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
+        }
+        if not doubted or events.doubt is None:
+            return
+        identities = np.array(sorted(doubted), dtype=np.uint64)
+        since = np.array([doubted[int(identity)] for identity in identities], dtype=np.int64)
+        at = np.searchsorted(identities, events.raw[:, 1])
+        at = np.minimum(at, len(identities) - 1)
+        rows = (identities[at] == events.raw[:, 1]) & (events.number >= since[at])
+        rows &= events.kind != Kind.X  # which also says something of the bio that was split
+        events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
 
     def forget(self, numbers: np.ndarray) -> None:
         """Drops what is known of issues whose lifecycles have been given out."""

@@ -52,7 +52,9 @@ class Finding:
 
     def _new(self, event: Event, base: int) -> Held:
         self._next += 1
-        return Held(base + self._next, event.sector, event.end, event.op, event.tid, self._next)
+        made = Held(base + self._next, event.sector, event.end, event.op, event.tid, self._next)
+        made.since = event.number
+        return made
 
     def one(self, event: Event, candidates: list[Held]) -> Held | None:
         """The oldest; all of them are in doubt when there are several."""

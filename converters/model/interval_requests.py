@@ -63,9 +63,9 @@ class RequestRules:
             return
         bio = self._bios.claim(event, device)
         event.bio = bio.identity
-        # What a task holds back itself comes before what the scheduler holds.
-        plugged = [t for t in takers if t.tid == event.tid and not t.inserted]
-        taker = self._choose_taker(event, device, plugged or takers)
+        # What a task holds back itself comes before what the scheduler holds, if it can be joined.
+        takers.sort(key=lambda t: t.tid != event.tid or t.inserted)
+        taker = self._choose_taker(event, device, takers)
         if taker is None:
             bio.joined = True
             device.waiting.add(bio)
@@ -157,6 +157,8 @@ class RequestRules:
                 at = bio.end
         grown = self._grown(event, device)
         left = [bio for bio in inside if bio not in members]
+        if len(members) != 1 or at != event.end:
+            grown += self._scattered(event, device, inside)
         if grown or left or at != event.end or device.blurred(event.sector, event.end):
             for held in (request, *inside, *grown):
                 held.doubt = Certainty.AMBIGUOUS
@@ -185,6 +187,14 @@ class RequestRules:
         found = device.allocated.starting(event.sector, event.op)
         return [h for h in found if h.end < event.end]
 
+    def _scattered(self, event: Event, device: Device, inside: list[Held]) -> list[Held]:
+        """Discards that wait elsewhere: several may be one request, which tells only its size."""
+        if event.op != self._find.discard_op:
+            return []
+        size = event.end - event.sector
+        waiting = [h for h in device.waiting if h.op == event.op and h not in inside]
+        return [h for h in waiting if h.end - h.sector < size]
+
     def issue(self, event: Event, device: Device) -> None:
         """D: a request goes to the driver."""
         if self._find.is_flush_machinery(event):
@@ -200,6 +210,8 @@ class RequestRules:
             request = chosen or self._unknown_request(event, device)
             if chosen is not None:
                 self._rivals(event, device, chosen)
+                for held in (chosen, *grown) if (grown := self._grown(event, device)) else ():
+                    held.doubt = Certainty.AMBIGUOUS
                 self._blur(event, device, chosen)
                 device.allocated.remove(chosen)
         self._find.about(event, request)

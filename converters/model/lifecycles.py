@@ -8,12 +8,13 @@ import numpy as np
 from recorder.records import NO_TAG, Kind
 
 from .association import NO_SECTOR, Association, associate, came_with
+from .certainties import bio_certainty, fronts_elsewhere, may_flush, request_certainty
 from .completion import RequestEnds, bio_ends, others, request_ends, times
 from .context import OP_MASK, PASSTHROUGH_OPS, Context
 from .events import NO_STACK, Events
 from .families import Whole, wholes
 from .files import files_of
-from .keeping import Kept, keep, unanswered
+from .keeping import Kept, keep
 from .lives import Known, Lives
 from .own_io import Own, own_io
 from .repair import loop_parents, repair
@@ -103,9 +104,9 @@ class Builder:
         request_number = _request_numbers(a)
         bios = self._bios(a, whole, m, number, family, request_number)
         bios.own[:] = own.bios[whole.gen]
-        bios.certainty[:] = _bio_certainty(a, ends, whole, m, self._context)
+        bios.certainty[:] = bio_certainty(a, ends, whole, m, self._context)
         # It ended after its fronts; in which requests those were, no event tells.
-        hidden = _fronts_elsewhere(a, whole) & self._takes_requests(a, whole)
+        hidden = fronts_elsewhere(a, whole) & self._takes_requests(a, whole)
         bios.certainty[hidden & (bios.certainty < Certainty.AMBIGUOUS)] = Certainty.LOST
         requests = self._requests(a, ends, whole, family, request_number)
         requests.own[:] = own.requests
@@ -113,7 +114,7 @@ class Builder:
         rows = _in_order(number, ~bio_open)
         request_rows = _in_order(request_number, ~kept.requests)
         flush_bio = (ends.total <= 0) & (ends.done == 0) & (requests.kind == RequestKind.NORMAL)
-        flush_bio &= _may_flush(requests.opf, self._context)
+        flush_bio &= may_flush(requests.opf, self._context)
         return Result(
             a,
             kept,
@@ -247,7 +248,7 @@ class Builder:
                 a.above >= 0, number[np.maximum(a.above, 0)] if len(number) else NEVER, NEVER
             ).astype(np.int64),
             family=_request_families(a, first, family, number),
-            certainty=_request_certainty(a, ends, ~_may_flush(opf, self._context)),
+            certainty=request_certainty(a, ends, ~may_flush(opf, self._context)),
             own=np.zeros(len(r), np.bool_),
             cut=np.full(len(r), NEVER, np.int64),
         )
@@ -320,72 +321,6 @@ def _starts(a: Association, ends: RequestEnds) -> I64:
     np.minimum.at(allocated, a.request[held], a.events.ts[got[held]])
     start = np.where(ends.started >= 0, times(a, ends.started), np.minimum(birth, allocated))
     return start.astype(np.int64)
-
-
-def _may_flush(opf: U32, context: Context) -> Bool:
-    """Operations that, without data, are flushes; those on zones have no data either."""
-    names = (context.op_number("write"), context.op_number("flush"))
-    return np.isin(opf & OP_MASK, names)
-
-
-def _bio_certainty(
-    a: Association, ends: RequestEnds, whole: Whole, m: Milestones, context: Context
-) -> U8:
-    certainty = whole.certainty.copy()
-    # Data came back without an issue: its record is missing. An error needs no issue.
-    no_issue = (m.request >= 0) & (m.issue < 0) & (m.complete >= 0)
-    issued = (a.facts.bytes[whole.gen] > 0) | ~_may_flush(a.facts.opf[whole.gen], context)
-    no_issue &= issued & (m.queue >= 0)
-    if len(ends.unissued):
-        request = np.maximum(m.request, 0)
-        # The flush machinery completes what it could not issue once.
-        twice = m.sequence & (ends.completions[request] > 1)
-        no_issue &= (ends.status[request] == 0) | (ends.good[request] > 0) | twice
-        no_issue |= (m.request >= 0) & (ends.unissued[request] > a.bios.birth[whole.gen])
-    certainty[no_issue] = Certainty.LOST
-    unseen = m.queue < 0
-    # Several could be its request: that, not the trace's end, hides its completion.
-    hidden = (whole.certainty == Certainty.AMBIGUOUS) & ~unseen
-    certainty[(unseen | (m.complete < 0)) & ~hidden] = Certainty.INCOMPLETE
-    certainty[whole.lost & ~unseen & ~hidden] = Certainty.LOST
-    return certainty
-
-
-def _fronts_elsewhere(a: Association, whole: Whole) -> Bool:
-    """Per whole bio: whether it ended by itself, and fronts of it went to no known request."""
-    fronts = np.flatnonzero((a.root != np.arange(len(a.bios))) & ~a.is_piece)
-    unknown = np.bincount(whole.row_of_gen[fronts], minlength=len(whole.gen)) > 0
-    return np.asarray(unknown & (a.bios.last(Kind.BIO_COMPLETE)[whole.gen] >= 0), dtype=np.bool_)
-
-
-def _request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
-    r = a.requests
-    certainty = np.zeros(len(r), dtype=np.uint8)
-    if a.events.doubt is not None and len(r):
-        certainty[:] = np.maximum.reduceat(a.events.doubt[r.row_event], r.start)
-    absorbed = r.first(Kind.RQ_MERGE) >= 0
-    begun = _begun(a, ends)
-    no_issue = (ends.issue < 0) & ((ends.total > 0) | (ends.good > 0) | issued) & ends.finished
-    no_issue &= (ends.status == 0) | (ends.good > 0) | (ends.completions > 1)
-    certainty[(no_issue | (ends.unissued >= 0)) & begun] = Certainty.LOST
-    unfinished = ~ends.finished & ~absorbed
-    certainty[unfinished | (~begun & ~absorbed)] = Certainty.INCOMPLETE
-    gone = r.superseded | unanswered(a) | (a.absorbed_by >= 0)
-    certainty[unfinished & begun & gone] = Certainty.LOST
-    certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
-    return certainty
-
-
-def _begun(a: Association, ends: RequestEnds) -> Bool:
-    """Requests whose beginning is in the log: s, their bio's Q or G, D where they have no bio."""
-    held = np.flatnonzero(a.request >= 0)
-    # A request began with a bio that it was allocated for, not with those that joined it.
-    alone = a.bios.first(Kind.M, Kind.F) < 0
-    told = ((a.queued[a.root] >= 0) & alone) | (a.bios.first(Kind.G) >= 0)
-    begun = ends.started >= 0
-    begun[a.request[held[told[held]]]] = True
-    alone = np.bincount(a.request[held], minlength=len(a.requests)) == 0
-    return np.asarray(begun | (alone & ((ends.issue >= 0) | (ends.insert >= 0))), dtype=np.bool_)
 
 
 def _in_order(number: I64, rows: Bool) -> I64:

@@ -103,6 +103,8 @@ class Held:
     unserved: "set[Held]" = field(default_factory=set)
     """Fronts that were split off a bio and are in no request."""
     parent: "Held | None" = None
+    since: int = 0
+    """Number of the event that began it: its identity may have been another's before."""
 
 
 class PendingSet:

@@ -5,6 +5,7 @@ import numpy as np
 
 from recorder.records import Kind
 
+from .context import Context
 from .events import Events
 from .sorting import is_in
 from .tables import I64, SECTOR_BYTES, U8, U32, U64, Bool
@@ -51,6 +52,37 @@ def _from_unnamed_partition(events: Events, event: I64, previous: I64, part: U32
     by_disk = (events.kind[previous] == Kind.A) & (part == events.dev[previous])
     stays = events.dev[event] == events.dev[previous]
     return np.asarray(by_disk & stays & (events.bytes[event] == events.bytes[previous]))
+
+
+def sent_on_unseen(events: Events, event: I64, before: U8, context: Context) -> Bool:
+    """Q: whether a bio that was queued above is queued again below, and only its A was lost.
+
+    event, before: as for `resubmitted`. Taking it for the same leaves it marked: it was in flight
+    while records were lost.
+    """
+    result = np.zeros(len(event), dtype=np.bool_)
+    rows = np.flatnonzero((events.kind[event] == Kind.Q) & (before == Kind.Q))
+    rows = rows[events.dev[event[rows]] != events.dev[event[rows - 1]]]
+    above, below = event[rows - 1], event[rows]
+    same = events.bytes[above] == events.bytes[below]
+    same &= (events.opf[above] ^ events.opf[below]) & np.uint32(0xFF) == 0
+    # What has requests of its own sends no bio on.
+    requests = events.rows(Kind.G, Kind.START, Kind.I, Kind.D, Kind.C)
+    same &= ~np.isin(events.dev[above], np.unique(events.dev[requests]))
+    rows, above, below = rows[same], above[same], below[same]
+    cloned = _cloned(events, event, events.dev[above], above, below)
+    for row in rows[~cloned].tolist():
+        result[row] = _leads_to(events, int(event[row - 1]), int(event[row]), context)
+    return result
+
+
+def _leads_to(events: Events, above: int, below: int, context: Context) -> bool:
+    """Whether what is queued at one device can come out where another event has it."""
+    upper, lower = int(events.dev[above]), int(events.dev[below])
+    start = context.partition_start(upper, lower)
+    if start is not None:
+        return int(events.sector[above]) + start == int(events.sector[below])
+    return lower in {context.disk_of(dev) for dev in context.lower_devices(upper)}
 
 
 def _cloned(events: Events, others: I64, source: U32, queued: I64, sent: I64) -> Bool:

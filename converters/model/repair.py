@@ -1,77 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What identities do not settle, by intervals: cut chains, implicit splits, upper bios.
-
-Each question is "which of those pending here at that time covers these sectors": one
-candidate is taken and marked as known by interval, several are ambiguous, none stays open.
-"""
-
-from collections.abc import Iterable
-from dataclasses import dataclass
+"""What identities do not settle, by intervals: cut chains, implicit splits, upper bios."""
 
 import numpy as np
 
-from recorder.records import D_FLAG_CHAIN_CUT, Kind
+from recorder.records import Kind
 
 from .association import Association, partition_remaps
-from .completion import BioEnds, RequestEnds
+from .completion import RequestEnds
+from .consuming import BioEnds
 from .context import OP_MASK, Context
-from .intervals import PendingRanges
-from .tables import I64, SECTOR_BYTES, U32, U64, Certainty
-
-_END_OF_TIME = np.iinfo(np.int64).max
-
-
-@dataclass
-class Pending:
-    """Who could be the answer: ids with a device, a range in sectors and a life in ns."""
-
-    ids: I64
-    dev: U32
-    sector: U64
-    end: U64
-    since: I64
-    until: I64
-
-
-@dataclass
-class Question:
-    """Who covers `[sector, end)` of a device at time `ts`."""
-
-    asker: int
-    dev: int
-    sector: int
-    end: int
-    ts: int
-
-
-def sweep(pending: Pending, questions: Iterable[Question]) -> dict[int, list[int]]:
-    """Answers all questions in one pass over time: asker to ids that cover its range."""
-    asked = sorted(questions, key=lambda q: q.ts)
-    devices = {q.dev for q in asked}
-    rows = np.flatnonzero(np.isin(pending.dev, list(devices)))
-    comings = rows[np.argsort(pending.since[rows], kind="stable")].tolist()
-    goings = rows[np.argsort(pending.until[rows], kind="stable")].tolist()
-    ranges: dict[int, PendingRanges[int]] = {dev: PendingRanges() for dev in devices}
-    answers: dict[int, list[int]] = {}
-    come = gone = 0
-    for question in asked:
-        while come < len(comings) and pending.since[comings[come]] <= question.ts:
-            row = comings[come]
-            tree = ranges[int(pending.dev[row])]
-            tree.add(row, int(pending.sector[row]), int(pending.end[row]))
-            come += 1
-        while gone < len(goings) and pending.until[goings[gone]] < question.ts:
-            ranges[int(pending.dev[goings[gone]])].remove(goings[gone])
-            gone += 1
-        found = ranges[question.dev].covering(question.sector, question.end)
-        answers[question.asker] = [int(pending.ids[row]) for row in found]
-    return answers
+from .sweeping import END_OF_TIME, Pending, Question, mark, sweep
+from .tables import I64, SECTOR_BYTES
+from .unnamed import unnamed_members
 
 
 def repair(a: Association, ends: RequestEnds, context: Context) -> None:
     """Fills `a.request`, `a.root`, `a.upper` and `a.certainty` where intervals can."""
     _implicit_splits(a)
-    _unnamed_members(a, ends)
+    unnamed_members(a, ends)
     _upper_bios(a, context)
 
 
@@ -88,7 +34,7 @@ def _bio_lives(a: Association) -> tuple[I64, I64]:
         last = ts[a.requests.last_event[request]]
         until = np.where(done, np.maximum(until, last), until)
         over |= done
-    return since, np.where(over, until, _END_OF_TIME)
+    return since, np.where(over, until, END_OF_TIME)
 
 
 def _queued_bios(a: Association, since: I64, until: I64) -> Pending:
@@ -100,16 +46,6 @@ def _pending(a: Association, rows: I64, since: I64, until: I64) -> Pending:
     sector = a.facts.sector[rows]
     end = sector + (a.facts.bytes[rows] // SECTOR_BYTES).astype(np.uint64)
     return Pending(rows, a.facts.dev[rows], sector, end, since[rows], until[rows])
-
-
-def _mark(a: Association, bio: int, candidates: list[int]) -> int:
-    """The only candidate, -1 otherwise; marks how the bio's edge is known."""
-    if len(candidates) == 1:
-        a.certainty[bio] = max(int(a.certainty[bio]), Certainty.INTERVAL)
-        return candidates[0]
-    if candidates:
-        a.certainty[bio] = Certainty.AMBIGUOUS
-    return -1
 
 
 def _implicit_splits(a: Association) -> None:
@@ -140,7 +76,7 @@ def _implicit_splits(a: Association) -> None:
             and (a.facts.opf[c] & 0xFF) == (a.facts.opf[bio] & 0xFF)
         ]
         a.rival_bios += [(bio, c) for c in larger]
-        parent = _mark(a, bio, larger)
+        parent = mark(a, bio, larger)
         if parent >= 0:
             a.root[bio] = a.root[parent]
 
@@ -153,101 +89,6 @@ def _overlap(a: Association, one: int, other: int) -> bool:
     return begin < stop and start < end
 
 
-def _unnamed_members(a: Association, ends: RequestEnds) -> None:
-    """Bios that joined a request that no chain names: the chain was cut or lost."""
-    own = a.request.copy()
-    joined = np.maximum(a.bios.last(Kind.M, Kind.F), _absorbed_unseen(a))
-    rows = np.flatnonzero((a.request < 0) & (joined >= 0) & (a.facts.piece_bytes > 0))
-    whole = _requests_with_open_chains(a, ends)
-    if not len(rows) or not (ends.issue[whole.ids] >= 0).any():
-        return
-    questions = [
-        Question(
-            int(g),
-            int(a.facts.dev[g]),
-            int(a.facts.piece_sector[g]),
-            int(a.facts.piece_sector[g]) + int(a.facts.piece_bytes[g]) // SECTOR_BYTES,
-            int(a.events.ts[joined[g]]),
-        )
-        for g in rows
-    ]
-    waiting, merges = _not_issued(a, ends), _untold_merges(a)
-    told = _issued_or_failed(ends)
-    for bio, found in sweep(whole, questions).items():
-        same = [
-            r
-            for r in dict.fromkeys(found)
-            if (a.events.opf[told[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
-        ]
-        a.rival_requests += [(bio, r) for r in same]
-        # A request that is yet to be issued may turn out to cover it too.
-        dev = int(a.facts.dev[bio])
-        # One that failed before its issue tells too little to be the only answer.
-        failed = len(same) == 1 and ends.issue[same[0]] < 0
-        waits = waiting.get(dev, _END_OF_TIME) < max(joined[bio], merges.get(dev, -1))
-        if not waits and not failed:
-            a.request[bio] = _mark(a, bio, same)
-            if own[bio] >= 0:
-                a.absorbed_by[own[bio]] = a.request[bio]
-
-
-def _absorbed_unseen(a: Association) -> I64:
-    """Per bio: m of its request, where no issue shows who took it; -1 otherwise. Frees it."""
-    lost = np.full(len(a.bios), -1, dtype=np.int64)
-    if not len(a.requests):
-        return lost
-    merged = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
-    held = np.flatnonzero(a.request >= 0)
-    lost[held] = merged[a.request[held]]
-    a.request[lost >= 0] = -1
-    return lost
-
-
-def _untold_merges(a: Association) -> dict[int, int]:
-    """The last m of each device that no issue explains: any request may have what it moved."""
-    if not len(a.requests):
-        return {}
-    event = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
-    event = np.sort(event[event >= 0])
-    return dict(zip(a.events.dev[event].tolist(), event.tolist(), strict=True))
-
-
-def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
-    """First event of the oldest request of each device that waits for its issue."""
-    waits = (ends.issue < 0) & (ends.end < 0) & ~a.requests.superseded
-    waits &= a.requests.first(Kind.RQ_MERGE) < 0
-    births = np.sort(a.requests.birth[waits]) if len(a.requests) else np.zeros(0, np.int64)
-    births = births[a.events.bytes[births] > 0]
-    devices, first = np.unique(a.events.dev[births], return_index=True)
-    return dict(zip(devices.tolist(), births[first].tolist(), strict=True))
-
-
-def _issued_or_failed(ends: RequestEnds) -> I64:
-    """Per request its first issue, or what ended it without one; -1 neither."""
-    return np.where(ends.issue >= 0, ends.issue, ends.end)
-
-
-def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
-    """Requests whose chain was cut, alive from their start to their issue.
-
-    Also those that failed before it: nothing tells their chain.
-    """
-    failed = np.flatnonzero((ends.issue < 0) & (ends.end >= 0) & ends.finished)
-    issues = np.flatnonzero(a.requests.row_role == Kind.D)
-    flags = a.events.field(Kind.D, "flags", a.requests.row_event[issues])
-    issues = issues[(flags & D_FLAG_CHAIN_CUT) != 0]
-    rows = np.concatenate([a.requests.row_gen[issues], failed])
-    issue = np.concatenate([a.requests.row_event[issues], ends.end[failed]])
-    end = a.events.sector[issue] + (a.events.bytes[issue] // SECTOR_BYTES).astype(np.uint64)
-    since = a.events.ts[a.requests.birth[rows]] if len(rows) else np.zeros(0, np.int64)
-    # Without a start, the request may have been there for as long as the log.
-    told = ends.started[rows] >= 0
-    since = np.where(told, since, np.iinfo(np.int64).min)
-    return Pending(
-        rows, a.events.dev[issue], a.events.sector[issue], end, since, a.events.ts[issue]
-    )
-
-
 def _upper_bios(a: Association, context: Context) -> None:
     """Clones of dm and md: A names the upper device and sector, the upper bio covers it."""
     rows, of_partition = partition_remaps(a, context)
@@ -258,6 +99,7 @@ def _upper_bios(a: Association, context: Context) -> None:
     since, until = _bio_lives(a)
     sized = a.facts.bytes > 0
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
+    unseen = _unseen_uppers(a)
     for with_data in (True, False):
         upper = np.flatnonzero((a.queued >= 0) & (sized if with_data else a.facts.bytes == 0))
         pending = _pending(a, upper, since, until)
@@ -270,8 +112,32 @@ def _upper_bios(a: Association, context: Context) -> None:
             a.rival_bios += [(bio, c) for c in others]
             if len(others) == 1:
                 a.upper[bio] = others[0]
+        for question in questions if len(unseen) else ():
+            if _covered_unseen(a, unseen, question, with_data):
+                a.upper[question.asker] = -1
         if with_data:
             _without_twice_sent(a, questions)
+
+
+def _unseen_uppers(a: Association) -> I64:
+    """Bios of which only the end is in the log: c, without Q."""
+    whole = a.root == np.arange(len(a.bios))
+    return np.flatnonzero((a.queued < 0) & (a.bios.birth_role == Kind.BIO_COMPLETE) & whole)
+
+
+def _covered_unseen(a: Association, unseen: I64, question: Question, with_data: bool) -> bool:
+    """Whether a bio that was queued unseen could be what the question asks for.
+
+    c has the bio's range, or, once its size is gone, its end alone.
+    """
+    bios = unseen[(a.facts.dev[unseen] == question.dev)]
+    bios = bios[a.events.ts[a.bios.birth[bios]] >= question.ts]
+    bios = bios[(a.facts.opf[bios] ^ a.facts.opf[question.asker]) & OP_MASK == 0]
+    begin, size = a.facts.sector[bios].astype(np.int64), a.facts.bytes[bios] // SECTOR_BYTES
+    if not with_data:
+        return bool(((begin == 0) & (size == 0)).any())
+    covers = (size > 0) & (begin <= question.sector) & (begin + size >= question.end)
+    return bool((covers | ((size == 0) & (begin == question.end))).any())
 
 
 def _without_twice_sent(a: Association, questions: list[Question]) -> None:

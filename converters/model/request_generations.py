@@ -29,10 +29,11 @@ _REQUEST_KINDS = (
 )
 
 
-def request_generations(events: Events, zone_append: int = -1) -> Generations:
+def request_generations(events: Events, zone_append: int = -1, discard: int = -1) -> Generations:
     """Generations of request pointers. A row's role is its record kind.
 
     zone_append: the operation whose completions tell another sector than its issues.
+    discard: the operation whose requests may lie in several places.
     """
     rows = events.rows(*_REQUEST_KINDS)
     rows = rows[events.rq[rows] != 0]
@@ -47,6 +48,8 @@ def request_generations(events: Events, zone_append: int = -1) -> Generations:
     begins |= (before == Kind.RQ_MERGE) & ~is_in(kind, Kind.E, Kind.DONE)
     begins |= ended & is_in(kind, Kind.D, Kind.I, Kind.M, Kind.F, Kind.RQ_MERGE, Kind.RQ_REMAP)
     begins |= _issued_another(events, rows, kind, before, zone_append)
+    begins |= _left_out(events, rows, kind, before)
+    begins |= _joined_another(events, rows, kind, before, discard)
     waits = is_in(before, Kind.START, Kind.I)
     waits &= is_in(kind, Kind.M, Kind.F, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
     begins |= waits & _another_operation(events, rows, np.roll(rows, 1))
@@ -86,7 +89,7 @@ def _issued_another(events: Events, rows: I64, kind: U8, before: U8, zone_append
     other |= (bio == 0) != (old == 0)
     other |= _queued_between(events, then, now)
     result[at] |= other
-    return np.asarray(result | _left_out(events, rows, kind, before), dtype=np.bool_)
+    return np.asarray(result, dtype=np.bool_)
 
 
 def _requeued_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
@@ -127,6 +130,37 @@ def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
         & ((bio != head) & (bio != 0) & (head != 0))
     )
     return result
+
+
+def _joined_another(events: Events, rows: I64, kind: U8, before: U8, discard: int) -> Bool:
+    """M and F whose request was told whole later, without what the event before them had.
+
+    Between the two the end of one request and the beginning of another were lost. Discards of
+    several ranges lie anywhere.
+    """
+    result = np.zeros(len(rows), dtype=np.bool_)
+    joins = is_in(kind, Kind.M, Kind.F)
+    had = is_in(before, Kind.G, Kind.START, Kind.I, Kind.M, Kind.F)
+    at = np.flatnonzero(joins & had)
+    # What comes after the last of the merges in a row.
+    index = np.arange(len(rows))
+    after = np.minimum.accumulate(np.where(joins, len(rows), index)[::-1])[::-1][at]
+    at, after = at[after < len(rows)], after[after < len(rows)]
+    same = events.rq[rows[after]] == events.rq[rows[at]]
+    same &= is_in(kind[after], Kind.I, Kind.D, Kind.RQ_MERGE)
+    same &= (events.opf[rows[after]] & 0xFF) != np.uint32(discard % 256)
+    at, whole = at[same], rows[after[same]]
+    result[at] = _lies_within(events, rows[at], whole)
+    result[at] &= ~_lies_within(events, rows[at - 1], whole)
+    return result
+
+
+def _lies_within(events: Events, inner: I64, outer: I64) -> Bool:
+    size = np.uint64(SECTOR_BYTES)
+    begin, start = events.sector[inner], events.sector[outer]
+    end = begin + events.bytes[inner].astype(np.uint64) // size
+    stop = start + events.bytes[outer].astype(np.uint64) // size
+    return np.asarray((begin >= start) & (end <= stop), np.bool_)
 
 
 def _another_operation(events: Events, now: I64, then: I64) -> Bool:

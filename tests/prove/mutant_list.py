@@ -92,8 +92,8 @@ MUTANTS = (
     ),
     Mutant(
         "the chain's order is not that of the bytes",
-        "order = named + [b for b in here if b not in named]",
-        "order = [b for b in here if b not in named] + named[::-1]",
+        "self._order = named + [bio for bio in here if bio not in named]",
+        "self._order = [bio for bio in here if bio not in named] + named[::-1]",
     ),
     Mutant(
         "bytes are counted since the first issue, not since the last",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from converters.model.intervals import PendingRanges
-from converters.model.repair import Pending, Question, sweep
+from converters.model.sweeping import Pending, Question, sweep
 
 SECTORS = st.integers(0, 64)
 ITEMS = st.integers(0, 9)

@@ -249,3 +249,86 @@ def test_intervals_what_begins_where_another_may_go_on_is_not_sure() -> None:
     )
     # THEN none of them is sure
     assert found.bios.certainty.tolist() == [Certainty.AMBIGUOUS] * 3
+
+
+def test_intervals_discards_that_wait_may_be_one_issue_wherever_they_lie() -> None:
+    # GIVEN discards without allocations, of which two, apart, are issued as one, whose sum two
+    # others that lie together would have as well
+    found = _by_intervals(
+        """
+        0  Q D 72+24 bio=1
+        1  Q D 96+8 bio=2
+        2  Q D 40+8 bio=3
+        9  D D 72+32 bio=1 rq=1 chain=1,3
+        40 C D 72+32 bio=1 rq=1
+        """
+    )
+    # THEN none of them is sure
+    assert {certainty for _, _, certainty in found} == {Certainty.AMBIGUOUS}
+
+
+def test_intervals_a_discard_may_have_grown_to_what_another_is() -> None:
+    # GIVEN two discards that begin at one sector, and the issue of the shorter, which grew
+    found = _by_intervals(
+        """
+        0  Q D 0+16 bio=1
+        1  G D 0+16 bio=1
+        2  Q D 0+8 bio=2
+        3  G D 0+8 bio=2
+        4  Q D 80+8 bio=3
+        9  D D 0+16 bio=2 rq=2 chain=2,3
+        40 C D 0+16 bio=2 rq=2
+        """
+    )
+    # THEN which of them it is, is not sure
+    assert found[0] == (0, 40, Certainty.AMBIGUOUS)
+    assert all(certainty >= Certainty.AMBIGUOUS for _, _, certainty in found)
+
+
+def test_intervals_what_a_task_holds_back_may_be_no_place_to_merge() -> None:
+    # GIVEN a request in the scheduler and one in a task's plug, at the same place, and a bio of
+    # that task that joins the first of them: the other differs in what no event tells
+    found = _by_intervals(
+        """
+        0  Q W 112+16 bio=1
+        1  G W 112+16 bio=1
+        2  I W 112+16 bio=1 rq=1
+        3  Q W 112+16 bio=2
+        4  G W 112+16 bio=2
+        5  Q W 104+8 bio=3
+        6  F W 104+8 bio=3
+        20 D W 104+24 bio=3 rq=1 chain=3,1
+        60 C W 104+24 bio=3 rq=1
+        """
+    )
+    # THEN all three are in doubt
+    assert [certainty for _, _, certainty in found] == [Certainty.AMBIGUOUS] * 3
+
+
+def test_intervals_doubts_stay_with_the_request_that_they_are_about() -> None:
+    # GIVEN a request whose end was lost: its tag is used again, so its made-up identity is, too,
+    # by one of two requests that are later confused
+    found = _by_intervals(
+        """
+        0  Q W 80+8 bio=9
+        1  G W 80+8 bio=9
+        2  D W 80+8 bio=9 rq=9 hctx=0 tag=6/-1
+        10 Q R 48+8 bio=1
+        11 G R 48+8 bio=1
+        12 Q R 56+8 bio=2
+        13 G R 56+8 bio=2
+        14 D R 56+8 bio=2 rq=2 hctx=0 tag=6/-1
+        15 Q R 48+8 bio=3
+        16 G R 48+8 bio=3
+        17 D R 48+8 bio=3 rq=3 hctx=0 tag=7/-1
+        30 C R 56+8 bio=2 rq=2
+        31 C R 48+8 bio=3 rq=3
+        """
+    )
+    # THEN the first is lost, and in no doubt; of the two, one seems to wait
+    assert [certainty for _, _, certainty in found] == [
+        Certainty.LOST,
+        Certainty.AMBIGUOUS,
+        Certainty.INTERVAL,
+        Certainty.INCOMPLETE,
+    ]

@@ -11,7 +11,7 @@ from scenario_tools import events_of, tables_of
 
 from converters.model.association import associate
 from converters.model.lives import Known, Lives
-from converters.model.tables import NEVER
+from converters.model.tables import NEVER, Certainty
 from converters.model.trace import Trace
 
 
@@ -137,3 +137,119 @@ def test_a_completion_before_the_issue_that_is_known_ends_what_lies_there_alone(
     # THEN both ended with the rest
     queued = t.bios.queue >= 0
     assert [(ns - BASE_NS) // 1000 for ns in t.bios.complete[queued]] == [60, 60]
+
+
+def test_what_joins_far_from_the_request_joins_another() -> None:
+    # GIVEN merges that name their request, one before its end was lost, one after its memory lives
+    # again elsewhere; the second request is told whole when it is issued
+    events = events_of(
+        """
+        0  Q W 656+8 bio=1
+        1  F W 656+8 bio=1 rq=5
+        50 Q W 4144+8 bio=2
+        51 G W 4144+8 bio=2
+        52 Q W 4152+8 bio=3
+        53 M W 4152+8 bio=3 rq=5
+        54 D W 4144+16 bio=2 rq=5 chain=2,3
+        90 C W 4144+16 bio=2 rq=5
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED,))
+    # THEN the request that was issued began with the merge into it
+    assert t.bios.request.tolist() == [1, 5, 5]
+    assert t.bios.complete.tolist() == [NEVER, BASE_NS + 90_000, BASE_NS + 90_000]
+
+
+def test_a_bio_behind_a_gap_in_the_chain_ends_by_its_place() -> None:
+    # GIVEN two like requests of twelve neighbours whose chains were cut, so that of each place
+    # behind the seventh nobody knows which bio is whose; one completes in part, into the ninth,
+    # which the requeue then names
+    places = range(12)
+    lines = []
+    for place in places:
+        letter = "M" if place else "G"
+        for bio in (100 + place, 200 + place):
+            lines += [f"{len(lines)} Q W {8 * place}+8 bio={bio}"]
+            lines += [f"{len(lines)} {letter} W {8 * place}+8 bio={bio}"]
+    for rq in (100, 200):
+        chain = ",".join(str(rq + place) for place in range(7))
+        lines += [f"{rq} D W 0+96 bio={rq} rq={rq} chain={chain} bios=7 flags=1"]
+    rest = ",".join(str(100 + place) for place in range(8, 12))
+    lines += [
+        "300 C W 0+96 bio=200 rq=200",
+        "310 C W 0+67 bio=100 rq=100",
+        "320 R W 67+29 bio=108 rq=100",
+        f"330 D W 67+29 bio=108 rq=100 chain={rest}",
+    ]
+    # WHEN the log is read
+    t = tables_of(events_of("\n".join(lines)), devices=(REQUEST_BASED,))
+    # THEN the ninth has not ended with the part that goes into it
+    mine = t.bios.request == t.bios.request[0]
+    ended = t.bios.complete[mine] >= 0
+    assert t.bios.sector[mine].tolist() == [8 * place for place in places if place != 7]
+    assert ended.tolist() == [True] * 7 + [False] * 4
+
+
+def test_a_bio_on_a_partition_is_the_one_on_the_disk_though_its_remap_was_lost() -> None:
+    # GIVEN a write that an old kernel queues on the partition and again on the disk; A was lost
+    events = events_of(
+        """
+        0  Q 254:2 W 88+8 bio=1
+        3  Q 254:0 W 4184+8 bio=1
+        4  G 254:0 W 4184+8 bio=1
+        5  D 254:0 W 4184+8 bio=1 rq=1
+        60 C 254:0 W 4184+8 bio=1 rq=1
+        """
+    )
+    part = ("254:2", {"name": "vda2", "kind": "partition", "disk": 254 << 20, "start": 4096})
+    loss = {"start": BASE_NS + 1000, "end": BASE_NS + 2000, "cpu": 0, "level": 0, "kind": 0}
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED, part), losses=[loss | {"count": 1}])
+    # THEN there is one bio, with its end; that something was lost is said
+    assert t.bios.queue.tolist() == [BASE_NS]
+    assert t.bios.complete.tolist() == [BASE_NS + 60_000]
+    assert t.bios.certainty.tolist() == [Certainty.LOST]
+
+
+def test_a_mirrored_bio_whose_memory_is_used_below_is_not_sent_on() -> None:
+    # GIVEN a mirror's write with its clone, whose end was lost; its memory is used again below
+    events = events_of(
+        """
+        0  Q 9:0 W 800+8 bio=1
+        1  A 254:0 W 5800+8 bio=2 from=9:0+800
+        2  Q 254:0 W 5800+8 bio=2
+        3  G 254:0 W 5800+8 bio=2
+        4  D 254:0 W 5800+8 bio=2 rq=2
+        60 C 254:0 W 5800+8 bio=2 rq=2
+        90 Q 254:0 W 2152+8 bio=1
+        """
+    )
+    mirror = ("9:0", {"name": "md0", "kind": "md", "stacked_on": [254 << 20]})
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED, mirror))
+    # THEN it is another bio
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.queue] == [0, 2, 90]
+
+
+def test_a_bio_that_joined_behind_others_and_is_at_the_head_had_an_issue() -> None:
+    # GIVEN a cut chain, and a failed completion that names the bio which joined last: the ends
+    # of those before it were lost
+    lines = []
+    for place in range(8):
+        letter = "M" if place else "G"
+        lines += [f"{len(lines)} Q W {8 * place}+8 bio={place + 1}"]
+        lines += [f"{len(lines)} {letter} W {8 * place}+8 bio={place + 1}"]
+        lines += [] if place else [f"{len(lines)} s W 0+8 bio=1 rq=1"]
+    lines += [
+        "40 D W 0+64 bio=1 rq=1 chain=1,2,3,4,5,6,7 bios=7 flags=1",
+        "50 C W 0+3 bio=1 rq=1",
+        "51 R W 3+61 bio=1 rq=1",
+        "60 D W 3+61 bio=1 rq=1 chain=1,2,3,4,5,6,7 bios=7 flags=1",
+        "90 C W 56+8 bio=8 rq=1 status=10",
+    ]
+    # WHEN the log is read
+    t = tables_of(events_of("\n".join(lines)), devices=(REQUEST_BASED,))
+    # THEN what is told of it does not count as whole
+    assert t.bios.complete[7] == BASE_NS + 90_000
+    assert t.bios.certainty[7] == Certainty.LOST

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bios that joined a request that no chain names: the chain was cut or lost."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from recorder.records import D_FLAG_CHAIN_CUT, Kind
+
+from .association import Association
+from .completion import RequestEnds
+from .sweeping import END_OF_TIME, Pending, Question, mark, sweep
+from .tables import I64, SECTOR_BYTES, Certainty
+
+
+def unnamed_members(a: Association, ends: RequestEnds) -> None:
+    """Bios that joined a request that no chain names: the chain was cut or lost."""
+    own = a.request.copy()
+    joined = np.maximum(a.bios.last(Kind.M, Kind.F), _absorbed_unseen(a))
+    rows = np.flatnonzero((a.request < 0) & (joined >= 0) & (a.facts.piece_bytes > 0))
+    whole = _requests_with_open_chains(a, ends)
+    if not len(rows) or not (ends.issue[whole.ids] >= 0).any():
+        return
+    questions = [
+        Question(
+            int(g),
+            int(a.facts.dev[g]),
+            int(a.facts.piece_sector[g]),
+            int(a.facts.piece_sector[g]) + int(a.facts.piece_bytes[g]) // SECTOR_BYTES,
+            int(a.events.ts[joined[g]]),
+        )
+        for g in rows
+    ]
+    waiting, merges = _not_issued(a, ends), _untold_merges(a)
+    told = _issued_or_failed(ends)
+    places = _Places(a)
+    for bio, found in sweep(whole, questions).items():
+        same = [
+            r
+            for r in dict.fromkeys(found)
+            if (a.events.opf[told[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
+        ]
+        a.rival_requests += [(bio, r) for r in same]
+        # A request that is yet to be issued may turn out to cover it too.
+        dev = int(a.facts.dev[bio])
+        # One that failed before its issue tells too little to be the only answer.
+        failed = len(same) == 1 and ends.issue[same[0]] < 0
+        waits = waiting.get(dev, END_OF_TIME) < max(joined[bio], merges.get(dev, -1))
+        if waits or failed or (len(same) == 1 and places.is_named(same[0], bio)):
+            continue
+        places.claim(mark(a, bio, same), bio)
+    for bio, request in places.claims():
+        a.request[bio] = request
+        if own[bio] >= 0:
+            a.absorbed_by[own[bio]] = request
+
+
+class _Places:
+    """Where in a request a bio could lie: it serves no sector twice."""
+
+    def __init__(self, a: Association) -> None:
+        self._a = a
+        self._claims: dict[int, list[int]] = {}
+
+    def is_named(self, request: int, bio: int) -> bool:
+        """Whether the request's chain names another bio for these sectors."""
+        return any(self._overlap(bio, int(n)) for n in np.flatnonzero(self._a.request == request))
+
+    def claim(self, request: int, bio: int) -> None:
+        """A bio for which this request, unless it is -1, is the only answer."""
+        if request >= 0:
+            self._claims.setdefault(request, []).append(bio)
+
+    def claims(self) -> Iterator[tuple[int, int]]:
+        """(bio, request); where several want one place, none has it, and all are marked."""
+        for request, bios in self._claims.items():
+            rivals = {b for b in bios if any(b != o and self._overlap(b, o) for o in bios)}
+            self._a.certainty[list(rivals)] = Certainty.AMBIGUOUS
+            yield from ((bio, request) for bio in bios if bio not in rivals)
+
+    def _overlap(self, one: int, other: int) -> bool:
+        begin, stop = self._range(one)
+        start, end = self._range(other)
+        return begin < end and start < stop
+
+    def _range(self, bio: int) -> tuple[int, int]:
+        begin = int(self._a.facts.piece_sector[bio])
+        return begin, begin + max(int(self._a.facts.piece_bytes[bio]), 0) // SECTOR_BYTES
+
+
+def _absorbed_unseen(a: Association) -> I64:
+    """Per bio: m of its request, where no issue shows who took it; -1 otherwise. Frees it."""
+    lost = np.full(len(a.bios), -1, dtype=np.int64)
+    if not len(a.requests):
+        return lost
+    merged = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
+    held = np.flatnonzero(a.request >= 0)
+    lost[held] = merged[a.request[held]]
+    a.request[lost >= 0] = -1
+    return lost
+
+
+def _untold_merges(a: Association) -> dict[int, int]:
+    """The last m of each device that no issue explains: any request may have what it moved."""
+    if not len(a.requests):
+        return {}
+    event = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
+    event = np.sort(event[event >= 0])
+    return dict(zip(a.events.dev[event].tolist(), event.tolist(), strict=True))
+
+
+def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
+    """First event of the oldest request of each device that waits for its issue."""
+    waits = (ends.issue < 0) & (ends.end < 0) & ~a.requests.superseded
+    waits &= a.requests.first(Kind.RQ_MERGE) < 0
+    births = np.sort(a.requests.birth[waits]) if len(a.requests) else np.zeros(0, np.int64)
+    births = births[a.events.bytes[births] > 0]
+    devices, first = np.unique(a.events.dev[births], return_index=True)
+    return dict(zip(devices.tolist(), births[first].tolist(), strict=True))
+
+
+def _issued_or_failed(ends: RequestEnds) -> I64:
+    """Per request its first issue, or what ended it without one; -1 neither."""
+    return np.where(ends.issue >= 0, ends.issue, ends.end)
+
+
+def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
+    """Requests whose chain was cut, alive from their start to their issue.
+
+    Also those that failed before it: nothing tells their chain.
+    """
+    failed = np.flatnonzero((ends.issue < 0) & (ends.end >= 0) & ends.finished)
+    issues = np.flatnonzero(a.requests.row_role == Kind.D)
+    flags = a.events.field(Kind.D, "flags", a.requests.row_event[issues])
+    issues = issues[(flags & D_FLAG_CHAIN_CUT) != 0]
+    rows = np.concatenate([a.requests.row_gen[issues], failed])
+    issue = np.concatenate([a.requests.row_event[issues], ends.end[failed]])
+    end = a.events.sector[issue] + (a.events.bytes[issue] // SECTOR_BYTES).astype(np.uint64)
+    since = a.events.ts[a.requests.birth[rows]] if len(rows) else np.zeros(0, np.int64)
+    # Without a start, the request may have been there for as long as the log.
+    told = ends.started[rows] >= 0
+    since = np.where(told, since, np.iinfo(np.int64).min)
+    return Pending(
+        rows, a.events.dev[issue], a.events.sector[issue], end, since, a.events.ts[issue]
+    )

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counterexamples among generated histories, each by its seed and by what was wrong there.
+
+Those that can be told in a few events are in the other `test_regression_*.py`, too.
+"""
+
+import pytest
+from layers_check import story
+from layers_prove import wrong_of_seed
+
+LEARNT = {
+    "several discards, apart, or two together": 20764,
+    "merges into one address, far apart, and a loss between": 21322,
+    "what takes requests sends no bio on": 21788,
+    "places behind a gap in a chain": 22466,
+    "doubts of one who had the identity later": 23824,
+    "a plugged request that cannot be joined": 24498,
+    "queued on a partition and on the disk, and the remap lost": 25920,
+    "queued on a multipath disk and below, and the remap lost": 27542,
+    "joined behind others, and at the head when it failed": 30019,
+    "a mirrored bio's memory used below": 30290,
+    "one discard, or another that grew": 30330,
+    "two bios for one place behind the gap": 33736,
+    "a merge into a request whose requeue was lost": 33812,
+    "a partial completion that was lost": 35606,
+    "queued above before the log, failed on the disk": 36233,
+    "a clone of a bio from before the log": 40414,
+    "a flush of a bio from before the log": 41294,
+}
+
+
+@pytest.mark.parametrize("seed", LEARNT.values(), ids=LEARNT)
+def test_a_history_that_was_once_told_wrong_is_right(seed: int) -> None:
+    # GIVEN a history that was a counterexample
+    # WHEN it is associated by identity and by intervals
+    found, wrong = wrong_of_seed(seed)
+    # THEN nothing of it is wrong, and nothing is marked that is determined
+    assert not wrong, "\n".join([*wrong, story(found)])
