@@ -60,11 +60,18 @@ class _Places:
 
     def __init__(self, a: Association) -> None:
         self._a = a
+        self._begin = a.facts.piece_sector.astype(np.int64)
+        self._end = self._begin + np.maximum(a.facts.piece_bytes, 0) // SECTOR_BYTES
+        self._named = np.argsort(a.request, kind="stable")
+        self._request = a.request[self._named]
         self._claims: dict[int, list[int]] = {}
 
     def is_named(self, request: int, bio: int) -> bool:
         """Whether the request's chain names another bio for these sectors."""
-        return any(self._overlap(bio, int(n)) for n in np.flatnonzero(self._a.request == request))
+        first, last = np.searchsorted(self._request, [request, request + 1])
+        named = self._named[first:last]
+        overlap = (self._begin[named] < self._end[bio]) & (self._begin[bio] < self._end[named])
+        return bool(overlap.any())
 
     def claim(self, request: int, bio: int) -> None:
         """A bio for which this request, unless it is -1, is the only answer."""
@@ -73,19 +80,14 @@ class _Places:
 
     def claims(self) -> Iterator[tuple[int, int]]:
         """(bio, request); where several want one place, none has it, and all are marked."""
-        for request, bios in self._claims.items():
-            rivals = {b for b in bios if any(b != o and self._overlap(b, o) for o in bios)}
-            self._a.certainty[list(rivals)] = Certainty.AMBIGUOUS
-            yield from ((bio, request) for bio in bios if bio not in rivals)
-
-    def _overlap(self, one: int, other: int) -> bool:
-        begin, stop = self._range(one)
-        start, end = self._range(other)
-        return begin < end and start < stop
-
-    def _range(self, bio: int) -> tuple[int, int]:
-        begin = int(self._a.facts.piece_sector[bio])
-        return begin, begin + max(int(self._a.facts.piece_bytes[bio]), 0) // SECTOR_BYTES
+        for request, claimed in self._claims.items():
+            bios = np.array(sorted(claimed, key=lambda bio: self._begin[bio]), dtype=np.int64)
+            begin, end = self._begin[bios], np.maximum.accumulate(self._end[bios])
+            onto_before = np.append(False, begin[1:] < end[:-1])
+            onto_next = np.append(self._end[bios][:-1] > begin[1:], False)
+            rivals = onto_before | onto_next
+            self._a.certainty[bios[rivals]] = Certainty.AMBIGUOUS
+            yield from ((bio, request) for bio in bios[~rivals].tolist())
 
 
 def _absorbed_unseen(a: Association) -> I64:
