@@ -29,6 +29,8 @@ from layers_reduce import reduce
 
 PART = "histories"
 COUNT = 10_000
+FIRST = int(os.environ.get("PROVE_FIRST", "0"))
+"""Environment: the seed to begin with. What was learnt from proves less than what is new."""
 SIZE = 12
 """Loads per history."""
 LEAST = 500
@@ -50,8 +52,12 @@ class Outcome:
 
 @dataclass
 class Total:
-    """Of all histories. times: how often a feature occurred; among: in how many histories."""
+    """Of all histories. times: how often a feature occurred; among: in how many histories.
 
+    first: the smallest seed.
+    """
+
+    first: int = 0
     histories: int = 0
     bios: int = 0
     records: int = 0
@@ -97,7 +103,7 @@ def outcomes(first: int, count: int, jobs: int) -> Iterator[Outcome]:
 
 def run(first: int, count: int, jobs: int) -> Total:
     """All of them; progress on a terminal."""
-    total, begun = Total(), time.monotonic()
+    total, begun = Total(first), time.monotonic()
     for found in outcomes(first, count, jobs):
         total.take(found)
         if found.wrong:
@@ -138,12 +144,14 @@ def counterexample(found: Outcome) -> str:
 
 def claims_of(total: Total) -> list[Claim]:
     """What the histories showed."""
+    last = total.first + total.histories - 1
     rarest = min(FEATURES, key=lambda n: total.times[n])
     bound = least(total.histories)
     return [
         Claim(
             PART,
-            f"generated histories ({total.bios:,} bios, {total.records:,} records): wrong",
+            f"generated histories, seeds {total.first:,} to {last:,} "
+            f"({total.bios:,} bios, {total.records:,} records): wrong",
             f"{len(total.bad)} of {total.histories:,}",
             "0",
             not total.bad,
@@ -158,7 +166,7 @@ def claims_of(total: Total) -> list[Claim]:
     ]
 
 
-def prove(count: int = COUNT, first: int = 0, jobs: int = 0) -> list[Claim]:
+def prove(count: int = COUNT, first: int = FIRST, jobs: int = 0) -> list[Claim]:
     """Runs the histories, prints the features and what is wrong, and gives the claims."""
     total = run(first, count, jobs or os.cpu_count() or 1)
     click.echo(feature_table(total))
@@ -171,7 +179,7 @@ def prove(count: int = COUNT, first: int = 0, jobs: int = 0) -> list[Claim]:
 
 @click.command()
 @click.option("--count", default=COUNT, show_default=True, help="How many histories.")
-@click.option("--first", default=0, show_default=True, help="Seed of the first.")
+@click.option("--first", default=FIRST, show_default=True, help="Seed of the first.")
 @click.option("--jobs", default=0, help="Processes; by default one for each processor.")
 def main(count: int, first: int, jobs: int) -> None:
     """Print the features' table; exit 1 when something is wrong or too seldom."""
