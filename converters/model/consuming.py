@@ -151,6 +151,8 @@ class _Consumer:
         self._order = named + [bio for bio in here if bio not in named]
         self._placed = []
         if _is_cut(a, event):
+            # What lies elsewhere comes to the request later.
+            self._order = named + _lying_in(a, event, self._order[len(named) :])
             self._placed = self._behind_a_gap(named, total)
             self._order = [bio for bio in self._order if bio not in self._placed]
             doubtful = a.certainty[self._placed]
@@ -215,7 +217,7 @@ class _Consumer:
 
 
 def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
-    """Where no issue said what the request held, a C tells by its sectors: others came later.
+    """Where no issue says what the request held, its sectors tell: others come later.
 
     A zone append tells its place only when it ends, and then all of it does.
     """

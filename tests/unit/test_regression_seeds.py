@@ -26,6 +26,7 @@ LEARNT = {
     "queued above before the log, failed on the disk": 36233,
     "a clone of a bio from before the log": 40414,
     "a flush of a bio from before the log": 41294,
+    "what joins after an issue whose chain was cut": 46566,
 }
 
 
