@@ -158,7 +158,7 @@ class _Consumer:
             doubtful = a.certainty[self._placed]
             a.certainty[self._placed] = np.maximum(doubtful, Certainty.AMBIGUOUS)
         else:
-            self._tell_unknown(total)
+            self._tell_unknown(named or self._order, total)
             self._tell_unseen(named, total)
 
     def _behind_a_gap(self, named: list[int], total: int) -> list[int]:
@@ -166,9 +166,9 @@ class _Consumer:
         known = sum(max(self._left[bio], 0) for bio in self._order)
         return [bio for bio in self._order if bio not in named] if named and known < total else []
 
-    def _tell_unknown(self, total: int) -> None:
+    def _tell_unknown(self, bios: list[int], total: int) -> None:
         """The size of the only bio whose own was not seen is what the others leave of the issue."""
-        sizes = {bio: self._left[bio] for bio in self._order}
+        sizes = {bio: self._left[bio] for bio in bios}
         unknown = [bio for bio, size in sizes.items() if size < 0]
         if len(unknown) == 1:
             known = sum(size for size in sizes.values() if size >= 0)

@@ -27,6 +27,7 @@ LEARNT = {
     "a clone of a bio from before the log": 40414,
     "a flush of a bio from before the log": 41294,
     "what joins after an issue whose chain was cut": 46566,
+    "what joins after an issue of a bio whose size was not seen": 52523,
 }
 
 
