@@ -341,6 +341,7 @@ class Checker:
             truth.columns["start"] = row["start"]
         if cut and self.truth.first(rq, "s") is None:
             truth.columns["start"] = row["start"]  # G of a bio that no chain names
+        row = row | {"absorbed_by": self._same(row["absorbed_by"])}
         for name, value in truth.columns.items():
             if row[name] != value and not ((cut or rq.kind == "clone") and name == "bios"):
                 self._say(row, rq, f"{name} is {row[name]}, not {value}")
