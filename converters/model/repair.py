@@ -16,6 +16,7 @@ from .association import Association, partition_remaps
 from .completion import BioEnds, RequestEnds
 from .context import OP_MASK, Context
 from .intervals import PendingRanges
+from .parity import of_parity
 from .tables import I64, SECTOR_BYTES, U32, U64, Certainty
 
 _END_OF_TIME = np.iinfo(np.int64).max
@@ -253,6 +254,7 @@ def _upper_bios(a: Association, context: Context) -> None:
     rows, of_partition = partition_remaps(a, context)
     # A bio that was queued before is no clone: it is itself sent on.
     rows = rows[~of_partition & (rows == a.bios.start[a.bios.row_gen[rows]])]
+    rows = rows[~of_parity(a.events, a.bios.row_event[rows], context)]
     if not len(rows):
         return
     since, until = _bio_lives(a)
