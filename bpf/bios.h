@@ -150,7 +150,18 @@ static __always_inline int on_remap(struct bio *bio, __u32 from_dev, __u64 from_
 	return 0;
 }
 
-static __always_inline int on_bio_complete(struct bio *bio)
+/*
+ * NVMe multipath tells a bio's end on behalf of the disk above, before its request has ended:
+ * that one's C is yet to come, and ends both.
+ */
+static __always_inline bool bt_is_foretold(struct request_queue *q, struct bio *bio)
+{
+	struct gendisk *disk = bt_bio_disk(bio);
+
+	return disk && disk->queue != q;
+}
+
+static __always_inline int on_bio_complete(struct request_queue *q, struct bio *bio)
 {
 	struct bt_place place;
 	struct bt_bio_complete *r;
@@ -161,7 +172,7 @@ static __always_inline int on_bio_complete(struct bio *bio)
 	place = bt_bio_place(bio);
 	if (!bt_bio_wanted(bio, place, BT_BIO_COMPLETE))
 		return 0;
-	if (config.follow)
+	if (config.follow && !bt_is_foretold(q, bio))
 		bt_forget(bio);
 	if (!bt_begin(&w, BT_BIO_COMPLETE))
 		return 0;

@@ -64,7 +64,7 @@ PROGRAMS(bt_complete, block_rq_complete, on_complete(RQ(0), ctx[1], ctx[2], BT_C
 PROGRAMS(bt_error, block_rq_error, on_complete(RQ(0), ctx[1], ctx[2], BT_E))
 PROGRAMS(bt_rqremap, block_rq_remap, on_rq_remap(RQ(0), ctx[1], ctx[2]))
 PROGRAM(bt_rqremap_q, block_rq_remap, on_rq_remap(RQ(1), ctx[2], ctx[3]))
-PROGRAMS(bt_bio_end, block_bio_complete, on_bio_complete(BIO(1)))
+PROGRAMS(bt_bio_end, block_bio_complete, on_bio_complete(QUEUE(0), BIO(1)))
 PROGRAMS(bt_io_done, block_io_done, on_done(RQ(0)))
 PROGRAMS(bt_hold, block_plug, on_plug(QUEUE(0)))
 PROGRAMS(bt_release, block_unplug, on_unplug(QUEUE(0), ctx[1], ctx[2] & 0xff))

@@ -28,6 +28,16 @@ static __always_inline bool bt_has_bdev(void)
 	return bpf_core_field_exists(((struct bio *)0)->bi_bdev);
 }
 
+static __always_inline struct gendisk *bt_bio_disk(struct bio *bio)
+{
+	struct block_device *bdev;
+
+	if (!bt_has_bdev())
+		return ((struct bio___disk *)bio)->bi_disk;
+	bdev = bio->bi_bdev;
+	return bdev ? bdev->bd_disk : NULL;
+}
+
 static __always_inline struct bt_place bt_bio_place(struct bio *bio)
 {
 	struct bt_place place = {};

@@ -39,9 +39,11 @@ enum bpf_func_id___task { BPF_FUNC_get_current_task_btf___task = 158 };
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct block_device;
+struct request_queue;
 struct gendisk {
 	int major;
 	int first_minor;
+	struct request_queue *queue;
 };
 
 struct block_device {

@@ -124,11 +124,10 @@ def dev_number(text: str | None) -> int | None:
     return int(major) << 20 | int(minor)
 
 
-def entry(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
+def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
     """Facts of the device whose sysfs directory is `path`; None where it is gone."""
-    dev = dev_number(read(f"{path}/dev"))
     sectors = number(f"{path}/size")
-    if dev is None or sectors is None:
+    if sectors is None or not _is_there(path):
         return None
     # In sysfs names "!" stands for the "/" of cciss/c0d0.
     name = os.path.basename(path).replace("!", "/")
@@ -146,9 +145,14 @@ def entry(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
     }
     if not partition:
         found |= _disk(path, roots, mounts)
-    if not os.path.exists(f"{path}/dev"):
+    if not _is_there(path):
         return None
     return {key: value for key, value in found.items() if value not in (None, [], {})}
+
+
+def _is_there(path: str) -> bool:
+    """Whether it has not gone; a path of NVMe multipath shows no number."""
+    return os.path.exists(f"{path}/dev") or read(f"{path}/hidden") == "1"
 
 
 def kind(path: str, name: str) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from recorder import device_sysfs
+from recorder import device_paths, device_sysfs
 from recorder.device_mounts import Mounts, read_mounts
 from recorder.device_sysfs import REAL, Roots, kernel_dev
 from recorder.errors import ProbeError
@@ -32,13 +32,18 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
     """
     paths = _paths(roots)
     mounts = _mounts(roots, paths)
-    wanted = [path for dev, path in paths.items() if only is None or dev in only]
-    entries = (device_sysfs.entry(path, roots, mounts) for path in wanted)
-    return sorted((e for e in entries if e is not None), key=lambda e: int(e["dev"]))
+    wanted = [(dev, path) for dev, path in paths.items() if only is None or dev in only]
+    entries = (device_sysfs.entry(path, dev, roots, mounts) for dev, path in wanted)
+    found = [e for e in entries if e is not None]
+    hidden = device_paths.by_disk(paths)
+    for entry in found:
+        if below := hidden.get(entry["name"]):
+            entry["stacked_on"] = below
+    return sorted(found, key=lambda e: int(e["dev"]))
 
 
 def _paths(roots: Roots) -> dict[int, str]:
-    """Sysfs directory of every block device by kernel dev_t."""
+    """Sysfs directory of every block device by kernel dev_t, paths of NVMe multipath too."""
     directory = f"{roots.sys}/dev/block"
     try:
         names = os.listdir(directory)
@@ -49,7 +54,7 @@ def _paths(roots: Roots) -> dict[int, str]:
         dev = device_sysfs.dev_number(name)
         if dev is not None:
             found[dev] = os.path.realpath(f"{directory}/{name}")
-    return found
+    return device_paths.hidden(roots) | found
 
 
 def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from recorder import cgroups, devices, rights
+from recorder import cgroups, device_paths, devices, rights
 from recorder.errors import ProbeError
 from recorder.own_io import pid_namespace
 
@@ -246,8 +246,12 @@ def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def is_stacked(disk: int) -> bool:
-    """Whether a disk stands on others, so that its bios may end on one of those."""
+    """Whether a disk stands on others, so that its bios may end on one of those.
+
+    The only path of an NVMe disk is recorded with it; several of them come and go.
+    """
     try:
-        return bool(os.listdir(f"/sys/dev/block/{disk >> 20}:{disk & 0xFFFFF}/slaves"))
+        below = os.listdir(f"/sys/dev/block/{disk >> 20}:{disk & 0xFFFFF}/slaves")
     except OSError:
-        return False
+        below = []
+    return bool(below) or len(device_paths.paths_of(disk)) > 1

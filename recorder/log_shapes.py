@@ -173,6 +173,7 @@ _device = _object(
         "sectors": _count,
         "stacked_on": _each(_dev),
         "loop": _object({"backing_dev": _dev}),
+        "md": _object({"level": _text}),
         "queue": _object({"nr_hw_queues": _count}),
     },
     "dev",

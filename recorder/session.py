@@ -13,6 +13,7 @@ from typing import Any
 from recorder import capabilities, clocks, cost, devices, facts, rights_kept
 from recorder.child import Child
 from recorder.cost_watch import TICK_NS, CostWatch
+from recorder.device_paths import with_paths
 from recorder.files import FileWatch
 from recorder.filters import with_below
 from recorder.flight import Flight
@@ -91,7 +92,8 @@ class Session:
         pairs = [pair for _, pair in wanted]
         if options.filters.below:
             pairs = with_below(pairs)
-            self._filters += [{"disk": d, "part": p} for d, p in pairs[len(wanted) :]]
+        pairs = with_paths(pairs)
+        self._filters += [{"disk": d, "part": p} for d, p in pairs[len(wanted) :]]
         config = ProbeConfig(
             options.events,
             pairs,

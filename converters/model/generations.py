@@ -14,6 +14,7 @@ from recorder.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
 
 from .context import Context
 from .events import Events
+from .foretold import foretells
 from .remaps import resubmitted, sent_on_unseen
 from .sorting import is_in, stable_order
 from .tables import I64, SECTOR_BYTES, U8, U64, Bool
@@ -22,6 +23,8 @@ PARENT = 200
 """Role of a bio that X names as the one that was split."""
 REST = 201
 """Role of a bio in an X that names it as what is left (dm)."""
+FORETOLD = 202
+"""Role of a bio in a c that only foretells its request's C (NVMe multipath)."""
 
 _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 _HEAD_KINDS = (Kind.START, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
@@ -139,7 +142,7 @@ def bio_generations(
 ) -> tuple[Generations, I64]:
     """Generations of bio pointers, and each row's request generation (-1: none).
 
-    Roles are record kinds, PARENT and REST. request_of_event: request generation by event
+    Roles are record kinds, PARENT, REST and FORETOLD. request_of_event: request generation by event
     index; absorbed, issued: by request generation; nobodys: request events whose bios do not
     count.
     """
@@ -151,6 +154,8 @@ def bio_generations(
     request = np.where(named, request_of_event[event], -1)
     first = np.ones(len(event), dtype=np.bool_)
     first[1:] = pointer[1:] != pointer[:-1]
+    before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
+    role = np.where(foretells(events, event, role, before, context), np.uint8(FORETOLD), role)
     before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
     begins = first | _begins_by_role(role, before)
     begins |= (role == Kind.A) & ~resubmitted(events, event, before)

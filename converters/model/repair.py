@@ -9,6 +9,7 @@ from .association import Association, partition_remaps
 from .completion import RequestEnds
 from .consuming import BioEnds
 from .context import OP_MASK, Context
+from .parity import of_parity
 from .sweeping import END_OF_TIME, Pending, Question, mark, sweep
 from .tables import I64, SECTOR_BYTES
 from .unnamed import unnamed_members
@@ -94,6 +95,7 @@ def _upper_bios(a: Association, context: Context) -> None:
     rows, of_partition = partition_remaps(a, context)
     # A bio that was queued before is no clone: it is itself sent on.
     rows = rows[~of_partition & (rows == a.bios.start[a.bios.row_gen[rows]])]
+    rows = rows[~of_parity(a.events, a.bios.row_event[rows], context)]
     if not len(rows):
         return
     since, until = _bio_lives(a)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recorder import device_sysfs, devices
+from recorder import device_paths, device_sysfs, devices
 from recorder.device_mounts import parse_mount, unescape
 from recorder.errors import ProbeError
 
@@ -282,6 +282,49 @@ def test_a_host_without_sysfs_has_no_devices(tmp_path: Path) -> None:
     # WHEN a snapshot is taken
     # THEN it is empty
     assert Host(tmp_path).snapshot() == {}
+
+
+@pytest.fixture
+def shared(host: Host) -> Host:
+    """The same host with an NVMe disk that two controllers reach."""
+    host.add("virtual/nvme-subsystem/nvme-subsys1/nvme1n1", "259:9", 1000, hidden="0")
+    for controller in (1, 2):
+        base = f"sys/devices/pci1/nvme/nvme{controller}/nvme1c{controller}n1"
+        host.write(f"{base}/size", "1000\n")
+        host.write(f"{base}/hidden", "1\n")
+        host.link(f"sys/class/block/nvme1c{controller}n1", base)
+    host.write("proc/diskstats", "   8 0 sda 1 2\n 259 7 nvme1c1n1 0\n 259 8 nvme1c2n1 0\n\n")
+    return host
+
+
+def test_the_paths_to_an_nvme_disk_are_below_it(shared: Host) -> None:
+    # GIVEN an NVMe disk with two hidden paths, whose numbers no file of sysfs tells
+    # WHEN a snapshot is taken
+    found = shared.snapshot()
+    # THEN they are there by name and number, and the disk stands on them
+    assert (found["nvme1c1n1"]["dev"], found["nvme1c2n1"]["dev"]) == (dev(259, 7), dev(259, 8))
+    assert found["nvme1n1"]["stacked_on"] == [dev(259, 7), dev(259, 8)]
+    assert "stacked_on" not in found["nvme0n1"]
+    # AND one can be named
+    assert devices.resolve("nvme1c2n1", shared.roots) == (dev(259, 8), 0)
+
+
+def test_a_whole_nvme_disk_is_recorded_with_its_paths(shared: Host) -> None:
+    # GIVEN that disk, a partition of another, and a disk without paths
+    chosen = [(dev(259, 9), 0), (dev(259, 0), dev(259, 1)), (dev(8, 0), 0)]
+    # WHEN the paths of what was chosen are added  THEN they are those of the whole disk
+    paths = [(dev(259, 7), 0), (dev(259, 8), 0)]
+    assert device_paths.with_paths(chosen, shared.roots) == [*chosen, *paths]
+
+
+def test_a_path_that_goes_away_is_left_out(shared: Host) -> None:
+    # GIVEN a path that /proc/diskstats does not list any more
+    shared.write("proc/diskstats", " 259 8 nvme1c2n1 0\n")
+    # WHEN a snapshot is taken  THEN the disk stands on the other
+    assert shared.snapshot()["nvme1n1"]["stacked_on"] == [dev(259, 8)]
+    # AND without any such list on none
+    (shared.root / "proc/diskstats").unlink()
+    assert "stacked_on" not in shared.snapshot()["nvme1n1"]
 
 
 def test_thousands_of_devices_come_in_order(tmp_path: Path) -> None:

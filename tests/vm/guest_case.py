@@ -84,12 +84,29 @@ def put(path: Path, value: object) -> None:
     path.write_text(f"{value}\n")
 
 
+def nvme_disk(serial: str) -> str:
+    """The name of the NVMe disk with this serial number; a disk of several paths is one."""
+    serials = Path("/sys/block").glob("nvme*n1/device/serial")
+    (mine,) = {
+        path.parent.parent.name
+        for path in serials
+        if path.read_text().strip() == f"n{serial}" and is_shown(path.parent.parent)
+    }
+    return mine
+
+
+def is_shown(disk: Path) -> bool:
+    """Whether a disk of sysfs can be opened: a path to one cannot."""
+    hidden = disk / "hidden"
+    return not hidden.exists() or hidden.read_text().strip() == "0"
+
+
 def disk(by: str) -> str:
     """The name of a disk of the machine: "virtio", "nvme0", "nvme1", "scsi0", "scsi1", "ata0"."""
     if by == "virtio":
         return "vda"
     if by.startswith("nvme"):
-        return f"{by}n1"
+        return nvme_disk(by.removeprefix("nvme"))
     models = Path("/sys/block").glob("sd*/device/model")
     disks = sorted(p.parent.parent for p in models if p.read_text().startswith("QEMU HARDDISK"))
     mine = [p.name for p in disks if ("virtio" in os.path.realpath(p)) == by.startswith("scsi")]

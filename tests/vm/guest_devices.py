@@ -34,11 +34,16 @@ MIXED = {"bsrange": "4k-64k", "size": "4m"}
 
 @dataclass
 class Load:
-    """fio's options for the first of `devices`; the others are below it. `told`: for the test."""
+    """fio's options for the first of `devices`; the others are below it. `told`: for the test.
+
+    before, after: what the shell is told about it, within the recording.
+    """
 
     devices: list[str]
     options: dict[str, object] = field(default_factory=dict)
     told: dict[str, Any] = field(default_factory=dict)
+    before: str = "true"
+    after: str = "true"
 
 
 Prepared = Iterator[Load]
@@ -249,7 +254,8 @@ def null_blk_0_ms() -> Prepared:
         yield Load([name], SLOW)
 
 
-DEVICES: tuple[Callable[[], AbstractContextManager[Load]], ...] = (
+Kinds = tuple[Callable[[], AbstractContextManager[Load]], ...]
+DEVICES: Kinds = (
     nvme,
     virtio_scsi,
     virtio_scsi_split,
@@ -274,11 +280,11 @@ DEVICES: tuple[Callable[[], AbstractContextManager[Load]], ...] = (
 )
 
 
-def devices(whole: Case) -> None:
+def devices(whole: Case, kinds: Kinds = DEVICES) -> None:
     """All of them: makes the devices, records every load, writes each one's own case."""
     with ExitStack() as stack:
         prepared: list[tuple[Case, Load]] = []
-        for make in DEVICES:
+        for make in kinds:
             case = Case(make.__name__)
             with case.ending():
                 prepared.append((case, stack.enter_context(make())))
@@ -287,7 +293,8 @@ def devices(whole: Case) -> None:
         path.write_text("\n".join([*script, "sync"]) + "\n", encoding="utf-8")
         names = sorted({name for _, load in prepared for name in load.devices})
         for name in names:  # the first who opens a disk has it read for partitions
-            Path(f"/dev/{name}").open("rb").close()
+            if (node := Path(f"/dev/{name}")).exists():  # a path of NVMe multipath has none
+                node.open("rb").close()
         whole.record(names, ["bash", str(path)])
         for case, load in prepared:
             case.told |= {"devices": load.devices, "log": f"{whole.name}/log.biotrail"} | load.told
@@ -295,10 +302,10 @@ def devices(whole: Case) -> None:
 
 
 def _commands(case: Case, load: Load) -> list[str]:
-    """fio, and where its exit status goes."""
-    output = case.directory / "log.json"
-    words = fio(filename=f"/dev/{load.devices[0]}", output=output, **load.options)
-    return [" ".join(words), f"echo $? >{case.directory}/fio-status"]
+    """fio, where its exit status goes, and what the load wants before and after it."""
+    usual = {"filename": f"/dev/{load.devices[0]}", "output": case.directory / "log.json"}
+    words = fio(**(usual | load.options))
+    return [load.before, " ".join(words), f"echo $? >{case.directory}/fio-status", load.after]
 
 
 CASES = (devices,)

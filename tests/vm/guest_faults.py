@@ -4,11 +4,14 @@
 import os
 import sys
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from guest_case import Case, fio, module, put, scheduler, wait_for
 
 MEDIUM_ERROR = 0x2
+TIMEOUT = 0x4
 TRANSPORT_ERROR = 0x10
 HOST_BUSY = 0x8000
 BAD_SECTOR = 0x1234 & ~7
@@ -18,18 +21,30 @@ TRACEFS = Path("/sys/kernel/tracing")
 REQUEUE = TRACEFS / "events/block/block_rq_requeue/enable"
 
 
-def scsi_debug() -> str:
-    """The kernel name of scsi_debug's disk; loads it the first time."""
+def scsi_debug(beside: Collection[str] = ()) -> str:
+    """The kernel name of scsi_debug's disk, or of one `beside` these; loads it the first time."""
     module("scsi_debug", "dev_size_mb=64", "ndelay=20000", "statistics=1", "max_luns=1")
     for _ in range(600):
         for model in Path("/sys/block").glob("sd*/device/model"):
-            if model.read_text().strip() == "scsi_debug":
-                name = model.parent.parent.name
+            name = model.parent.parent.name
+            if model.read_text().strip() == "scsi_debug" and name not in beside:
                 wait_for(Path(f"/dev/{name}"))
                 scheduler(name, "none")
                 return name
         time.sleep(0.1)
     raise RuntimeError("scsi_debug has no disk")
+
+
+@contextmanager
+def second_path() -> Iterator[tuple[str, str]]:
+    """scsi_debug's disk by another host, too: the names of both, the later one last."""
+    first = scsi_debug()
+    others = {path.name for path in Path("/sys/block").glob("sd*")}
+    put(DRIVER / "add_host", 1)
+    try:
+        yield first, scsi_debug(beside=others)
+    finally:
+        put(DRIVER / "add_host", -1)
 
 
 def inject(options: int, every: int) -> None:
@@ -89,4 +104,18 @@ def medium_errors(case: Case) -> None:
     record(case, name, [sys.executable, str(bad), f"/dev/{name}", str(BAD_SECTOR * 512)])
 
 
-CASES = (medium_errors, host_busy, retried)
+def timed_out(case: Case) -> None:
+    """Every 25th command is never answered: it is aborted after two seconds, and sent again."""
+    name, seconds = scsi_debug(), 2
+    limit = Path(f"/sys/block/{name}/device/timeout")
+    usual = limit.read_text()
+    put(limit, seconds)
+    inject(TIMEOUT, 25)
+    try:
+        record(case, name, reads(case, name, rw="randread", size="400k", iodepth=16))
+    finally:
+        put(limit, usual.strip())
+    case.told["timeout_ns"] = seconds * 1_000_000_000
+
+
+CASES = (medium_errors, host_busy, retried, timed_out)

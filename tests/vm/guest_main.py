@@ -7,11 +7,12 @@ import guest_devices
 import guest_faults
 import guest_smoke
 import guest_stack
+import guest_stacked
 from guest_case import perform
 
 CASES = {
     case.__name__: case
-    for module in (guest_smoke, guest_devices, guest_stack, guest_faults)
+    for module in (guest_smoke, guest_devices, guest_stacked, guest_stack, guest_faults)
     for case in module.CASES
 }
 

@@ -23,13 +23,25 @@ def partition(name: str) -> str:
     return part
 
 
-def volume(parts: list[str]) -> None:
-    words = ("--run", "--level=1", "--raid-devices=2", "--metadata=1.2", "--assume-clean")
-    run("mdadm", "--create", "/dev/md8", *words, "--bitmap=none", *(f"/dev/{p}" for p in parts))
-    wait_for(Path("/dev/md8"))
-    lvm("pvcreate", "/dev/md8")
-    lvm("vgcreate", "vmtest", "/dev/md8")
-    lvm("lvcreate", "--yes", "-Zn", "-n", "data", "-L", "64m", "vmtest")
+def array(name: str, parts: list[str], *words: object) -> None:
+    """An array that knows its disks by what is written on them."""
+    usual = ("--run", f"--raid-devices={len(parts)}", "--metadata=1.2", "--assume-clean")
+    disks = (f"/dev/{part}" for part in parts)
+    run("mdadm", "--create", f"/dev/{name}", *usual, "--bitmap=none", *words, *disks)
+    wait_for(Path(f"/dev/{name}"))
+
+
+def volume(below: str, group: str) -> Path:
+    """A volume of a group of its own; where it is mapped."""
+    lvm("pvcreate", f"/dev/{below}")
+    lvm("vgcreate", group, f"/dev/{below}")
+    lvm("lvcreate", "--yes", "-Zn", "-n", "data", "-L", "64m", group)
+    return wait_for(Path(f"/dev/mapper/{group}-data"))
+
+
+def dm_name(mapped: Path) -> str:
+    """A volume's kernel name."""
+    return f"dm-{run('dmsetup', 'info', '-c', '--noheadings', '-o', 'minor', mapped.name).strip()}"
 
 
 def file_on_stack(case: Case) -> None:
@@ -39,10 +51,9 @@ def file_on_stack(case: Case) -> None:
         module(needed)
     disks = [disk("nvme0"), disk("scsi0")]
     parts = [partition(name) for name in disks]
-    volume(parts)
-    mapped = Path("/dev/mapper/vmtest-data")
-    wait_for(mapped)
-    top = f"dm-{run('dmsetup', 'info', '-c', '--noheadings', '-o', 'minor', mapped.name).strip()}"
+    array("md8", parts, "--level=1")
+    mapped = volume("md8", "vmtest")
+    top = dm_name(mapped)
     run("mkfs.ext4", "-q", mapped)
     run("mount", mapped, "/mnt")
     try:

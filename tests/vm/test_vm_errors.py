@@ -54,3 +54,20 @@ def test_requeues_are_those_of_the_kernels_own_tracer(vm: Machine, name: str) ->
 def test_ten_thousand_requeues(vm: Machine) -> None:
     # GIVEN every third command failing  THEN there were as many requeues as were to be proven
     assert vm.case("retried", lossy=True).told["requeues"] >= 10_000
+
+
+def test_commands_that_time_out_are_sent_again(vm: Machine) -> None:
+    # GIVEN a hundred reads, of which some are not answered until they are aborted
+    case = vm.case("timed_out")
+    log, limit = case.log, case.told["timeout_ns"]
+    bios, requests = log.bios_of(case.top), log.requests_of(case.top)
+    # THEN all that fio did has ended well, and nothing is open
+    assert len(bios) == case.job["read"]["total_ios"] == 100
+    assert case.failed == int((bios.status != 0).sum()) == log.unfinished() == 0
+    assert log.certainties() == {"EXACT"}
+    # AND what was sent again is what the kernel's own tracer saw, and took the time and more
+    late = bios.complete - bios.queue >= limit
+    assert np.array_equal(bios.requeues > 0, late)
+    assert int(bios.requeues.sum()) == int(requests.requeues.sum()) == case.told["requeues"] >= 4
+    # AND this time lies between the first issue and the end
+    assert (bios.complete[late] - bios.issue[late] >= limit).all()
