@@ -4,7 +4,6 @@
 import json
 import os
 import re
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boots import CONSOLE, CONSOLE_SO_FAR, HERE
 from devices import read_fio_report
 
 from biotrail.main import main
@@ -28,8 +28,6 @@ from converters.model.tables import (
 from converters.model.trace import Trace
 from recorder.records import Kind
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
 """Ends a hang; two quiet cores take a tenth of it."""
 CHOSEN = os.environ.get("VMTEST_CASES", "").split()
@@ -193,6 +191,12 @@ def biotrail(*words: str | Path) -> int:
     return int(ended.value.code or 0)
 
 
+def boot_command(kernel: str, directory: Path) -> list[str | Path]:
+    """Boots the kernel and performs the cases, what they leave in `directory`."""
+    command = [HERE / "run", "-k", kernel, "-o", directory, "-t", str(SECONDS)]
+    return [*command, HERE / "cases.sh", *CHOSEN]
+
+
 class Machine:
     """A kernel that was booted, and its cases."""
 
@@ -200,27 +204,19 @@ class Machine:
         self.kernel = kernel
         self.directory = directory
         self._logs = Logs(directory)
-        kept = directory / "console.txt"
-        self.console = kept.read_text(encoding="utf-8") if kept.exists() else self._boot()
+        self.console = self._read_console()
         booted = re.search(r"s to boot (\S+)", self.console)
         self.version = booted[1] if booted else ""
         self.missing = "" if booted else self._prerequisite()
-        if booted:
-            kept.write_text(self.console, encoding="utf-8")
 
-    def _boot(self) -> str:
-        """Boots, performs the cases; what was said on the console."""
-        command = [HERE / "run", "-k", self.kernel, "-o", self.directory, "-t", str(SECONDS)]
-        done = subprocess.run(
-            [*command, HERE / "cases.sh", *CHOSEN],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-        )
-        return done.stdout
+    def _read_console(self) -> str:
+        """What was said on it. That of a machine that came up is kept, with what it left."""
+        kept, fresh = self.directory / CONSOLE, self.directory / CONSOLE_SO_FAR
+        path = kept if kept.exists() else fresh
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if path == fresh and " s to boot " in text:
+            fresh.rename(kept)
+        return text
 
     def _prerequisite(self) -> str:
         """What `run` said is missing; empty where the kernel was started and did not come up."""
