@@ -28,8 +28,11 @@ extern void bpf_local_irq_restore(unsigned long *flags) __ksym __weak;
  * would get it at once, and until the task comes back the kernel skips this program for all others
  * on the CPU (prog->active). With interrupts off nothing is preempted; the next occasion comes when
  * the program has ended.
+ *
+ * A function of its own: the kernel takes a pointer into the stack that a kfunc is given for a use
+ * of all that is there, and would follow each path through a program to its end (7.2).
  */
-static __always_inline void bt_preempt_enable(void)
+static __attribute__((noinline)) void bt_preempt_enable(void)
 {
 	unsigned long flags;
 

@@ -20,6 +20,7 @@ OUT = os.environ.get("VMTEST_OUT")
 DOCUMENT = os.environ.get("VMTEST_MATRIX")
 """The page whose generated part is to be written."""
 MATRIX = pytest.StashKey[matrix.Matrix]()
+AGAIN = "recorded again for events that the kernel skipped"
 CELLS = {"passed": "pass", "failed": "FAIL", "skipped": "skip"}
 
 
@@ -79,7 +80,13 @@ def vm(request: pytest.FixtureRequest, boots: dict[str, Boot]) -> Machine:
     machine = Machine(request.param, boot.directory)
     print(machine.console)
     if machine.version:
-        request.config.stash[MATRIX].note(matrix.PACKAGE, machine.kernel, machine.version)
+        again = machine.repeats()
+        found = request.config.stash[MATRIX]
+        found.note(matrix.PACKAGE, machine.kernel, machine.version)
+        found.note(AGAIN, machine.kernel, str(sum(again.values())))
+        if again:
+            named = ", ".join(f"{name} {number}" for name, number in again.items())
+            say(request.config, f"Linux {request.param}: recorded again for skips: {named}")
     return machine
 
 

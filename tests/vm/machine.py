@@ -26,6 +26,7 @@ from converters.model.tables import (
     Stages,
 )
 from converters.model.trace import Trace
+from recorder.loss import NOT_ONE_CPU
 from recorder.records import Kind
 
 SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
@@ -73,11 +74,12 @@ class Log:
         return sum(w["count"] for w in windows if kind is None or w["kind"] == kind)
 
     def lost_while(self, bios: Bios) -> bool:
-        """Whether the log tells of losses at a time when one of these bios was under way."""
+        """Whether the kernel skipped events at a time when one of these bios was under way."""
         if not len(bios):
             return False
         first, last = int(bios.queue.min()), int(bios.complete.max())
-        return any(w["start"] <= last and first <= w["end"] for w in self.reader.losses)
+        skips = [w for w in self.reader.losses if w["cpu"] == NOT_ONE_CPU]
+        return any(w["start"] <= last and first <= w["end"] for w in skips)
 
     def dev(self, name: str) -> int:
         """dev_t of a recorded device."""
@@ -165,8 +167,8 @@ class Case:
     def lower(self) -> list[str]:
         return list(self.told["devices"][1:])
 
-    def loses(self) -> bool:
-        """Whether records were lost while its devices were used."""
+    def is_skipped(self) -> bool:
+        """Whether the kernel skipped events while its devices were used."""
         return self.log.lost_while(self.log.sent_to(self.top))
 
     @property
@@ -223,6 +225,14 @@ class Machine:
         last = (self.console.strip().splitlines() or [""])[-1]
         return last if last.startswith("virtual machine: ") else ""
 
+    def repeats(self) -> dict[str, int]:
+        """How often cases were recorded again, for what the kernel skipped of them."""
+        told = {
+            path.parent.name: json.loads(path.read_text(encoding="utf-8")).get("repeats", 0)
+            for path in sorted(self.directory.glob("*/case.json"))
+        }
+        return {name: number for name, number in told.items() if number}
+
     def case(self, name: str, lossy: bool = False) -> Case:
         """A case that was performed; skips or fails the test where it was not.
 
@@ -230,7 +240,7 @@ class Machine:
         says so: unless the test wants the case with its losses.
         """
         case = self._performed(name)
-        if not lossy and "devices" in case.told and case.loses():
+        if not lossy and "devices" in case.told and case.is_skipped():
             pytest.skip("virtual machine: the kernel skipped events meanwhile, as the log tells")
         return case
 
