@@ -54,7 +54,7 @@ def inside(place: Path, words: list[str]) -> str:
 
 def written(name: str, blocks: int) -> list[str]:
     """Writes a file through the page cache and leaves it there."""
-    return ["dd", "if=/dev/zero", f"of={MOUNT}/{name}", "bs=64k", f"count={blocks}"]
+    return ["dd", "if=/dev/zero", f"of={MOUNT}/{name}", "bs=64k", f"count={blocks}", "status=none"]
 
 
 def cgroup_filter(case: Case) -> None:

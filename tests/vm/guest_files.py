@@ -6,11 +6,11 @@ from guest_cgroups import MOUNT, mounted
 from guest_repeats import until_whole
 
 LOAD = f"""set -e
-dd if=/dev/zero of={MOUNT}/cached bs=64k count=16 conv=fsync
-dd if=/dev/zero of={MOUNT}/direct bs=64k count=8 oflag=direct
+dd status=none if=/dev/zero of={MOUNT}/cached bs=64k count=16 conv=fsync
+dd status=none if=/dev/zero of={MOUNT}/direct bs=64k count=8 oflag=direct
 echo 3 >/proc/sys/vm/drop_caches
-dd if={MOUNT}/cached of=/dev/null bs=64k
-dd if={MOUNT}/direct of=/dev/null bs=16k iflag=direct
+dd status=none if={MOUNT}/cached of=/dev/null bs=64k
+dd status=none if={MOUNT}/direct of=/dev/null bs=16k iflag=direct
 """
 
 
