@@ -19,6 +19,31 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Since 6.10; weak, so that the object opens where they are missing. */
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
+/* Since 6.14. */
+extern void bpf_local_irq_save(unsigned long *flags) __ksym __weak;
+extern void bpf_local_irq_restore(unsigned long *flags) __ksym __weak;
+
+/*
+ * Lets preemption on again without giving up the CPU here. What asked for it while the program ran
+ * would get it at once, and until the task comes back the kernel skips this program for all others
+ * on the CPU (prog->active). With interrupts off nothing is preempted; the next occasion comes when
+ * the program has ended.
+ *
+ * A function of its own: the kernel takes a pointer into the stack that a kfunc is given for a use
+ * of all that is there, and would follow each path through a program to its end (7.2).
+ */
+static __attribute__((noinline)) void bt_preempt_enable(void)
+{
+	unsigned long flags;
+
+	if (!config.hold_irqs) {
+		bpf_preempt_enable();
+		return;
+	}
+	bpf_local_irq_save(&flags);
+	bpf_preempt_enable();
+	bpf_local_irq_restore(&flags);
+}
 
 #define PROGRAM(name, tracepoint, body)                                                            \
 	SEC("tp_btf/" #tracepoint) int name(__u64 *ctx)                                            \
@@ -32,7 +57,7 @@ extern void bpf_preempt_enable(void) __ksym __weak;
 	{                                                                                          \
 		bpf_preempt_disable();                                                             \
 		body;                                                                              \
-		bpf_preempt_enable();                                                              \
+		bt_preempt_enable();                                                               \
 		return 0;                                                                          \
 	}
 #define BIO(n) ((struct bio *)ctx[n])

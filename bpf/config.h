@@ -69,7 +69,7 @@ struct bt_config {
 	__u32 leave_own; /* with filters: its I/O is not wanted */
 
 	__u32 files; /* FILE and FILE_NAME records (files.h) */
-	__u32 reserved;
+	__u32 hold_irqs; /* this kernel lets programs hold interrupts off */
 	__u64 iomap_end_io; /* address of iomap_dio_bio_end_io(); 0: not known */
 };
 

@@ -91,7 +91,7 @@ class Config(ctypes.Structure):
         ("recorder", ctypes.c_uint32),
         ("leave_own", ctypes.c_uint32),
         ("files", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("hold_irqs", ctypes.c_uint32),
         ("iomap_end_io", ctypes.c_uint64),
     )
 

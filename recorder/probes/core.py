@@ -122,6 +122,7 @@ class CoreProbes(MappedProbes):
         self._attached: set[str] = set()
         self._generation = 1
         self._locked: str | None = None
+        self._hold_irqs = False
         self.files = file_maps.NO_FILES
         """What of files is recorded; once open."""
 
@@ -153,6 +154,7 @@ class CoreProbes(MappedProbes):
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             self._choices = choose(self.config.events, btf, self.config.preemptible)
+            self._hold_irqs = btf.has_function("bpf_local_irq_save")
             _allow_locked_memory()
             self._locked = locked_memory_problem(btf)
             self.files = file_maps.files_of(btf) if self.config.files else self.files
@@ -177,6 +179,7 @@ class CoreProbes(MappedProbes):
             config = admission.config(
                 sizes, wanted.devices, wanted.filters, self.enums, wanted.stacks, self.files
             )
+            config.hold_irqs = self._hold_irqs
             self._object = BpfObject(path)
             try:
                 self._load(self._object, config, sizes, cpus)

@@ -2,12 +2,16 @@
 """A virtual machine for each of VMTEST_KERNELS, booted once; the matrix of what held in which."""
 
 import os
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 
 import kernel_matrix as matrix
 import pytest
-from machine import CHOSEN, Machine
+from boots import CONSOLE, Boots, at_once
+from machine import CHOSEN, Machine, boot_command
 
 KERNELS = os.environ.get("VMTEST_KERNELS", "6.1").split()
 """By default Debian 12's own, which has neither block_io_start nor block_io_done."""
@@ -16,6 +20,7 @@ OUT = os.environ.get("VMTEST_OUT")
 DOCUMENT = os.environ.get("VMTEST_MATRIX")
 """The page whose generated part is to be written."""
 MATRIX = pytest.StashKey[matrix.Matrix]()
+AGAIN = "recorded again for events that the kernel skipped"
 CELLS = {"passed": "pass", "failed": "FAIL", "skipped": "skip"}
 
 
@@ -23,17 +28,65 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[MATRIX] = matrix.Matrix()
 
 
+def say(config: pytest.Config, line: str) -> None:
+    """Shows a line at once: booting takes minutes."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(line)
+
+
+def wanted_kernels(session: pytest.Session) -> list[str]:
+    """Those that a test is to be run for, in the order of the tests."""
+    parameters = [item.callspec.params for item in session.items if hasattr(item, "callspec")]
+    return list(dict.fromkeys(given["vm"] for given in parameters if "vm" in given))
+
+
+@dataclass
+class Boot:
+    """A machine's directory, and when it has ended; None: what is there is to be judged."""
+
+    directory: Path
+    ended: "Future[float] | None"
+
+
+@pytest.fixture(scope="session")
+def boots(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Boot]]:
+    """Boots all wanted kernels, some at once. The first is judged while the others go on."""
+    pool, found = Boots(at_once()), {}
+    for kernel in wanted_kernels(request.session):
+        if OUT:
+            directory = Path(OUT) / kernel
+            directory.mkdir(parents=True, exist_ok=True)
+        else:
+            directory = tmp_path_factory.mktemp(f"linux-{kernel}")
+        kept = (directory / CONSOLE).exists()
+        ended = None if kept else pool.start(directory, boot_command(kernel, directory))
+        found[kernel] = Boot(directory, ended)
+    waiting = sum(boot.ended is not None for boot in found.values())
+    say(request.config, f"\n{waiting} kernels to boot, {at_once()} at once (VMTEST_PARALLEL)")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends machines, too
+    yield found
+    pool.stop()
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture(scope="session", params=KERNELS)
-def vm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    if OUT:
-        directory = Path(OUT) / request.param
-        directory.mkdir(parents=True, exist_ok=True)
-    else:
-        directory = tmp_path_factory.mktemp(f"linux-{request.param}")
-    machine = Machine(request.param, directory)
+def vm(request: pytest.FixtureRequest, boots: dict[str, Boot]) -> Machine:
+    boot = boots[request.param]
+    if boot.ended is not None:
+        say(request.config, f"Linux {request.param}: {boot.ended.result():.0f} s")
+    machine = Machine(request.param, boot.directory)
     print(machine.console)
     if machine.version:
-        request.config.stash[MATRIX].note(matrix.PACKAGE, machine.kernel, machine.version)
+        again = machine.repeats()
+        found = request.config.stash[MATRIX]
+        found.note(matrix.PACKAGE, machine.kernel, machine.version)
+        found.note(AGAIN, machine.kernel, str(sum(again.values())))
+        if again:
+            named = ", ".join(f"{name} {number}" for name, number in again.items())
+            say(request.config, f"Linux {request.param}: recorded again for skips: {named}")
     return machine
 
 

@@ -163,7 +163,7 @@ class Case:
         """Records a load on `devices`, with `more` options."""
         names = [word for device in devices for word in ("-d", device)]
         out = self.directory / f"{name}.biotrail"
-        command("record", "-q", *more, *names, "-o", str(out), "--", *map(str, load))
+        command("record", "-q", "--force", *more, *names, "-o", str(out), "--", *map(str, load))
 
     @contextmanager
     def ending(self) -> Iterator[None]:

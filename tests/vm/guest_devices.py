@@ -2,7 +2,8 @@
 """In the virtual machine: one case for each kind of device.
 
 A case makes its device and says what load it wants. All loads run one after the other in one
-recording, `devices/log.biotrail`: beginning one takes most of a case's time in emulation.
+recording, `devices/log.biotrail`: beginning one takes most of a case's time in emulation. What the
+kernel skipped events of runs in a recording more.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from guest_case import (
     tool,
     wait_for,
 )
+from guest_repeats import record_loads
 
 NULLB = Path("/sys/kernel/config/nullb")
 MIXED = {"bsrange": "4k-64k", "size": "4m"}
@@ -288,16 +290,13 @@ def devices(whole: Case, kinds: Kinds = DEVICES) -> None:
             case = Case(make.__name__)
             with case.ending():
                 prepared.append((case, stack.enter_context(make())))
-        script = [command for case, load in prepared for command in _commands(case, load)]
-        path = whole.directory / "loads.sh"
-        path.write_text("\n".join([*script, "sync"]) + "\n", encoding="utf-8")
         names = sorted({name for _, load in prepared for name in load.devices})
         for name in names:  # the first who opens a disk has it read for partitions
             if (node := Path(f"/dev/{name}")).exists():  # a path of NVMe multipath has none
                 node.open("rb").close()
-        whole.record(names, ["bash", str(path)])
+        record_loads(whole, names, [(case, _commands(case, load)) for case, load in prepared])
         for case, load in prepared:
-            case.told |= {"devices": load.devices, "log": f"{whole.name}/log.biotrail"} | load.told
+            case.told |= {"devices": load.devices} | load.told
             case.save()
 
 

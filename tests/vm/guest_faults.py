@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from guest_case import Case, fio, module, put, scheduler, wait_for
+from guest_repeats import until_whole
 
 MEDIUM_ERROR = 0x2
 TIMEOUT = 0x4
@@ -54,17 +55,23 @@ def inject(options: int, every: int) -> None:
 
 
 def record(case: Case, name: str, load: list[str]) -> None:
-    """Records a load; the kernel's own text tracer counts requeues beside it."""
+    """Records a load, with what was injected; the kernel's own text tracer counts requeues."""
+    options, every = (int((DRIVER / key).read_text(), 0) for key in ("opts", "every_nth"))
+
+    def once() -> None:
+        inject(options, every)
+        put(TRACEFS / "trace", "")
+        put(REQUEUE, 1)
+        try:
+            case.record([name], load)
+        finally:
+            put(REQUEUE, 0)
+            inject(0, 0)
+        case.told["requeues"] = requeues(name)
+
     put(TRACEFS / "buffer_size_kb", 16384)
-    put(TRACEFS / "trace", "")
-    put(REQUEUE, 1)
-    try:
-        case.record([name], load)
-    finally:
-        put(REQUEUE, 0)
-        inject(0, 0)
+    until_whole(case, once)
     case.told["devices"] = [name]
-    case.told["requeues"] = requeues(name)
 
 
 def reads(case: Case, name: str, **options: object) -> list[str]:

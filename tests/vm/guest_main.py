@@ -3,8 +3,10 @@
 
 import sys
 
+import guest_cgroups
 import guest_devices
 import guest_faults
+import guest_files
 import guest_smoke
 import guest_stack
 import guest_stacked
@@ -12,7 +14,15 @@ from guest_case import perform
 
 CASES = {
     case.__name__: case
-    for module in (guest_smoke, guest_devices, guest_stacked, guest_stack, guest_faults)
+    for module in (
+        guest_smoke,
+        guest_devices,
+        guest_stacked,
+        guest_stack,
+        guest_faults,
+        guest_cgroups,
+        guest_files,
+    )
     for case in module.CASES
 }
 

@@ -4,6 +4,7 @@
 import os
 
 from guest_case import Case, disk, fio, run
+from guest_repeats import until_whole
 
 JOBS = {"rw": "randrw", "size": "2m"}
 
@@ -19,7 +20,7 @@ def three_disks(case: Case) -> None:
     for name in disks:
         load += [f"--name={name}", f"--filename=/dev/{name}"]
     load = [word for word in load if word != "--name=job"]
-    case.record(disks, load)
+    until_whole(case, lambda: case.record(disks, load))
     case.told["devices"] = disks
 
 
@@ -28,7 +29,7 @@ def call_stacks(case: Case) -> None:
     disks = [disk("virtio")]
     load = fio(filename=f"/dev/{disks[0]}", output=case.directory / "log.json",
                ioengine="psync", iodepth=1, rw="randread")  # fmt: skip
-    case.record(disks, load, more=["--stacks", "--user-stacks"])
+    until_whole(case, lambda: case.record(disks, load, more=["--stacks", "--user-stacks"]))
     case.told["devices"] = disks
 
 

@@ -4,6 +4,7 @@
 from pathlib import Path
 
 from guest_case import Case, disk, module, run, tool, wait_for
+from guest_repeats import until_whole
 
 PARTITION_SECTORS = 196608
 FILE = "/mnt/written"
@@ -62,7 +63,7 @@ def file_on_stack(case: Case) -> None:
         run("sync")
         write = ["dd", "if=/dev/urandom", f"of={FILE}", f"bs={WRITE}", "count=1",
                  "oflag=direct", "conv=notrunc,fsync"]  # fmt: skip
-        case.record([top, "md8", *disks], write)
+        until_whole(case, lambda: case.record([top, "md8", *disks], write))
     finally:
         run("umount", "/mnt")
     case.told |= {"devices": [top, "md8", *disks], "partitions": parts, "bytes": 65536}

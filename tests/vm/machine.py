@@ -4,7 +4,6 @@
 import json
 import os
 import re
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boots import CONSOLE, CONSOLE_SO_FAR, HERE
 from devices import read_fio_report
 
 from biotrail.main import main
@@ -26,10 +26,9 @@ from converters.model.tables import (
     Stages,
 )
 from converters.model.trace import Trace
+from recorder.loss import NOT_ONE_CPU
 from recorder.records import Kind
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
 """Ends a hang; two quiet cores take a tenth of it."""
 CHOSEN = os.environ.get("VMTEST_CASES", "").split()
@@ -75,11 +74,12 @@ class Log:
         return sum(w["count"] for w in windows if kind is None or w["kind"] == kind)
 
     def lost_while(self, bios: Bios) -> bool:
-        """Whether the log tells of losses at a time when one of these bios was under way."""
+        """Whether the kernel skipped events at a time when one of these bios was under way."""
         if not len(bios):
             return False
         first, last = int(bios.queue.min()), int(bios.complete.max())
-        return any(w["start"] <= last and first <= w["end"] for w in self.reader.losses)
+        skips = [w for w in self.reader.losses if w["cpu"] == NOT_ONE_CPU]
+        return any(w["start"] <= last and first <= w["end"] for w in skips)
 
     def dev(self, name: str) -> int:
         """dev_t of a recorded device."""
@@ -167,8 +167,8 @@ class Case:
     def lower(self) -> list[str]:
         return list(self.told["devices"][1:])
 
-    def loses(self) -> bool:
-        """Whether records were lost while its devices were used."""
+    def is_skipped(self) -> bool:
+        """Whether the kernel skipped events while its devices were used."""
         return self.log.lost_while(self.log.sent_to(self.top))
 
     @property
@@ -193,6 +193,12 @@ def biotrail(*words: str | Path) -> int:
     return int(ended.value.code or 0)
 
 
+def boot_command(kernel: str, directory: Path) -> list[str | Path]:
+    """Boots the kernel and performs the cases, what they leave in `directory`."""
+    command = [HERE / "run", "-k", kernel, "-o", directory, "-t", str(SECONDS)]
+    return [*command, HERE / "cases.sh", *CHOSEN]
+
+
 class Machine:
     """A kernel that was booted, and its cases."""
 
@@ -200,32 +206,32 @@ class Machine:
         self.kernel = kernel
         self.directory = directory
         self._logs = Logs(directory)
-        kept = directory / "console.txt"
-        self.console = kept.read_text(encoding="utf-8") if kept.exists() else self._boot()
+        self.console = self._read_console()
         booted = re.search(r"s to boot (\S+)", self.console)
         self.version = booted[1] if booted else ""
         self.missing = "" if booted else self._prerequisite()
-        if booted:
-            kept.write_text(self.console, encoding="utf-8")
 
-    def _boot(self) -> str:
-        """Boots, performs the cases; what was said on the console."""
-        command = [HERE / "run", "-k", self.kernel, "-o", self.directory, "-t", str(SECONDS)]
-        done = subprocess.run(
-            [*command, HERE / "cases.sh", *CHOSEN],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-        )
-        return done.stdout
+    def _read_console(self) -> str:
+        """What was said on it. That of a machine that came up is kept, with what it left."""
+        kept, fresh = self.directory / CONSOLE, self.directory / CONSOLE_SO_FAR
+        path = kept if kept.exists() else fresh
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if path == fresh and " s to boot " in text:
+            fresh.rename(kept)
+        return text
 
     def _prerequisite(self) -> str:
         """What `run` said is missing; empty where the kernel was started and did not come up."""
         last = (self.console.strip().splitlines() or [""])[-1]
         return last if last.startswith("virtual machine: ") else ""
+
+    def repeats(self) -> dict[str, int]:
+        """How often cases were recorded again, for what the kernel skipped of them."""
+        told = {
+            path.parent.name: json.loads(path.read_text(encoding="utf-8")).get("repeats", 0)
+            for path in sorted(self.directory.glob("*/case.json"))
+        }
+        return {name: number for name, number in told.items() if number}
 
     def case(self, name: str, lossy: bool = False) -> Case:
         """A case that was performed; skips or fails the test where it was not.
@@ -234,7 +240,7 @@ class Machine:
         says so: unless the test wants the case with its losses.
         """
         case = self._performed(name)
-        if not lossy and "devices" in case.told and case.loses():
+        if not lossy and "devices" in case.told and case.is_skipped():
             pytest.skip("virtual machine: the kernel skipped events meanwhile, as the log tells")
         return case
 
