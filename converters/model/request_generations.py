@@ -45,6 +45,7 @@ def request_generations(events: Events, zone_append: int = -1, discard: int = -1
     ended = is_in(before, Kind.C, Kind.E, Kind.DONE)
     begins = first | (kind == Kind.G) | (kind == Kind.RQ_REMAP)
     begins |= (kind == Kind.START) & ~is_in(before, Kind.G, Kind.RQ_REMAP)
+    begins |= _started_another(events, rows, kind, before)
     begins |= (before == Kind.RQ_MERGE) & ~is_in(kind, Kind.E, Kind.DONE)
     begins |= ended & is_in(kind, Kind.D, Kind.I, Kind.M, Kind.F, Kind.RQ_MERGE, Kind.RQ_REMAP)
     begins |= _issued_another(events, rows, kind, before, zone_append)
@@ -90,6 +91,16 @@ def _issued_another(events: Events, rows: I64, kind: U8, before: U8, zone_append
     other |= _queued_between(events, then, now)
     result[at] |= other
     return np.asarray(result, dtype=np.bool_)
+
+
+def _started_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
+    """s after a that is not of the request which was handed on: that one's end was lost."""
+    result = np.zeros(len(rows), dtype=np.bool_)
+    at = np.flatnonzero((kind == Kind.START) & (before == Kind.RQ_REMAP))
+    now, then = rows[at], rows[at - 1]
+    result[at] = _another_operation(events, now, then)
+    result[at] |= events.sector[now] != events.sector[then]
+    return result
 
 
 def _requeued_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:

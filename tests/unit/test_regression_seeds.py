@@ -28,6 +28,7 @@ LEARNT = {
     "a flush of a bio from before the log": 41294,
     "what joins after an issue whose chain was cut": 46566,
     "what joins after an issue of a bio whose size was not seen": 52523,
+    "a request at the memory of a clone whose end was lost": 54085,
 }
 
 
