@@ -10,13 +10,18 @@ import sys
 import time
 from pathlib import Path
 
+import devices
 import pytest
+from core_decoder import decode
 
 from recorder.errors import ProbeError
+from recorder.probes.btf import KernelBtf
 from recorder.probes.core import CoreProbes, ProbeConfig
+from recorder.records import Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
+PREEMPTION = ("bpf_preempt_disable", "bpf_preempt_enable")
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, time
@@ -102,6 +107,29 @@ def test_two_recordings_at_once(loop_device):
         # THEN both have it
         assert one.drain()
         assert two.drain()
+
+
+@pytest.mark.parametrize("missing", ["nothing", "bpf_local_irq_save"])
+def test_programs_that_hold_preemption_off_record(loop_device, monkeypatch, missing):
+    # GIVEN the programs for kernels whose tracepoints leave preemption on, with interrupts held off
+    # at their end, or not, as the kernel offers it
+    with KernelBtf() as btf:
+        known = {name: btf.has_function(name) for name in (*PREEMPTION, "bpf_local_irq_save")}
+    if not all(known[name] for name in PREEMPTION):
+        pytest.skip("this kernel cannot hold preemption off in programs")
+    known |= {missing: False}
+    monkeypatch.setattr(KernelBtf, "has_function", lambda self, name: known[name])
+    config = ProbeConfig("minimal", [(loop_device.dev, 0)], preemptible=True)
+    # WHEN something is read
+    with CoreProbes(config) as probes:
+        probes.attach()
+        devices.run(
+            "dd", f"if={loop_device.path}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"
+        )
+        segments, names = probes.drain(), {program.name for program in probes.programs()}
+    # THEN it was seen by them
+    assert "bt_queue_p" in names
+    assert [e.bytes for e in decode(segments).of(Kind.C, dev=loop_device.dev)] == [4096]
 
 
 def test_every_tracepoint_is_accounted_for():
