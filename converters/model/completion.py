@@ -90,16 +90,18 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
         requeues=r.count(kind == Kind.R),
         finished=finished,
         flush_sequence=sequence,
-        unissued=_unissued(r, issue, is_c & ~bad & (size > 0)),
+        unissued=_unissued(r, issue, is_c & ~bad & (size > 0), context.tells_losses),
     )
 
 
-def _unissued(r: Generations, issue: I64, good: Bool) -> I64:
+def _unissued(r: Generations, issue: I64, good: Bool, told: bool) -> I64:
     """Of each request the first event that an issue must have preceded and none did, or -1.
 
-    That is an R or C before the first issue, or data (`good` rows) after R without another.
+    That is an R or C before the first issue, or data (`good` rows) after R without another. Where
+    all losses are `told`, an R before the first issue is a driver's that was too busy to begin:
+    it gave the request back, and the kernel tells a requeue.
     """
-    first = r.first(Kind.R, Kind.C)
+    first = r.first(Kind.C) if told else r.first(Kind.R, Kind.C)
     early = np.where((first >= 0) & (issue > first), first, -1)
     again = r.row_role == Kind.R
     if not again.any():

@@ -55,6 +55,11 @@ class Context:
         """Whether the log tells whose pages bios carry (`record --files`)."""
         return "files" in self.header
 
+    @property
+    def tells_losses(self) -> bool:
+        """Whether every record that is missing is counted: what is not there was not."""
+        return self.header.get("counts_skips") is True
+
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Devices that appeared while recording (the log's `devices` notes)."""
         for device in devices:

@@ -46,6 +46,7 @@ def request_generations(events: Events, zone_append: int = -1, discard: int = -1
     begins = first | (kind == Kind.G) | (kind == Kind.RQ_REMAP)
     begins |= (kind == Kind.START) & ~is_in(before, Kind.G, Kind.RQ_REMAP)
     begins |= _started_another(events, rows, kind, before)
+    begins |= _merged_before(events, rows, kind, before)
     begins |= (before == Kind.RQ_MERGE) & ~is_in(kind, Kind.E, Kind.DONE)
     begins |= ended & is_in(kind, Kind.D, Kind.I, Kind.M, Kind.F, Kind.RQ_MERGE, Kind.RQ_REMAP)
     begins |= _issued_another(events, rows, kind, before, zone_append)
@@ -100,6 +101,18 @@ def _started_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
     now, then = rows[at], rows[at - 1]
     result[at] = _another_operation(events, now, then)
     result[at] |= events.sector[now] != events.sector[then]
+    return result
+
+
+def _merged_before(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
+    """What follows M or F, where they name the request, for a bio that was queued after them.
+
+    It would have joined with an event of its own.
+    """
+    result = np.zeros(len(rows), dtype=np.bool_)
+    later = is_in(kind, Kind.I, Kind.D, Kind.C, Kind.R, Kind.RQ_MERGE)
+    at = np.flatnonzero(is_in(before, Kind.M, Kind.F) & later)
+    result[at] = _queued_between(events, rows[at - 1], rows[at])
     return result
 
 

@@ -23,8 +23,10 @@ def make_probes(backend: str, config: ProbeConfig) -> CoreProbes | BccProbes:
 def backend_facts(probes: object) -> dict[str, Any]:
     """What a log's header says of the open probes' backend: its name, and what it cannot tell.
 
-    `absent`: field names by letter that are empty in this log's records.
+    `absent`: field names by letter that are empty in this log's records. `counts_skips`: events
+    that the kernel skips are counted among the losses.
     """
     if isinstance(probes, BccProbes):
         return {"backend": "bcc", "absent": probes.absent()}
-    return {"backend": "core"}
+    counts = isinstance(probes, CoreProbes) and probes.counts_skips
+    return {"backend": "core", "counts_skips": counts}

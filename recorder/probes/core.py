@@ -123,6 +123,8 @@ class CoreProbes(MappedProbes):
         self._generation = 1
         self._locked: str | None = None
         self._hold_irqs = False
+        self.counts_skips = False
+        """Whether the kernel counts events whose program was already running; once open."""
         self.files = file_maps.NO_FILES
         """What of files is recorded; once open."""
 
@@ -155,6 +157,8 @@ class CoreProbes(MappedProbes):
             self.enums = kernel_enums(btf)
             self._choices = choose(self.config.events, btf, self.config.preemptible)
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
+            # Since 6.2 it is called for programs on tracepoints, and so is a function of its own.
+            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
             _allow_locked_memory()
             self._locked = locked_memory_problem(btf)
             self.files = file_maps.files_of(btf) if self.config.files else self.files

@@ -29,6 +29,7 @@ LEARNT = {
     "what joins after an issue whose chain was cut": 46566,
     "what joins after an issue of a bio whose size was not seen": 52523,
     "a request at the memory of a clone whose end was lost": 54085,
+    "a flush that failed, at the memory of a request that others had joined": 66098,
 }
 
 
