@@ -386,6 +386,9 @@ class Truth:
         if remap is None:
             return {upper}, False
         rivals = [b for b in self.history.bios if b is not upper and self._covers(b, remap)]
+        if self.first(upper, "Q") is None:
+            # Only its end tells that it was there, maybe when its clone has been given out.
+            return {upper, *rivals}, False
         sure = not rivals and self.determined(upper) and self.determined(bio)
         return {upper}, sure and not self._sent_twice(bio, remap)
 

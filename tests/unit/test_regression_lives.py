@@ -5,6 +5,7 @@ from pathlib import Path
 
 import captures
 import numpy as np
+import pytest
 from captures import BASE_NS
 from scenario_cases_more import REQUEST_BASED
 from scenario_tools import events_of, tables_of
@@ -253,3 +254,26 @@ def test_a_bio_that_joined_behind_others_and_is_at_the_head_had_an_issue() -> No
     # THEN what is told of it does not count as whole
     assert t.bios.complete[7] == BASE_NS + 90_000
     assert t.bios.certainty[7] == Certainty.LOST
+
+
+@pytest.mark.parametrize("end", ["900 c 9:0 W 88+0 bio=7", "900 c 9:0 W 80+8 bio=7"])
+def test_a_clone_of_a_bio_from_before_the_log_has_no_parent(end: str) -> None:
+    # GIVEN a mirror's write, and the clone of another to the same place, of which only the end is
+    # in the log, with its range or with what is left of that
+    events = events_of(
+        f"""
+        0   Q 9:0 W 80+8 bio=1
+        1   A 254:0 W 5080+8 bio=2 from=9:0+80
+        2   Q 254:0 W 5080+8 bio=2
+        3   G 254:0 W 5080+8 bio=2
+        4   D 254:0 W 5080+8 bio=2 rq=2
+        60  C 254:0 W 5080+8 bio=2 rq=2
+        {end}
+        """
+    )
+    mirror = ("9:0", {"name": "md0", "kind": "md", "stacked_on": [254 << 20]})
+    # WHEN the log is read
+    t = tables_of(events, devices=(REQUEST_BASED, mirror))
+    # THEN it is not said which of them the clone is of
+    clone = t.bios.queue == BASE_NS + 2000
+    assert t.bios.parent[clone].tolist() == [NEVER]
