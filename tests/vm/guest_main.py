@@ -3,6 +3,8 @@
 
 import sys
 
+import guest_bcc
+import guest_blktrace
 import guest_devices
 import guest_faults
 import guest_smoke
@@ -11,7 +13,14 @@ from guest_case import perform
 
 CASES = {
     case.__name__: case
-    for module in (guest_smoke, guest_devices, guest_stack, guest_faults)
+    for module in (
+        guest_smoke,
+        guest_devices,
+        guest_stack,
+        guest_faults,
+        guest_blktrace,
+        guest_bcc,
+    )
     for case in module.CASES
 }
 

@@ -210,7 +210,7 @@ class Machine:
 
     def _boot(self) -> str:
         """Boots, performs the cases; what was said on the console."""
-        command = [HERE / "run", "-k", self.kernel, "-o", self.directory, "-t", str(SECONDS)]
+        command = [HERE / "run", "-H", "-k", self.kernel, "-o", self.directory, "-t", str(SECONDS)]
         done = subprocess.run(
             [*command, HERE / "cases.sh", *CHOSEN],
             cwd=ROOT,
