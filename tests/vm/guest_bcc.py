@@ -6,17 +6,25 @@ The kernel skips an ordinary tracepoint's program where another one runs on that
 completes each request before the next one is issued.
 """
 
+import json
 import platform
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from guest_case import Case, Unavailable, disk, fio, module, scheduler
+from guest_case import Case, Unavailable, disk, fio, module, run, scheduler, tool
 from guest_devices import null_blk
 
 from recorder.probes import bcc_child
 
 ONE_AT_A_TIME = {"ioengine": "psync", "iodepth": 1, "rw": "randrw", "bsrange": "4k-64k"}
 BATCHES = {"rw": "write", "iodepth": 16, "iodepth_batch_submit": 8, "iodepth_batch_complete_min": 8}
+WAIT_SECONDS = 120
+MARK_SECTOR = 262144
+"""Of a block that no load touches."""
 
 
 def needs_bcc() -> None:
@@ -58,4 +66,59 @@ def bcc_beside_core(case: Case) -> None:
         case.told["devices"] = names
 
 
-CASES = (bcc_beside_core,)
+def read_mark(name: str) -> None:
+    run("dd", f"if=/dev/{name}", "of=/dev/null", "bs=4k", "count=1",
+        f"skip={MARK_SECTOR // 8}", "iflag=direct")  # fmt: skip
+
+
+def lines_of(path: Path) -> int:
+    """Whole lines, of I/Os that are not the mark."""
+    lines = path.read_text().rpartition("\n")[0].splitlines()
+    return sum(f" {MARK_SECTOR} " not in line for line in lines[1:])
+
+
+@contextmanager
+def biosnoop(path: Path, name: str) -> Iterator[None]:
+    """bcc's biosnoop of a disk, from the first I/O that it tells on."""
+    with path.open("w") as out:
+        snoop = subprocess.Popen(["biosnoop", "-d", name], stdout=out, stderr=subprocess.STDOUT)
+        try:
+            while f" {MARK_SECTOR} " not in path.read_text():
+                if snoop.poll() is not None:
+                    said = [line for line in path.read_text().splitlines() if "rror" in line]
+                    raise Unavailable(f"biosnoop cannot run: {said[0] if said else ''}")
+                if "TIME(s)" in path.read_text():
+                    read_mark(name)
+                time.sleep(0.2)
+            yield
+        finally:
+            snoop.kill()  # its output is not buffered, and it may sleep through an interrupt
+            snoop.wait()
+
+
+def wait_for_lines(path: Path, wanted: int) -> None:
+    """Until all I/Os are told; it prints by CPU, so the last I/O is not the last line."""
+    end = time.monotonic() + WAIT_SECONDS
+    while lines_of(path) < wanted and time.monotonic() < end:
+        time.sleep(0.5)  # the test tells what is missing in the end
+
+
+def biosnoop_beside_core(case: Case) -> None:
+    """A peer on kprobes, which emulated kernels have: one I/O at a time."""
+    needs_bcc()
+    tool("biosnoop")
+    functions = {line.split()[2] for line in Path("/proc/kallsyms").read_text().splitlines()}
+    for wanted in ("blk_account_io_start", "blk_account_io_done"):
+        if not functions & {wanted, f"__{wanted}"}:
+            raise Unavailable(f"biosnoop probes {wanted}, which this kernel has inlined")
+    name = disk("nvme0")
+    case.told |= {"devices": [name], "mark": MARK_SECTOR}
+    load = fio(filename=f"/dev/{name}", size="8m", **ONE_AT_A_TIME)
+    told, account = case.directory / "biosnoop.txt", case.directory / "log.json"
+    with biosnoop(told, name):
+        case.record([name], [*load, f"--output={account}"])
+        (job,) = json.loads(account.read_text())["jobs"]
+        wait_for_lines(told, job["read"]["total_ios"] + job["write"]["total_ios"])
+
+
+CASES = (bcc_beside_core, biosnoop_beside_core)

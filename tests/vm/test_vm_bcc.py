@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bcc backend with the kernel's own headers, beside core and beside fio's account."""
 
+import numpy as np
 import pytest
 from beside import KINDS, check_times, events
 from devices import read_fio_report
@@ -9,6 +10,7 @@ from machine import OP_MASK, READ, WRITE, Case, Log, Machine
 from converters.model.tables import Certainty
 from recorder.records import Kind
 
+MS = 1_000_000
 DISKS = ("plain", "merging")
 """One I/O at a time of 4 to 64 KiB; batches of neighbours under mq-deadline."""
 
@@ -84,3 +86,48 @@ def test_bcc_finds_the_steps_that_core_knows(vm: Machine, which: str) -> None:
     core, bcc = (log.bios_of(name_of(case, which)) for log in (case.log, bcc_log(case)))
     # THEN each bio took the same steps, bcc's after core's and before what came next
     check_times(core, bcc)
+
+
+def snooped(case: Case) -> list[list[str]]:
+    """biosnoop's lines of the disk in order, without the block that shows that it listens.
+
+    TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)
+    """
+    lines = (case.directory / "biosnoop.txt").read_text(encoding="utf-8").splitlines()
+    words = [line.split() for line in lines]
+    mark = str(case.told["mark"])
+    mine = [line for line in words if line[3:4] == [case.top] and line[5] != mark]
+    return sorted(mine, key=lambda line: float(line[0]))  # it prints by CPU
+
+
+def test_biosnoop_tells_the_same_ios(vm: Machine) -> None:
+    # GIVEN one I/O at a time, told by a tool on kprobes and recorded
+    case = vm.case("biosnoop_beside_core")
+    bios, lines = case.log.bios_of(case.top), snooped(case)
+    # WHEN they are compared, in order
+    letters = np.where((bios.opf & OP_MASK) == WRITE, "W", "R").tolist()
+    order = np.argsort(bios.queue)
+    ours = np.array(list(zip(letters, bios.sector.tolist(), bios.bytes.tolist(), strict=True)))
+    theirs = [(line[4], line[5], line[6]) for line in lines]
+    # THEN they are fio's, the same ones
+    total = case.job["read"]["total_ios"] + case.job["write"]["total_ios"]
+    assert [tuple(row) for row in ours[order].tolist()] == theirs
+    assert {line[1] for line in lines} == {"fio"}
+    assert len(lines) == total > 300
+
+
+def test_biosnoops_latencies_are_ours(vm: Machine) -> None:
+    # GIVEN the same I/Os
+    case = vm.case("biosnoop_beside_core")
+    bios = case.log.bios_of(case.top)
+    bios = bios.take(np.argsort(bios.queue))
+    # WHEN its latency is compared: from before the tracepoint of the issue to after that of the
+    # completion, printed in hundredths of a millisecond
+    theirs = np.array([round(float(line[7]) * MS) for line in snooped(case)])
+    ours = bios.complete - bios.issue
+    rounding = MS // 200
+    # THEN it holds ours, and lies between the I/O's own begin and the next one's
+    assert (theirs >= ours - rounding).all()
+    assert (theirs[:-1] <= bios.queue[1:] - bios.queue[:-1] + rounding).all()
+    # AND it is mostly longer by what the probes take
+    assert float(np.median(theirs - ours)) < MS // 2
