@@ -16,6 +16,8 @@ from pathlib import Path
 
 from guest_case import Case, Unavailable, disk, fio, module, put, scheduler, tool
 
+from recorder.probes.btf import KernelBtf
+
 RANDOM = {"bsrange": "4k-64k", "iodepth": 8}
 BATCHES = {"iodepth": 16, "iodepth_batch_submit": 8, "iodepth_batch_complete_min": 8}
 SYSFS = Path("/sys/block")
@@ -100,6 +102,8 @@ def blktrace_beside(case: Case) -> None:
         put(limit, limited)
         for name in names:
             scheduler(name, "none")
+    with KernelBtf() as btf:
+        case.told["queue_tells_disk"] = btf.has_member("request_queue", "disk")
     case.told["devices"] = names
 
 
