@@ -116,7 +116,7 @@ def test_both_saw_the_same_plugs(vm: Machine, which: str) -> None:
     # THEN each recording has as many of them
     mine, theirs = (totals(path, found.dev, PLUGS) for path in (found.case.log.path, found.files))
     assert mine == theirs
-    assert theirs[Kind.P] > 0
+    assert theirs[Kind.P] > 0 or which != "merging"
 
 
 @pytest.mark.parametrize("which", JOBS)
