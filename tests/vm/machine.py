@@ -212,8 +212,9 @@ class Machine:
 
     def _boot(self) -> str:
         """Boots, performs the cases; what was said on the console."""
-        headers = ["-H"] if not CHOSEN or COMPILING & set(CHOSEN) else []
-        command = [HERE / "run", *headers, "-k", self.kernel, "-o", self.directory, "-t", str(SECONDS)]
+        command = [HERE / "run", "-k", self.kernel, "-o", self.directory, "-t", str(SECONDS)]
+        if not CHOSEN or COMPILING & set(CHOSEN):
+            command.append("-H")
         done = subprocess.run(
             [*command, HERE / "cases.sh", *CHOSEN],
             cwd=ROOT,
