@@ -77,6 +77,12 @@ def lines_of(path: Path) -> int:
     return sum(f" {MARK_SECTOR} " not in line for line in lines[1:])
 
 
+def why(said: str) -> str:
+    """The compiler's first error, or what a Python program ends with."""
+    lines = said.splitlines() or ["it said nothing"]
+    return next((line for line in lines if " error: " in line), lines[-1])
+
+
 @contextmanager
 def biosnoop(path: Path, name: str) -> Iterator[None]:
     """bcc's biosnoop of a disk, from the first I/O that it tells on."""
@@ -85,8 +91,7 @@ def biosnoop(path: Path, name: str) -> Iterator[None]:
         try:
             while f" {MARK_SECTOR} " not in path.read_text():
                 if snoop.poll() is not None:
-                    said = [line for line in path.read_text().splitlines() if "rror" in line]
-                    raise Unavailable(f"biosnoop cannot run: {said[0] if said else ''}")
+                    raise Unavailable(f"biosnoop cannot run: {why(path.read_text())}")
                 if "TIME(s)" in path.read_text():
                     read_mark(name)
                 time.sleep(0.2)
