@@ -68,9 +68,11 @@ class Rules:
     _nodes: dict[tuple[int, int], Node] = field(default_factory=dict)
     _starts: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
-    def feed(self, events: Events) -> None:
-        """Takes events in order; their numbers are kept."""
+    def feed(self, events: Events, dev: int | None = None) -> None:
+        """Takes events in order, of all devices or of one; their numbers are kept."""
         rows = events.rows(*_KINDS, self.getrq, Kind.R)
+        if dev is not None:
+            rows = rows[events.dev[rows] == dev]
         for row in rows.tolist():
             if int(events.opf[row]) & 0xFF in _DRIVER_OPS:
                 continue

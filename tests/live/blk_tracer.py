@@ -3,25 +3,16 @@
 
 import os
 import re
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from btt_tables import run_tool
 from ftrace_setup import NoTracerError, binary_blk_tracer, holding, tracefs
 
 BUFFER_KIB = 32768
-SECONDS = 120
-
-
-def needs_tools(*names: str) -> None:
-    """Skip unless these commands are there."""
-    for name in names:
-        if shutil.which(name) is None:
-            pytest.skip(f"needs {name} (blktrace)")
 
 
 def _copy(pipe: int, out: Path, stop: threading.Event) -> None:
@@ -72,40 +63,19 @@ def _tracers() -> list[str]:
         pytest.skip(str(why))
 
 
-def _run(*command: str | Path, cwd: Path | None = None, stdin: Path | None = None) -> str:
-    with open(stdin or os.devnull, "rb") as given:
-        done = subprocess.run(
-            command, cwd=cwd, stdin=given, capture_output=True, text=True, timeout=SECONDS
-        )
-    assert done.returncode == 0, (command, done.stderr)
-    assert not done.stderr, (command, done.stderr)
-    return done.stdout
-
-
 def blkparse_set(prefix: Path) -> list[str]:
     """blkparse's lines of a set. (It wants the set's name without a directory.)"""
-    return _events(_run("blkparse", "-q", "-i", prefix.name, cwd=prefix.parent))
+    return _events(run_tool("blkparse", "-q", "-i", prefix.name, cwd=prefix.parent))
 
 
 def blkparse_stream(path: Path) -> list[str]:
     """blkparse's lines of a stream."""
-    return _events(_run("blkparse", "-q", "-i", "-", stdin=path))
+    return _events(run_tool("blkparse", "-q", "-i", "-", stdin=path))
 
 
 def _events(text: str) -> list[str]:
     line = re.compile(r" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} ")
     return [found for found in text.splitlines() if line.match(found)]
-
-
-def blkparse_binary(prefix: Path, out: Path) -> Path:
-    """The merged binary stream of `blkparse -d`."""
-    _run("blkparse", "-q", "-O", "-i", prefix.name, "-d", out, cwd=prefix.parent)
-    return out
-
-
-def btt(binary: Path) -> str:
-    """btt's report of a merged stream."""
-    return _run("btt", "-i", binary, cwd=binary.parent)
 
 
 def in_order(lines: Sequence[str]) -> list[str]:

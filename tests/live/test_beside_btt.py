@@ -5,84 +5,29 @@ Where btt is right, lifecycles give its numbers to the nanosecond. Where it is n
 that makes a difference has the rule of btt's behind it (`btt_rules`).
 """
 
-import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
 import record_helpers
-from blk_tracer import blk_tracer, blkparse_binary, btt, needs_tools
+from blk_tracer import blk_tracer
 from blktrace_helpers import split
-from btt_rules import (
-    STAGES,
-    Comparison,
-    Rules,
-    compare,
-    figures,
-    merge_table,
-    ours,
-    printed,
+from btt_rules import STAGES, figures, ours, printed
+from btt_tables import (
+    associated,
+    blkparse_binary,
+    btt,
+    check_report,
+    check_sizes,
+    check_table,
+    needs_tools,
 )
 from devices import LoopDevice
 
 from converters import blktrace
-from converters.model.tables import Bios, Edges, Requests
 from converters.model.trace import Trace
-from recorder.records import Kind
 
-ROOT = Path(__file__).parents[2]
 Fio = Callable[..., dict[str, Any]]
-
-
-def books() -> Rules:
-    """Rules of the btt that is installed: blkparse, of the same package, tells its version."""
-    said = subprocess.run(["blkparse", "-V"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", said)
-    assert found is not None, said
-    return Rules(by_start=(int(found[1]), int(found[2])) >= (1, 3))
-
-
-@dataclass
-class Whole:
-    """A trace's tables in one, and what btt's rules make of the same events."""
-
-    bios: Bios
-    requests: Requests
-    edges: Edges
-    rules: Rules
-    ambiguous: int
-
-    def compare(self) -> Comparison:
-        return compare(self.rules, self.bios, self.requests, self.edges)
-
-
-@pytest.fixture
-def read() -> Callable[[Path], Whole]:
-    """Return a function that associates a log or a set of blktrace's files."""
-
-    def whole(path: Path) -> Whole:
-        rules, trace = books(), Trace(path)
-        if "G" not in trace.context.header["events"]["letters"]:
-            rules.getrq = Kind.START
-        for events, _ in trace.events():
-            rules.feed(events)
-        trace = Trace(path)
-        windows = list(trace.lifecycles())
-        return Whole(
-            Bios.concatenate([w.bios for w in windows]),
-            Requests.concatenate([w.requests for w in windows]),
-            Edges.concatenate([w.edges for w in windows]),
-            rules,
-            trace.account.bios["ambiguous"],
-        )
-
-    return whole
 
 
 def clean_load(fio: Fio, path: str) -> None:
@@ -119,59 +64,11 @@ def traced(device: LoopDevice, directory: Path, load: Callable[[], None]) -> Pat
     return prefix
 
 
-def check_table(whole: Whole, report: str) -> None:
-    """btt's figures are those of its rules, and ours."""
-    table, mine = printed(report), ours(whole.bios)
-    for stage in STAGES:
-        by_rule = figures(value for _, value in whole.rules.values[stage])
-        assert by_rule == table.get(stage), stage
-        # btt shows what took no time as 1 ns.
-        assert figures(max(value, 1) for value in mine[stage].values()) == by_rule, stage
-
-
-def check_sizes(whole: Whole, report: str) -> None:
-    """Merges and sizes: how many Q and D there were, and the sectors of completions."""
-    [(dev, found)] = merge_table(report).items()
-    issued = whole.requests.take((whole.requests.bytes > 0) & (whole.requests.issue >= 0))
-    with_data = issued.take(issued.complete >= 0)
-    sectors = with_data.bytes.astype(np.int64) >> 9
-    queued = int((whole.bios.bytes > 0).sum())
-    average = int(sectors.sum()) // len(with_data)
-    assert found == (
-        queued,
-        len(issued) + int(issued.requeues.sum()),
-        int(sectors.min()),
-        average,
-        int(sectors.max()),
-        int(sectors.sum()),
-    )
-    assert set(whole.bios.dev.tolist()) == {dev}
-
-
-def check_report(path: Path, report: str) -> None:
-    """What `biotrail report --json` says of the device: btt's figures, to its precision."""
-    command = [sys.executable, "-m", "biotrail.main", "report", "--json", str(path)]
-    done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
-    [device] = json.loads(done.stdout)["devices"]
-    mine = {stage["stage"]: stage for stage in device["total"]["stages"]}
-    mine |= {"Q2C": device["total"]["latency"], "Q2Q": device["pattern"]["q2q"]["gap"]}
-    table = printed(report)
-    for stage in (*STAGES, "Q2Q"):
-        theirs, own = table[stage], mine[stage]
-        assert own["count"] == theirs.count, stage
-        assert f"{own['max_ns'] / 1e9:.9f}" == theirs.most, stage
-        # btt shows what took no time as 1 ns.
-        assert f"{max(own['min_ns'], 1) / 1e9:.9f}" == theirs.least, stage
-        if own["min_ns"]:
-            assert f"{own['sum_ns'] / 1e9 / own['count']:.9f}" == theirs.average, stage
-
-
 def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
     needs_bpf: None,
     loop_device: LoopDevice,
     fio: Fio,
     tmp_path: Path,
-    read: Callable[[Path], Whole],
 ):
     # GIVEN one load, recorded by biotrail and by the kernel's tracer at once
     log = tmp_path / "disk.biotrail"
@@ -183,14 +80,14 @@ def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
 
     prefix = traced(loop_device, tmp_path, load)
     # WHEN the tracer's files are imported and associated by intervals
-    imported = read(prefix)
+    imported = associated(prefix)
     report = btt(blkparse_binary(prefix, tmp_path / "tracer.bin"))
     # THEN counts, least, average and most of each stage are btt's, to the nanosecond
     check_table(imported, report)
     check_sizes(imported, report)
     check_report(prefix, report)
     # AND WHEN the log is associated by identity, and btt is given what we export of it
-    recorded = read(log)
+    recorded = associated(log)
     trace = Trace(log)
     blktrace.write(trace.events(), trace.context, tmp_path / "export")
     report = btt(blkparse_binary(tmp_path / "export", tmp_path / "export.bin"))
@@ -222,12 +119,12 @@ RULES = {
 
 
 def test_every_difference_from_btt_has_a_rule_of_btts(
-    loop_device: LoopDevice, fio: Fio, tmp_path: Path, read: Callable[[Path], Whole]
+    loop_device: LoopDevice, fio: Fio, tmp_path: Path
 ):
     # GIVEN a load with all that btt gets wrong
     prefix = traced(loop_device, tmp_path, lambda: hard_load(fio, loop_device.path))
     # WHEN it is associated by intervals, and btt's rules are followed on the same events
-    whole = read(prefix)
+    whole = associated(prefix)
     report = btt(blkparse_binary(prefix, tmp_path / "tracer.bin"))
     table, found = printed(report), whole.compare()
     # THEN the rules are btt's: they give its table

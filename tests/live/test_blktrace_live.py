@@ -11,14 +11,12 @@ import pytest
 import record_helpers
 from blk_tracer import (
     blk_tracer,
-    blkparse_binary,
     blkparse_set,
     blkparse_stream,
-    btt,
     in_order,
-    needs_tools,
 )
 from blktrace_helpers import split
+from btt_tables import blkparse_binary, btt, needs_tools
 from devices import LoopDevice
 
 from converters import blktrace

@@ -18,14 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "live"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import devices
-from blk_tracer import blkparse_binary, btt
 from blktrace_helpers import NOTIFY, records
 from btt_rules import STAGES, printed
+from btt_tables import Whole, associated, blkparse_binary, btt, check_sizes, check_table
 from claims import Claim, failed, not_run, table
-from test_beside_btt import Whole, books, check_sizes, check_table, clean_load, traced
-
-from converters.model.tables import Bios, Edges, Requests
-from converters.model.trace import Trace
+from test_beside_btt import clean_load, traced
 
 PART = "btt"
 EVENTS = 500_000
@@ -48,22 +45,6 @@ def lost() -> int:
         for name in ("overrun", "commit overrun", "dropped events"):
             found += sum(map(int, re.findall(rf"^{name}: (\d+)$", text, re.M)))
     return found
-
-
-def read(prefix: Path) -> Whole:
-    """A set of files, associated; and what btt's rules make of the same events."""
-    rules, trace = books(), Trace(prefix)
-    for events, _ in trace.events():
-        rules.feed(events)
-    trace = Trace(prefix)
-    windows = list(trace.lifecycles())
-    return Whole(
-        Bios.concatenate([w.bios for w in windows]),
-        Requests.concatenate([w.requests for w in windows]),
-        Edges.concatenate([w.edges for w in windows]),
-        rules,
-        trace.account.bios["ambiguous"],
-    )
 
 
 def number_of_events(stream: Path) -> int:
@@ -117,7 +98,7 @@ def prove(wanted: int = EVENTS) -> list[Claim]:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
             directory = Path(name)
             prefix, events, missed = recorded(wanted, directory)
-            whole = read(prefix)
+            whole = associated(prefix)
             report = btt(blkparse_binary(prefix, directory / "merged.bin"))
     except pytest.skip.Exception as reason:
         return [not_run(PART, str(reason))]

@@ -3,6 +3,8 @@
 
 import sys
 
+import guest_bcc
+import guest_blktrace
 import guest_cgroups
 import guest_devices
 import guest_faults
@@ -22,6 +24,8 @@ CASES = {
         guest_faults,
         guest_cgroups,
         guest_files,
+        guest_blktrace,
+        guest_bcc,
     )
     for case in module.CASES
 }

@@ -33,6 +33,8 @@ SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
 """Ends a hang; two quiet cores take a tenth of it."""
 CHOSEN = os.environ.get("VMTEST_CASES", "").split()
 """Cases to perform; none: all."""
+COMPILING = {"bcc_beside_core", "biosnoop_beside_core"}
+"""Cases that want the kernel's headers."""
 READ, WRITE = 0, 1
 """REQ_OP_READ, REQ_OP_WRITE: the same in every kernel."""
 OP_MASK = 0xFF
@@ -196,6 +198,8 @@ def biotrail(*words: str | Path) -> int:
 def boot_command(kernel: str, directory: Path) -> list[str | Path]:
     """Boots the kernel and performs the cases, what they leave in `directory`."""
     command = [HERE / "run", "-k", kernel, "-o", directory, "-t", str(SECONDS)]
+    if not CHOSEN or COMPILING & set(CHOSEN):
+        command.append("-H")
     return [*command, HERE / "cases.sh", *CHOSEN]
 
 
