@@ -75,12 +75,14 @@ def dm_thin_new() -> Prepared:
 
 @contextmanager
 def md_raid5() -> Prepared:
+    """One at a time: what md itself reads for a write looks like what a read sends on."""
     tool("mdadm")
     module("raid456")
     with memory(3, 67) as disks:
         array("md9", disks, "--level=5", "--chunk=64")
         try:
-            yield Load(["md9", *disks], MIXED | {"rw": "rw"}, {"hops": [["md9"], disks]})
+            options = MIXED | {"rw": "rw", "iodepth": 1}
+            yield Load(["md9", *disks], options, {"hops": [["md9"], disks]})
         finally:
             run("mdadm", "--stop", "/dev/md9")
 
