@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scsi_debug: injected errors, retries and a busy host are accounted for, none is left open."""
+"""Injected errors, retries, timeouts, a busy host, a full ring: accounted for, none left open."""
 
 import numpy as np
 import pytest
