@@ -124,7 +124,8 @@ def dm_multipath_lost() -> Prepared:
     """A path is gone, which the upper device finds out by its requests."""
     with second_path() as paths, dm("lost", multipath(paths)) as name:
         state = f"/sys/block/{paths[1]}/device/state"
-        lost, back = f"echo offline >{state}", f"echo running >{state}"
+        believed = f"dmsetup message lost 0 reinstate_path /dev/{paths[1]}"
+        lost, back = f"{believed}; echo offline >{state}", f"echo running >{state}"
         yield Load([name, *paths], MIXED, before=lost, after=back)
 
 
