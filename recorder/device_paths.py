@@ -16,23 +16,24 @@ _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
 def hidden(roots: Roots = REAL) -> dict[int, str]:
     """Sysfs directory of every path by kernel dev_t, which /proc/diskstats alone tells."""
-    directory = f"{roots.sys}/class/block"
+    directories = _directories(roots)
+    numbers = _numbers(roots) if directories else {}
+    return {numbers[name]: path for name, path in directories.items() if name in numbers}
+
+
+def _directories(roots: Roots) -> dict[str, str]:
+    """Sysfs directory of every path by its name."""
+    base = f"{roots.sys}/class/block"
     try:
-        names = {name for name in os.listdir(directory) if _PATH.fullmatch(name)}
+        names = [name for name in os.listdir(base) if _PATH.fullmatch(name)]
     except OSError:
         return {}
-    names = {name for name in names if read(f"{directory}/{name}/hidden") == "1"}
-    if not names:
-        return {}
-    return {
-        dev: os.path.realpath(f"{directory}/{name}")
-        for name, dev in _numbers(roots).items()
-        if name in names
-    }
+    hidden = [name for name in names if read(f"{base}/{name}/hidden") == "1"]
+    return {name: os.path.realpath(f"{base}/{name}") for name in hidden}
 
 
 def _numbers(roots: Roots) -> dict[str, int]:
-    """Kernel dev_t by name, of all disks."""
+    """Kernel dev_t by name, of all disks; old kernels say 0 for a path's."""
     try:
         with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
             rows = [line.split() for line in lines]
@@ -54,8 +55,22 @@ def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:
 
 def paths_of(disk: int, roots: Roots = REAL) -> list[int]:
     """Kernel dev_t of the paths to a disk, in order; none where it is not of NVMe multipath."""
+    return by_disk(hidden(roots)).get(_name(disk, roots), [])
+
+
+def _name(disk: int, roots: Roots) -> str:
     path = os.path.realpath(f"{roots.sys}/dev/block/{disk >> 20}:{disk & 0xFFFFF}")
-    return by_disk(hidden(roots)).get(os.path.basename(path), [])
+    return os.path.basename(path)
+
+
+def is_spread(disk: int, roots: Roots = REAL) -> bool:
+    """Whether a disk's bios go on to paths that are not known for the whole recording.
+
+    Several come and go; of one alone the number may not be told.
+    """
+    name = _name(disk, roots)
+    count = len(by_disk(dict(enumerate(_directories(roots)))).get(name, []))
+    return count > 1 or count > len(paths_of(disk, roots))
 
 
 def with_paths(chosen: Sequence[tuple[int, int]], roots: Roots = REAL) -> list[tuple[int, int]]:

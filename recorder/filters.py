@@ -248,10 +248,10 @@ def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def is_stacked(disk: int) -> bool:
     """Whether a disk stands on others, so that its bios may end on one of those.
 
-    The only path of an NVMe disk is recorded with it; several of them come and go.
+    The only path of an NVMe disk is recorded with it.
     """
     try:
         below = os.listdir(f"/sys/dev/block/{disk >> 20}:{disk & 0xFFFFF}/slaves")
     except OSError:
         below = []
-    return bool(below) or len(device_paths.paths_of(disk)) > 1
+    return bool(below) or device_paths.is_spread(disk)

@@ -317,6 +317,19 @@ def test_a_whole_nvme_disk_is_recorded_with_its_paths(shared: Host) -> None:
     assert device_paths.with_paths(chosen, shared.roots) == [*chosen, *paths]
 
 
+def test_paths_that_come_and_go_are_followed(shared: Host) -> None:
+    # GIVEN a disk with two paths, of which one goes away, and then the other's number is not told
+    disk, answers = dev(259, 9), [device_paths.is_spread(dev(259, 9), shared.roots)]
+    (shared.root / "sys/class/block/nvme1c2n1").unlink()
+    answers.append(device_paths.is_spread(disk, shared.roots))
+    shared.write("proc/diskstats", " 0 0 nvme1c1n1 0\n")
+    answers.append(device_paths.is_spread(disk, shared.roots))
+    # WHEN it is asked each time whether its bios have to be followed
+    # THEN they need not while its one path is known
+    assert answers == [True, False, True]
+    assert not device_paths.is_spread(dev(259, 0), shared.roots)
+
+
 def test_a_path_that_goes_away_is_left_out(shared: Host) -> None:
     # GIVEN a path that /proc/diskstats does not list any more
     shared.write("proc/diskstats", " 259 8 nvme1c2n1 0\n")

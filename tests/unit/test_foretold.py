@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completions that NVMe multipath tells twice: c by its driver, then C by the block layer."""
 
+from pathlib import Path
+
 import pytest
 from scenario_stacks import HEAD, PATH_A
 from scenario_tools import events_of, tables_of
 
-from converters.model.tables import Certainty
+from converters.model.tables import Bios, Certainty, Requests
+from converters.model.trace import Trace
 
 TWICE = """
     0   Q 259:8 W 0+16 bio=1
@@ -47,3 +50,25 @@ def test_another_bios_end_is_none_of_it(line: str) -> None:
     # WHEN the log is read  THEN the issued bio's own end was not seen
     t = tables_of(events_of(text), devices=(HEAD, PATH_A))
     assert t.bios.certainty[0] == Certainty.LOST
+
+
+def test_a_disk_with_two_paths_as_6_12_tells_it() -> None:
+    # GIVEN a log of three reads of such a disk
+    trace = Trace(Path(__file__).parents[1] / "data" / "paths" / "nvme_6.12.biotrail")
+    (disk,) = (d["dev"] for d in trace.reader.header["devices"] if d["name"] == "nvme1n1")
+    # WHEN it is read
+    windows = list(trace.lifecycles())
+    bios = Bios.concatenate([window.bios for window in windows])
+    requests = Requests.concatenate([window.requests for window in windows])
+    bios = bios.take(bios.dev == disk)
+    # THEN each is known exactly, and done by one path or the other
+    assert bios.done_bytes.tolist() == [4096, 4096, 4096]
+    assert set(bios.certainty.tolist()) == {Certainty.EXACT}
+    served = {int(n): (int(d), int(end)) for n, d, end in zip(
+        requests.number, requests.dev, requests.complete, strict=True)}  # fmt: skip
+    paths = [served[number][0] for number in bios.request.tolist()]
+    assert paths[0] == paths[2] != paths[1]
+    assert disk not in paths
+    # AND ends with its request
+    ends = [served[number][1] for number in bios.request.tolist()]
+    assert bios.complete.tolist() == ends

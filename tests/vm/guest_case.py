@@ -84,6 +84,13 @@ def put(path: Path, value: object) -> None:
     path.write_text(f"{value}\n")
 
 
+def virtio_disk(serial: str) -> str:
+    """The name of the virtio-blk disk with this serial number."""
+    serials = Path("/sys/block").glob("vd*/serial")
+    (mine,) = {path.parent.name for path in serials if path.read_text().strip() == f"v{serial}"}
+    return mine
+
+
 def nvme_disk(serial: str) -> str:
     """The name of the NVMe disk with this serial number; a disk of several paths is one."""
     serials = Path("/sys/block").glob("nvme*n1/device/serial")
@@ -104,7 +111,7 @@ def is_shown(disk: Path) -> bool:
 def disk(by: str) -> str:
     """The name of a disk of the machine: "virtio", "nvme0", "nvme1", "scsi0", "scsi1", "ata0"."""
     if by == "virtio":
-        return "vda"
+        return virtio_disk("0")
     if by.startswith("nvme"):
         return nvme_disk(by.removeprefix("nvme"))
     models = Path("/sys/block").glob("sd*/device/model")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from guest_case import Case, fio, module, put, scheduler, wait_for
+from guest_case import Case, fio, module, put, scheduler, virtio_disk, wait_for
 from guest_repeats import until_whole
 
 MEDIUM_ERROR = 0x2
@@ -49,17 +49,27 @@ def second_path() -> Iterator[tuple[str, str]]:
 
 
 def inject(options: int, every: int) -> None:
+    """Has scsi_debug, where it is loaded, fail every so many commands in this way."""
+    if not DRIVER.exists():
+        return
     put(DRIVER / "every_nth", 0)
     put(DRIVER / "opts", hex(options))
     put(DRIVER / "every_nth", every)
 
 
+def injected() -> tuple[int, int]:
+    """What `inject` was told last."""
+    if not DRIVER.exists():
+        return 0, 0
+    return int((DRIVER / "opts").read_text(), 0), int((DRIVER / "every_nth").read_text(), 0)
+
+
 def record(case: Case, name: str, load: list[str]) -> None:
     """Records a load, with what was injected; the kernel's own text tracer counts requeues."""
-    options, every = (int((DRIVER / key).read_text(), 0) for key in ("opts", "every_nth"))
+    wanted = injected()
 
     def once() -> None:
-        inject(options, every)
+        inject(*wanted)
         put(TRACEFS / "trace", "")
         put(REQUEUE, 1)
         try:
@@ -125,4 +135,11 @@ def timed_out(case: Case) -> None:
     case.told["timeout_ns"] = seconds * 1_000_000_000
 
 
-CASES = (medium_errors, host_busy, retried, timed_out)
+def ring_full(case: Case) -> None:
+    """virtio-blk whose ring has room for fewer requests than it has tags."""
+    name = virtio_disk("1")
+    scheduler(name, "none")
+    record(case, name, reads(case, name, rw="randread", size="4m", bs="16k", iodepth=64))
+
+
+CASES = (medium_errors, host_busy, retried, timed_out, ring_full)

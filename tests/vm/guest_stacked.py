@@ -75,12 +75,14 @@ def dm_thin_new() -> Prepared:
 
 @contextmanager
 def md_raid5() -> Prepared:
+    """One at a time: what md itself reads for a write looks like what a read sends on."""
     tool("mdadm")
     module("raid456")
     with memory(3, 67) as disks:
         array("md9", disks, "--level=5", "--chunk=64")
         try:
-            yield Load(["md9", *disks], MIXED | {"rw": "rw"}, {"hops": [["md9"], disks]})
+            options = MIXED | {"rw": "rw", "iodepth": 1}
+            yield Load(["md9", *disks], options, {"hops": [["md9"], disks]})
         finally:
             run("mdadm", "--stop", "/dev/md9")
 
@@ -122,20 +124,21 @@ def dm_multipath_lost() -> Prepared:
     """A path is gone, which the upper device finds out by its requests."""
     with second_path() as paths, dm("lost", multipath(paths)) as name:
         state = f"/sys/block/{paths[1]}/device/state"
-        lost, back = f"echo offline >{state}", f"echo running >{state}"
+        believed = f"dmsetup message lost 0 reinstate_path /dev/{paths[1]}"
+        lost, back = f"{believed}; echo offline >{state}", f"echo running >{state}"
         yield Load([name, *paths], MIXED, before=lost, after=back)
 
 
 @contextmanager
 def nvme_multipath() -> Prepared:
-    """One disk by two controllers, by turns."""
+    """One disk by two controllers, by turns; recorded by its own name."""
     name = nvme_disk("2")
     disks = Path("/sys/block").glob(f"{name.removesuffix('n1')}c*n1")
     paths = sorted(path.name for path in disks if not is_shown(path))
     if len(paths) != 2:
         raise Unavailable("the kernel's NVMe driver knows no paths")
     put(Path(f"/sys/block/{name}/device/iopolicy"), "round-robin")
-    yield Load([name, *paths], MIXED)
+    yield Load([name], MIXED, {"paths": paths})
 
 
 def zonefs_super() -> bytes:
@@ -148,16 +151,23 @@ def zonefs_super() -> bytes:
 
 
 @contextmanager
-def zone_append() -> Prepared:
-    """Synchronous writes to zonefs: where in the zone they go the device says."""
-    module("zonefs")
-    zones = {"zoned": 1, "zone_size": ZONE_MIB, "zone_nr_conv": 1, "memory_backed": 1}
-    with null_blk("nullb_append", **zones) as name:
+def zones(kind: str, mib: int, conventional: int) -> Iterator[tuple[str, Path]]:
+    """A disk of zones for a file system, and where it may be mounted."""
+    module(kind)
+    attributes = {"zone_size": ZONE_MIB, "zone_nr_conv": conventional, "size": mib}
+    with null_blk(f"nullb_{kind}", zoned=1, memory_backed=1, **attributes) as name:
         module("mq-deadline")
         scheduler(name, "mq-deadline")
-        Path(f"/dev/{name}").write_bytes(zonefs_super())
-        place = Path("/run/zonefs")
+        place = Path("/run") / kind
         place.mkdir(exist_ok=True)
+        yield name, place
+
+
+@contextmanager
+def zone_append() -> Prepared:
+    """Synchronous writes to zonefs: where in the zone they go the device says."""
+    with zones("zonefs", 64, 1) as (name, place):
+        Path(f"/dev/{name}").write_bytes(zonefs_super())
         run("mount", "-t", "zonefs", f"/dev/{name}", place)
         try:
             wait_for(place / "seq" / "1")
@@ -171,6 +181,23 @@ def zone_append() -> Prepared:
             run("umount", place)
 
 
+@contextmanager
+def zone_append_btrfs() -> Prepared:
+    """Several at once to a file on btrfs, which leaves it to the device where they go."""
+    tool("mkfs.btrfs")
+    with zones("btrfs", 256, 0) as (name, place):
+        if "btrfs_get_dev_zone_info" not in Path("/proc/kallsyms").read_text():
+            raise Unavailable("this kernel's btrfs knows no zones")
+        run("mkfs.btrfs", "-q", "-O", "zoned", "-d", "single", "-m", "single", f"/dev/{name}")
+        run("mount", "-t", "btrfs", f"/dev/{name}", place)
+        try:
+            told = {"zone_sectors": ZONE_MIB << 11}
+            file = {"filename": place / "file", "rw": "write", "bs": "16k", "fallocate": "none"}
+            yield Load([name], file, told)
+        finally:
+            run("umount", place)
+
+
 DEVICES: Kinds = (
     dm_thin,
     dm_thin_new,
@@ -180,6 +207,7 @@ DEVICES: Kinds = (
     dm_multipath_lost,
     nvme_multipath,
     zone_append,
+    zone_append_btrfs,
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scsi_debug: injected errors, retries and a busy host are accounted for, none is left open."""
+"""Injected errors, retries, timeouts, a busy host, a full ring: accounted for, none left open."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,8 @@ from machine import Machine
 
 from converters.model.tables import Certainty
 from recorder.records import Kind
+
+REQUEUED = ("retried", "host_busy", "ring_full")
 
 
 def test_a_thousand_errors(vm: Machine) -> None:
@@ -23,7 +25,7 @@ def test_a_thousand_errors(vm: Machine) -> None:
     assert case.log.certainties() == {"EXACT"}
 
 
-@pytest.mark.parametrize("name", ["retried", "host_busy"])
+@pytest.mark.parametrize("name", REQUEUED)
 def test_requeues_seen_and_lost_are_all(vm: Machine, name: str) -> None:
     # GIVEN commands that are refused, or fail and are sent again
     case = vm.case(name, lossy=True)
@@ -33,7 +35,7 @@ def test_requeues_seen_and_lost_are_all(vm: Machine, name: str) -> None:
     assert seen + log.lost(Kind.R) == case.told["requeues"] > 0
 
 
-@pytest.mark.parametrize("name", ["retried", "host_busy"])
+@pytest.mark.parametrize("name", REQUEUED)
 def test_requeues_are_those_of_the_kernels_own_tracer(vm: Machine, name: str) -> None:
     # GIVEN the same, with nothing lost
     case = vm.case(name)
