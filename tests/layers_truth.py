@@ -410,9 +410,14 @@ class Truth:
             if r is not rq.upper
             and r.dev == rq.upper.dev
             and any(e.fields.get("sector") == told.fields["from_sector"] for e in r.records)
-            and r.records[0].ts <= told.ts <= r.records[-1].ts
+            and r.records[0].ts <= told.ts <= self._until(r)
         ]
         return self.request_number(rq.upper), not rivals
+
+    def _until(self, rq: Request) -> int:
+        """When it was seen to have ended; never, where its completions were not all recorded."""
+        ends = [r for r in rq.records if r.letter == "C"]
+        return ends[-1].ts if ends and self.recorded.issuperset(ends) else 1 << 62
 
     def _covers(self, bio: Bio, remap: Rec) -> bool:
         queue = self.first(bio, "Q")
@@ -425,7 +430,10 @@ class Truth:
         # Of one that was there before the log its end tells.
         came = queue.ts <= remap.ts if queue is not None else end is not None
         alive = came and (end is None or end.ts >= remap.ts)
-        return alive and bio.first <= begin and begin + size <= bio.first + bio.whole // SECTOR
+        stop = bio.first + bio.whole // SECTOR
+        if queue is None and stop == begin + size:
+            return alive  # its end has no size any more, and so may tell no beginning
+        return alive and bio.first <= begin and begin + size <= stop
 
 
 def _issues_and_requeues(rq: Request, issue: int, done: int) -> list[tuple[str, int]]:

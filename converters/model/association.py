@@ -15,7 +15,7 @@ from .context import OP_MASK, PASSTHROUGH_OPS, Context
 from .events import Events
 from .generations import PARENT, Generations, bio_generations
 from .lives import Lives
-from .request_generations import request_generations
+from .request_generations import Operations, request_generations
 from .tables import I64, SECTOR_BYTES, U8, U32, U64, Bool
 
 NO_SECTOR = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -85,9 +85,7 @@ def associate(events: Events, context: Context, lives: Lives | None = None) -> A
     lives: what earlier windows saw of what they kept.
     """
     lives = lives or Lives()
-    requests = request_generations(
-        events, context.op_number("zone_append"), context.op_number("discard")
-    )
+    requests = request_generations(events, Operations.of(context))
     lives.requests.tell(events, requests)
     request_of_event = np.full(len(events), -1, dtype=np.int64)
     request_of_event[requests.row_event] = requests.row_gen

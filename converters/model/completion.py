@@ -141,7 +141,7 @@ def _flush_sequence(a: Association, context: Context, begun: I64, told: I64) -> 
     return np.asarray(with_data & (by_preflush | by_fua), dtype=np.bool_)
 
 
-def bio_ends(a: Association, ends: RequestEnds) -> BioEnds:
+def bio_ends(a: Association, ends: RequestEnds, context: Context) -> BioEnds:
     """Ends of every bio generation that went to a request."""
     count = len(a.bios)
     result = BioEnds(
@@ -157,7 +157,7 @@ def bio_ends(a: Association, ends: RequestEnds) -> BioEnds:
     # The flush machinery's requests have one bio; its data can be good, its flush not.
     sequence = ends.flush_sequence[request]
     result.good[served[sequence]] = np.minimum(size, ends.good[request])[sequence]
-    consume_parts(a, _parts_of(a, ends), result)
+    consume_parts(a, _parts_of(a, ends, context), result)
     _outlived(a, result)
     return result
 
@@ -170,11 +170,12 @@ def _outlived(a: Association, result: BioEnds) -> None:
     a.gone[rows] = True
 
 
-def _parts_of(a: Association, ends: RequestEnds) -> Parts:
+def _parts_of(a: Association, ends: RequestEnds, context: Context) -> Parts:
     partly = (ends.completions > 1) | ((ends.completions == 1) & ~ends.finished)
     return Parts(
         partly & ~ends.flush_sequence,
         others(a, ends.last_issue) > 0,
+        _opf_at(a, a.requests.birth) & 0xFF == np.uint32(context.op_number("discard") % 256),
         ends.finished,
         ends.end,
         ends.status,

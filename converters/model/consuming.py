@@ -29,12 +29,14 @@ class BioEnds:
 class Parts:
     """Per request generation: partly: it completed in parts, and is no flush sequence.
 
-    mixed: its last issue served bios, too, that a filter left out. finished: nothing more is
-    to come; then end is its last C, and status the worst that any said.
+    mixed: its last issue served bios, too, that a filter left out. scattered: its bios may lie
+    anywhere. finished: nothing more is to come; then end is its last C, and status the worst
+    that any said.
     """
 
     partly: Bool
     mixed: Bool
+    scattered: Bool
     finished: Bool
     end: I64
     status: I32
@@ -55,7 +57,7 @@ def consume_parts(a: Association, parts: Parts, result: BioEnds) -> None:
         if parts.mixed[r]:
             _consume_by_place(a, r, group, result)
         else:
-            _Consumer(a, chains, group, result).consume(r)
+            _Consumer(a, chains, group, result, bool(parts.scattered[r])).consume(r)
         rest = group[result.end[group] < 0]
         if parts.finished[r] and len(rest):
             # Sizes of several bios are unknown: all that is certain is when the last one ended.
@@ -118,9 +120,14 @@ class _Consumer:
     """The bios of one request, which take the bytes of its C in the order of its last issue."""
 
     def __init__(
-        self, a: Association, chains: dict[int, list[int]], bios: I64, result: BioEnds
+        self,
+        a: Association,
+        chains: dict[int, list[int]],
+        bios: I64,
+        result: BioEnds,
+        scattered: bool,
     ) -> None:
-        self._a, self._chains, self._result = a, chains, result
+        self._a, self._chains, self._result, self._scattered = a, chains, result, scattered
         self._left = dict(zip(bios.tolist(), a.facts.piece_bytes[bios].tolist(), strict=True))
         """Bytes of bios that have not ended; negative: not known."""
         self._order = list(self._left)
@@ -150,16 +157,22 @@ class _Consumer:
         here = self._born(list(self._left), event)
         self._order = named + [bio for bio in here if bio not in named]
         self._placed = []
-        if _is_cut(a, event):
-            # What lies elsewhere comes to the request later.
-            self._order = named + _lying_in(a, event, self._order[len(named) :])
-            self._placed = self._behind_a_gap(named, total)
-            self._order = [bio for bio in self._order if bio not in self._placed]
-            doubtful = a.certainty[self._placed]
-            a.certainty[self._placed] = np.maximum(doubtful, Certainty.AMBIGUOUS)
+        if _is_cut(a, event) and self._scattered:
+            self._order = named
+        elif _is_cut(a, event):
+            self._place(event, named, total)
         else:
             self._tell_unknown(named or self._order, total)
             self._tell_unseen(named, total)
+
+    def _place(self, event: int, named: list[int], total: int) -> None:
+        """After a cut chain: who lies behind the gap, and is in doubt."""
+        a = self._a
+        # What lies elsewhere comes to the request later.
+        self._order = named + _lying_in(a, event, self._order[len(named) :])
+        self._placed = self._behind_a_gap(named, total)
+        self._order = [bio for bio in self._order if bio not in self._placed]
+        a.certainty[self._placed] = np.maximum(a.certainty[self._placed], Certainty.AMBIGUOUS)
 
     def _behind_a_gap(self, named: list[int], total: int) -> list[int]:
         """Bios that a cut chain leaves out, where others that are not known lie among them."""
@@ -185,11 +198,28 @@ class _Consumer:
         """Takes the bytes of one C from the bios in order; keeps those that are not done."""
         here = self._born(self._order, event)
         if not self._issued:
-            here = _lying_in(self._a, event, here)
+            self._complete_unissued(event, _lying_in(self._a, event, here))
+            return
         self._order = self._take_in_order(event, here)
         placed = [bio for bio in self._placed if self._left.get(bio, -1) > 0]
         if placed:
-            self._take_behind_the_gap(event, np.array(placed, dtype=np.int64))
+            self._take_by_place(event, placed, self._begin, self._done)
+
+    def _complete_unissued(self, event: int, here: list[int]) -> None:
+        """Where no issue was seen, the sectors of the C tell how far it went."""
+        begin = int(self._a.events.sector[event])
+        end = begin + int(self._a.events.bytes[event]) // SECTOR_BYTES
+        at, size, left = self._a.facts.piece_sector, self._a.facts.piece_bytes, self._left
+        there = [
+            bio
+            for bio in here
+            if begin < int(at[bio]) + int(size[bio]) // SECTOR_BYTES and int(at[bio]) < end
+        ]
+        if there and not self._scattered:
+            self._take_by_place(event, there, begin, 0)
+        else:
+            self._take_in_order(event, here)
+        self._order = [bio for bio in self._order if bio in left]
 
     def _take_in_order(self, event: int, order: list[int]) -> list[int]:
         events, result, left = self._a.events, self._result, self._left
@@ -208,9 +238,11 @@ class _Consumer:
             del left[bio]
         return []
 
-    def _take_behind_the_gap(self, event: int, bios: I64) -> None:
-        took = _take_by_place(self._a, event, self._begin, self._done, bios, self._result)
-        for bio, size in zip(bios.tolist(), took.tolist(), strict=True):
+    def _take_by_place(self, event: int, bios: list[int], begin: int, before: int) -> None:
+        """As the function of this name; bios that are through are done."""
+        rows = np.array(bios, dtype=np.int64)
+        took = _take_by_place(self._a, event, begin, before, rows, self._result)
+        for bio, size in zip(bios, took.tolist(), strict=True):
             self._left[bio] -= size
             if self._result.end[bio] >= 0:
                 del self._left[bio]

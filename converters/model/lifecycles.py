@@ -90,7 +90,7 @@ class Builder:
         a = associate(events, self._context, self._lives)
         ends = request_ends(a, self._context)
         repair(a, ends, self._context)
-        pieces = bio_ends(a, ends)
+        pieces = bio_ends(a, ends, self._context)
         loop_parents(a, ends, pieces, self._context)
         request_parents(a)
         whole = wholes(a, pieces, ends.requeues)

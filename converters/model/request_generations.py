@@ -4,10 +4,13 @@
 docs/lifecycles.md lists the rules.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from recorder.records import Kind
 
+from .context import PASSTHROUGH_OPS, Context
 from .events import Events
 from .generations import Generations, build
 from .sorting import is_in, stable_order
@@ -29,12 +32,27 @@ _REQUEST_KINDS = (
 )
 
 
-def request_generations(events: Events, zone_append: int = -1, discard: int = -1) -> Generations:
-    """Generations of request pointers. A row's role is its record kind.
+@dataclass(frozen=True)
+class Operations:
+    """Numbers of operations whose requests have rules of their own; -1: there is none.
 
-    zone_append: the operation whose completions tell another sector than its issues.
-    discard: the operation whose requests may lie in several places.
+    zone_append: its completions tell another sector than its issues. discard: its requests may
+    lie in several places. passthrough: a user's or driver's, which nothing joins.
     """
+
+    zone_append: int = -1
+    discard: int = -1
+    passthrough: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, context: Context) -> "Operations":
+        """Those of the log's kernel."""
+        own = tuple(context.op_number(name) for name in sorted(PASSTHROUGH_OPS))
+        return cls(context.op_number("zone_append"), context.op_number("discard"), own)
+
+
+def request_generations(events: Events, ops: Operations) -> Generations:
+    """Generations of request pointers. A row's role is its record kind."""
     rows = events.rows(*_REQUEST_KINDS)
     rows = rows[events.rq[rows] != 0]
     rows = rows[stable_order(events.rq[rows])]
@@ -49,9 +67,9 @@ def request_generations(events: Events, zone_append: int = -1, discard: int = -1
     begins |= _merged_before(events, rows, kind, before)
     begins |= (before == Kind.RQ_MERGE) & ~is_in(kind, Kind.E, Kind.DONE)
     begins |= ended & is_in(kind, Kind.D, Kind.I, Kind.M, Kind.F, Kind.RQ_MERGE, Kind.RQ_REMAP)
-    begins |= _issued_another(events, rows, kind, before, zone_append)
+    begins |= _issued_another(events, rows, kind, before, ops)
     begins |= _left_out(events, rows, kind, before)
-    begins |= _joined_another(events, rows, kind, before, discard)
+    begins |= _joined_another(events, rows, kind, before, ops.discard)
     waits = is_in(before, Kind.START, Kind.I)
     waits &= is_in(kind, Kind.M, Kind.F, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
     begins |= waits & _another_operation(events, rows, np.roll(rows, 1))
@@ -71,7 +89,7 @@ def request_generations(events: Events, zone_append: int = -1, discard: int = -1
     return build(events, pointer, rows, kind, np.zeros(len(rows), np.int64), begins, first)
 
 
-def _issued_another(events: Events, rows: I64, kind: U8, before: U8, zone_append: int) -> Bool:
+def _issued_another(events: Events, rows: I64, kind: U8, before: U8, ops: Operations) -> Bool:
     """What follows D and cannot be of the request that D issued: its completion was lost.
 
     Nothing joins an issued request, so its head bio and sector stay until it completes.
@@ -83,13 +101,16 @@ def _issued_another(events: Events, rows: I64, kind: U8, before: U8, zone_append
     other = (bio != old) & (bio != 0) & (old != 0)
     moved = events.sector[now] != events.sector[then]
     moved &= (kind[at] != Kind.C) | (
-        (events.bytes[then] > 0) & ((events.opf[now] & 0xFF) != np.uint32(zone_append % 256))
+        (events.bytes[then] > 0) & ((events.opf[now] & 0xFF) != np.uint32(ops.zone_append % 256))
     )
     other |= moved | _another_operation(events, now, then)
     # Without a bio to tell, a second issue is another request's: the flush machinery's.
     other |= (kind[at] == Kind.D) & (bio == 0) & (old == 0)
     other |= (bio == 0) != (old == 0)
     other |= _queued_between(events, then, now)
+    # A command that nothing joins stays as long as it is.
+    grown = (kind[at] == Kind.D) & (events.bytes[now] != events.bytes[then])
+    other |= grown & np.isin(events.opf[then] & 0xFF, ops.passthrough)
     result[at] |= other
     return np.asarray(result, dtype=np.bool_)
 

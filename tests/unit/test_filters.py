@@ -214,7 +214,7 @@ def test_parts_of_a_request_with_others_end_by_their_place() -> None:
     context = Context({"kernel": ENUMS})
     # WHEN the ends are looked for
     association = associate(events, context)
-    ends = bio_ends(association, request_ends(association, context))
+    ends = bio_ends(association, request_ends(association, context), context)
     # THEN each bio ends with the part that it is in, with its status
     assert (events.ts[ends.end] - events.ts[0]).tolist() == [20, 30]
     assert ends.status.tolist() == [0, 10]

@@ -10,7 +10,7 @@ from test_events_decoder import chunk, record, ring
 from converters.model.context import Context
 from converters.model.events import Decoder, Events
 from converters.model.generations import bio_generations, chain_owners, chain_rows
-from converters.model.request_generations import request_generations
+from converters.model.request_generations import Operations, request_generations
 from recorder.log import Segment
 from recorder.records import BY_KIND, Kind
 
@@ -44,7 +44,7 @@ def lives(letters: str) -> str:
         rows.append(record(kind, ns, **values))
         ns += 10
     events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
-    found = request_generations(events, ZONE_APPEND)
+    found = request_generations(events, Operations(ZONE_APPEND))
     shown: list[list[str]] = [[] for _ in range(len(found))]
     for role, gen in zip(found.row_role.tolist(), found.row_gen.tolist(), strict=True):
         shown[gen].append(BY_KIND[Kind(role)].letter)
@@ -99,13 +99,13 @@ def test_a_zone_append_completes_elsewhere() -> None:
     for rwbs, generations in (("ZAS", 1), ("WS", 2)):
         events = decoded(f"0 D {rwbs} 0+8 bio=1 rq=1\n9 C {rwbs} 64+8 bio=1 rq=1")
         # WHEN cut / THEN only the zone append is one
-        assert len(request_generations(events, ZONE_APPEND)) == generations
+        assert len(request_generations(events, Operations(ZONE_APPEND))) == generations
 
 
 def bios_of(text: str) -> list[str]:
     """Generations of bios by address, as letters; + is a bio that X names as split, % its rest."""
     events = decoded(text)
-    requests = request_generations(events, ZONE_APPEND)
+    requests = request_generations(events, Operations(ZONE_APPEND))
     of_event = np.full(len(events), -1, dtype=np.int64)
     of_event[requests.row_event] = requests.row_gen
     absorbed = requests.first(Kind.RQ_MERGE) >= 0
