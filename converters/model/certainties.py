@@ -70,6 +70,7 @@ def request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
     begun = _begun(a, ends)
     no_issue = (ends.issue < 0) & ((ends.total > 0) | (ends.good > 0) | issued) & ends.finished
     no_issue &= (ends.status == 0) | (ends.good > 0) | (ends.completions > 1)
+    no_issue |= _incomplete_failures(a, ends)
     certainty[(no_issue | (ends.unissued >= 0)) & begun] = Certainty.LOST
     unfinished = ~ends.finished & ~absorbed
     certainty[unfinished | (~begun & ~absorbed)] = Certainty.INCOMPLETE
@@ -77,6 +78,26 @@ def request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
     certainty[unfinished & begun & gone] = Certainty.LOST
     certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
     return certainty
+
+
+def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
+    """Requests that failed without an issue, with more than their bios have: others joined."""
+    failed = (ends.issue < 0) & (ends.end >= 0)
+    held = np.flatnonzero(a.request >= 0)
+    held = held[failed[a.request[held]]]
+    known = np.bincount(a.request[held], a.facts.piece_bytes[held], len(a.requests))
+    some = np.bincount(a.request[held], minlength=len(a.requests)) > 0
+    absorbed = a.absorbed_by[a.absorbed_by >= 0]
+    # Merges that name nobody leave bios out; what is told of requests must add up.
+    took = np.isin(np.arange(len(a.requests)), absorbed) | _untaken_merges(a)
+    return np.asarray(failed & some & took & (known < ends.done))
+
+
+def _untaken_merges(a: Association) -> Bool:
+    """Per request: whether one was absorbed on its device, and nothing tells by whom."""
+    gone = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
+    devices = np.unique(a.events.dev[a.requests.birth[gone]])
+    return np.isin(a.events.dev[a.requests.birth], devices)
 
 
 def _begun(a: Association, ends: RequestEnds) -> Bool:

@@ -205,10 +205,13 @@ def _outside(events: Events, event: I64, role: U8, before: U8, context: Context)
     append = np.uint32(context.op_number("zone_append") % 256)
     joins = is_in(role, Kind.G, Kind.M, Kind.F, Kind.START) & is_in(before, Kind.Q, Kind.A, Kind.X)
     issued = (role == Kind.D) & is_in(before, Kind.G, Kind.M, Kind.F)
+    # What took its request over has what that had.
+    issued |= is_in(role, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE) & (before == Kind.RQ_MERGE)
     rows = np.flatnonzero(joins | issued)
     outer = np.where(issued[rows], event[rows], event[rows - 1])
     inner = np.where(issued[rows], event[rows - 1], event[rows])
     there = (events.bytes[outer] > 0) & (events.bytes[inner] > 0)
+    there |= (before[rows] == Kind.RQ_MERGE) & (events.bytes[inner] > 0)
     op, other = events.opf[outer] & 0xFF, events.opf[inner] & 0xFF
     apart = issued[rows] & (op == discard)
     begin, at = events.sector[outer], events.sector[inner]

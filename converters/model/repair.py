@@ -11,7 +11,7 @@ from .consuming import BioEnds
 from .context import OP_MASK, Context
 from .parity import of_parity
 from .sweeping import END_OF_TIME, Pending, Question, mark, sweep
-from .tables import I64, SECTOR_BYTES
+from .tables import I64, SECTOR_BYTES, Bool
 from .unnamed import unnamed_members
 
 
@@ -197,11 +197,25 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
     issue = ends.issue[np.maximum(request, 0)]
     asked = queued[lower]
     live = (request >= 0) & (issue >= 0) & (issue < asked) & ((end < 0) | (end > asked))
+    live &= ~_left_behind(a, first, asked)
     live &= a.facts.dev[upper] != a.facts.dev[lower]
     live &= (a.facts.opf[upper] ^ a.facts.opf[lower]) & OP_MASK == 0
     for up, low in zip(upper[live].tolist(), lower[live].tolist(), strict=True):
         if int(a.facts.dev[low]) in stacked[int(a.facts.dev[up])]:
             a.upper[low] = up
+
+
+def _left_behind(a: Association, bios: I64, asked: I64) -> Bool:
+    """Whether each bio's request went on without it before an event: its own end was not seen.
+
+    It was issued or requeued behind the bio, or its address lived again.
+    """
+    request = np.maximum(a.request[bios], 0)
+    last, again = a.requests.last(Kind.R, Kind.D)[request], a.requests.again[request]
+    end = a.facts.piece_sector[bios].astype(np.int64) + a.facts.piece_bytes[bios] // SECTOR_BYTES
+    behind = a.events.sector[np.maximum(last, 0)].astype(np.int64) >= end
+    over = (again >= 0) & (again < a.events.number[asked])
+    return np.asarray(((last >= 0) & (last < asked) & behind) | over)
 
 
 def _first_pieces(a: Association) -> I64:

@@ -70,6 +70,7 @@ def request_generations(events: Events, ops: Operations) -> Generations:
     begins |= _issued_another(events, rows, kind, before, ops)
     begins |= _left_out(events, rows, kind, before)
     begins |= _joined_another(events, rows, kind, before, ops.discard)
+    begins |= _joined_within(events, rows, kind, before, ops.discard)
     waits = is_in(before, Kind.START, Kind.I)
     waits &= is_in(kind, Kind.M, Kind.F, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
     begins |= waits & _another_operation(events, rows, np.roll(rows, 1))
@@ -197,6 +198,21 @@ def _joined_another(events: Events, rows: I64, kind: U8, before: U8, discard: in
     at, whole = at[same], rows[after[same]]
     result[at] = _lies_within(events, rows[at], whole)
     result[at] &= ~_lies_within(events, rows[at - 1], whole)
+    return result
+
+
+def _joined_within(events: Events, rows: I64, kind: U8, before: U8, discard: int) -> Bool:
+    """M before the end, F behind the beginning of what the request has: a request only grows."""
+    result = np.zeros(len(rows), dtype=np.bool_)
+    had = is_in(before, Kind.G, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)
+    at = np.flatnonzero(is_in(kind, Kind.M, Kind.F) & had)
+    at = at[(events.opf[rows[at]] & 0xFF) != np.uint32(discard % 256)]
+    now, then = rows[at], rows[at - 1]
+    size = np.uint64(SECTOR_BYTES)
+    end = events.sector[now] + events.bytes[now].astype(np.uint64) // size
+    stop = events.sector[then] + events.bytes[then].astype(np.uint64) // size
+    back = (kind[at] == Kind.M) & (stop > events.sector[now])
+    result[at] = back | ((kind[at] == Kind.F) & (events.sector[then] < end))
     return result
 
 

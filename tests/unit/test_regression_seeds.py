@@ -30,6 +30,15 @@ LEARNT = {
     "what joins after an issue of a bio whose size was not seen": 52523,
     "a request at the memory of a clone whose end was lost": 54085,
     "a flush that failed, at the memory of a request that others had joined": 66098,
+    "a flush at the memory of a request that was absorbed": 71389,
+    "a bio from before the log that ends where a clone does": 77833,
+    "a failure of more than what is known to have joined": 81991,
+    "a completion in part, whose issue was lost": 83229,
+    "a merge to what cannot be there any more": 84318,
+    "two like requests above, of which one's end was lost": 85330,
+    "discards behind a gap in a chain": 87560,
+    "a loop's bio whose part of the request is through": 91887,
+    "two commands of one bio, of unlike size": 93705,
 }
 
 
