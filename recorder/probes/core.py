@@ -24,6 +24,7 @@ from recorder.probes.programs import (
     all_programs,
     choose,
     default_object_path,
+    without_plugs,
 )
 from recorder.probes.stack_maps import FreshStacks, StackMaps, Stacks
 from recorder.probes.trigger_maps import TriggerMaps
@@ -156,6 +157,8 @@ class CoreProbes(MappedProbes):
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             self._choices = choose(self.config.events, btf, self.config.preemptible)
+            if self.config.devices:
+                self._choices = without_plugs(self._choices, btf)
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
             # Since 6.2 it is called for programs on tracepoints, and so is a function of its own.
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")

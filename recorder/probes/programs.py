@@ -113,6 +113,22 @@ def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list
     ]
 
 
+def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
+    """The same where devices are chosen: before 5.17 no plug can be told to be of one of them.
+
+    A plug names a queue, and a queue did not know its disk.
+    """
+    if btf.has_member("request_queue", "disk"):
+        return choices
+    why = "this kernel does not tell whose a plug is, and devices were chosen"
+    return [
+        replace(choice, program=None, reason=why)
+        if choice.program and choice.probe.letter in "PU"
+        else choice
+        for choice in choices
+    ]
+
+
 def _choose_plain(events: str, btf: KernelBtf) -> list[Choice]:
     letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
     return [_choose_one(probe, letters, events, btf) for probe in PROBES]

@@ -9,7 +9,13 @@ import pytest
 from recorder.errors import ProbeError
 from recorder.probes import programs
 from recorder.probes.btf import KernelBtf, kernel_enums
-from recorder.probes.programs import PROBES, choose, is_preemptible, wanted_letters
+from recorder.probes.programs import (
+    PROBES,
+    choose,
+    is_preemptible,
+    wanted_letters,
+    without_plugs,
+)
 from recorder.records import BY_LETTER
 
 SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "biotrail.bpf.c"
@@ -39,6 +45,9 @@ class OtherKernel:
 
     def members(self, name):
         return list(self._members) if name == "tp_transition_snapshot" else None
+
+    def has_member(self, name, member):
+        return False
 
 
 DEBIAN_5_10 = OtherKernel(
@@ -142,6 +151,15 @@ def test_debian_5_10_has_leading_queues_on_bio_events_only():
     assert not set("sdE") & set(chosen)
     reasons = {c.probe.letter: c.reason for c in choose("all", DEBIAN_5_10) if not c.program}
     assert reasons["s"] == "this kernel has no tracepoint block_io_start"
+
+
+def test_where_plugs_tell_no_disk_and_devices_are_chosen_they_are_missing():
+    # GIVEN a kernel whose queues do not know their disk  WHEN devices are chosen
+    choices = without_plugs(choose("all", DEBIAN_5_10), DEBIAN_5_10)
+    # THEN plugs have a reason in place of a program, and nothing else has lost its own
+    before = {c.probe.letter for c in choose("all", DEBIAN_5_10) if c.program}
+    assert before - {c.probe.letter for c in choices if c.program} == {"P", "U"}
+    assert all("whose a plug is" in c.reason for c in choices if c.probe.letter in "PU")
 
 
 def test_getrq_stands_in_where_start_is_missing():
