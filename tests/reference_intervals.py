@@ -401,7 +401,10 @@ class IntervalReference:
         empty = [r for r in empty if r.age < d.flush_issued]
         waiting = [] if d.tells_allocations else exact(d.waiting, e)
         waiting = [b for b in waiting if b.flags & PREFLUSH and b.age < d.flush_issued]
-        for thing in [*ended, *empty, *waiting] if (ended or empty) and waiting else ():
+        running = [r for r in near if r.sector == e.sector and r.op == e.op]
+        running = [r for r in running if r.sequence and r not in ended]
+        rivals = [*waiting, *running]  # the end of their data may not have been seen
+        for thing in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
             thing.doubt = True
         rq = self._one(ended + empty)
         bio = None if rq else self._one(waiting)

@@ -88,7 +88,10 @@ class EndRules:
         # A flush serves only what was there when it was issued.
         empty = [h for h in empty if h.origin < device.flush_issued]
         unknown = self._unknown_flushes(event, device)
-        for held in [*ended, *empty, *unknown] if (ended or empty) and unknown else ():
+        # The end of its data may not have been seen.
+        unseen = [h for h in issued if h.sequence and h not in ended]
+        rivals = [*unknown, *unseen]
+        for held in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
             held.doubt = Certainty.AMBIGUOUS
         request = self._find.one(event, ended + empty)
         if request is None:

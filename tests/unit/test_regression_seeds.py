@@ -39,6 +39,7 @@ LEARNT = {
     "discards behind a gap in a chain": 87560,
     "a loop's bio whose part of the request is through": 91887,
     "two commands of one bio, of unlike size": 93705,
+    "a flush's end, or that of data whose own end was lost": 101403,
 }
 
 
