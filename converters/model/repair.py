@@ -10,7 +10,7 @@ from .completion import RequestEnds
 from .consuming import BioEnds
 from .context import OP_MASK, Context
 from .parity import of_parity
-from .sweeping import END_OF_TIME, Pending, Question, mark, sweep
+from .sweeping import END_OF_TIME, Pending, Question, about_piece, mark, sweep
 from .tables import I64, SECTOR_BYTES, Bool
 from .unnamed import unnamed_members
 
@@ -56,16 +56,7 @@ def _implicit_splits(a: Association) -> None:
     if not len(rows):
         return
     since, until = _bio_lives(a)
-    questions = [
-        Question(
-            int(g),
-            int(a.facts.dev[g]),
-            int(a.facts.piece_sector[g]),
-            int(a.facts.piece_sector[g]) + int(a.facts.piece_bytes[g]) // SECTOR_BYTES,
-            int(since[g]),
-        )
-        for g in rows
-    ]
+    questions = [about_piece(a, int(bio), int(since[bio])) for bio in rows]
     # A bio that itself went to a request with some of the sectors was not split there.
     sent = a.is_piece
     for bio, found in sweep(_queued_bios(a, since, until), questions).items():

@@ -11,7 +11,7 @@ import numpy as np
 
 from .association import Association
 from .intervals import PendingRanges
-from .tables import I64, U32, U64, Certainty
+from .tables import I64, SECTOR_BYTES, U32, U64, Certainty
 
 END_OF_TIME = np.iinfo(np.int64).max
 
@@ -37,6 +37,13 @@ class Question:
     sector: int
     end: int
     ts: int
+
+
+def about_piece(a: Association, bio: int, ts: int) -> Question:
+    """Who covers, at a time, what this bio sends to its request."""
+    begin = int(a.facts.piece_sector[bio])
+    end = begin + int(a.facts.piece_bytes[bio]) // SECTOR_BYTES
+    return Question(bio, int(a.facts.dev[bio]), begin, end, ts)
 
 
 def sweep(pending: Pending, questions: Iterable[Question]) -> dict[int, list[int]]:

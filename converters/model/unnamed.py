@@ -9,7 +9,7 @@ from recorder.records import D_FLAG_CHAIN_CUT, Kind
 
 from .association import Association
 from .completion import RequestEnds
-from .sweeping import END_OF_TIME, Pending, Question, mark, sweep
+from .sweeping import END_OF_TIME, Pending, about_piece, mark, sweep
 from .tables import I64, SECTOR_BYTES, Certainty
 
 
@@ -21,16 +21,7 @@ def unnamed_members(a: Association, ends: RequestEnds) -> None:
     whole = _requests_with_open_chains(a, ends)
     if not len(rows) or not (ends.issue[whole.ids] >= 0).any():
         return
-    questions = [
-        Question(
-            int(g),
-            int(a.facts.dev[g]),
-            int(a.facts.piece_sector[g]),
-            int(a.facts.piece_sector[g]) + int(a.facts.piece_bytes[g]) // SECTOR_BYTES,
-            int(a.events.ts[joined[g]]),
-        )
-        for g in rows
-    ]
+    questions = [about_piece(a, int(bio), int(a.events.ts[joined[bio]])) for bio in rows]
     waiting, merges = _not_issued(a, ends), _untold_merges(a)
     told = _issued_or_failed(ends)
     places = _Places(a)

@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         "a zone append's C is another request's, for it has another sector",
-        "(events.bytes[then] > 0) & ((events.opf[now] & 0xFF) != np.uint32(zone_append % 256))",
+        "(events.bytes[then] > 0) & ((events.opf[now] & 0xFF) != np.uint32(ops.zone_append % 256))",
         "events.bytes[then] > 0",
     ),
     Mutant(
