@@ -57,20 +57,29 @@ def _implicit_splits(a: Association) -> None:
         return
     since, until = _bio_lives(a)
     questions = [about_piece(a, int(bio), int(since[bio])) for bio in rows]
-    # A bio that itself went to a request with some of the sectors was not split there.
-    sent = a.is_piece
+    # A bio that itself, or a front of it, went to a request with some of them was not split there.
+    sent, fronts = a.is_piece, _fronts(a)
     for bio, found in sweep(_queued_bios(a, since, until), questions).items():
         larger = [
             c
             for c in found
             if a.facts.bytes[c] > a.facts.piece_bytes[bio]
             and not (sent[c] and _overlap(a, c, bio))
+            and not any(_overlap(a, front, bio) for front in fronts.get(c, ()))
             and (a.facts.opf[c] & 0xFF) == (a.facts.opf[bio] & 0xFF)
         ]
         a.rival_bios += [(bio, c) for c in larger]
         parent = mark(a, bio, larger)
         if parent >= 0:
             a.root[bio] = a.root[parent]
+
+
+def _fronts(a: Association) -> dict[int, list[int]]:
+    """Front pieces that X named, by the whole bio that they were cut from."""
+    found: dict[int, list[int]] = {}
+    for front in np.flatnonzero(a.root != np.arange(len(a.bios))).tolist():
+        found.setdefault(int(a.root[front]), []).append(front)
+    return found
 
 
 def _overlap(a: Association, one: int, other: int) -> bool:

@@ -40,6 +40,7 @@ LEARNT = {
     "a loop's bio whose part of the request is through": 91887,
     "two commands of one bio, of unlike size": 93705,
     "a flush's end, or that of data whose own end was lost": 101403,
+    "a merge whose Q was lost, in what a larger bio had split off": 104325,
 }
 
 
