@@ -62,11 +62,12 @@ def test_a_limited_cgroup_has_its_rate(vm: Machine, name: str, capsys) -> None:
         case.job["read"]["total_ios"],
         case.job["read"]["io_bytes"],
     )
-    # WHEN their rate is taken  THEN it is the limit's
+    # WHEN their rate is taken
     seconds = (int(bios.issue.max()) - int(bios.issue.min())) / 1e9
     bytes_a_second = int(bios.bytes[1:].sum()) / seconds
     limit = case.told["rate"] if name == "io_max_bytes" else case.told["iops"] * 4096
-    assert bytes_a_second == pytest.approx(limit, rel=0.1)
+    # THEN it is the limit's, or less where the machine is so busy that fio, too, measured less
+    assert bytes_a_second == pytest.approx(min(limit, case.job["read"]["bw_bytes"]), rel=0.1)
     # AND all are the cgroup's, whoever queued them
     assert case.told["cgroup"] in [g["cgroup"] for g in reported(case, capsys)["cgroups"]]
     assert len(np.unique(bios.cgroup)) == 1
