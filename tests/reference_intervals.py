@@ -371,8 +371,9 @@ class IntervalReference:
             return
         if e.op != OPS["ZONE_APPEND"]:
             self._parted(d, e, rq)
-            if len({r.end for r in fits}) > 1:
-                d.parted.append((e.sector, max(r.end for r in fits), fits))
+            maybe = fits + failed
+            if len({r.end for r in maybe}) > 1:
+                d.parted.append((e.sector, max(r.end for r in maybe), maybe))
         rq.completions.append((ts, (e.end - e.sector) * SECTOR, status))
         if rq in failed:
             d.held.remove(rq)

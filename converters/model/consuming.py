@@ -169,7 +169,12 @@ class _Consumer:
         """After a cut chain: who lies behind the gap, and is in doubt."""
         a = self._a
         # What lies elsewhere comes to the request later.
-        self._order = named + _lying_in(a, event, self._order[len(named) :])
+        unnamed = _lying_in(a, event, self._order[len(named) :])
+        # One that had a request of its own came with that, and which it was, nothing tells.
+        own = a.bios.first(Kind.G)[unnamed] >= 0
+        doubt = np.where(own, np.uint8(Certainty.AMBIGUOUS), np.uint8(Certainty.INTERVAL))
+        a.certainty[unnamed] = np.maximum(a.certainty[unnamed], doubt)
+        self._order = named + unnamed
         self._placed = self._behind_a_gap(named, total)
         self._order = [bio for bio in self._order if bio not in self._placed]
         a.certainty[self._placed] = np.maximum(a.certainty[self._placed], Certainty.AMBIGUOUS)

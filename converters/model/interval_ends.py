@@ -26,7 +26,7 @@ class EndRules:
         if request is None:
             self._complete_unknown(event, device)
             return
-        self._parts(event, device, request, fits)
+        self._parts(event, device, request, fits + failed)
         self._find.about(event, request)
         if request in device.allocated:
             device.allocated.remove(request)

@@ -103,13 +103,19 @@ def _untold_merges(a: Association) -> dict[int, int]:
 
 
 def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
-    """First event of the oldest request of each device that waits for its issue."""
+    """First event of the oldest request of each device that waits for its issue.
+
+    -1 where its start was not seen: it may have been there for as long as the log.
+    """
     waits = (ends.issue < 0) & (ends.end < 0) & ~a.requests.superseded
     waits &= a.requests.first(Kind.RQ_MERGE) < 0
-    births = np.sort(a.requests.birth[waits]) if len(a.requests) else np.zeros(0, np.int64)
-    births = births[a.events.bytes[births] > 0]
-    devices, first = np.unique(a.events.dev[births], return_index=True)
-    return dict(zip(devices.tolist(), births[first].tolist(), strict=True))
+    births = a.requests.birth[waits] if len(a.requests) else np.zeros(0, np.int64)
+    since = np.where(ends.started[waits] >= 0, births, -1)
+    sized = a.events.bytes[births] > 0
+    births, since = births[sized], since[sized]
+    order = np.argsort(since)
+    devices, first = np.unique(a.events.dev[births[order]], return_index=True)
+    return dict(zip(devices.tolist(), since[order][first].tolist(), strict=True))
 
 
 def _issued_or_failed(ends: RequestEnds) -> I64:

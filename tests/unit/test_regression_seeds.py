@@ -41,6 +41,10 @@ LEARNT = {
     "two commands of one bio, of unlike size": 93705,
     "a flush's end, or that of data whose own end was lost": 101403,
     "a merge whose Q was lost, in what a larger bio had split off": 104325,
+    "a request of which only the insert was seen, and none the issue": 122148,
+    "a front's memory in a request of another operation": 123003,
+    "absorbed, and named only by the second of two chains": 123560,
+    "a failure of one's part, or of all of another": 124367,
 }
 
 
