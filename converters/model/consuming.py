@@ -170,10 +170,11 @@ class _Consumer:
         a = self._a
         # What lies elsewhere comes to the request later.
         unnamed = _lying_in(a, event, self._order[len(named) :])
-        # One that had a request of its own came with that, and which it was, nothing tells.
-        own = a.bios.first(Kind.G)[unnamed] >= 0
-        doubt = np.where(own, np.uint8(Certainty.AMBIGUOUS), np.uint8(Certainty.INTERVAL))
-        a.certainty[unnamed] = np.maximum(a.certainty[unnamed], doubt)
+        if a.events.doubt is None:
+            # One that had a request of its own came with that, and which it was, nothing tells.
+            own = a.bios.first(Kind.G)[unnamed] >= 0
+            doubt = np.where(own, np.uint8(Certainty.AMBIGUOUS), np.uint8(Certainty.INTERVAL))
+            a.certainty[unnamed] = np.maximum(a.certainty[unnamed], doubt)
         self._order = named + unnamed
         self._placed = self._behind_a_gap(named, total)
         self._order = [bio for bio in self._order if bio not in self._placed]
