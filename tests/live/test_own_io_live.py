@@ -25,10 +25,11 @@ cd "$1"
 dd if=/dev/urandom of=theirs bs=64k count=16 status=none
 touch direct
 size=$(stat -c %s "$2")
-until [ "$(stat -c %s "$2")" -gt "$size" ]; do
+while
     dd if=/dev/zero of=direct bs=4k count=64 oflag=direct conv=notrunc status=none
     sleep 0.1
-done
+    [ "$(stat -c %s "$2")" -le "$size" ]
+do :; done
 sync
 """
 """Buffered and direct writes until the log has grown; all that is dirty goes to the disk."""
