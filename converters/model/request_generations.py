@@ -135,6 +135,10 @@ def _merged_before(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
     later = is_in(kind, Kind.I, Kind.D, Kind.C, Kind.R, Kind.RQ_MERGE)
     at = np.flatnonzero(is_in(before, Kind.M, Kind.F) & later)
     result[at] = _queued_between(events, rows[at - 1], rows[at])
+    # A flush, where what was there had data.
+    at = np.flatnonzero(is_in(before, Kind.START, Kind.I) & (kind == Kind.C))
+    at = at[(events.bytes[rows[at]] == 0) & (events.bytes[rows[at - 1]] > 0)]
+    result[at] = _queued_between(events, rows[at - 1], rows[at])
     return result
 
 

@@ -45,6 +45,7 @@ LEARNT = {
     "a front's memory in a request of another operation": 123003,
     "absorbed, and named only by the second of two chains": 123560,
     "a failure of one's part, or of all of another": 124367,
+    "a flush at the memory of a request whose issue was lost": 145007,
 }
 
 
