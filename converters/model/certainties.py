@@ -83,13 +83,15 @@ def request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
 def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
     """Requests that failed without an issue, with more than their bios have: others joined."""
     failed = (ends.issue < 0) & (ends.end >= 0)
+    if not failed.any():
+        return failed
     held = np.flatnonzero(a.request >= 0)
     held = held[failed[a.request[held]]]
     known = np.bincount(a.request[held], a.facts.piece_bytes[held], len(a.requests))
     some = np.bincount(a.request[held], minlength=len(a.requests)) > 0
-    absorbed = a.absorbed_by[a.absorbed_by >= 0]
     # Merges that name nobody leave bios out; what is told of requests must add up.
-    took = np.isin(np.arange(len(a.requests)), absorbed) | _untaken_merges(a)
+    took = _untaken_merges(a)
+    took[a.absorbed_by[a.absorbed_by >= 0]] = True
     return np.asarray(failed & some & took & (known < ends.done))
 
 

@@ -209,23 +209,16 @@ class _Consumer:
         self._order = self._take_in_order(event, here)
         placed = [bio for bio in self._placed if self._left.get(bio, -1) > 0]
         if placed:
-            self._take_by_place(event, placed, self._begin, self._done)
+            self._end_by_place(event, placed, self._begin, self._done)
 
     def _complete_unissued(self, event: int, here: list[int]) -> None:
         """Where no issue was seen, the sectors of the C tell how far it went."""
-        begin = int(self._a.events.sector[event])
-        end = begin + int(self._a.events.bytes[event]) // SECTOR_BYTES
-        at, size, left = self._a.facts.piece_sector, self._a.facts.piece_bytes, self._left
-        there = [
-            bio
-            for bio in here
-            if begin < int(at[bio]) + int(size[bio]) // SECTOR_BYTES and int(at[bio]) < end
-        ]
+        there = np.array(here, dtype=np.int64)[_overlap(self._a, event, here)].tolist()
         if there and not self._scattered:
-            self._take_by_place(event, there, begin, 0)
+            self._end_by_place(event, there, int(self._a.events.sector[event]), 0)
         else:
             self._take_in_order(event, here)
-        self._order = [bio for bio in self._order if bio in left]
+        self._order = [bio for bio in self._order if bio in self._left]
 
     def _take_in_order(self, event: int, order: list[int]) -> list[int]:
         events, result, left = self._a.events, self._result, self._left
@@ -244,8 +237,8 @@ class _Consumer:
             del left[bio]
         return []
 
-    def _take_by_place(self, event: int, bios: list[int], begin: int, before: int) -> None:
-        """As the function of this name; bios that are through are done."""
+    def _end_by_place(self, event: int, bios: list[int], begin: int, before: int) -> None:
+        """Takes bytes by place; bios that are through are done."""
         rows = np.array(bios, dtype=np.int64)
         took = _take_by_place(self._a, event, begin, before, rows, self._result)
         for bio, size in zip(bios, took.tolist(), strict=True):
@@ -259,13 +252,17 @@ def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
 
     A zone append tells its place only when it ends, and then all of it does.
     """
-    begin, total = int(a.events.sector[event]), int(a.events.bytes[event])
-    end = begin + total // SECTOR_BYTES
-    at = a.facts.piece_sector[bios].astype(np.int64)
     size = a.facts.piece_bytes[bios]
-    inside = (at < end) & (at + size // SECTOR_BYTES > begin)
-    inside |= (size < 0) | (size == total)
+    inside = _overlap(a, event, bios) | (size < 0) | (size == int(a.events.bytes[event]))
     return [b for b, lies in zip(bios, inside.tolist(), strict=True) if lies]
+
+
+def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
+    """Which bios have a sector of those that an event tells."""
+    begin = int(a.events.sector[event])
+    end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
+    at = a.facts.piece_sector[bios].astype(np.int64)
+    return np.asarray((at < end) & (at + a.facts.piece_bytes[bios] // SECTOR_BYTES > begin))
 
 
 def _is_cut(a: Association, issue: int) -> bool:

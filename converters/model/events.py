@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recorder.log import Chunk, Segment
 from recorder.records import BLOCK_BYTES, BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
 
-from .tables import I32, I64, U8, U16, U32, U64, Bool
+from .tables import I32, I64, SECTOR_BYTES, U8, U16, U32, U64, Bool
 
 RAW_WORDS = 8
 NO_STACK = -1
@@ -96,6 +96,15 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.ts)
+
+    def end(self, rows: I64) -> U64:
+        """The first sector behind what these events tell."""
+        return self.sector[rows] + self.bytes[rows].astype(np.uint64) // np.uint64(SECTOR_BYTES)
+
+    def lie_within(self, inner: I64, outer: I64) -> Bool:
+        """Whether all sectors of each event are also the other's."""
+        inside = self.sector[inner] >= self.sector[outer]
+        return np.asarray(inside & (self.end(inner) <= self.end(outer)), dtype=np.bool_)
 
     @cached_property
     def kind(self) -> U8:

@@ -17,7 +17,7 @@ from .events import Events
 from .foretold import foretells
 from .remaps import resubmitted, sent_on_unseen
 from .sorting import is_in, stable_order
-from .tables import I64, SECTOR_BYTES, U8, U64, Bool
+from .tables import I64, U8, U64, Bool
 
 PARENT = 200
 """Role of a bio that X names as the one that was split."""
@@ -155,8 +155,10 @@ def bio_generations(
     first = np.ones(len(event), dtype=np.bool_)
     first[1:] = pointer[1:] != pointer[:-1]
     before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
-    role = np.where(foretells(events, event, role, before, context), np.uint8(FORETOLD), role)
-    before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
+    foretold = foretells(events, event, role, before, context)
+    if foretold.any():
+        role = np.where(foretold, np.uint8(FORETOLD), role)
+        before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
     begins = first | _begins_by_role(role, before)
     begins |= (role == Kind.A) & ~resubmitted(events, event, before)
     moved = events.sector[event] != events.sector[np.roll(event, 1)]
@@ -164,7 +166,7 @@ def bio_generations(
     # Only a remap takes a bio to another device.
     dev = events.dev[event]
     begins |= (role != Kind.A) & (dev != np.roll(dev, 1))
-    begins &= ~sent_on_unseen(events, event, np.where(role == Kind.Q, before, 0), context)
+    begins &= ~sent_on_unseen(events, event, before, context)
     begins |= _outside(events, event, role, before, context)
     taken = _taken_unseen(events, event, role, before, slot, request, issued)
     begins |= _changes_request(role, before, request, absorbed) & ~taken
@@ -215,11 +217,9 @@ def _outside(events: Events, event: I64, role: U8, before: U8, context: Context)
     there |= (before[rows] == Kind.RQ_MERGE) & (events.bytes[inner] > 0)
     op, other = events.opf[outer] & 0xFF, events.opf[inner] & 0xFF
     apart = issued[rows] & (op == discard)
-    begin, at = events.sector[outer], events.sector[inner]
-    sector = np.uint64(SECTOR_BYTES)
-    end = begin + events.bytes[outer].astype(np.uint64) // sector
-    stop = at + events.bytes[inner].astype(np.uint64) // sector
-    elsewhere = ((stop <= begin) | (at >= end)) & ~apart
+    before_it = events.end(inner) <= events.sector[outer]
+    behind_it = events.sector[inner] >= events.end(outer)
+    elsewhere = (before_it | behind_it) & ~apart
     changed = (op != other) & (op != append) & (other != append)
     result = np.zeros(len(event), dtype=np.bool_)
     result[rows] = there & (elsewhere | changed)
@@ -241,10 +241,7 @@ def _taken_unseen(
     rows, own = rows[waits], own[waits]
     rows = rows[~issued[own]] if len(issued) else rows
     now, then = event[rows], event[rows - 1]
-    size = np.uint64(SECTOR_BYTES)
-    inside = events.sector[then] >= events.sector[now]
-    end = events.sector[now] + events.bytes[now].astype(np.uint64) // size
-    inside &= events.sector[then] + events.bytes[then].astype(np.uint64) // size <= end
+    inside = events.lie_within(then, now)
     result[rows] = inside & (events.opf[now] & 0xFF == events.opf[then] & 0xFF)
     return result
 

@@ -187,6 +187,12 @@ class RequestRules:
         found = device.allocated.starting(event.sector, event.op)
         return [h for h in found if h.end < event.end]
 
+    def _may_have_grown(self, event: Event, device: Device, request: Held) -> None:
+        """The issue may be of another discard, to which others have joined."""
+        grown = self._grown(event, device)
+        for held in grown:
+            held.doubt = request.doubt = Certainty.AMBIGUOUS
+
     def _scattered(self, event: Event, device: Device, inside: list[Held]) -> list[Held]:
         """Discards that wait elsewhere: several may be one request, which tells only its size."""
         if event.op != self._find.discard_op:
@@ -210,8 +216,7 @@ class RequestRules:
             request = chosen or self._unknown_request(event, device)
             if chosen is not None:
                 self._rivals(event, device, chosen)
-                for held in (chosen, *grown) if (grown := self._grown(event, device)) else ():
-                    held.doubt = Certainty.AMBIGUOUS
+                self._may_have_grown(event, device, chosen)
                 self._blur(event, device, chosen)
                 device.allocated.remove(chosen)
         self._find.about(event, request)

@@ -66,9 +66,11 @@ def sent_on_unseen(events: Events, event: I64, before: U8, context: Context) -> 
     above, below = event[rows - 1], event[rows]
     same = events.bytes[above] == events.bytes[below]
     same &= (events.opf[above] ^ events.opf[below]) & np.uint32(0xFF) == 0
+    if not same.any():
+        return result
     # What has requests of its own sends no bio on.
     requests = events.rows(Kind.G, Kind.START, Kind.I, Kind.D, Kind.C)
-    same &= ~np.isin(events.dev[above], np.unique(events.dev[requests]))
+    same &= ~np.isin(events.dev[above], events.dev[requests])
     rows, above, below = rows[same], above[same], below[same]
     cloned = _cloned(events, event, events.dev[above], above, below)
     for row in rows[~cloned].tolist():

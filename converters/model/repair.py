@@ -11,7 +11,7 @@ from .consuming import BioEnds
 from .context import OP_MASK, Context
 from .parity import of_parity
 from .sweeping import END_OF_TIME, Pending, Question, about_piece, mark, sweep
-from .tables import I64, SECTOR_BYTES, Bool
+from .tables import I64, NEVER, SECTOR_BYTES, Bool
 from .unnamed import unnamed_members
 
 
@@ -102,6 +102,7 @@ def _upper_bios(a: Association, context: Context) -> None:
     sized = a.facts.bytes > 0
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
     unseen = _unseen_uppers(a)
+    told_until = int(a.events.ts[a.bios.birth[unseen]].max()) if len(unseen) else NEVER
     for with_data in (True, False):
         upper = np.flatnonzero((a.queued >= 0) & (sized if with_data else a.facts.bytes == 0))
         pending = _pending(a, upper, since, until)
@@ -114,8 +115,8 @@ def _upper_bios(a: Association, context: Context) -> None:
             a.rival_bios += [(bio, c) for c in others]
             if len(others) == 1:
                 a.upper[bio] = others[0]
-        for question in questions if len(unseen) else ():
-            if _covered_unseen(a, unseen, question, with_data):
+        for question in questions:
+            if question.ts <= told_until and _covered_unseen(a, unseen, question, with_data):
                 a.upper[question.asker] = -1
         if with_data:
             _without_twice_sent(a, questions)

@@ -167,11 +167,8 @@ def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
     at = np.flatnonzero(had & is_in(kind, Kind.I, Kind.D))
     now, then = rows[at], rows[at - 1]
     begin, old = events.sector[now], events.sector[then]
-    size = np.uint64(SECTOR_BYTES)
-    end = begin + events.bytes[now].astype(np.uint64) // size
-    stop = old + events.bytes[then].astype(np.uint64) // size
     result = np.zeros(len(rows), dtype=np.bool_)
-    result[at] = (begin > old) | (end < stop) | _another_operation(events, now, then)
+    result[at] = ~events.lie_within(then, now) | _another_operation(events, now, then)
     # What joins in front moves the sector; where it stays, so does the first bio.
     bio, head = events.bio[now], events.bio[then]
     result[at] |= (
@@ -200,8 +197,7 @@ def _joined_another(events: Events, rows: I64, kind: U8, before: U8, discard: in
     same &= is_in(kind[after], Kind.I, Kind.D, Kind.RQ_MERGE)
     same &= (events.opf[rows[after]] & 0xFF) != np.uint32(discard % 256)
     at, whole = at[same], rows[after[same]]
-    result[at] = _lies_within(events, rows[at], whole)
-    result[at] &= ~_lies_within(events, rows[at - 1], whole)
+    result[at] = events.lie_within(rows[at], whole) & ~events.lie_within(rows[at - 1], whole)
     return result
 
 
@@ -212,20 +208,9 @@ def _joined_within(events: Events, rows: I64, kind: U8, before: U8, discard: int
     at = np.flatnonzero(is_in(kind, Kind.M, Kind.F) & had)
     at = at[(events.opf[rows[at]] & 0xFF) != np.uint32(discard % 256)]
     now, then = rows[at], rows[at - 1]
-    size = np.uint64(SECTOR_BYTES)
-    end = events.sector[now] + events.bytes[now].astype(np.uint64) // size
-    stop = events.sector[then] + events.bytes[then].astype(np.uint64) // size
-    back = (kind[at] == Kind.M) & (stop > events.sector[now])
-    result[at] = back | ((kind[at] == Kind.F) & (events.sector[then] < end))
+    back = (kind[at] == Kind.M) & (events.end(then) > events.sector[now])
+    result[at] = back | ((kind[at] == Kind.F) & (events.sector[then] < events.end(now)))
     return result
-
-
-def _lies_within(events: Events, inner: I64, outer: I64) -> Bool:
-    size = np.uint64(SECTOR_BYTES)
-    begin, start = events.sector[inner], events.sector[outer]
-    end = begin + events.bytes[inner].astype(np.uint64) // size
-    stop = start + events.bytes[outer].astype(np.uint64) // size
-    return np.asarray((begin >= start) & (end <= stop), np.bool_)
 
 
 def _another_operation(events: Events, now: I64, then: I64) -> Bool:
@@ -271,6 +256,8 @@ def _ended_another(events: Events, rows: I64, kind: U8, ended: Bool, begins: Boo
 
 def _queued_between(events: Events, after: I64, until: I64) -> Bool:
     """Whether the bio of event `until` was queued after event `after`."""
+    if not len(until):
+        return np.zeros(0, dtype=np.bool_)
     wanted = np.unique(events.bio[until])
     queued = events.rows(Kind.Q, Kind.A, Kind.X, Kind.G)
     queued = queued[np.isin(events.bio[queued], wanted[wanted != 0])]

@@ -134,7 +134,7 @@ def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
     issues = issues[(flags & D_FLAG_CHAIN_CUT) != 0]
     rows = np.concatenate([a.requests.row_gen[issues], failed])
     issue = np.concatenate([a.requests.row_event[issues], ends.end[failed]])
-    end = a.events.sector[issue] + (a.events.bytes[issue] // SECTOR_BYTES).astype(np.uint64)
+    end = a.events.end(issue)
     since = a.events.ts[a.requests.birth[rows]] if len(rows) else np.zeros(0, np.int64)
     # Without a start, the request may have been there for as long as the log.
     told = ends.started[rows] >= 0
