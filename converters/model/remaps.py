@@ -34,6 +34,7 @@ def resubmitted(events: Events, event: I64, before: U8) -> Bool:
     on_it |= _from_unnamed_partition(events, event[rows], previous, part) & (into == 0)
     begin = into.astype(np.int64) * SECTOR_BYTES
     inside = begin + events.bytes[event[rows]] <= events.bytes[previous]
+    inside &= (events.opf[event[rows]] ^ events.opf[previous]) & np.uint32(0xFF) == 0
     sent_on = on_it & (begin >= 0) & inside
     result[rows] = sent_on
     rows = rows[sent_on]

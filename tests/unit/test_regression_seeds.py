@@ -46,6 +46,7 @@ LEARNT = {
     "absorbed, and named only by the second of two chains": 123560,
     "a failure of one's part, or of all of another": 124367,
     "a flush at the memory of a request whose issue was lost": 145007,
+    "a remap of another operation, at the memory of one queued near there": 149719,
 }
 
 
