@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests share: `--update` for golden files, and the policy on skipped tests."""
+"""What all tests share: `--update` for golden files, limits of time, the policy on skips."""
 
 import os
 from pathlib import Path
 
 import pytest
 from skip_policy import Permission, Skip, forbidden, read_permissions
+from time_limit import TimeLimit, signals_as_usual
 
 MAY_SKIP = Path(__file__).with_name("may-skip.toml")
 PERMISSIONS = pytest.StashKey[list[Permission]]()
@@ -30,6 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[PERMISSIONS] = read_permissions(MAY_SKIP)
     config.stash[SKIPS] = []
     config.pluginmanager.register(SkipRecorder(config.stash[SKIPS]))
+    config.addinivalue_line("markers", "limit(seconds): how long each phase of the test may take")
+    config.pluginmanager.register(TimeLimit())
+    signals_as_usual()
 
 
 class SkipRecorder:

@@ -78,10 +78,10 @@ def test_wall_clocks_of_one_machine_line_up_to_the_microsecond(
 
 
 def test_a_rotated_recording_is_one_log(
-    needs_bpf: None, loop_device: LoopDevice, fio, tmp_path: Path
+    needs_bpf: None, loop_device: LoopDevice, fio, completions, tmp_path: Path
 ) -> None:
     # GIVEN a recording that was rotated several times while I/O was in flight at any time
-    target = tmp_path / "r.biotrail"
+    target, truth = tmp_path / "r.biotrail", completions(loop_device.dev)
     with recorder("-d", loop_device.name, "--rotate", "150ms", "-o", target) as process:
         report = fio(loop_device.path, runtime=1, time_based=True, **LOAD)
         process.terminate()
@@ -98,8 +98,12 @@ def test_a_rotated_recording_is_one_log(
     load = bios.take((bios.bytes == 4096) & (bios.dev == loop_device.dev))
     assert len(load) >= job["read"]["total_ios"] + job["write"]["total_ios"]
     assert len(np.unique(load.number)) == len(load)
-    # but for those whose completion no program saw, which happens, and is told
-    unseen = recording.trace.account.completions_not_seen
-    assert set(load.certainty.tolist()) <= {Certainty.EXACT, Certainty.LOST}
-    assert (load.certainty == Certainty.EXACT).all() == (unseen == 0)
-    assert len(tallies.loss_lines(recording.trace)) == (unseen > 0)
+    # AND all are known exactly, but for those whose completion no program was run for
+    unseen = truth.unseen_by(*files)
+    apart = unseen.concerns(load, load.queue)
+    assert (load.certainty[~apart] == Certainty.EXACT).all()
+    assert int((load.complete < 0).sum()) == unseen.with_data()
+    # AND those are told
+    told = recording.trace.account.completions_not_seen
+    assert told <= len(unseen)
+    assert len(tallies.loss_lines(recording.trace)) == (told > 0)

@@ -19,10 +19,12 @@ from record_helpers import (
     ROOT,
     SECONDS,
     biotrail,
+    busy,
     count_events,
     environment,
     read,
     recorder,
+    started,
     stop,
     wait_for_size,
 )
@@ -34,22 +36,11 @@ pytestmark = pytest.mark.usefixtures("needs_bpf")
 RECORD_SIDE = {"numpy", "zstandard", "click"}
 
 
-def busy(path: str, **options: object) -> subprocess.Popen[bytes]:
-    """fio reading at random until killed."""
-    job = {"rw": "randread", "bs": "4k", "ioengine": "psync", "time_based": True, "runtime": 60}
-    arguments = devices.fio_arguments(path, **{**job, **options})
-    return subprocess.Popen(["fio", "--output=/dev/null", *arguments])
-
-
 @pytest.fixture
 def load(loop_device: Any, fio: Callable[..., Any]) -> Iterator[Any]:
     """A loop device that fio reads all the time."""
-    process = busy(loop_device.path)
-    try:
+    with busy(loop_device.path):
         yield loop_device
-    finally:
-        process.terminate()
-        process.wait(SECONDS)
 
 
 def test_a_killed_recorder_leaves_a_log_that_reads_and_converts(tmp_path: Path, load: Any) -> None:
@@ -100,15 +91,12 @@ def test_signals_end_the_log_well(
 def test_a_log_can_be_streamed_and_converted_on_the_way(tmp_path: Path, load: Any) -> None:
     # GIVEN a recorder that writes to a pipe
     trace = tmp_path / "trace.pftrace"
-    record = subprocess.Popen(
-        [*BIOTRAIL, "record", "-q", "-d", load.name, "-o", "-", "--duration", "1"],
-        env=environment(),
-        stdout=subprocess.PIPE,
-    )
-    # WHEN the other end converts it
-    done = biotrail("convert", "-", "-o", trace, stdin=record.stdout)
-    # THEN both end well, and the trace holds all of the stream
-    assert record.wait(SECONDS) == 0
+    command = [*BIOTRAIL, "record", "-q", "-d", load.name, "-o", "-", "--duration", "1"]
+    with started(command, env=environment(), stdout=subprocess.PIPE) as record:
+        # WHEN the other end converts it
+        done = biotrail("convert", "-", "-o", trace, stdin=record.stdout)
+        # THEN both end well, and the trace holds all of the stream
+        assert record.wait(SECONDS) == 0
     for complaint in ("interrupted", "damaged", "lost while recording", "could not be read"):
         assert complaint not in done.stdout
     assert trace.stat().st_size > 1000
@@ -126,21 +114,18 @@ def test_a_commands_output_is_kept_out_of_a_streamed_log(tmp_path: Path) -> None
 
 def test_a_reader_that_goes_away_ends_the_recording(load: Any) -> None:
     # GIVEN a recorder that streams to a reader which takes little and leaves
-    process = subprocess.Popen(
-        [*BIOTRAIL, "record", "-d", load.name, "-o", "-"],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.read(1000)
-    # WHEN it is gone THEN the recorder says so and fails, without a traceback
-    process.stdout.close()
-    assert process.stderr is not None
-    said = process.stderr.read().decode()
-    assert process.wait(SECONDS) == 1
-    assert "pipe" in said
-    assert "Traceback" not in said
+    command = [*BIOTRAIL, "record", "-d", load.name, "-o", "-"]
+    pipe = subprocess.PIPE
+    with started(command, env=environment(), stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.read(1000)
+        # WHEN it is gone THEN the recorder says so and fails, without a traceback
+        process.stdout.close()
+        process.stdout = None
+        _, said = process.communicate(timeout=SECONDS)
+        assert process.returncode == 1
+    assert b"pipe" in said
+    assert b"Traceback" not in said
 
 
 def test_two_recorders_at_once_see_the_same(

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from holding import wait_until
-from record_helpers import ROOT, biotrail, environment, read, recorder, stop
+from record_helpers import ROOT, biotrail, environment, read, recorder, stop, wait_until
 from test_flight_recorder_live import dumps
 
 from biotrail import units
