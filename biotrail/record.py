@@ -341,7 +341,8 @@ def loss_lines(summary: Summary) -> list[str]:
         what = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.skipped.items())
         lines.append(
             f"biotrail: {units.plural(sum(summary.skipped.values()), 'event')} not seen: {what}. "
-            "The kernel skips a probe that is already running on that CPU."
+            "The kernel skips a program that is already running on that CPU (recursion): "
+            "docs/recording.md, Missing completions."
         )
     if summary.unwritten_bytes:
         lines.append(

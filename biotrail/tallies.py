@@ -17,6 +17,9 @@ CERTAINTY_MEANINGS = {
     "lost": "in flight while events were lost, or its completion was not seen",
 }
 
+PROGRAMS = ("core", "bcc")
+"""Backends that record with BPF programs."""
+
 
 def kind_name(kind: int) -> str:
     """`Q (queue)`; `events of unknown kind` for 0."""
@@ -57,11 +60,32 @@ def loss_lines(trace: Trace) -> list[str]:
     if account.unreadable_bytes:
         lines.append(f"{units.size(account.unreadable_bytes)} of records could not be read")
     if account.completions_not_seen:
+        requests = units.plural(account.completions_not_seen, "request")
+        why = _why_not_recorded(trace, lost.get(Kind.C, 0))
         lines.append(
-            f"the completion of {units.plural(account.completions_not_seen, 'request')} was not "
-            "seen by any program: closed as lost, without a latency"
+            f"the completion of {requests} was not recorded{why}: closed as lost, without a latency, "
+            "ended at the latest when the request or its tag was used again; all other times "
+            "stand (docs/recording.md, Missing completions)"
         )
     return lines
+
+
+def _why_not_recorded(trace: Trace, lost: int) -> str:
+    """Return ` (…)`: why completions are missing; nothing where no programs recorded the log.
+
+    lost: completions that the recorder counted as lost, to full rings or to recursion.
+    """
+    if trace.reader.header.get("backend") not in PROGRAMS:
+        return ""
+    if lost:
+        skipped = int(((trace.reader.end or {}).get("skipped") or {}).get("C", 0))
+        recursion = f", {units.count(skipped)} of them skipped for recursion" if skipped else ""
+        return f" ({units.count(lost)} of the events lost were completions{recursion})"
+    if trace.context.tells_losses:
+        why = "for a reason of its own: it counted no recursion"
+    else:
+        why = "for recursion or a reason of its own"
+    return f" (the kernel ran no program for it, {why})"
 
 
 def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
