@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -97,6 +97,17 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
+
+
+def remove_cgroup(directory: Path) -> None:
+    """Once its last process has gone: one that has ended may be in it for a moment more."""
+
+    def removed() -> bool:
+        with suppress(OSError):
+            directory.rmdir()
+        return not directory.exists()
+
+    wait_until(removed, f"{directory} is not given back")
 
 
 def wait_for_size(path: Path, size: int) -> None:

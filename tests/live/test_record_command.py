@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,10 @@ from record_helpers import (
     started,
     stop,
     wait_for_size,
+    wait_until,
 )
 
+from converters.model.trace import Trace
 from recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -206,7 +207,7 @@ def test_a_duration_and_a_status(tmp_path: Path) -> None:
 def test_ctrl_c_reaches_the_command_and_keeps_the_log(tmp_path: Path) -> None:
     # GIVEN a command that would run for long
     log = tmp_path / "log"
-    with recorder("-o", log, "--", "sleep", "60") as process:
+    with recorder("-o", log, "--", "sleep", "1000") as process:
         # WHEN the recorder is interrupted, and the command by nobody
         status, _ = stop(process, signal.SIGINT)
     # THEN the command was asked to end, and the log is complete
@@ -223,9 +224,10 @@ def test_devices_and_cgroups_that_are_learned_while_recording(
         # WHEN a device appears and is used
         late = make_loop()
         fio(late.path, rw="randread", bs="4k", size="1m")
-        time.sleep(1.5)
+        # THEN the log tells of it before it ends
+        wait_until(lambda: late.dev in devices_in(log), "the device is not in the log")
         stop(process, signal.SIGINT)
-    # THEN the log tells what it is
+    # AND the log tells what it is
     found = read(log)
     entries = found.context.devices
     assert entries[late.dev]["name"] == late.name
@@ -233,6 +235,13 @@ def test_devices_and_cgroups_that_are_learned_while_recording(
     # AND every cgroup that was charged is known by its path
     charged = {int(number) for number in found.by("fio").cgroup if number}
     assert charged <= set(found.context.cgroups)
+
+
+def devices_in(log: Path) -> set[int]:
+    """Devices that the log's notes tell of, as far as it is written."""
+    trace = Trace(log)
+    list(trace.events())
+    return set(trace.context.devices)
 
 
 def test_record_imports_the_record_side_alone(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters by I/O: of two loads at once all of one, none of the other, whole lifecycles only."""
 
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from filter_loads import Load, Loads, assert_whole, loads, on, record_both
 from holding import held_in_flight, on_a_file_system
 from kernel_completions import KernelCompletions
-from record_helpers import biotrail
+from record_helpers import biotrail, remove_cgroup
 
 from recorder import cgroups
 
@@ -29,7 +30,7 @@ def cgroup(needs_root: None) -> Iterator[Path]:
     where = cgroups.hierarchy()
     if where is None:
         pytest.skip("needs a cgroup hierarchy")
-    directory = Path(where.mount) / "biotrail-test"
+    directory = Path(where.mount) / f"biotrail-test-{uuid.uuid4().hex[:8]}"
     below = directory / "below"
     try:
         below.mkdir(parents=True)
@@ -37,12 +38,12 @@ def cgroup(needs_root: None) -> Iterator[Path]:
         pytest.skip(f"needs cgroups: {error}")
     unified = directory / "cgroup.controllers"
     if unified.exists() and "io" not in unified.read_text().split():
-        below.rmdir()
-        directory.rmdir()
+        remove_cgroup(below)
+        remove_cgroup(directory)
         pytest.skip("needs cgroups: the io controller is not enabled")
     yield directory
-    below.rmdir()
-    directory.rmdir()
+    remove_cgroup(below)
+    remove_cgroup(directory)
 
 
 def check(found: Any, load: Load, dev: int) -> None:
