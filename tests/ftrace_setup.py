@@ -17,6 +17,10 @@ from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
 INSTANCE = "biotrail-test-"
+AS_TEXT = {"context-info": "1", "irq-info": "1"} | dict.fromkeys(
+    ("bin", "hex", "raw", "fields", "stacktrace", "userstacktrace", "latency-format"), "0"
+)
+"""Options of a new instance, which has whatever the root has: its blk tracer writes in binary."""
 
 
 class NoTracerError(OSError):
@@ -97,6 +101,9 @@ def instance(buffer_kib: int) -> Iterator[Path]:
         except OSError as error:
             raise NoTracerError(f"needs instances of tracefs: {error}") from error
         try:
+            for name, value in AS_TEXT.items():
+                if (made / "options" / name).exists():
+                    (made / "options" / name).write_text(value)
             (made / "trace_clock").write_text("mono")
             (made / "buffer_size_kb").write_text(str(buffer_kib))
             yield made
