@@ -63,9 +63,9 @@ def loss_lines(trace: Trace) -> list[str]:
         requests = units.plural(account.completions_not_seen, "request")
         why = _why_not_recorded(trace, lost.get(Kind.C, 0))
         lines.append(
-            f"the completion of {requests} was not recorded{why}: closed as lost, without a latency, "
-            "ended at the latest when the request or its tag was used again; all other times "
-            "stand (docs/recording.md, Missing completions)"
+            f"the completion of {requests} was not recorded{why}: closed as lost, without a "
+            "latency, ended at the latest when the request or its tag was used again; all other "
+            "times stand (docs/recording.md, Missing completions)"
         )
     return lines
 
