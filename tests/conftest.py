@@ -4,6 +4,7 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 from skip_policy import Permission, Skip, forbidden, read_permissions
 from time_limit import TimeLimit, signals_as_usual
@@ -12,6 +13,12 @@ MAY_SKIP = Path(__file__).with_name("may-skip.toml")
 PERMISSIONS = pytest.StashKey[list[Permission]]()
 SKIPS = pytest.StashKey[list[Skip]]()
 COLLECTED_ONLY = pytest.ExitCode.NO_TESTS_COLLECTED
+
+# How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile(
+    "biotrail", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("biotrail")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
