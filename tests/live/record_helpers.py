@@ -23,6 +23,8 @@ from converters.model.trace import Trace
 ROOT = Path(__file__).parents[2]
 BIOTRAIL = (sys.executable, "-m", "biotrail.main")
 SECONDS = 120
+STARTING = "starting"
+"""What `record` says first."""
 BEGUN = "recording"
 """What `record` says once events are being recorded."""
 
@@ -52,6 +54,8 @@ def recorder(
     try:
         assert process.stderr is not None
         said = process.stderr.readline()
+        if STARTING in said:
+            said = process.stderr.readline()
         assert BEGUN in said, said + process.stderr.read()
         yield process
     finally:
