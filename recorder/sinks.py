@@ -70,7 +70,8 @@ class PlainLog:
         """`path`: None for a pipe, which cannot be removed."""
         self._stream = stream
         self._path = path
-        self._log = LogWriter(stream, header, level=level, sync=sync)
+        name = path or "standard output"
+        self._log = LogWriter(stream, header, level=level, sync=sync, name=name)
         self.write_chunk = self._log.write_chunk
         self.write_loss = self._log.write_loss
         self.write_note = self._log.write_note
