@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from biotrail import __version__
-from recorder.errors import TraceError
+from recorder.errors import ReaderGoneError, TraceError
 
 ERROR_STATUS = 1
 INTERRUPTED_STATUS = 130
@@ -126,6 +126,8 @@ def _run(arguments: list[str] | None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS
+    except ReaderGoneError as error:
+        return _failed(str(error), PIPE_STATUS)
     except TraceError as error:
         return _failed(str(error))
     except OSError as error:
@@ -134,9 +136,9 @@ def _run(arguments: list[str] | None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _failed(message: str) -> int:
+def _failed(message: str, status: int = ERROR_STATUS) -> int:
     click.echo(f"biotrail: error: {message}", err=True)
-    return ERROR_STATUS
+    return status
 
 
 def _silence_stdout() -> None:

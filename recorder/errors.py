@@ -24,3 +24,7 @@ class ConversionError(TraceError):
 
 class OutputError(TraceError):
     """An output cannot be written: it exists, its directory is missing, the disk is full."""
+
+
+class ReaderGoneError(OutputError):
+    """Whoever read the pipe that is written to has gone away (SIGPIPE, EPIPE)."""
