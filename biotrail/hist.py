@@ -2,6 +2,7 @@
 """`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
 
 import json
+import math
 from typing import Any
 
 import click
@@ -129,7 +130,8 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
         step = float(linear) if linear.isdecimal() else 0.0
     if step > LARGEST:
         raise click.UsageError(f"--linear {linear}: the step is larger than anything in a log")
-    if step < 1 or step != round(step):
+    # 100us is 9.999999999999999e-05 s as a float.
+    if round(step) < 1 or not math.isclose(step, round(step), rel_tol=1e-9):
         least = "at least one unit, and whole units (--unit takes smaller ones)"
         raise click.UsageError(f"--linear {linear}: the step must be {least}")
     return round(step)

@@ -28,10 +28,16 @@ LEAST_INTERVAL = 1e-6
 @click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
 @associate_option
-@click.option("--html", "page", metavar="OUT", help="Write a page that a browser opens offline.")
+@click.option(
+    "--html",
+    "page",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write a page that a browser opens offline.",
+)
 @click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
-@click.option("--csv", "form", flag_value="csv", help="Print a line for each stage of each group.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
 def command(
     log: str,
     cut: Cut,
@@ -40,7 +46,8 @@ def command(
     associate: str,
     page: str | None,
     force: bool,
-    form: str | None,
+    as_json: bool,
+    as_csv: bool,
 ) -> None:
     """Tell where the time of the I/O in LOG went.
 
@@ -58,8 +65,10 @@ def command(
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
     biotrail report --html disk.html disk.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv: give one of them")
     if page is not None:
-        if by or interval is not None or form:
+        if by or interval is not None or as_json or as_csv:
             raise click.UsageError(
                 "--html has all groups, and intervals of its own: leave out --by, --interval, "
                 "--json and --csv"
@@ -76,12 +85,12 @@ def command(
         trace = source.trace
         with progress(trace, "reading") as windows:
             report = make_report(trace, source.chosen(windows), round((interval or 0) * 1e9), by)
-    if form == "json":
+    if as_json:
         from converters.answers.report_json import as_dict
 
         facts = cut.facts(trace)
         click.echo(json.dumps({**as_dict(report), **({"cut": facts} if facts else {})}, indent=2))
-    elif form == "csv":
+    elif as_csv:
         from converters.answers.report_csv import write
 
         write(report, sys.stdout)

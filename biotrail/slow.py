@@ -59,7 +59,12 @@ class Findings:
 @click.option("--brief", is_flag=True, help="Show a line for each.")
 @click.option("-v", "--verbose", is_flag=True, help="Show all events, mates and lower I/Os.")
 @click.option(
-    "-o", "--output", "target", metavar="OUT", help="Write them as a Perfetto trace, too."
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write them as a Perfetto trace, too.",
 )
 @click.option(
     "--margin",
@@ -92,7 +97,7 @@ def command(
     with that one, unless its device is asked for. One that has no completion by
     the log's end counts with the time that it had waited by then.
 
-    LOG - reads standard input. With -o, every I/O that was under way within --around of one of
+    LOG - reads standard input. With -o, every I/O that was under way within --margin of one of
     them is in the trace, whole.
 
     \b

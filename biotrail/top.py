@@ -68,7 +68,14 @@ class Shown(Protocol):
 )
 @click.option("--count", type=click.IntRange(1), help="Stop after so many times.")
 @click.option("--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, …")
-@click.option("-o", "--output", "target", metavar="FILE", help="Keep the log. Default: no log.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE",
+    type=click.Path(),
+    help="Keep the log. Default: no log.",
+)
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="As of record.")
 @click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="As of record.")
