@@ -9,9 +9,10 @@ import click
 
 from biotrail import tallies, units
 from biotrail.cut_options import cut_options
-from biotrail.cuts import Cut, opened
-from biotrail.opening import log_argument
+from biotrail.cuts import Cut, Opened
+from biotrail.recordings import logs_argument
 from biotrail.rows import Order, first, left_out, limit_option, sort_option
+from biotrail.several import Given, of_each, recordings
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.stacks import (
     BUCKETS,
@@ -36,7 +37,7 @@ _US_BITS = 10
 
 
 @click.command()
-@log_argument
+@logs_argument
 @cut_options
 @click.option("--folded", "as_folded", is_flag=True, help="A line per stack, for flame graphs.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
@@ -45,7 +46,7 @@ _US_BITS = 10
 @sort_option("the weight")
 @limit_option("10; --json and --folded have all", "--top")
 def command(
-    log: str,
+    logs: tuple[str, ...],
     cut: Cut,
     as_folded: bool,
     as_json: bool,
@@ -54,10 +55,11 @@ def command(
     order: Order | None,
     limit: int | None,
 ) -> None:
-    """Show who queued the I/O in LOG: by call stack and command, the heaviest first.
+    """Show who queued the I/O in LOGs: by call stack and command, the heaviest first.
 
     LOG must have been made with record --stacks. Every bio counts, those too that were merged
-    into another's request, with its bytes and its time from queue to completion.
+    into another's request, with its bytes and its time from queue to completion. The files of a
+    rotated recording are one log; several recordings are shown one after the other.
 
     \b
     sudo biotrail record --stacks --duration 10s -o disk.biotrail
@@ -71,23 +73,45 @@ def command(
     if as_folded and as_json:
         raise click.UsageError("--folded and --json: give one of them")
     by = Weight.BYTES if by_bytes else Weight.LATENCY if by_latency else Weight.COUNT
-    with terminated_as_interrupted(), opened(log, cut) as source:
-        trace = source.trace
-        table = gather(trace, source.chosen, percentiles=order == Order.P99)
+    with terminated_as_interrupted(), recordings(logs, twice=cut.needs_file()) as found:
+        several = len(found) > 1
+        told = of_each(found, lambda one: _read(one, cut, percentiles=order == Order.P99))
     if as_json:
-        click.echo(json.dumps(as_dict(trace, table, by, limit or 0, order)))
+        each = [
+            (one, as_dict(source.trace, table, by, limit or 0, order))
+            for one, (source, table) in told
+        ]
+        whole = {"recordings": [one.marked(facts) for one, facts in each]}
+        click.echo(json.dumps(whole if several else each[0][1]))
         return
+    for number, (one, (source, table)) in enumerate(told):
+        if as_folded:
+            _print_folded(one, source.trace, table, by, limit or 0, order)
+            continue
+        most = MOST_STACKS if limit is None else limit
+        blank = [""] if number else []
+        lines = [*text_lines(source.trace, table, by, most, order), *source.lines()]
+        for line in [*blank, *one.head(), *lines]:
+            click.echo(line)
+
+
+def _read(one: Given, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
+    source = one.opened(cut)
+    return source, gather(source.trace, source.chosen, percentiles)
+
+
+def _print_folded(
+    one: Given, trace: Trace, table: StackTable, by: Weight, limit: int, order: Order | None
+) -> None:
+    """A recording that is one of several is the outermost frame."""
     stacks = trace.stacks.all()
-    if as_folded:
-        callers, _ = first(ranked(table.callers(), by, order), limit or 0)
-        for line in folded(callers, stacks, by):
-            click.echo(units.printable(line))
-        for line in notes(trace, table, stacks):
-            click.echo(f"biotrail: {line}", err=True)
-        return
-    most = MOST_STACKS if limit is None else limit
-    for line in [*text_lines(trace, table, by, most, order), *source.lines()]:
-        click.echo(line)
+    callers, _ = first(ranked(table.callers(), by, order), limit)
+    above = f"{one.label.replace(';', ':')};" if one.label else ""
+    for line in folded(callers, stacks, by):
+        click.echo(units.printable(above + line))
+    about = f"{one.label}: " if one.label else ""
+    for line in notes(trace, table, stacks):
+        click.echo(f"biotrail: {about}{line}", err=True)
 
 
 def ranked(callers: Iterable[Callers], by: Weight, order: Order | None) -> list[Callers]:
