@@ -44,7 +44,7 @@ class Given:
 
     def head(self) -> list[str]:
         """What is printed before its part of an output: a line, where it is one of several."""
-        return [f"{self.title} ".ljust(_HEAD, "─")] if self.label else []
+        return [f"{self.title} ──".ljust(_HEAD, "─")] if self.label else []
 
     def marked(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Its facts for JSON, with what tells it from the others."""

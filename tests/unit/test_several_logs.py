@@ -4,6 +4,8 @@
 import csv
 import io
 import json
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,10 @@ import pytest
 import stack_logs
 from cli_runner import Cli
 from hosts_logs import DEV, LATENCY, SECOND, Machine
+
+from converters.model import trace
+from recorder import clocks
+from recorder.log import Segment
 
 SPAN = (0, 4 * SECOND)
 EVERY = SECOND // 4
@@ -39,10 +45,27 @@ def whole(tmp_path: Path) -> Path:
     return DB1.write(tmp_path / "whole.biotrail", BIOS, span=SPAN)
 
 
+class Ticking(Machine):
+    """One by whose clocks its recorder ends each file, too."""
+
+    now: dict[str, int]
+
+    def chunks(
+        self, bios: Sequence[int], span: tuple[int, int], every: int
+    ) -> Iterator[tuple[list[Segment], dict[str, int]]]:
+        self.now = self.reading(span[0])
+        for segments, reading in super().chunks(bios, span, every):
+            yield segments, reading
+            self.now = reading
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
-    """A rotated recording, with a bio at each border, in no order."""
-    found = DB1.write_rotated(tmp_path / "r.biotrail", BIOS, span=SPAN)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A rotated recording of `whole`'s load, with a bio at each border, in no order."""
+    machine = Ticking("db1")
+    with monkeypatch.context() as patched:
+        patched.setattr(clocks, "reading", lambda: machine.now)
+        found = machine.write_rotated(tmp_path / "r.biotrail", BIOS, span=SPAN)
     return [*found[5:], *found[:5]]
 
 
@@ -88,12 +111,42 @@ def test_a_rotated_recording_is_one_log(cli: Cli, files: list[Path], whole: Path
     assert "000001.biotrail and 16 more files, " in cli("info", *files).out
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        ("--from", "1s", "--to", "2s"),
+        ("--from", "last 1s"),
+        ("--to", "-3s"),
+        ("--around", "2.25s", "--window", "10ms"),
+        ("--from", "14:13:22", "--to", "14:13:23"),
+        ("--from", "1s", "--slower-than", "1us"),
+    ],
+)
+def test_a_part_of_a_rotated_recording_is_that_of_one_log(
+    cli: Cli, files: list[Path], whole: Path, part: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN the files of a rotated recording, and one log that holds the same
+    margin = SECOND // 10
+    monkeypatch.setattr(trace, "MARGIN_NS", margin)
+    # WHEN a part of both is reported on
+    one, other = (asked(cli, "report", "--json", *part, *of) for of in (files, [whole]))
+    # THEN it holds the same
+    for key in ("total", "devices", "certainty", "cut"):
+        assert one[key] == other[key]
+    assert one["total"]["ios"] > 0
+    # AND files that are not of that time are not read
+    said = " ".join(cli("report", *part, *files).out.split())
+    read = re.search(r"; (\d+) of (\d+) chunks read", said)
+    assert read is not None
+    assert int(read[1]) < int(read[2])
+
+
 def test_files_that_are_missing_are_said(cli: Cli, files: list[Path]) -> None:
     # GIVEN a rotated recording without one of its files  WHEN it is reported on
     del files[3]
     done = cli("report", *files)
     # THEN that is said
-    assert (done.status, "not given: left out" in done.out) == (0, True)
+    assert (done.status, "not given: left out" in " ".join(done.out.split())) == (0, True)
 
 
 def test_a_report_tells_hosts_apart(cli: Cli, hosts: tuple[Path, Path]) -> None:
