@@ -10,9 +10,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from biotrail import __version__
 from recorder.errors import ReaderGoneError, TraceError
@@ -58,6 +60,25 @@ class LazyGroup(click.Group):
         with _one_thread():
             command = importlib.import_module(f"biotrail.{cmd_name}").command
         return command if isinstance(command, click.Command) else None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and options that begin so, without importing what they stand for."""
+        names = [
+            CompletionItem(name, help=text)
+            for name, text in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; a name that there is none of gets the nearest one beside it."""
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; that nobody reads its output any more is no error."""

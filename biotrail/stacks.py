@@ -9,8 +9,10 @@ import click
 
 from biotrail import tallies, units
 from biotrail.cut_options import cut_options
-from biotrail.cuts import Cut, opened
-from biotrail.opening import log_argument
+from biotrail.cuts import Cut, Opened
+from biotrail.recordings import logs_argument
+from biotrail.rows import Order, first, left_out, limit_option, sort_option
+from biotrail.several import Given, of_each, recordings
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.stacks import (
     BUCKETS,
@@ -27,38 +29,42 @@ from converters.model.trace import Trace
 from recorder.errors import ConversionError
 
 Chosen = Callable[[Iterable[Lifecycles]], Iterator[Lifecycles]]
+MOST_STACKS = 10
+"""Of the text, where nothing else was asked for."""
 _BAR = 40
 _US_BITS = 10
 """The printed buckets are 1024 ns and its doubles: what people read as microseconds."""
 
 
 @click.command()
-@log_argument
+@logs_argument
 @cut_options
 @click.option("--folded", "as_folded", is_flag=True, help="A line per stack, for flame graphs.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
 @click.option("--bytes", "by_bytes", is_flag=True, help="Weigh by bytes, not by I/Os.")
 @click.option("--latency", "by_latency", is_flag=True, help="Weigh by the time from queue to end.")
-@click.option(
-    "-n",
-    "--top",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Show so many stacks.",
-)
+@sort_option("the weight")
+@limit_option("10; --json and --folded have all", "--top")
 def command(
-    log: str, cut: Cut, as_folded: bool, as_json: bool, by_bytes: bool, by_latency: bool, top: int
+    logs: tuple[str, ...],
+    cut: Cut,
+    as_folded: bool,
+    as_json: bool,
+    by_bytes: bool,
+    by_latency: bool,
+    order: Order | None,
+    limit: int | None,
 ) -> None:
-    """Show who queued the I/O in LOG: by call stack and command, the heaviest first.
+    """Show who queued the I/O in LOGs: by call stack and command, the heaviest first.
 
     LOG must have been made with record --stacks. Every bio counts, those too that were merged
-    into another's request, with its bytes and its time from queue to completion.
+    into another's request, with its bytes and its time from queue to completion. The files of a
+    rotated recording are one log; several recordings are shown one after the other.
 
     \b
     sudo biotrail record --stacks --duration 10s -o disk.biotrail
     biotrail stacks disk.biotrail
-    biotrail stacks disk.biotrail --latency --top 3       # what waited longest, all in all
+    biotrail stacks disk.biotrail --latency -n 3          # what waited longest, all in all
     biotrail stacks --slower-than 5ms disk.biotrail
     biotrail stacks disk.biotrail --folded > disk.folded  # for flamegraph.pl or speedscope.app
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -67,48 +73,97 @@ def command(
     if as_folded and as_json:
         raise click.UsageError("--folded and --json: give one of them")
     by = Weight.BYTES if by_bytes else Weight.LATENCY if by_latency else Weight.COUNT
-    with terminated_as_interrupted(), opened(log, cut) as source:
-        trace = source.trace
-        table = gather(trace, source.chosen)
+    with terminated_as_interrupted(), recordings(logs, twice=cut.needs_file()) as found:
+        several = len(found) > 1
+        told = of_each(found, lambda one: _read(one, cut, percentiles=order == Order.P99))
     if as_json:
-        click.echo(json.dumps(as_dict(trace, table, by)))
+        each = [
+            (one, as_dict(source.trace, table, by, limit or 0, order))
+            for one, (source, table) in told
+        ]
+        whole = {"recordings": [one.marked(facts) for one, facts in each]}
+        click.echo(json.dumps(whole if several else each[0][1]))
         return
+    for number, (one, (source, table)) in enumerate(told):
+        if as_folded:
+            _print_folded(one, source.trace, table, by, limit or 0, order)
+            continue
+        most = MOST_STACKS if limit is None else limit
+        blank = [""] if number else []
+        lines = [*text_lines(source.trace, table, by, most, order), *source.lines()]
+        for line in [*blank, *one.head(), *lines]:
+            click.echo(line)
+
+
+def _read(one: Given, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
+    source = one.opened(cut)
+    return source, gather(source.trace, source.chosen, percentiles)
+
+
+def _print_folded(
+    one: Given, trace: Trace, table: StackTable, by: Weight, limit: int, order: Order | None
+) -> None:
+    """A recording that is one of several is the outermost frame."""
     stacks = trace.stacks.all()
-    if as_folded:
-        for line in folded(table.callers(), stacks, by):
-            click.echo(units.printable(line))
-        for line in notes(trace, table, stacks):
-            click.echo(f"biotrail: {line}", err=True)
-        return
-    for line in [*text_lines(trace, table, by, top), *source.lines()]:
-        click.echo(line)
+    callers, _ = first(ranked(table.callers(), by, order), limit)
+    above = f"{one.label.replace(';', ':')};" if one.label else ""
+    for line in folded(callers, stacks, by):
+        click.echo(units.printable(above + line))
+    about = f"{one.label}: " if one.label else ""
+    for line in notes(trace, table, stacks):
+        click.echo(f"biotrail: {about}{line}", err=True)
 
 
-def gather(trace: Trace, chosen: Chosen = iter) -> StackTable:
+def ranked(callers: Iterable[Callers], by: Weight, order: Order | None) -> list[Callers]:
+    """Return the callers, the largest by `order` first; without one the heaviest."""
+    found = heaviest(callers, by)
+    if order is not None:
+        found.sort(key=lambda one: -_rank(one, order))
+    return found
+
+
+def _rank(one: Callers, order: Order) -> float:
+    return {
+        Order.COUNT: one.bios,
+        Order.BYTES: one.bytes,
+        Order.MEAN: one.latency_ns / one.ended if one.ended else 0.0,
+        Order.P99: one.times.percentiles([0.99])[0],
+        Order.TOTAL: one.latency_ns,
+    }[order]
+
+
+def gather(trace: Trace, chosen: Chosen = iter, percentiles: bool = False) -> StackTable:
     """All windows of a trace, or what is chosen of them.
 
-    Raises ConversionError where it has no stacks.
+    percentiles: whether the callers' `times` are kept. Raises ConversionError where the log
+    has no stacks.
     """
     if "stacks" not in trace.reader.header:
         raise ConversionError(
             "this log has no call stacks: record again with biotrail record --stacks"
         )
-    table = StackTable()
+    table = StackTable(percentiles)
     for window in chosen(trace.lifecycles()):
         table.add(window)
     return table
 
 
-def text_lines(trace: Trace, table: StackTable, by: Weight, top: int) -> Iterator[str]:
-    """For people: a stack, what came from it, and the histogram of its latencies."""
+def text_lines(
+    trace: Trace, table: StackTable, by: Weight, limit: int, order: Order | None = None
+) -> Iterator[str]:
+    """For people: a stack, what came from it, and the histogram of its latencies.
+
+    limit: how many are shown, 0 for all; order: of the stacks, None for the heaviest first.
+    """
     stacks = trace.stacks.all()
-    callers = heaviest(table.callers(), by)
+    callers = ranked(table.callers(), by, order)
     total = sum(caller.weight(by) for caller in callers)
-    for caller in callers[:top]:
+    shown, more = first(callers, limit)
+    for caller in shown:
         yield from _block(caller, stacks, by, total)
-    if rest := callers[top:]:
-        count = units.plural(sum(c.bios for c in rest), "bio")
-        yield f"and {units.plural(len(rest), 'more stack')} with {count}: --top shows more"
+    if more:
+        count = units.plural(sum(c.bios for c in callers[len(shown) :]), "bio")
+        yield left_out(more, "stack", f"with {count}")
         yield ""
     bios, size = sum(c.bios for c in callers), sum(c.bytes for c in callers)
     distinct = len({c.stack for c in callers if c.stack >= 0})
@@ -179,12 +234,16 @@ def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
     return found + tallies.loss_lines(trace)
 
 
-def as_dict(trace: Trace, table: StackTable, by: Weight) -> dict[str, Any]:
-    """The whole table, the heaviest first, as plain values."""
+def as_dict(
+    trace: Trace, table: StackTable, by: Weight, limit: int = 0, order: Order | None = None
+) -> dict[str, Any]:
+    """The table as plain values; limit, order: as of `text_lines`."""
     stacks = trace.stacks.all()
-    callers = heaviest(table.callers(), by)
+    callers = ranked(table.callers(), by, order)
+    shown, more = first(callers, limit)
     return {
-        "stacks": [_caller(caller, stacks) for caller in callers],
+        "stacks": [_caller(caller, stacks) for caller in shown],
+        **({"stacks_left_out": more} if more else {}),
         "bios": sum(c.bios for c in callers),
         "bytes": sum(c.bytes for c in callers),
         "without_queue": table.without_queue,
