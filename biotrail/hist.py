@@ -157,6 +157,7 @@ def as_dict(trace: Trace, found: Distribution, unit: str) -> dict[str, Any]:
         "unit": unit,
         "left_out": found.left_out,
         "without_stage": found.without,
+        "tries": found.tries,
         "histograms": [
             {
                 "device": trace.context.device_name(dev),

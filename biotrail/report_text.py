@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail import units
+from biotrail import tallies, units
 from biotrail.columns import Column, table, without_repeats
 from converters.answers.tree import DeviceReport, GroupReport, OperationReport, Report, Summary
 
@@ -32,7 +32,8 @@ _WORK = (
     Column("data/s", 2),
     Column("size", 4),
 )
-_FAILED = Column("failed")
+_TAIL = (Column("failed"), Column("tries", 2))
+"""Columns that are there when any row has something in them."""
 _NONE = "-"
 
 
@@ -67,6 +68,11 @@ def _head(report: Report) -> list[str]:
         f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}, "
         f"{units.plural(report.total.requests.counters['ios'], 'request')}",
     ]
+    if total["tries"]:
+        found.append(
+            f"{tallies.tries_text(total['tries'])}, of {units.size(total['tried_bytes'])}: beside "
+            "the bios, not among them"
+        )
     known = ", ".join(f"{units.count(n)} {name}" for name, n in report.certainty.items() if n)
     if known:
         found.append(f"certainty of bios: {known}")
@@ -96,17 +102,24 @@ def _work(group: GroupReport) -> list[str]:
     ]
 
 
-def _failed(group: GroupReport) -> str:
-    return ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items()) or _NONE
+def _tail(group: GroupReport) -> list[str]:
+    """Cells of _TAIL."""
+    failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
+    tries = group.counters["tries"]
+    return [failed or _NONE, units.count(tries) if tries else _NONE]
 
 
-def _with_failures(
+def _with_tail(
     title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> RenderableType:
-    """A table whose rows end with what failed: a column that is there when something did."""
-    if any(row[-1] not in ("", _NONE) for row in rows):
-        return table(title, [*columns, _FAILED], rows, width)
-    return table(title, columns, rows, width)
+    """A table whose rows end with the cells of _TAIL, without its columns that are empty."""
+    kept = [
+        place
+        for place in range(len(_TAIL))
+        if any(row[place - len(_TAIL)] not in ("", _NONE) for row in rows)
+    ]
+    shown = [[*row[: -len(_TAIL)], *(row[place - len(_TAIL)] for place in kept)] for row in rows]
+    return table(title, [*columns, *(_TAIL[place] for place in kept)], shown, width)
 
 
 def operations(report: Report, width: int) -> RenderableType:
@@ -117,15 +130,15 @@ def operations(report: Report, width: int) -> RenderableType:
             str(one.bios.name["operation"]),
             *_work(one.bios),
             *times(one.bios.latency),
-            _failed(one.bios),
+            *_tail(one.bios),
         ]
         for device in report.devices
         for one in device.operations
-        if one.bios.counters["ios"]
+        if one.bios.counters["ios"] or one.bios.counters["tries"]
     ]
     columns = [Column("device", left=True), Column("operation", left=True), *_WORK, *_TIMES]
     title = "From queue to completion (Q2C)"
-    return _with_failures(title, columns, without_repeats(rows, 1), width)
+    return _with_tail(title, columns, without_repeats(rows, 1), width)
 
 
 def _stages(device: DeviceReport, width: int) -> RenderableType:
@@ -331,12 +344,12 @@ def _list(
 ) -> RenderableType:
     more = len(groups) - MOST_ROWS
     rows = [
-        [*name_cells(g, fields), *_work(g), *times(g.latency), _failed(g)]
+        [*name_cells(g, fields), *_work(g), *times(g.latency), *_tail(g)]
         for g in groups[:MOST_ROWS]
     ]
     columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
     title = f"{title} (and {units.count(more)} more: --json has all)" if more > 0 else title
-    return _with_failures(title, [*columns, *_WORK, *_TIMES], rows, width)
+    return _with_tail(title, [*columns, *_WORK, *_TIMES], rows, width)
 
 
 def _chosen(report: Report, width: int) -> Iterator[RenderableType]:
@@ -364,7 +377,9 @@ def _intervals(report: Report, width: int) -> RenderableType:
     for interval in report.intervals[:MOST_LINES]:
         at = units.duration(interval.begin_ns - report.begin_ns)
         if not interval.groups:
-            rows.append([at, "-", *([""] * (len(fields) - 1 + len(_WORK) + len(_TIMES) + 1))])
+            rows.append(
+                [at, "-", *([""] * (len(fields) - 1 + len(_WORK) + len(_TIMES) + len(_TAIL)))]
+            )
         for group in sorted(interval.groups, key=lambda g: -g.counters["ios"]):
             rows.append(
                 [
@@ -372,7 +387,7 @@ def _intervals(report: Report, width: int) -> RenderableType:
                     *name_cells(group, fields),
                     *_work(group),
                     *times(group.latency),
-                    _failed(group),
+                    *_tail(group),
                 ]
             )
     columns = [
@@ -384,4 +399,4 @@ def _intervals(report: Report, width: int) -> RenderableType:
     title = f"Over time, {units.duration(report.interval_ns)} each"
     if len(rows) > MOST_LINES or len(report.intervals) > MOST_LINES:
         title += f" (the first {units.count(MOST_LINES)} lines: --json and --csv have all)"
-    return _with_failures(title, columns, without_repeats(rows[:MOST_LINES], 1), width)
+    return _with_tail(title, columns, without_repeats(rows[:MOST_LINES], 1), width)

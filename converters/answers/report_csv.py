@@ -29,7 +29,11 @@ COLUMNS = (
     "bytes_per_s",
     "failed",
     "unfinished",
+    "tries",
+    "tried_bytes",
 )
+
+_COUNTED = ("failed", "unfinished", "tries", "tried_bytes")
 
 Line = dict[str, Any]
 
@@ -82,8 +86,7 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
         "bytes": group.counters["bytes"],
         "ios_per_s": round(group.ios_per_s, 3),
         "bytes_per_s": round(group.bytes_per_s, 3),
-        "failed": group.counters["failed"],
-        "unfinished": group.counters["unfinished"],
+        **{name: group.counters[name] for name in _COUNTED},
     }
     whole = "Q2C" if of == "bios" else "all"
     yield {**work, "stage": whole, "share": 1, **summary(group.latency, "ns")}

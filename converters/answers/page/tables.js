@@ -48,6 +48,7 @@ function summaryCard(view) {
     tile("failed", at("failed", "count")),
     tile("without an end in the log", at("unfinished", "count")),
   ];
+  if (group.tries) tiles.push(tile("NOWAIT tries that failed at once", at("tries", "count")));
   if (view.of) {
     const depth = `${view.devicePath}.depth.queue`;
     const { queue } = view.of.depth;
