@@ -25,7 +25,11 @@ LEAST_INTERVAL = 1e-6
 @click.command()
 @log_argument
 @cut_options
-@click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
+@click.option(
+    "--by",
+    type=click.Choice(list(KEYS)),
+    help="Group I/O by this, with all stages; file: by its path, however many inodes had it.",
+)
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
 @associate_option
 @click.option("--html", "page", metavar="OUT", help="Write a page that a browser opens offline.")

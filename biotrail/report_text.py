@@ -294,8 +294,8 @@ def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
     cells = []
     for field in fields:
         value = group.name.get(field)
-        if field == "file":
-            cells.append(file_cell(group))
+        if field in ("file", "dir"):
+            cells.append(file_cell(group, field))
             continue
         if field == "cgroup" and value is None:
             value = group.name.get("cgroup_id") or None
@@ -303,14 +303,21 @@ def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
     return cells
 
 
-def file_cell(group: GroupReport) -> str:
-    """A path's end, or why there is none."""
-    path, kind = group.name["file"], group.name["file_kind"]
+def file_cell(group: GroupReport, field: str = "file") -> str:
+    """A path's end, with how many inodes had it in turn; or why there is none.
+
+    field: "file" or "dir", which has the path.
+    """
+    path, kind = group.name[field], group.name["file_kind"]
     if path is None:
         device = f"({group.name.get('device')}: metadata, or the device itself)"
-        return {"device": device, "no data": "(no data)"}.get(str(kind), NOT_KNOWN)
+        known = {"device": device, "no data": "(no data)", "no name": "(files without a name)"}
+        return known.get(str(kind), NOT_KNOWN)
     text = str(path)
-    return text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
+    text = text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
+    inodes = int(group.name.get("inodes") or 0)
+    several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""
+    return text + (several if field == "file" else "")
 
 
 _FIELDS = {
@@ -319,6 +326,8 @@ _FIELDS = {
     "op": ("operation",),
     "cgroup": ("cgroup",),
     "file": ("file",),
+    "inode": ("file", "inode"),
+    "dir": ("dir", "inodes"),
     "cpu": ("cpu",),
 }
 

@@ -13,8 +13,20 @@ from recorder.records import BY_KIND, Kind
 from .choosing import NO_FILES
 from .devices import Devices
 from .flushes import Flushes
-from .groups import Group, Groups, add_to_all
-from .keys import KEYS, OP_BITS, ByCgroup, ByCpu, ByFile, ByPlace, ByProcess, Key, name_of
+from .groups import Group, Groups, add_to_all, merged
+from .keys import (
+    KEYS,
+    OF_FILES,
+    OP_BITS,
+    ByCgroup,
+    ByCpu,
+    ByPlace,
+    ByProcess,
+    Key,
+    canonical,
+    name_of,
+)
+from .keys_files import ByPath
 from .samples import of_bios, of_requests
 from .series import Series, check_interval
 from .stacked import Stacked
@@ -52,8 +64,8 @@ class Reporter:
         by: str | None = None,
         timeline: Timeline | None = None,
     ) -> None:
-        """Raises ConversionError: by file, and the log has none."""
-        if by == "file" and not context.has_files:
+        """Raises ConversionError: by file, inode or directory, and the log tells no files."""
+        if by in OF_FILES and not context.has_files:
             raise ConversionError(NO_FILES)
         self._context = context
         self._interval = interval
@@ -64,7 +76,7 @@ class Reporter:
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
             "cpus": ByCpu(context),
-            **({"files": ByFile(context)} if context.has_files else {}),
+            **({"files": ByPath(context)} if context.has_files else {}),
         }
         self._chosen: Key = KEYS[by](context) if by else self._places
         self._groups = {name: Groups() for name in (*self._keys, *(["by"] if by else []))}
@@ -148,9 +160,14 @@ class Reporter:
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
         key = self._keys.get(which, self._chosen)
+        groups: dict[int, list[Group]] = {}
+        for code, group in sorted(self._groups[which].by_code.items()):
+            groups.setdefault(canonical(key, code), []).append(group)
         found = [
-            group_report(name_of(key, code), group, span, self._context)
-            for code, group in sorted(self._groups[which].by_code.items())
+            group_report(
+                name_of(key, code), same[0] if len(same) == 1 else merged(same), span, self._context
+            )
+            for code, same in groups.items()
         ]
         return found if which == "cpus" else sorted(found, key=lambda g: -g.counters["ios"])
 

@@ -12,6 +12,8 @@ NAMES = (
     *("device", "dev", "operation", "process", "pid", "cgroup", "cgroup_id", "cpu"),
     *("file", "file_kind", "file_dev", "inode"),
 )
+LATER = ("dir", "inodes")
+"""Names that came later: at the lines' end, so that the columns before them keep their places."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -31,6 +33,7 @@ COLUMNS = (
     "unfinished",
     "tries",
     "tried_bytes",
+    *LATER,
 )
 
 _COUNTED = ("failed", "unfinished", "tries", "tried_bytes")

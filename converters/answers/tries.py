@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NOWAIT tries that failed at once: the submitter repeats them, so they are no I/Os of their own."""
+"""NOWAIT tries that failed at once: repeated by who sent them, so no I/Os of their own."""
 
 import errno
 

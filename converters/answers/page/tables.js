@@ -176,7 +176,9 @@ function fileName(row) {
     "not known": "(file not known: direct I/O, buffers)",
     "no data": "(no data)",
   };
-  const text = row.others ? "all others" : printable(row.file === null ? why[row.file_kind] : row.file);
+  const several = row.inodes > 1 ? ` (${format.count(row.inodes)} inodes)` : "";
+  const path = row.file === null ? why[row.file_kind] : `${row.file}${several}`;
+  const text = row.others ? "all others" : printable(path);
   return el("td", { class: "name left", title: text }, text);
 }
 
