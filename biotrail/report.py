@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from biotrail import tallies
+from biotrail import report_scope, tallies
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import associate_option, log_argument
@@ -80,17 +80,17 @@ def command(
         trace = source.trace
         with progress(trace, "reading") as windows:
             report = make_report(trace, source.chosen(windows), round((interval or 0) * 1e9), by)
+    scope = report_scope.facts(trace, cut)
     if form == "json":
         from converters.answers.report_json import as_dict
 
-        facts = cut.facts(trace)
-        click.echo(json.dumps({**as_dict(report), **({"cut": facts} if facts else {})}, indent=2))
+        click.echo(json.dumps({**as_dict(report), **scope}, indent=2))
     elif form == "csv":
         from converters.answers.report_csv import write
 
-        write(report, sys.stdout)
+        write(report, sys.stdout, report_scope.words(scope))
     else:
-        _print(trace, report, source.lines())
+        _print(trace, report, report_scope.lines(scope), source.lines())
 
 
 def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) -> None:
@@ -101,12 +101,12 @@ def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) ->
     click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
 
 
-def _print(trace: Trace, report: Report, chosen: list[str]) -> None:
+def _print(trace: Trace, report: Report, scope: list[str], chosen: list[str]) -> None:
     from biotrail.columns import console
     from biotrail.report_text import parts
 
     screen = console()
-    for part in parts(report, screen.width):
+    for part in parts(report, screen.width, scope):
         screen.print(part)
         screen.print()
     for line in chosen:

@@ -37,9 +37,10 @@ _TAIL = (Column("failed"), Column("tries", 2))
 _NONE = "-"
 
 
-def parts(report: Report, width: int) -> Iterator[RenderableType]:
-    """What to print, a blank line between two."""
-    yield "\n".join(_head(report))
+def parts(report: Report, width: int, scope: Sequence[str] = ()) -> Iterator[RenderableType]:
+    """What to print, a blank line between two. scope: sentences of which I/O this is."""
+    first, *others = _head(report)
+    yield "\n".join([first, *scope, *others])
     if not report.devices:
         return
     yield operations(report, width)

@@ -13,6 +13,7 @@ from .bootstrap import Resampling
 from .depth import Depth
 from .diff_figures import PERCENTILES, Estimate, compare, ratio, times
 from .diff_tree import DeviceDiff, Diff, Figure, OperationDiff, SideReport
+from .extent import begin_text
 from .groups import Group
 from .keys import OP_BITS, operation
 from .summaries import STAGE_ORDER
@@ -67,7 +68,7 @@ class Side:
             log_id=context.log_id,
             host=context.host,
             kernel=str(context.header.get("kernel", {}).get("release", "")),
-            begin=context.wall_clock(self.recording.begin_ns),
+            begin=begin_text(trace),
             span_ns=self.recording.span_ns,
             block_ns=length * slots.width,
             blocks=drawn.blocks if drawn else 0,

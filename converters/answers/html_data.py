@@ -48,7 +48,7 @@ def page_data(
     whole: how many of its I/Os are the slowest of all; the others are of a device and operation.
     """
     told = as_dict(report)
-    told["log"] = {key: _short(text) for key, text in told["log"].items()}
+    told["log"] = {key: short(text) for key, text in told["log"].items()}
     left_out = {}
     for name, most in MOST.items():
         told[name], left_out[name] = bounded(told[name], ROOM[name], most)
@@ -86,7 +86,8 @@ def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[li
     return kept, len(rows) - len(kept)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return the first MOST_NAME characters of a text, with an ellipsis where there are more."""
     return text if len(text) <= MOST_NAME else text[: MOST_NAME - 1] + "…"
 
 

@@ -12,6 +12,7 @@ from recorder.records import BY_KIND, Kind
 
 from .choosing import NO_FILES
 from .devices import Devices
+from .extent import begin_text, extent
 from .flushes import Flushes
 from .groups import Group, Groups, add_to_all, merged
 from .keys import (
@@ -36,6 +37,7 @@ from .summaries import (
     operation_report,
     operation_reports,
     stacked_reports,
+    with_rates,
 )
 from .timeline import Timeline
 from .tree import (
@@ -104,7 +106,7 @@ class Reporter:
         add_to_all(requests, [(self._requests, requests.place)])
         if self._timeline is not None:
             self._timeline.add(window, bios)
-        self._devices.add(window)
+        self._devices.add(window, self._context)
         self._flushes.add(window)
         self._stacked.add(window)
         if self._interval:
@@ -127,8 +129,8 @@ class Reporter:
     def finish(self, trace: Trace) -> Report:
         """The report; `trace` is what the windows came from, read to its end."""
         self._flushes.finish()
-        account, context = trace.account, self._context
-        begin, end = max(account.first_ns, 0), max(account.last_ns, 0)
+        context = self._context
+        begin, end = extent(trace)
         span = end - begin
         bios, requests = self._bios.by_code, self._requests.by_code
         total = operation_report({}, bios.values(), requests.values(), span, context)
@@ -139,7 +141,7 @@ class Reporter:
             kernel=str(context.header.get("kernel", {}).get("release", "")),
             begin_ns=begin,
             end_ns=end,
-            begin=context.wall_clock(begin),
+            begin=begin_text(trace),
             total=total,
             devices=self._device_reports(trace, span),
             stacked=stacked_reports(self._stacked, context),
@@ -151,7 +153,7 @@ class Reporter:
             by=self._by,
             groups=lists.get("by", []),
             interval_ns=self._interval,
-            intervals=self._intervals(),
+            intervals=self._intervals(end),
             intervals_left_out=self._series.left_out if self._series else 0,
             certainty={c.name.lower(): total.bios.counters[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
@@ -182,7 +184,9 @@ class Reporter:
                 dev,
                 self._devices.get(dev),
                 self._flushes.by_dev.get(dev),
-                operation_reports(dev, bios, requests, span, self._context),
+                operation_reports(
+                    dev, bios, requests, self._devices.get(dev).operations, span, self._context
+                ),
                 events.get(dev, {}),
                 span,
                 self._context,
@@ -191,7 +195,8 @@ class Reporter:
         ]
         return sorted(found, key=lambda d: -d.total.bios.counters["ios"])
 
-    def _intervals(self) -> list[IntervalReport]:
+    def _intervals(self, log_end: int) -> list[IntervalReport]:
+        """Return every interval; the last one ends with the log (ns), and its rates are so."""
         if self._series is None:
             return []
         self._series.finish()
@@ -210,15 +215,15 @@ class Reporter:
                     )
                 )
         last = max([-1, *self._series.closed, *depths])
-        return [
-            IntervalReport(
-                self.begin + place * self._interval,
-                self.begin + (place + 1) * self._interval,
-                self._series.closed.get(place, []),
-                depths.get(place, []),
-            )
-            for place in range(last + 1)
-        ]
+        found = []
+        for place in range(last + 1):
+            begin = self.begin + place * self._interval
+            end = min(begin + self._interval, max(log_end, begin))
+            groups = self._series.closed.get(place, [])
+            if end - begin < self._interval:
+                groups = [with_rates(group, end - begin) for group in groups]
+            found.append(IntervalReport(begin, end, groups, depths.get(place, [])))
+        return found
 
 
 def make_report(

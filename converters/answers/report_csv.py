@@ -2,7 +2,7 @@
 """A report as CSV: a line for each stage of each group. docs/report.md lists the columns."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from .report_json import summary
@@ -12,6 +12,8 @@ NAMES = (
     *("device", "dev", "operation", "process", "pid", "cgroup", "cgroup_id", "cpu"),
     *("file", "file_kind", "file_dev", "inode"),
 )
+SCOPE = ("filters", "cut", "chosen")
+"""Which I/O was recorded, and which of that was read: the same in every line."""
 LATER = ("dir", "inodes")
 """Names that came later: at the lines' end, so that the columns before them keep their places."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
@@ -34,6 +36,7 @@ COLUMNS = (
     "tries",
     "tried_bytes",
     *LATER,
+    *SCOPE,
 )
 
 _COUNTED = ("failed", "unfinished", "tries", "tried_bytes")
@@ -41,12 +44,12 @@ _COUNTED = ("failed", "unfinished", "tries", "tried_bytes")
 Line = dict[str, Any]
 
 
-def write(report: Report, out: TextIO) -> None:
-    """The head, then all lines."""
+def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -> None:
+    """Write the head, then all lines. scope: what each line has in the columns of SCOPE."""
     writer = csv.DictWriter(out, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for line in lines(report):
-        writer.writerow({"format": FORMAT, **line})
+        writer.writerow({"format": FORMAT, **line, **(scope or {})})
 
 
 def lines(report: Report) -> Iterator[Line]:

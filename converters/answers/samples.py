@@ -138,7 +138,7 @@ def _samples(
         if name in rows:
             counters[row] = rows[name]
     found = Samples(
-        place=table.dev.astype(np.int64) << 8 | _operations(table, context),
+        place=table.dev.astype(np.int64) << 8 | operations_of(table, context),
         counters=counters,
         size=table.bytes.astype(np.int64),
         status=table.status.astype(np.int64),
@@ -180,8 +180,11 @@ def _owners(number: I64, owner: I64) -> I64:
     return np.repeat(row, np.diff(first, append=len(owner)))
 
 
-def _operations(table: Bios | Requests, context: Context) -> I64:
-    """Each one's operation; a write without data that asks for a flush (fsync) is a flush."""
+def operations_of(table: Bios | Requests, context: Context) -> I64:
+    """Return the number of each one's operation, int64 (n,).
+
+    A write without data that asks for a flush (fsync) is a flush.
+    """
     op = (table.opf & OP_MASK).astype(np.int64)
     flush = context.op_number("flush")
     if flush < 0:

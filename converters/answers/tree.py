@@ -125,6 +125,10 @@ class OperationReport:
 
     bios: GroupReport
     requests: GroupReport
+    queue: DepthReport | None = None
+    """Its bios from Q to C; None of several devices together, and where none is known."""
+    issued: DepthReport | None = None
+    """Its requests from D to C."""
 
 
 @dataclass

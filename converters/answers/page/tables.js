@@ -49,9 +49,10 @@ function summaryCard(view) {
     tile("without an end in the log", at("unfinished", "count")),
   ];
   if (group.tries) tiles.push(tile("NOWAIT tries that failed at once", at("tries", "count")));
-  if (view.of) {
-    const depth = `${view.devicePath}.depth.queue`;
-    const { queue } = view.of.depth;
+  const inFlight = view.operation ? group.depth : view.of && view.of.depth;
+  if (view.of && inFlight) {
+    const depth = `${view.operation ? path : view.devicePath}.depth.queue`;
+    const { queue } = inFlight;
     tiles.push(
       tile("in flight, mean", figure(queue.mean, "mean", `${depth}.mean`)),
       tile("in flight, most", figure(queue.max, "count", `${depth}.max`)),
