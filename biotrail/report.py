@@ -3,6 +3,7 @@
 
 import json
 import sys
+from typing import Any
 
 import click
 
@@ -12,6 +13,7 @@ from biotrail.cuts import Cut, opened
 from biotrail.opening import associate_option, log_argument
 from biotrail.progress import progress
 from biotrail.units import Duration
+from biotrail.verdict import as_dicts, lines, verdict
 from converters.answers.keys import KEYS
 from converters.answers.outcomes import Wish
 from converters.answers.report import make_report
@@ -84,13 +86,14 @@ def command(
     if form == "json":
         from converters.answers.report_json import as_dict
 
-        click.echo(json.dumps({**as_dict(report), **scope}, indent=2))
+        told = {**as_dict(report), **scope, "verdict": as_dicts(verdict(report))}
+        click.echo(json.dumps(told, indent=2))
     elif form == "csv":
         from converters.answers.report_csv import write
 
         write(report, sys.stdout, report_scope.words(scope))
     else:
-        _print(trace, report, report_scope.lines(scope), source.lines())
+        _print(trace, report, scope, source.lines())
 
 
 def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) -> None:
@@ -101,12 +104,13 @@ def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) ->
     click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
 
 
-def _print(trace: Trace, report: Report, scope: list[str], chosen: list[str]) -> None:
+def _print(trace: Trace, report: Report, scope: dict[str, Any], chosen: list[str]) -> None:
     from biotrail.columns import console
     from biotrail.report_text import parts
 
     screen = console()
-    for part in parts(report, screen.width, scope):
+    words = [*report_scope.lines(scope), *lines(verdict(report))]
+    for part in parts(report, screen.width, words):
         screen.print(part)
         screen.print()
     for line in chosen:

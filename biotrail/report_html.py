@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail report --html`: the report as a page."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from biotrail.progress import progress
 from biotrail.slow import Findings, as_dict, look_around
 from biotrail.slow_text import MEANINGS
 from biotrail.terminating import terminated_as_interrupted
+from biotrail.verdict import SHOWN, as_dicts, verdict
 from converters.answers.html import page
 from converters.answers.html_data import ROOM, bounded, page_data, short
 from converters.answers.report import Reporter
@@ -59,6 +61,9 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     data = page_data(report, timeline, trace.context, as_dict(found), whole)
     scope = report_scope.facts(trace, cut)
     data["report"].update(_bounded_scope(scope))
+    said, _ = bounded(as_dicts(verdict(report)), ROOM["verdict"])
+    data["report"]["verdict"] = said
+    data["shown_sentences"] = SHOWN
     data["scope"] = [short(line) for line in report_scope.lines(scope)]
     missing, more = bounded(tallies.loss_lines(trace), ROOM["words"])
     data["words"] = {
@@ -71,9 +76,9 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
 
 
 def _bounded_scope(scope: dict[str, Any]) -> dict[str, Any]:
-    """Return the scope for the page: of filters, which may be thousands, the options' beginning."""
+    """Return the scope for the page: of filters by the thousand, the options' beginning."""
     found = scope["filters"]
-    if not found:
+    if not found or len(json.dumps(found)) <= ROOM["filters"]:
         return scope
     told = {"options": short(found["options"]), "left_out_bios": found["left_out_bios"]}
     return {**scope, "filters": told}

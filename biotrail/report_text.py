@@ -37,10 +37,9 @@ _TAIL = (Column("failed"), Column("tries", 2))
 _NONE = "-"
 
 
-def parts(report: Report, width: int, scope: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """What to print, a blank line between two. scope: sentences of which I/O this is."""
-    first, *others = _head(report)
-    yield "\n".join([first, *scope, *others])
+def parts(report: Report, width: int, words: Sequence[str] = ()) -> Iterator[RenderableType]:
+    """What to print, a blank line between two. words: what else stands at the top."""
+    yield "\n".join([*_head(report), *words])
     if not report.devices:
         return
     yield operations(report, width)

@@ -25,11 +25,13 @@ ROOM = {
     "cpus": 150_000,
     "files": 150_000,
     "stacked": 60_000,
-    "series": 1_000_000,
+    "series": 940_000,
     "depths": 300_000,
     "operations": 150_000,
     "slow": 500_000,
     "words": 50_000,
+    "filters": 5_000,
+    "verdict": 10_000,
 }
 """Characters of JSON that each list may have: with the library, a page is below 5 MB."""
 ROW_BITS = 2

@@ -39,6 +39,7 @@ from .summaries import (
     stacked_reports,
     with_rates,
 )
+from .tails import Tails
 from .timeline import Timeline
 from .tree import (
     DeviceReport,
@@ -86,6 +87,7 @@ class Reporter:
         self._devices = timeline.devices if timeline else Devices(interval)
         self._flushes = Flushes()
         self._stacked = Stacked()
+        self._tails = Tails()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
 
@@ -109,6 +111,7 @@ class Reporter:
         self._devices.add(window, self._context)
         self._flushes.add(window)
         self._stacked.add(window)
+        self._tails.add(window, bios, self._context)
         if self._interval:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
@@ -158,6 +161,7 @@ class Reporter:
             certainty={c.name.lower(): total.bios.counters[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
+            tails=self._tails.tails(bios, context),
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:

@@ -202,6 +202,7 @@ function render() {
   const everything = choice.device || choice.operation ? "Of all devices and operations." : "";
   byId("main").replaceChildren(
     ...[
+      verdictCard(),
       summaryCard(view),
       stageCard(view),
       ...chartCards(view),
