@@ -19,6 +19,7 @@ _TOLD = {
     "split_per_io": "split",
     "requeues_per_io": "requeues each",
     "failed_per_io": "failed",
+    "tries_per_io": "tries each",
     "in_flight": "in flight",
     "p99_9": "p99.9",
 }

@@ -182,6 +182,7 @@ def as_dict(
         "unit": unit,
         "left_out": found.left_out,
         "without_stage": found.without,
+        "tries": found.tries,
         "histograms": [
             {
                 "device": trace.context.device_name(dev),

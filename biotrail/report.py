@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from biotrail import tallies
+from biotrail import report_scope, tallies
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, Opened
 from biotrail.opening import associate_option
@@ -28,11 +28,11 @@ from biotrail.several import (
     timeline_lines,
 )
 from biotrail.units import Duration
+from biotrail.verdict import as_dicts, lines, verdict
 from converters.answers.keys import KEYS
 from converters.answers.outcomes import Wish
 from converters.answers.report import make_report
 from converters.answers.tree import FORMAT, Report
-from converters.model.trace import Trace
 from recorder import output
 
 LEAST_INTERVAL = 1e-6
@@ -42,7 +42,11 @@ LEAST_INTERVAL = 1e-6
 @click.command()
 @logs_argument
 @cut_options
-@click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
+@click.option(
+    "--by",
+    type=click.Choice(list(KEYS)),
+    help="Group I/O by this, with all stages; file: by its path, however many inodes had it.",
+)
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
 @sort_option("count")
 @limit_option("15; --json and --csv have all")
@@ -110,13 +114,20 @@ def command(
     with recordings(logs, associate, twice=cut.needs_file()) as found:
         lined = lined_up(found)
         answers = of_each(found, lambda one: _read(one, cut, step, by))
-    told = [Told(one, source, arranged(report, order)) for one, (source, report) in answers]
+    told = [
+        Told(one, source, arranged(report, order), report_scope.facts(source.trace, cut))
+        for one, (source, report) in answers
+    ]
     if as_json:
-        click.echo(json.dumps(_as_dict(told, lined, cut, limit), indent=2))
+        click.echo(json.dumps(_as_dict(told, lined, limit), indent=2))
     elif as_csv:
         from converters.answers.report_csv import write_all
 
-        write_all([(one.given.label, shortened(one.report, limit)[0]) for one in told], sys.stdout)
+        rows = [
+            (one.given.label, shortened(one.report, limit)[0], report_scope.words(one.scope))
+            for one in told
+        ]
+        write_all(rows, sys.stdout)
     else:
         _print_all(told, lined, limit, order)
 
@@ -128,6 +139,8 @@ class Told:
     given: Given
     source: Opened
     report: Report
+    scope: dict[str, Any]
+    """Which of the host's I/O it is of, as report_scope.facts gives it."""
 
 
 def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, Report]:
@@ -136,12 +149,10 @@ def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, 
         return source, make_report(source.trace, source.chosen(windows), interval, by)
 
 
-def _as_dict(
-    told: Sequence[Told], lined: Sequence[Lined], cut: Cut, limit: int | None
-) -> dict[str, Any]:
+def _as_dict(told: Sequence[Told], lined: Sequence[Lined], limit: int | None) -> dict[str, Any]:
     """The report for JSON; of several recordings, one of each in `recordings`."""
     if not told[0].given.label:
-        return _one_as_dict(told[0], cut, limit)
+        return _one_as_dict(told[0], limit)
     by_label = {one.label: one for one in lined}
     found = []
     for one in told:
@@ -151,7 +162,7 @@ def _as_dict(
                 "recording": one.given.label,
                 "logs": one.given.paths,
                 "timeline": None if place is None else _timeline(place, one.report),
-                **_one_as_dict(one, cut, limit),
+                **_one_as_dict(one, limit),
             }
         )
     return {"format": FORMAT, "recordings": found}
@@ -163,12 +174,11 @@ def _timeline(place: Lined, report: Report) -> dict[str, int]:
     return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
 
 
-def _one_as_dict(one: Told, cut: Cut, limit: int | None) -> dict[str, Any]:
+def _one_as_dict(one: Told, limit: int | None) -> dict[str, Any]:
     from converters.answers.report_json import as_dict
 
-    facts = cut.facts(one.source.trace)
     report, more = shortened(one.report, limit)
-    told = {**as_dict(report), **({"cut": facts} if facts else {})}
+    told = {**as_dict(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
     return {**told, **({"left_out": more} if more else {})}
 
 
@@ -205,7 +215,7 @@ def _print_all(
     for one in told:
         if one.given.label:
             screen.rule(one.given.title, align="left")
-        _print(one.source.trace, one.report, one.source.lines(), limit, order)
+        _print(one, limit, order)
         if one.given.label:
             screen.print()
     for place in lined:
@@ -216,19 +226,18 @@ def _print_all(
         screen.print(line)
 
 
-def _print(
-    trace: Trace, report: Report, chosen: list[str], limit: int | None, order: Order | None
-) -> None:
+def _print(one: Told, limit: int | None, order: Order | None) -> None:
     from biotrail.columns import console
     from biotrail.report_text import parts
 
     screen = console()
-    for part in parts(report, screen.width, limit, order):
+    words = [*report_scope.lines(one.scope), *lines(verdict(one.report))]
+    for part in parts(one.report, screen.width, limit, order, words):
         screen.print(part)
         screen.print()
-    for line in chosen:
+    for line in one.source.lines():
         screen.print(line)
-    lost = tallies.loss_lines(trace)
+    lost = tallies.loss_lines(one.source.trace)
     screen.print(
         "\n".join(["missing from the log:", *(f"  {line}" for line in lost)])
         if lost

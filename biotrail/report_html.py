@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail report --html`: the report as a page."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from biotrail import __version__, tallies, units
+from biotrail import __version__, report_scope, tallies, units
 from biotrail.cuts import Cut
 from biotrail.progress import progress
 from biotrail.several import Given
 from biotrail.slow import Findings, as_dict, look_around
 from biotrail.slow_text import MEANINGS
 from biotrail.terminating import terminated_as_interrupted
+from biotrail.verdict import SHOWN, as_dicts, verdict
 from converters.answers.html import page
-from converters.answers.html_data import ROOM, bounded, page_data
+from converters.answers.html_data import ROOM, bounded, page_data, short
 from converters.answers.report import Reporter
 from converters.answers.select import Selection
 from converters.answers.slow import Wanted
@@ -57,8 +59,12 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     found = Findings(trace, wanted, every)
     look_around(found, cut.limited(again()), None, 0, False)
     data = page_data(report, timeline, trace.context, as_dict(found), whole)
-    if facts := cut.facts(trace):
-        data["report"]["cut"] = facts
+    scope = report_scope.facts(trace, cut)
+    data["report"].update(_bounded_scope(scope))
+    said, _ = bounded(as_dicts(verdict(report)), ROOM["verdict"])
+    data["report"]["verdict"] = said
+    data["shown_sentences"] = SHOWN
+    data["scope"] = [short(line) for line in report_scope.lines(scope)]
     missing, more = bounded(tallies.loss_lines(trace), ROOM["words"])
     data["words"] = {
         "version": __version__,
@@ -67,3 +73,12 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
         "missing": [*missing, *([f"and {units.count(more)} more"] if more else [])],
     }
     return data
+
+
+def _bounded_scope(scope: dict[str, Any]) -> dict[str, Any]:
+    """Return the scope for the page: of filters by the thousand, the options' beginning."""
+    found = scope["filters"]
+    if not found or len(json.dumps(found)) <= ROOM["filters"]:
+        return scope
+    told = {"options": short(found["options"]), "left_out_bios": found["left_out_bios"]}
+    return {**scope, "filters": told}

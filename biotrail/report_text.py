@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.table import Table
 
-from biotrail import units
+from biotrail import tallies, units
 from biotrail.columns import Column, table, with_more, without_repeats
 from biotrail.report_rows import in_order
 from biotrail.rows import Order, first
@@ -35,20 +35,26 @@ WORK = (
     Column("data/s", 2),
     Column("size", 4),
 )
-_FAILED = Column("failed")
+_TAIL = (Column("failed"), Column("tries", 2))
+"""Columns that are there when any row has something in them."""
 _NONE = "-"
 
 
 def parts(
-    report: Report, width: int, limit: int | None = None, order: Order | None = None
+    report: Report,
+    width: int,
+    limit: int | None = None,
+    order: Order | None = None,
+    words: Sequence[str] = (),
 ) -> Iterator[RenderableType]:
     """What to print, a blank line between two.
 
     limit: rows of each table of operations, groups and intervals, 0 for all; None: MOST_ROWS
-    groups, MOST_LINES of intervals. order: of an interval's groups; None: by count.
+    groups, MOST_LINES of intervals. order: of an interval's groups; None: by count. words: what
+    else stands at the top.
     """
     most = MOST_ROWS if limit is None else limit
-    yield "\n".join(_head(report))
+    yield "\n".join([*_head(report), *words])
     if not report.devices:
         return
     yield operations(report, width, limit or 0)
@@ -78,6 +84,11 @@ def _head(report: Report) -> list[str]:
         f"{units.plural(total['ios'], 'bio')}, {units.size(total['bytes'])}, "
         f"{units.plural(report.total.requests.counters['ios'], 'request')}",
     ]
+    if total["tries"]:
+        found.append(
+            f"{tallies.tries_text(total['tries'])}, of {units.size(total['tried_bytes'])}: beside "
+            "the bios, not among them"
+        )
     known = ", ".join(f"{units.count(n)} {name}" for name, n in report.certainty.items() if n)
     if known:
         found.append(f"certainty of bios: {known}")
@@ -107,17 +118,24 @@ def work(group: GroupReport) -> list[str]:
     ]
 
 
-def _failed(group: GroupReport) -> str:
-    return ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items()) or _NONE
+def _tail(group: GroupReport) -> list[str]:
+    """Cells of _TAIL."""
+    failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
+    tries = group.counters["tries"]
+    return [failed or _NONE, units.count(tries) if tries else _NONE]
 
 
-def _with_failures(
+def _with_tail(
     title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> Table:
-    """A table whose rows end with what failed: a column that is there when something did."""
-    if any(row[-1] not in ("", _NONE) for row in rows):
-        return table(title, [*columns, _FAILED], rows, width)
-    return table(title, columns, rows, width)
+    """A table whose rows end with the cells of _TAIL, without its columns that are empty."""
+    kept = [
+        place
+        for place in range(len(_TAIL))
+        if any(row[place - len(_TAIL)] not in ("", _NONE) for row in rows)
+    ]
+    shown = [[*row[: -len(_TAIL)], *(row[place - len(_TAIL)] for place in kept)] for row in rows]
+    return table(title, [*columns, *(_TAIL[place] for place in kept)], shown, width)
 
 
 def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
@@ -128,16 +146,16 @@ def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
             str(one.bios.name["operation"]),
             *work(one.bios),
             *times(one.bios.latency),
-            _failed(one.bios),
+            *_tail(one.bios),
         ]
         for device in report.devices
         for one in device.operations
-        if one.bios.counters["ios"]
+        if one.bios.counters["ios"] or one.bios.counters["tries"]
     ]
     rows, more = first(every, limit)
     columns = [Column("device", left=True), Column("operation", left=True), *WORK, *TIMES]
     title = "From queue to completion (Q2C)"
-    return with_more(_with_failures(title, columns, without_repeats(rows, 1), width), more)
+    return with_more(_with_tail(title, columns, without_repeats(rows, 1), width), more)
 
 
 def _stages(device: DeviceReport, width: int) -> RenderableType:
@@ -293,8 +311,8 @@ def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
     cells = []
     for field in fields:
         value = group.name.get(field)
-        if field == "file":
-            cells.append(file_cell(group))
+        if field in ("file", "dir"):
+            cells.append(file_cell(group, field))
             continue
         if field == "cgroup" and value is None:
             value = group.name.get("cgroup_id") or None
@@ -302,14 +320,21 @@ def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
     return cells
 
 
-def file_cell(group: GroupReport) -> str:
-    """A path's end, or why there is none."""
-    path, kind = group.name["file"], group.name["file_kind"]
+def file_cell(group: GroupReport, field: str = "file") -> str:
+    """A path's end, with how many inodes had it in turn; or why there is none.
+
+    field: "file" or "dir", which has the path.
+    """
+    path, kind = group.name[field], group.name["file_kind"]
     if path is None:
         device = f"({group.name.get('device')}: metadata, or the device itself)"
-        return {"device": device, "no data": "(no data)"}.get(str(kind), NOT_KNOWN)
+        known = {"device": device, "no data": "(no data)", "no name": "(files without a name)"}
+        return known.get(str(kind), NOT_KNOWN)
     text = str(path)
-    return text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
+    text = text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
+    inodes = int(group.name.get("inodes") or 0)
+    several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""
+    return text + (several if field == "file" else "")
 
 
 FIELDS = {
@@ -318,6 +343,8 @@ FIELDS = {
     "op": ("operation",),
     "cgroup": ("cgroup",),
     "file": ("file",),
+    "inode": ("file", "inode"),
+    "dir": ("dir", "inodes"),
     "cpu": ("cpu",),
 }
 
@@ -342,9 +369,9 @@ def _list(
     title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int, limit: int
 ) -> RenderableType:
     shown, more = first(groups, limit)
-    rows = [[*name_cells(g, fields), *work(g), *times(g.latency), _failed(g)] for g in shown]
+    rows = [[*name_cells(g, fields), *work(g), *times(g.latency), *_tail(g)] for g in shown]
     columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
-    return with_more(_with_failures(title, [*columns, *WORK, *TIMES], rows, width), more)
+    return with_more(_with_tail(title, [*columns, *WORK, *TIMES], rows, width), more)
 
 
 def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
@@ -369,7 +396,9 @@ def _intervals(report: Report, width: int, limit: int, order: Order) -> Renderab
     for interval in report.intervals:
         at = units.duration(interval.begin_ns - report.begin_ns)
         if not interval.groups:
-            rows.append([at, "-", *([""] * (len(fields) - 1 + len(WORK) + len(TIMES) + 1))])
+            rows.append(
+                [at, "-", *([""] * (len(fields) - 1 + len(WORK) + len(TIMES) + len(_TAIL)))]
+            )
         for group in in_order(interval.groups, order):
             rows.append(
                 [
@@ -377,7 +406,7 @@ def _intervals(report: Report, width: int, limit: int, order: Order) -> Renderab
                     *name_cells(group, fields),
                     *work(group),
                     *times(group.latency),
-                    _failed(group),
+                    *_tail(group),
                 ]
             )
     columns = [
@@ -388,4 +417,4 @@ def _intervals(report: Report, width: int, limit: int, order: Order) -> Renderab
     ]
     title = f"Over time, {units.duration(report.interval_ns)} each"
     shown, more = first(rows, limit)
-    return with_more(_with_failures(title, columns, without_repeats(shown, 1), width), more)
+    return with_more(_with_tail(title, columns, without_repeats(shown, 1), width), more)

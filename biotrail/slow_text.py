@@ -106,6 +106,8 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
             f"{units.plural(counts.without_latency, 'I/O')} left out: their queueing or their "
             "completion is not in the log"
         )
+    if counts.tries:
+        yield f"{tallies.tries_text(counts.tries)} left out"
     longest = Counter(slow.io.longest.stage for slow in found if slow.io.longest)
     if shown > 1 and longest:
         stages = ", ".join(f"{stage} in {number}" for stage, number in longest.most_common())

@@ -115,6 +115,11 @@ def own_lines(trace: Trace) -> list[str]:
     return [f"the recorder's own I/O: {what}, {how}"]
 
 
+def tries_text(count: int) -> str:
+    """`3 NOWAIT tries that failed at once (AGAIN)`: what tries.py tells from I/Os."""
+    return f"{units.plural(count, 'NOWAIT try', 'NOWAIT tries')} that failed at once (AGAIN)"
+
+
 def as_dict(trace: Trace) -> dict[str, Any]:
     """The same for JSON."""
     return {

@@ -15,6 +15,7 @@ from converters.model.tables import I64, Lifecycles
 from converters.model.trace import Trace
 
 from .depth import Depth, Span
+from .extent import begin_text, extent
 from .flow import Flow
 from .groups import Group, Groups, add_to_all, merged
 from .keys import OP_BITS, operation
@@ -63,7 +64,7 @@ class Slots:
 
     def add(self, window: Lifecycles, context: Context) -> None:
         """The next window of the recording."""
-        if window.begin < 0:
+        if window.begin < 0 or window.end <= 0:  # of a log without events
             return
         if self.origin < 0:
             self.origin = window.begin
@@ -90,7 +91,7 @@ class Slots:
 
     def times(self, end: int) -> I64:
         """ns of each slot up to that of the last event (ns `end`), which is a shorter one."""
-        span = max(end - self.origin, 0)
+        span = max(end - self.origin, 0) if self.origin >= 0 else 0
         whole, rest = divmod(span, self.width)
         return np.array([self.width] * whole + [rest], dtype=np.int64)
 
@@ -182,12 +183,12 @@ class Recording:
     @property
     def begin_ns(self) -> int:
         """First event."""
-        return max(self.trace.account.first_ns, 0)
+        return extent(self.trace)[0]
 
     @property
     def end_ns(self) -> int:
         """Last event."""
-        return max(self.trace.account.last_ns, 0)
+        return extent(self.trace)[1]
 
     @property
     def span_ns(self) -> int:
@@ -212,7 +213,7 @@ class Recording:
     @property
     def begin(self) -> str | None:
         """When the first event was, in UTC; None where the log's clocks do not tell."""
-        return self.trace.context.wall_clock(self.begin_ns)
+        return begin_text(self.trace)
 
     @property
     def lost_records(self) -> int:

@@ -100,6 +100,11 @@ class Choice:
         self.who = who
 
     @property
+    def context(self) -> Context:
+        """The log's facts that the choice is made by."""
+        return self._context
+
+    @property
     def all(self) -> bool:
         """Whether nothing is left out."""
         return not (self._devices or self._wanted or self.by_bio)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converters.model.tables import Lifecycles
+from converters.model.context import Context
+from converters.model.tables import I64, U32, Bool, Lifecycles
 
 from .depth import Depth
 from .flow import Flow, Steps
@@ -24,6 +25,8 @@ class Device:
     """Q2Q."""
     issue_pattern: Pattern = field(default_factory=Pattern)
     """D2D."""
+    operations: dict[int, tuple[Depth, Depth]] = field(default_factory=dict)
+    """Bios and requests of one operation, by its number as in Samples.place; of the whole only."""
 
 
 class Devices:
@@ -35,11 +38,12 @@ class Devices:
         self._bios, self._requests = Flow(), Flow()
         self._origin = -1
 
-    def add(self, window: Lifecycles) -> None:
-        """The next window."""
+    def add(self, window: Lifecycles, context: Context) -> None:
+        """Take in the next window of the log that `context` is of."""
         if self._origin < 0:
             self._origin = window.begin
-        queue, issue = self._bios.bios(window), self._requests.requests(window)
+        queue = self._bios.bios(window, context)
+        issue = self._requests.requests(window, context)
         seen = [
             s for steps in (queue, issue) for s in (steps.seen_dev, steps.start_dev, steps.stop_dev)
         ]
@@ -49,6 +53,21 @@ class Devices:
         for dev, device in self.by_dev.items():
             _add(queue, dev, device.queue, device.queue_pattern)
             _add(issue, dev, device.issued, device.issue_pattern)
+            self._add_operations(dev, device, (queue, issue))
+
+    def _add_operations(self, dev: int, device: Device, told: tuple[Steps, Steps]) -> None:
+        """Add a window's bios and requests to the depths of the device's operations."""
+        ops = [_of(s.start_op, s.start_dev, dev) for s in told]
+        ops += [_of(s.stop_op, s.stop_dev, dev) for s in told]
+        for op in np.unique(np.concatenate(ops)).tolist():
+            if op not in device.operations:
+                now = told[0].begin
+                device.operations[op] = self._depth(now, 0), self._depth(now, 0)
+        for op, depths in device.operations.items():
+            for steps, depth in zip(told, depths, strict=True):
+                up = _of(steps.start, steps.start_dev, dev, steps.start_op == op)
+                down = _of(steps.stop, steps.stop_dev, dev, steps.stop_op == op)
+                depth.update(steps.begin, steps.end, up, down)
 
     def widen(self) -> None:
         """Two intervals become one."""
@@ -63,12 +82,21 @@ class Devices:
 
     def _new(self, now: int) -> Device:
         """A device that was idle from the beginning to now."""
-        device = Device(Depth(self._origin, self._interval), Depth(self._origin, self._interval))
+        return Device(self._depth(now, self._interval), self._depth(now, self._interval))
+
+    def _depth(self, now: int, interval: int) -> Depth:
+        """A depth that was 0 from the beginning to now."""
+        depth = Depth(self._origin, interval)
         nothing = np.zeros(0, dtype=np.int64)
         if now > self._origin:
-            device.queue.update(self._origin, now, nothing, nothing)
-            device.issued.update(self._origin, now, nothing, nothing)
-        return device
+            depth.update(self._origin, now, nothing, nothing)
+        return depth
+
+
+def _of(values: I64, devs: U32, dev: int, rows: Bool | None = None) -> I64:
+    """Return the values on one device, of the rows given by a mask."""
+    mine = devs == dev
+    return np.asarray(values[mine if rows is None else mine & rows])
 
 
 def _add(steps: Steps, dev: int, depth: Depth, pattern: Pattern) -> None:

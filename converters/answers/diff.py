@@ -20,7 +20,7 @@ from .summaries import STAGE_ORDER
 DRAWS = 1000
 CONFIDENCE = 0.95
 _SHARES_OF_IOS = ("merged", "split", "requeues", "failed")
-_COUNTED = {**dict.fromkeys(_SHARES_OF_IOS, "share"), "requeues": ""}
+_COUNTED = {**dict.fromkeys(_SHARES_OF_IOS, "share"), "requeues": "", "tries": ""}
 Named = dict[str, Estimate]
 
 

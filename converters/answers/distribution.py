@@ -9,6 +9,7 @@ import numpy as np
 from converters.answers.choosing import Choice, operations
 from converters.answers.histogram import MOST_COLUMNS, Columns, HeatMap, Histogram, Scale
 from converters.answers.sketch import Distribution as Values
+from converters.answers.tries import tries
 from converters.model.context import Context
 from converters.model.tables import (
     I64,
@@ -74,6 +75,8 @@ class Distribution:
     """I/Os of which the value is not known: its beginning or its end is not in the log."""
     without: int = 0
     """I/Os that do not have the stage."""
+    tries: int = 0
+    """NOWAIT tries that failed at once (tries.py), left out of latencies and sizes."""
     devices: set[int] = field(default_factory=set)
     """Where there were I/Os."""
     columns: Columns | None = None
@@ -88,6 +91,9 @@ class Distribution:
             return
         bios = window.bios
         chosen = self.choice.mask(bios, window.tasks)
+        tried = chosen & tries(self.context, bios)
+        self.tries += int(tried.sum())
+        chosen &= ~tried
         if self.question.measure == Measure.SIZE:
             self._count(bios, bios.bytes.astype(np.int64), bios.queue, chosen)
             return

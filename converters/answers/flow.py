@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from converters.model.context import Context
 from converters.model.tables import (
     I64,
     NEVER,
@@ -21,6 +22,8 @@ from converters.model.tables import (
     Lifecycles,
     Requests,
 )
+
+from .samples import operations_of
 
 _BEGUN, _ENDED = 1, 2
 
@@ -37,8 +40,11 @@ class Steps:
     start: I64
     """ns. What has no end, and is not in flight at the log's end, is not among these."""
     start_dev: U32
+    start_op: I64
+    """Number of the operation, as in Samples.place; 0 where operations were not asked for."""
     stop: I64
     stop_dev: U32
+    stop_op: I64
     seen: I64
     """ns of each Q (or first D) in the log."""
     seen_dev: U32
@@ -54,6 +60,7 @@ class _Rows:
 
     number: I64
     dev: U32
+    op: I64
     sector: U64
     bytes: I64
     start: I64
@@ -62,21 +69,23 @@ class _Rows:
     """Whether `start` is its Q's (first D's)."""
 
     @classmethod
-    def of_bios(cls, bios: Bios) -> "_Rows":
+    def of_bios(cls, bios: Bios, context: Context | None) -> "_Rows":
         # Where its Q is not in the log, it was there from the first that is known of it.
         start = np.where(bios.queue == NEVER, bios.cut, bios.queue)
         for column in (bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete):
             start = np.where(start == NEVER, column, start)
         size = bios.bytes.astype(np.int64)
         seen = bios.queue != NEVER
-        return cls(bios.number, bios.dev, bios.sector, size, start, bios.complete, seen)
+        op = _operations(bios, context)
+        return cls(bios.number, bios.dev, op, bios.sector, size, start, bios.complete, seen)
 
     @classmethod
-    def of_requests(cls, requests: Requests) -> "_Rows":
+    def of_requests(cls, requests: Requests, context: Context | None) -> "_Rows":
         size = requests.bytes.astype(np.int64)
         stop = np.where(requests.issue == NEVER, NEVER, requests.complete)
         seen = (requests.issue != NEVER) & (requests.issue != requests.cut)
-        return cls(requests.number, requests.dev, requests.sector, size, requests.issue, stop, seen)
+        op, start = _operations(requests, context), requests.issue
+        return cls(requests.number, requests.dev, op, requests.sector, size, start, stop, seen)
 
     def states(self) -> U8:
         state = np.zeros(len(self.number), dtype=np.uint8)
@@ -92,17 +101,16 @@ class Flow:
         self._number = np.zeros(0, dtype=np.int64)
         self._state = np.zeros(0, dtype=np.uint8)
 
-    def bios(self, window: Lifecycles) -> Steps:
-        """From Q to C."""
-        over, under_way = _Rows.of_bios(window.bios), _Rows.of_bios(window.open_bios)
+    def bios(self, window: Lifecycles, context: Context | None = None) -> Steps:
+        """From Q to C. context: by it steps say their operations; None: they do not."""
+        over = _Rows.of_bios(window.bios, context)
+        under_way = _Rows.of_bios(window.open_bios, context)
         return self._steps(window, over, _given_up(window.bios, window), under_way)
 
-    def requests(self, window: Lifecycles) -> Steps:
-        """From the first D to C; what is never issued is left out."""
-        over, under_way = (
-            _Rows.of_requests(window.requests),
-            _Rows.of_requests(window.open_requests),
-        )
+    def requests(self, window: Lifecycles, context: Context | None = None) -> Steps:
+        """From the first D to C; what is never issued is left out. context: as of `bios`."""
+        over = _Rows.of_requests(window.requests, context)
+        under_way = _Rows.of_requests(window.open_requests, context)
         return self._steps(window, over, _given_up(window.requests, window), under_way)
 
     def _steps(self, window: Lifecycles, over: _Rows, given_up: Bool, open_: _Rows) -> Steps:
@@ -122,12 +130,15 @@ class Flow:
             np.concatenate([getattr(rows, name)[chosen] for rows, chosen, *_ in parts])
             for name in ("start", "dev", "sector", "bytes")
         )
-        start, start_dev = (
+        start, start_dev, start_op = (
             np.concatenate([getattr(rows, name)[starts] for rows, _, starts, *_ in parts])
-            for name in ("start", "dev")
+            for name in ("start", "dev", "op")
         )
         stop = np.concatenate([at[stops] for *_, stops, at in parts])
-        stop_dev = np.concatenate([rows.dev[stops] for rows, *_, stops, _ in parts])
+        stop_dev, stop_op = (
+            np.concatenate([getattr(rows, name)[stops] for rows, *_, stops, _ in parts])
+            for name in ("dev", "op")
+        )
         start, stop = np.maximum(start, begin), np.maximum(stop, begin)
         first = np.argsort(seen, kind="stable")
         up, down = np.argsort(start, kind="stable"), np.argsort(stop, kind="stable")
@@ -136,8 +147,10 @@ class Flow:
             end=window.end,
             start=start[up],
             start_dev=start_dev[up],
+            start_op=start_op[up],
             stop=stop[down],
             stop_dev=stop_dev[down],
+            stop_op=stop_op[down],
             seen=seen[first],
             seen_dev=seen_dev[first],
             sector=sector[first],
@@ -154,6 +167,12 @@ class Flow:
     def _remember(self, open_: _Rows) -> None:
         order = np.argsort(open_.number)
         self._number, self._state = open_.number[order], open_.states()[order]
+
+
+def _operations(table: Bios | Requests, context: Context | None) -> I64:
+    if context is None:
+        return np.zeros(len(table), dtype=np.int64)
+    return operations_of(table, context)
 
 
 def _given_up(table: Bios | Requests, window: Lifecycles) -> Bool:

@@ -66,7 +66,8 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     sums = np.add.reduceat(samples.counters[used][:, order], first, axis=1)
     for column, row in enumerate(place[order[first]].tolist()):
         groups[row].counters[used] = sums[:, column]
-    add_grouped(place, samples.size, [g.size for g in groups])
+    sized = np.flatnonzero(samples.size >= 0)
+    add_grouped(place[sized], samples.size[sized], [g.size for g in groups])
     ended = np.flatnonzero(samples.latency >= 0)
     add_grouped(place[ended], samples.latency[ended], [g.latency for g in groups])
     failed = np.flatnonzero(samples.status)

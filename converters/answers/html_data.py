@@ -25,11 +25,13 @@ ROOM = {
     "cpus": 150_000,
     "files": 150_000,
     "stacked": 60_000,
-    "series": 1_000_000,
+    "series": 940_000,
     "depths": 300_000,
     "operations": 150_000,
     "slow": 500_000,
     "words": 50_000,
+    "filters": 5_000,
+    "verdict": 10_000,
 }
 """Characters of JSON that each list may have: with the library, a page is below 5 MB."""
 ROW_BITS = 2
@@ -48,7 +50,7 @@ def page_data(
     whole: how many of its I/Os are the slowest of all; the others are of a device and operation.
     """
     told = as_dict(report)
-    told["log"] = {key: _short(text) for key, text in told["log"].items()}
+    told["log"] = {key: short(text) for key, text in told["log"].items()}
     left_out = {}
     for name, most in MOST.items():
         told[name], left_out[name] = bounded(told[name], ROOM[name], most)
@@ -86,7 +88,8 @@ def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[li
     return kept, len(rows) - len(kept)
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return the first MOST_NAME characters of a text, with an ellipsis where there are more."""
     return text if len(text) <= MOST_NAME else text[: MOST_NAME - 1] + "…"
 
 

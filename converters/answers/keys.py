@@ -2,7 +2,7 @@
 """What I/O can be grouped by: each key gives codes for a window's bios, and codes' names."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -10,13 +10,20 @@ from converters.model.context import Context, dev_numbers
 from converters.model.tables import I64, NO_CPU, Lifecycles
 
 from .groups import OTHERS
+from .keys_files import ByDirectory, ByInode, ByPath
 from .samples import Samples
 
 OP_BITS = 8
-NO_DATA = frozenset({"flush", "discard", "secure_erase", "write_zeroes"})
-"""Operations whose bios carry no pages."""
 Name = Mapping[str, str | int | None]
 """What a group is called, by field: device, operation, process, …"""
+
+
+@runtime_checkable
+class NamedLate(Protocol):
+    """A key whose codes can turn out to be one group's."""
+
+    def canonical(self, code: int) -> int:
+        """Return the code that `code` counts for."""
 
 
 class Key(Protocol):
@@ -27,6 +34,14 @@ class Key(Protocol):
 
     def name(self, code: int) -> Name:
         """What a code stands for."""
+
+
+def canonical(key: Key, code: int) -> int:
+    """Return the code that `code` counts for, once the log has been read to its end.
+
+    They differ where a group's name was learned after its first I/O: see ByPath.
+    """
+    return code if code == OTHERS or not isinstance(key, NamedLate) else key.canonical(code)
 
 
 def operation(context: Context, place: int) -> str:
@@ -143,38 +158,6 @@ class ByCgroup:
         return {"cgroup": self._context.cgroups.get(one), "cgroup_id": one}
 
 
-class ByFile:
-    """The file whose pages it carries; without one, why there is none."""
-
-    _NO_DATA, _UNKNOWN, _FIRST = 0, 1, 2
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
-        row = window.bios.file.astype(np.int64)
-        operations, names = self._context.op_codes(window.bios.opf)
-        empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
-        empty |= window.bios.bytes == 0
-        return np.where(row >= 0, row + self._FIRST, np.where(empty, self._NO_DATA, self._UNKNOWN))
-
-    def name(self, code: int) -> Name:
-        """See Key. A file of None: see file_kind."""
-        if code < self._FIRST:
-            kind = "no data" if code == self._NO_DATA else "not known"
-            return {"file": None, "file_kind": kind, "file_dev": None, "inode": None}
-        found = self._context.files[code - self._FIRST]
-        name: dict[str, str | int | None] = {
-            "file_dev": dev_numbers(found.dev),
-            "inode": found.inode,
-        }
-        if found.device:
-            told = {"file": None, "file_kind": "device", **name, "inode": None}
-            return {**told, "device": found.path}
-        return {"file": found.path, "file_kind": "file" if found.known else "no name", **name}
-
-
 class ByCpu:
     """The CPU that queued it."""
 
@@ -195,10 +178,16 @@ KEYS: dict[str, Callable[[Context], Key]] = {
     "device": ByDevice,
     "op": ByOperation,
     "cgroup": ByCgroup,
-    "file": ByFile,
+    "file": ByPath,
+    "inode": ByInode,
+    "dir": ByDirectory,
     "cpu": ByCpu,
 }
 """By the word that --by takes."""
+
+
+OF_FILES = ("file", "inode", "dir")
+"""Of these, those that need a log with files."""
 
 
 def name_of(key: Key, code: int) -> Name:

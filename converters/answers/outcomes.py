@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from converters.answers.choosing import Choice
+from converters.answers.tries import tries
 from converters.model.lifecycles import Result
 from converters.model.tables import I64, NEVER, Bios, Bool, Certainty, Lifecycles, Requests
 from converters.model.windows import first_seen, last_seen
@@ -90,6 +91,8 @@ class Finder:
         bios = window.bios
         took = _waited(result.bios, bios.number, window.end)
         chosen = _as_wished(self.wish, took, bios) & self.choice.mask(bios, window.tasks)
+        if self.wish.failed:  # as reports count failures
+            chosen &= ~tries(self.choice.context, bios)
         rows = np.flatnonzero(chosen)
         self._numbers.append(bios.number[rows])
         self._waited.append(took[rows])

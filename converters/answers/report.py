@@ -12,9 +12,22 @@ from recorder.records import BY_KIND, Kind
 
 from .choosing import NO_FILES
 from .devices import Devices
+from .extent import begin_text, extent
 from .flushes import Flushes
-from .groups import Group, Groups, add_to_all
-from .keys import KEYS, OP_BITS, ByCgroup, ByCpu, ByFile, ByPlace, ByProcess, Key, name_of
+from .groups import Group, Groups, add_to_all, merged
+from .keys import (
+    KEYS,
+    OF_FILES,
+    OP_BITS,
+    ByCgroup,
+    ByCpu,
+    ByPlace,
+    ByProcess,
+    Key,
+    canonical,
+    name_of,
+)
+from .keys_files import ByPath
 from .samples import of_bios, of_requests
 from .series import Series, check_interval
 from .stacked import Stacked
@@ -24,7 +37,9 @@ from .summaries import (
     operation_report,
     operation_reports,
     stacked_reports,
+    with_rates,
 )
+from .tails import Tails
 from .timeline import Timeline
 from .tree import (
     DeviceReport,
@@ -52,8 +67,8 @@ class Reporter:
         by: str | None = None,
         timeline: Timeline | None = None,
     ) -> None:
-        """Raises ConversionError: by file, and the log has none."""
-        if by == "file" and not context.has_files:
+        """Raises ConversionError: by file, inode or directory, and the log tells no files."""
+        if by in OF_FILES and not context.has_files:
             raise ConversionError(NO_FILES)
         self._context = context
         self._interval = interval
@@ -64,7 +79,7 @@ class Reporter:
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
             "cpus": ByCpu(context),
-            **({"files": ByFile(context)} if context.has_files else {}),
+            **({"files": ByPath(context)} if context.has_files else {}),
         }
         self._chosen: Key = KEYS[by](context) if by else self._places
         self._groups = {name: Groups() for name in (*self._keys, *(["by"] if by else []))}
@@ -72,6 +87,7 @@ class Reporter:
         self._devices = timeline.devices if timeline else Devices(interval)
         self._flushes = Flushes()
         self._stacked = Stacked()
+        self._tails = Tails()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
 
@@ -92,9 +108,10 @@ class Reporter:
         add_to_all(requests, [(self._requests, requests.place)])
         if self._timeline is not None:
             self._timeline.add(window, bios)
-        self._devices.add(window)
+        self._devices.add(window, self._context)
         self._flushes.add(window)
         self._stacked.add(window)
+        self._tails.add(window, bios, self._context)
         if self._interval:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
@@ -115,8 +132,8 @@ class Reporter:
     def finish(self, trace: Trace) -> Report:
         """The report; `trace` is what the windows came from, read to its end."""
         self._flushes.finish()
-        account, context = trace.account, self._context
-        begin, end = max(account.first_ns, 0), max(account.last_ns, 0)
+        context = self._context
+        begin, end = extent(trace)
         span = end - begin
         bios, requests = self._bios.by_code, self._requests.by_code
         total = operation_report({}, bios.values(), requests.values(), span, context)
@@ -127,7 +144,7 @@ class Reporter:
             kernel=str(context.header.get("kernel", {}).get("release", "")),
             begin_ns=begin,
             end_ns=end,
-            begin=context.wall_clock(begin),
+            begin=begin_text(trace),
             total=total,
             devices=self._device_reports(trace, span),
             stacked=stacked_reports(self._stacked, context),
@@ -139,18 +156,24 @@ class Reporter:
             by=self._by,
             groups=lists.get("by", []),
             interval_ns=self._interval,
-            intervals=self._intervals(),
+            intervals=self._intervals(end),
             intervals_left_out=self._series.left_out if self._series else 0,
             certainty={c.name.lower(): total.bios.counters[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
+            tails=self._tails.tails(bios, context),
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
         key = self._keys.get(which, self._chosen)
+        groups: dict[int, list[Group]] = {}
+        for code, group in sorted(self._groups[which].by_code.items()):
+            groups.setdefault(canonical(key, code), []).append(group)
         found = [
-            group_report(name_of(key, code), group, span, self._context)
-            for code, group in sorted(self._groups[which].by_code.items())
+            group_report(
+                name_of(key, code), same[0] if len(same) == 1 else merged(same), span, self._context
+            )
+            for code, same in groups.items()
         ]
         return found if which == "cpus" else sorted(found, key=lambda g: -g.counters["ios"])
 
@@ -165,7 +188,9 @@ class Reporter:
                 dev,
                 self._devices.get(dev),
                 self._flushes.by_dev.get(dev),
-                operation_reports(dev, bios, requests, span, self._context),
+                operation_reports(
+                    dev, bios, requests, self._devices.get(dev).operations, span, self._context
+                ),
                 events.get(dev, {}),
                 span,
                 self._context,
@@ -174,7 +199,8 @@ class Reporter:
         ]
         return sorted(found, key=lambda d: -d.total.bios.counters["ios"])
 
-    def _intervals(self) -> list[IntervalReport]:
+    def _intervals(self, log_end: int) -> list[IntervalReport]:
+        """Return every interval; the last one ends with the log (ns), and its rates are so."""
         if self._series is None:
             return []
         self._series.finish()
@@ -193,15 +219,15 @@ class Reporter:
                     )
                 )
         last = max([-1, *self._series.closed, *depths])
-        return [
-            IntervalReport(
-                self.begin + place * self._interval,
-                self.begin + (place + 1) * self._interval,
-                self._series.closed.get(place, []),
-                depths.get(place, []),
-            )
-            for place in range(last + 1)
-        ]
+        found = []
+        for place in range(last + 1):
+            begin = self.begin + place * self._interval
+            end = min(begin + self._interval, max(log_end, begin))
+            groups = self._series.closed.get(place, [])
+            if end - begin < self._interval:
+                groups = [with_rates(group, end - begin) for group in groups]
+            found.append(IntervalReport(begin, end, groups, depths.get(place, [])))
+        return found
 
 
 def make_report(

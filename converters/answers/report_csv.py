@@ -2,7 +2,7 @@
 """A report as CSV: a line for each stage of each group. docs/report.md lists the columns."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from .report_json import summary
@@ -12,6 +12,10 @@ NAMES = (
     *("device", "dev", "operation", "process", "pid", "cgroup", "cgroup_id", "cpu"),
     *("file", "file_kind", "file_dev", "inode"),
 )
+SCOPE = ("filters", "cut", "chosen")
+"""Which I/O was recorded, and which of that was read: the same in every line."""
+LATER = ("dir", "inodes")
+"""Names that came later: at the lines' end, so that the columns before them keep their places."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -29,27 +33,37 @@ COLUMNS = (
     "bytes_per_s",
     "failed",
     "unfinished",
+    "tries",
+    "tried_bytes",
+    *LATER,
+    *SCOPE,
 )
+
+_COUNTED = ("failed", "unfinished", "tries", "tried_bytes")
 
 Line = dict[str, Any]
 
 
-def write(report: Report, out: TextIO) -> None:
-    """The head, then all lines."""
-    write_all([("", report)], out)
+Labelled = tuple[str, Report, Mapping[str, str]]
+"""A report with the recording's label (empty: the only one), and its columns of SCOPE."""
 
 
-def write_all(reports: Sequence[tuple[str, Report]], out: TextIO) -> None:
-    """The head, then all lines of each report.
+def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -> None:
+    """Write the head, then all lines. scope: what each line has in the columns of SCOPE."""
+    write_all([("", report, scope or {})], out)
 
-    reports: (label, report); where labels are not empty, a column `recording` has them.
+
+def write_all(reports: Sequence[Labelled], out: TextIO) -> None:
+    """Write the head, then all lines of each report.
+
+    Where labels are not empty, a column `recording` has them.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for label, report in reports:
+    for label, report, scope in reports:
         for line in lines(report):
-            writer.writerow({"format": FORMAT, "recording": label, **line})
+            writer.writerow({"format": FORMAT, "recording": label, **line, **scope})
 
 
 def lines(report: Report) -> Iterator[Line]:
@@ -92,8 +106,7 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
         "bytes": group.counters["bytes"],
         "ios_per_s": round(group.ios_per_s, 3),
         "bytes_per_s": round(group.bytes_per_s, 3),
-        "failed": group.counters["failed"],
-        "unfinished": group.counters["unfinished"],
+        **{name: group.counters[name] for name in _COUNTED},
     }
     whole = "Q2C" if of == "bios" else "all"
     yield {**work, "stage": whole, "share": 1, **summary(group.latency, "ns")}

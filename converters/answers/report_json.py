@@ -115,7 +115,15 @@ def operation(one: OperationReport) -> dict[str, Any]:
     return {
         **group(one.bios),
         "requests": {k: v for k, v in requests.items() if k not in one.requests.name},
+        **_depths(one),
     }
+
+
+def _depths(one: OperationReport) -> dict[str, Any]:
+    """Of an operation of one device: what was in flight of it."""
+    if one.queue is None or one.issued is None:
+        return {}
+    return {"depth": {"queue": _depth(one.queue), "issued": _depth(one.issued)}}
 
 
 def _device(device: DeviceReport) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A window's bios and requests as flat samples: what is counted, and every stage's time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from converters.answers.choosing import asks_flush
+from converters.answers.tries import tries
 from converters.model.context import OP_MASK, Context
 from converters.model.tables import (
     I64,
@@ -35,8 +36,13 @@ COUNTERS = (
     "requeues",
     *(flag.lower() for flag in FLAGS),
     *(certainty.name.lower() for certainty in Certainty),
+    "tries",
+    "tried_bytes",
 )
-"""Rows of `Samples.counters`; the same for bios and for requests."""
+"""Rows of `Samples.counters`; the same for bios and for requests. A try counts in the last two
+alone."""
+_OF_TRIES = [COUNTERS.index(name) for name in ("tries", "tried_bytes")]
+NOT_COUNTED = -1
 
 
 @dataclass
@@ -44,15 +50,16 @@ class Samples:
     """Bios or requests that ended in a window (or never will), shape (n,) each.
 
     counters: int64 (len(COUNTERS), n). latency: ns from Q (a request's start) to the end,
-    -1 not known. end: ns when it ended; where that was not seen, when it began.
-    stage_owner: row of each stage's owner. stage_ns: its time.
+    -1 not known, or a try. end: ns when it ended; where that was not seen, when it began.
+    stage_owner: row of each stage's owner. stage_ns: its time. A try (tries.py) has its row, so
+    that rows are those of the table, but no size, status, latency or stages.
     """
 
     place: I64
     """dev << 8 | operation; what only flushes is a flush."""
     counters: I64
     size: I64
-    """bytes."""
+    """bytes; NOT_COUNTED for a try."""
     status: I64
     latency: I64
     end: I64
@@ -130,8 +137,8 @@ def _samples(
     for row, name in enumerate(COUNTERS):
         if name in rows:
             counters[row] = rows[name]
-    return Samples(
-        place=table.dev.astype(np.int64) << 8 | _operations(table, context),
+    found = Samples(
+        place=table.dev.astype(np.int64) << 8 | operations_of(table, context),
         counters=counters,
         size=table.bytes.astype(np.int64),
         status=table.status.astype(np.int64),
@@ -140,6 +147,26 @@ def _samples(
         stage_owner=_owners(table.number, stages.owner),
         stage=stages.stage,
         stage_ns=stages.end - stages.start,
+    )
+    tried = tries(context, table)
+    return _beside(found, tried) if tried.any() else found
+
+
+def _beside(found: Samples, tried: Bool) -> Samples:
+    """Return the samples with the tries of the mask counted as such, and as nothing else."""
+    counters = np.where(tried, 0, found.counters)
+    size = found.counters[COUNTERS.index("bytes")]
+    counters[_OF_TRIES] = np.where(tried, [np.ones_like(size), size], 0)
+    kept = ~tried[found.stage_owner]
+    return replace(
+        found,
+        counters=counters,
+        size=np.where(tried, NOT_COUNTED, found.size),
+        status=np.where(tried, 0, found.status),
+        latency=np.where(tried, NEVER, found.latency),
+        stage_owner=found.stage_owner[kept],
+        stage=found.stage[kept],
+        stage_ns=found.stage_ns[kept],
     )
 
 
@@ -153,8 +180,11 @@ def _owners(number: I64, owner: I64) -> I64:
     return np.repeat(row, np.diff(first, append=len(owner)))
 
 
-def _operations(table: Bios | Requests, context: Context) -> I64:
-    """Each one's operation; a write without data that asks for a flush (fsync) is a flush."""
+def operations_of(table: Bios | Requests, context: Context) -> I64:
+    """Return the number of each one's operation, int64 (n,).
+
+    A write without data that asks for a flush (fsync) is a flush.
+    """
     op = (table.opf & OP_MASK).astype(np.int64)
     flush = context.op_number("flush")
     if flush < 0:

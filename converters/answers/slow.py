@@ -22,6 +22,7 @@ from converters.answers.plain import (
     under_way,
 )
 from converters.answers.surroundings import Surroundings
+from converters.answers.tries import tries
 from converters.model.context import Context
 from converters.model.events import Events
 from converters.model.histories import Histories, histories
@@ -126,6 +127,8 @@ class Counts:
     """Not complete when the log ended."""
     without_latency: int = 0
     """Their queueing or their completion is not in the log: nobody knows how long they took."""
+    tries: int = 0
+    """NOWAIT tries that failed at once (tries.py); they are not among the others."""
 
 
 @dataclass
@@ -153,6 +156,9 @@ class Slowest:
         chosen = self.choice.mask(bios, window.tasks)
         if self.whole_families:
             chosen &= bios.parent == NEVER
+        tried = chosen & tries(self._context, bios)
+        self.counts.tries += int(tried.sum())
+        chosen &= ~tried
         waited, known = _waits(bios, self._end)
         self._count(bios, chosen, known)
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accumulated figures become the plain tables of a report."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from converters.model.context import Context, dev_numbers
 from converters.model.tables import STAGE_NAMES, Stage
@@ -86,6 +87,17 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     )
 
 
+def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
+    """Return the report with rates of another span (ns); 0 where that is empty."""
+    seconds = span_ns / 1e9
+    counters = report.counters
+    return replace(
+        report,
+        ios_per_s=counters["ios"] / seconds if seconds else 0.0,
+        bytes_per_s=counters["bytes"] / seconds if seconds else 0.0,
+    )
+
+
 def operation_report(
     name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
 ) -> OperationReport:
@@ -97,9 +109,14 @@ def operation_report(
 
 
 def operation_reports(
-    dev: int, bios: Places, requests: Places, span_ns: int, context: Context
+    dev: int,
+    bios: Places,
+    requests: Places,
+    depths: Mapping[int, tuple[Depth, Depth]],
+    span_ns: int,
+    context: Context,
 ) -> list[OperationReport]:
-    """The operations of a device, those with most bios first."""
+    """The operations of a device, those with most bios first. depths: as Device.operations."""
     places = {p for p in (*bios, *requests) if p >> OP_BITS == dev}
     found = [
         operation_report(
@@ -111,6 +128,10 @@ def operation_reports(
         )
         for place in sorted(places)
     ]
+    for place, one in zip(sorted(places), found, strict=True):
+        queue, issued = depths.get(place & ((1 << OP_BITS) - 1), (None, None))
+        if queue is not None and issued is not None:
+            one.queue, one.issued = depth_report(queue), depth_report(issued)
     return sorted(found, key=lambda o: -max(o.bios.counters["ios"], o.requests.counters["ios"]))
 
 

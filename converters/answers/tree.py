@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from .groups import Group
 from .keys import Name
 from .sketch import RELATIVE_ERROR, Distribution
+from .tails import Tail
 
 FORMAT = 1
 """Of the JSON and CSV: a reader of this number can read what later versions add to it."""
@@ -125,6 +126,10 @@ class OperationReport:
 
     bios: GroupReport
     requests: GroupReport
+    queue: DepthReport | None = None
+    """Its bios from Q to C; None of several devices together, and where none is known."""
+    issued: DepthReport | None = None
+    """Its requests from D to C."""
 
 
 @dataclass
@@ -247,6 +252,8 @@ class Report:
     """Bios by certainty."""
     loss: LossReport
     percentiles: Percentiles
+    tails: list[Tail] = field(default_factory=list)
+    """The slow I/Os of each device and operation, most time first."""
 
     @property
     def span_ns(self) -> int:

@@ -232,9 +232,10 @@ class Trace:
         begin = end = -1
         for fresh, end in windows:
             self.tasks.learn(fresh)
-            begin = int(fresh.ts[0]) if begin < 0 and len(fresh) else begin
             if self.span is not None:
                 begin = max(begin, self.span.begin)
+            elif begin < 0 and len(fresh):
+                begin = int(fresh.ts[0])
             told = identifier.identify(fresh) if identifier else fresh
             events = Events.join([kept, told])
             if identifier:

@@ -26,8 +26,6 @@ ROOT = Path(__file__).parents[2]
 BIOTRAIL = (sys.executable, "-m", "biotrail.main")
 SECONDS = 120
 ENDLESS_SECONDS = 10**6
-STARTING = "starting"
-"""What `record` says first."""
 BEGUN = "recording"
 """What `record` says once events are being recorded."""
 

@@ -87,7 +87,8 @@ def test_the_slowest_come_first_and_top_bounds_them(cli: Cli, flood: Path) -> No
     assert ios(cli("slow", "--top", "2", "--json", flood)) == found[:2]
     assert ios(cli("slow", "--over", "900us", "--json", flood)) == found[:2]
     counts = json.loads(cli("slow", "--top", "1", "--over", "60us", "--json", flood).out)["counts"]
-    assert counts == {"ios": 4, "matching": 3, "under_way": 0, "without_latency": 0}
+    assert (counts["ios"], counts["matching"], counts["under_way"]) == (4, 3, 0)
+    assert (counts["without_latency"], counts["tries"]) == (0, 0)
 
 
 @pytest.mark.parametrize("window", [40, 400, 1 << 20])

@@ -113,7 +113,7 @@ function metCard(view) {
   });
   return card(
     "In flight when another began",
-    `What each bio found at Q, and each request at D, on its device.${sumNote(view)}`,
+    `What each bio found at Q, and each request at D, on its device, of all operations.${sumNote(view)}`,
     "small",
     histogram(
       "in flight at each beginning",
@@ -202,6 +202,7 @@ function render() {
   const everything = choice.device || choice.operation ? "Of all devices and operations." : "";
   byId("main").replaceChildren(
     ...[
+      verdictCard(),
       summaryCard(view),
       stageCard(view),
       ...chartCards(view),

@@ -48,9 +48,11 @@ function summaryCard(view) {
     tile("failed", at("failed", "count")),
     tile("without an end in the log", at("unfinished", "count")),
   ];
-  if (view.of) {
-    const depth = `${view.devicePath}.depth.queue`;
-    const { queue } = view.of.depth;
+  if (group.tries) tiles.push(tile("NOWAIT tries that failed at once", at("tries", "count")));
+  const inFlight = view.operation ? group.depth : view.of && view.of.depth;
+  if (view.of && inFlight) {
+    const depth = `${view.operation ? path : view.devicePath}.depth.queue`;
+    const { queue } = inFlight;
     tiles.push(
       tile("in flight, mean", figure(queue.mean, "mean", `${depth}.mean`)),
       tile("in flight, most", figure(queue.max, "count", `${depth}.max`)),
@@ -175,7 +177,9 @@ function fileName(row) {
     "not known": "(file not known: direct I/O, buffers)",
     "no data": "(no data)",
   };
-  const text = row.others ? "all others" : printable(row.file === null ? why[row.file_kind] : row.file);
+  const several = row.inodes > 1 ? ` (${format.count(row.inodes)} inodes)` : "";
+  const path = row.file === null ? why[row.file_kind] : `${row.file}${several}`;
+  const text = row.others ? "all others" : printable(path);
   return el("td", { class: "name left", title: text }, text);
 }
 
