@@ -161,6 +161,29 @@ def test_what_is_chosen_is_shown(
     assert found.root["data-theme"] == ("dark" if "dark" in choice else "light")
 
 
+def test_an_operation_shows_what_was_in_flight_of_it(page: Path) -> None:
+    # GIVEN a device and an operation in the page's address WHEN it is opened
+    found = visit(page, "device=loop1&operation=read")
+    # THEN its summary has the operation's depth and active time, not the whole device's
+    mine, device = "devices.0.operations.1.depth.queue", "devices.0.depth.queue"
+    summary = [path for path, *_ in found.figures[:30]]
+    for name in ("mean", "max", "active_ns", "idle_ns"):
+        assert f"{mine}.{name}" in summary
+        assert f"{device}.{name}" not in summary
+    assert at(found.data, f"{mine}.active_ns") < at(found.data, f"{device}.active_ns")
+    # AND of an operation of all devices there is none
+    every = [path for path, *_ in visit(page, "operation=read").figures]
+    assert not [path for path in every if path.startswith("operations.") and "depth" in path]
+
+
+def test_the_page_begins_with_its_sentences(page: Path, report: dict[str, Any]) -> None:
+    # GIVEN the page of the sample log, which was recorded with a filter WHEN it is opened
+    text = visit(page).text
+    # THEN it says so, and what its figures say
+    assert "recorded with filters: -d loop1" in text
+    assert report["verdict"][0]["sentence"] in text
+
+
 def test_names_run_nothing(tmp_path: Path) -> None:
     # GIVEN a log whose threads are named as markup
     name = "</script><img>"

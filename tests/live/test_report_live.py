@@ -90,3 +90,33 @@ def test_no_io_took_longer_than_fio_waited_for_it(
         for share, field in ((0.5, "p50_ns"), (0.99, "p99_ns"), (0.999, "p99_9_ns")):
             exact = np.quantile(own, share, method="inverted_cdf")
             assert abs(latency[field] - exact) <= exact * told["percentiles"]["relative_error"]
+
+
+def test_tries_that_fail_at_once_are_none_of_fios_ios(
+    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    # GIVEN io_uring with more I/O at once than the device has requests
+    queue = Path("/sys/block", loop_device.name, "queue")
+    (queue / "scheduler").write_text("mq-deadline")
+    (queue / "nr_requests").write_text("4")
+    log = tmp_path / "disk.biotrail"
+    with recorder("-d", loop_device.path, "-o", log) as process:
+        job = fio(
+            loop_device.path,
+            rw="randrw",
+            bsrange="4k-64k",
+            size=SIZE,
+            ioengine="io_uring",
+            iodepth=32,
+        )["jobs"][0]
+        status, said = stop(process, signal.SIGINT)
+    assert status == 0, said
+    # WHEN it is reported on
+    told = json.loads(biotrail("report", "--json", log).stdout)
+    # THEN there were tries that failed at once, and the I/Os and bytes are fio's all the same
+    assert told["total"]["tries"] > 0
+    [device] = told["devices"]
+    for one in device["operations"]:
+        assert one["ios"] == job[one["operation"]]["total_ios"]
+        assert one["bytes"] == job[one["operation"]]["io_bytes"]
+    assert "AGAIN" not in told["total"]["errors"]
