@@ -105,7 +105,7 @@ def _print(trace: Trace, report: Report, chosen: list[str]) -> None:
     for part in parts(report, screen.width):
         screen.print(part)
         screen.print()
-    for line in chosen:
+    for line in [*chosen, *tallies.pairing_lines(trace.account.pairing)]:
         screen.print(line)
     lost = tallies.loss_lines(trace)
     screen.print(
