@@ -235,7 +235,7 @@ def _print(one: Told, limit: int | None, order: Order | None) -> None:
     for part in parts(one.report, screen.width, limit, order, words):
         screen.print(part)
         screen.print()
-    for line in one.source.lines():
+    for line in [*one.source.lines(), *tallies.pairing_lines(one.source.trace.account.pairing)]:
         screen.print(line)
     lost = tallies.loss_lines(one.source.trace)
     screen.print(

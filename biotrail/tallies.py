@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from biotrail import units
+from converters.model.flush_pairing import Pairing
 from converters.model.trace import Trace
 from recorder.records import BY_KIND, Kind
 
@@ -102,7 +103,24 @@ def certainty_lines(trace: Trace) -> list[str]:
         certainty_line("bio", "bios", account.bios),
         certainty_line("request", "requests", account.requests),
         certainty_line("edge between them", "edges between them", account.edges),
+        *pairing_lines(account.pairing),
     ]
+
+
+def pairing_lines(pairing: Pairing) -> list[str]:
+    """How far ends of flushes may be off that several requests share; nothing where none do."""
+    if not pairing.completions:
+        return []
+    total = units.plural(pairing.completions, "flush", "flushes")
+    lines = [f"{total} could have ended by one of several completions"]
+    if pairing.same:
+        exact = "times are exact, only which is whose is open"
+        lines.append(f"  {units.count(pairing.same)} came at one time: {exact}")
+    if pairing.completions > pairing.same:
+        half, most = units.duration(pairing.half_ns), units.duration(pairing.most_ns)
+        lines.append(f"  whichever is whose, half of the ends are off by {half} at most")
+        lines[-1] += f", all by {most} at most"
+    return lines
 
 
 def own_lines(trace: Trace) -> list[str]:
