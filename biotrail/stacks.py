@@ -14,11 +14,13 @@ from biotrail.opening import log_argument
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.stacks import (
     BUCKETS,
+    NO_OFFSET,
     Callers,
+    Group,
     StackTable,
     Weight,
     folded,
-    heaviest,
+    grouped,
     stack_texts,
 )
 from converters.model.stacks import Frame, Stack
@@ -39,6 +41,7 @@ _US_BITS = 10
 @click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
 @click.option("--bytes", "by_bytes", is_flag=True, help="Weigh by bytes, not by I/Os.")
 @click.option("--latency", "by_latency", is_flag=True, help="Weigh by the time from queue to end.")
+@click.option("--offsets", is_flag=True, help="Keep apart what differs in places in functions.")
 @click.option(
     "-n",
     "--top",
@@ -48,12 +51,20 @@ _US_BITS = 10
     help="Show so many stacks.",
 )
 def command(
-    log: str, cut: Cut, as_folded: bool, as_json: bool, by_bytes: bool, by_latency: bool, top: int
+    log: str,
+    cut: Cut,
+    as_folded: bool,
+    as_json: bool,
+    by_bytes: bool,
+    by_latency: bool,
+    offsets: bool,
+    top: int,
 ) -> None:
     """Show who queued the I/O in LOG: by call stack and command, the heaviest first.
 
     LOG must have been made with record --stacks. Every bio counts, those too that were merged
-    into another's request, with its bytes and its time from queue to completion.
+    into another's request, with its bytes and its time from queue to completion. Stacks of the
+    same functions are one; --offsets tells apart what came from different places in them.
 
     \b
     sudo biotrail record --stacks --duration 10s -o disk.biotrail
@@ -66,12 +77,14 @@ def command(
         raise click.UsageError("--bytes and --latency: give one of them")
     if as_folded and as_json:
         raise click.UsageError("--folded and --json: give one of them")
+    if as_folded and offsets:
+        raise click.UsageError("--folded has no offsets: leave out --offsets, or take --json")
     by = Weight.BYTES if by_bytes else Weight.LATENCY if by_latency else Weight.COUNT
     with terminated_as_interrupted(), opened(log, cut) as source:
         trace = source.trace
         table = gather(trace, source.chosen)
     if as_json:
-        click.echo(json.dumps(as_dict(trace, table, by)))
+        click.echo(json.dumps(as_dict(trace, table, by, offsets=offsets)))
         return
     stacks = trace.stacks.all()
     if as_folded:
@@ -80,7 +93,7 @@ def command(
         for line in notes(trace, table, stacks):
             click.echo(f"biotrail: {line}", err=True)
         return
-    for line in [*text_lines(trace, table, by, top), *source.lines()]:
+    for line in [*text_lines(trace, table, by, top, offsets=offsets), *source.lines()]:
         click.echo(line)
 
 
@@ -99,19 +112,23 @@ def gather(trace: Trace, chosen: Chosen = iter) -> StackTable:
     return table
 
 
-def text_lines(trace: Trace, table: StackTable, by: Weight, top: int) -> Iterator[str]:
+def text_lines(
+    trace: Trace, table: StackTable, by: Weight, top: int, *, offsets: bool = False
+) -> Iterator[str]:
     """For people: a stack, what came from it, and the histogram of its latencies."""
     stacks = trace.stacks.all()
-    callers = heaviest(table.callers(), by)
-    total = sum(caller.weight(by) for caller in callers)
-    for caller in callers[:top]:
-        yield from _block(caller, stacks, by, total)
-    if rest := callers[top:]:
-        count = units.plural(sum(c.bios for c in rest), "bio")
+    groups = grouped(table.callers(), stacks, by, offsets=offsets)
+    total = sum(group.sums.weight(by) for group in groups)
+    for group in groups[:top]:
+        yield from _block(group, by, total, offsets)
+    if rest := groups[top:]:
+        count = units.plural(sum(group.sums.bios for group in rest), "bio")
         yield f"and {units.plural(len(rest), 'more stack')} with {count}: --top shows more"
         yield ""
-    bios, size = sum(c.bios for c in callers), sum(c.bytes for c in callers)
-    distinct = len({c.stack for c in callers if c.stack >= 0})
+    bios = sum(group.sums.bios for group in groups)
+    size = sum(group.sums.bytes for group in groups)
+    known = [group for group in groups if group.sums.stack >= 0]
+    distinct = len({tuple(_frame_lines(group.stack, offsets)) for group in known})
     yield (
         f"{units.plural(bios, 'bio')}, {units.size(size)}, from "
         f"{units.plural(distinct, 'distinct stack')}"
@@ -119,27 +136,27 @@ def text_lines(trace: Trace, table: StackTable, by: Weight, top: int) -> Iterato
     yield from notes(trace, table, stacks)
 
 
-def _block(caller: Callers, stacks: list[Stack], by: Weight, total: int) -> Iterator[str]:
-    share = f"{100 * caller.weight(by) / total:.1f} % of " if total else ""
+def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]:
+    sums = group.sums
+    share = f"{100 * sums.weight(by) / total:.1f} % of " if total else ""
     what = {Weight.COUNT: "all bios", Weight.BYTES: "all bytes", Weight.LATENCY: "all time"}[by]
     yield (
-        f"{units.printable(caller.comm)}: {units.plural(caller.bios, 'bio')}, "
-        f"{units.size(caller.bytes)}, {share}{what}"
+        f"{units.printable(sums.comm)}: {units.plural(sums.bios, 'bio')}, "
+        f"{units.size(sums.bytes)}, {share}{what}"
     )
-    stack = _stack_of(caller, stacks)
-    kernel, user = stack_texts(stack)
+    yield from _frame_lines(group.stack, offsets)
+    yield from _histogram(sums)
+    yield ""
+
+
+def _frame_lines(stack: Stack, offsets: bool) -> Iterator[str]:
+    kernel, user = stack_texts(stack, offsets=offsets)
     yield from (f"  {units.printable(text)}" for text in kernel)
     if user:
         yield "  -- user"
     yield from (f"  {units.printable(text)}" for text in user)
     if stack.missing:
         yield f"  [{stack.missing}]"
-    yield from _histogram(caller)
-    yield ""
-
-
-def _stack_of(caller: Callers, stacks: list[Stack]) -> Stack:
-    return stacks[caller.stack] if caller.stack >= 0 else Stack((), (), "no stack recorded")
 
 
 def _histogram(caller: Callers) -> Iterator[str]:
@@ -179,37 +196,41 @@ def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
     return found + tallies.loss_lines(trace)
 
 
-def as_dict(trace: Trace, table: StackTable, by: Weight) -> dict[str, Any]:
+def as_dict(
+    trace: Trace, table: StackTable, by: Weight, *, offsets: bool = False
+) -> dict[str, Any]:
     """The whole table, the heaviest first, as plain values."""
     stacks = trace.stacks.all()
-    callers = heaviest(table.callers(), by)
+    groups = grouped(table.callers(), stacks, by, offsets=offsets)
     return {
-        "stacks": [_caller(caller, stacks) for caller in callers],
-        "bios": sum(c.bios for c in callers),
-        "bytes": sum(c.bytes for c in callers),
+        "stacks": [_group(group) for group in groups],
+        "bios": sum(group.sums.bios for group in groups),
+        "bytes": sum(group.sums.bytes for group in groups),
         "without_queue": table.without_queue,
         "notes": notes(trace, table, stacks),
     }
 
 
-def _caller(caller: Callers, stacks: list[Stack]) -> dict[str, Any]:
-    stack = _stack_of(caller, stacks)
+def _group(group: Group) -> dict[str, Any]:
+    sums, stack = group.sums, group.stack
     return {
-        "comm": caller.comm,
+        "comm": sums.comm,
         "kernel": [_frame(frame) for frame in stack.kernel],
         "user": [_frame(frame) for frame in stack.user],
         "missing": stack.missing,
-        "bios": caller.bios,
-        "bytes": caller.bytes,
-        "ended": caller.ended,
-        "latency_ns": caller.latency_ns,
+        "stacks": group.stacks,
+        "bios": sums.bios,
+        "bytes": sums.bytes,
+        "ended": sums.ended,
+        "latency_ns": sums.latency_ns,
         "histogram": [
             {"from_ns": 1 << bucket if bucket else 0, "to_ns": 1 << (bucket + 1), "bios": count}
-            for bucket, count in zip(range(BUCKETS), caller.histogram.tolist(), strict=True)
+            for bucket, count in zip(range(BUCKETS), sums.histogram.tolist(), strict=True)
             if count
         ],
     }
 
 
 def _frame(frame: Frame) -> dict[str, Any]:
-    return {"name": frame.name, "where": frame.where, "offset": frame.offset}
+    offset = None if frame.offset == NO_OFFSET else frame.offset
+    return {"name": frame.name, "where": frame.where, "offset": offset}

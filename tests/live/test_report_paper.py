@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,16 @@ WINDOW = 1280
 """Pixels: charts on a screen this wide are wider than paper."""
 PRINTED = """<script>
 const drawn = () => [...document.querySelectorAll("canvas")].map((one) => one.toDataURL()).join();
-const wide = [...document.querySelectorAll(".chart")].map((one) => one.firstElementChild.offsetWidth);
-root.dataset.screen = Math.max(...wide);
+const charts = () => [...document.querySelectorAll(".chart")].map((one) => one.firstElementChild);
+const widest = () => Math.max(...charts().map((one) => one.offsetWidth));
+root.dataset.screen = widest();
 window.dispatchEvent(new Event("beforeprint"));
 const [first, sizes] = [drawn(), [...document.querySelectorAll(".chart svg, .chart canvas")]];
 root.dataset.paper = Math.max(...sizes.map((one) => one.getBoundingClientRect().width));
 setTimeout(() => {
   root.dataset.settled = String(first === drawn());
   window.dispatchEvent(new Event("afterprint"));
-  const again = [...document.querySelectorAll(".chart")].map((one) => one.firstElementChild.offsetWidth);
-  root.dataset.again = Math.max(...again);
+  root.dataset.again = widest();
 }, 500);
 </script>"""
 
@@ -68,7 +69,7 @@ def test_stage_bars_end_on_the_sheet(page: Path, tmp_path: Path, choice: str) ->
     width, found = words(tmp_path / "page.pdf")
     shares = {
         int(word): (left, right)
-        for (left, top, _, word), (_, beside, right, unit) in zip(found, found[1:], strict=False)
+        for (left, top, _, word), (_, beside, right, unit) in pairwise(found)
         if unit == "%" and word in ("0", "20", "40", "60", "80", "100") and abs(top - beside) < 1
     }
     assert sorted(shares) == [0, 20, 40, 60, 80, 100]
