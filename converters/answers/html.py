@@ -10,7 +10,15 @@ from typing import Any
 
 from .html_data import as_json
 
-SCRIPTS = ("format.js", "charts.js", "overtime.js", "tables.js", "slow.js", "main.js")
+SCRIPTS = (
+    "format.js",
+    "charts.js",
+    "overtime.js",
+    "tables.js",
+    "timeline.js",
+    "slow.js",
+    "main.js",
+)
 """In the order in which the page runs them."""
 _LIBRARY = "echarts/echarts.min.js"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")

@@ -25,10 +25,10 @@ ROOM = {
     "cpus": 150_000,
     "files": 150_000,
     "stacked": 60_000,
-    "series": 1_000_000,
+    "series": 900_000,
     "depths": 300_000,
     "operations": 150_000,
-    "slow": 500_000,
+    "slow": 550_000,
     "words": 50_000,
 }
 """Characters of JSON that each list may have: with the library, a page is below 5 MB."""
