@@ -26,6 +26,7 @@ from converters.answers.stacks import (
 from converters.model.stacks import Frame, Stack
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
+from recorder import output
 from recorder.errors import ConversionError
 
 Chosen = Callable[[Iterable[Lifecycles]], Iterator[Lifecycles]]
@@ -41,6 +42,12 @@ _US_BITS = 10
 @click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
 @click.option("--bytes", "by_bytes", is_flag=True, help="Weigh by bytes, not by I/Os.")
 @click.option("--latency", "by_latency", is_flag=True, help="Weigh by the time from queue to end.")
+@click.option(
+    "--flame",
+    metavar="OUT",
+    help="Write a flame graph instead: OUT.svg, or OUT.html to search and zoom.",
+)
+@click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
 @click.option("--offsets", is_flag=True, help="Keep apart what differs in places in functions.")
 @click.option(
     "-n",
@@ -57,6 +64,8 @@ def command(
     as_json: bool,
     by_bytes: bool,
     by_latency: bool,
+    flame: str | None,
+    force: bool,
     offsets: bool,
     top: int,
 ) -> None:
@@ -71,14 +80,18 @@ def command(
     biotrail stacks disk.biotrail
     biotrail stacks disk.biotrail --latency --top 3       # what waited longest, all in all
     biotrail stacks --slower-than 5ms disk.biotrail
+    biotrail stacks disk.biotrail --flame disk.html       # a flame graph; disk.svg: a picture
+    biotrail stacks disk.biotrail --flame disk.svg --latency
     biotrail stacks disk.biotrail --folded > disk.folded  # for flamegraph.pl or speedscope.app
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if by_bytes and by_latency:
         raise click.UsageError("--bytes and --latency: give one of them")
-    if as_folded and as_json:
-        raise click.UsageError("--folded and --json: give one of them")
-    if as_folded and offsets:
-        raise click.UsageError("--folded has no offsets: leave out --offsets, or take --json")
+    if as_folded + as_json + (flame is not None) > 1:
+        raise click.UsageError("--folded, --json and --flame: give one of them")
+    if offsets and (as_folded or flame is not None):
+        raise click.UsageError("--offsets: only the text and --json have offsets")
+    if flame is not None:
+        _check_flame(flame, force)
     by = Weight.BYTES if by_bytes else Weight.LATENCY if by_latency else Weight.COUNT
     with terminated_as_interrupted(), opened(log, cut) as source:
         trace = source.trace
@@ -87,6 +100,9 @@ def command(
         click.echo(json.dumps(as_dict(trace, table, by, offsets=offsets)))
         return
     stacks = trace.stacks.all()
+    if flame is not None:
+        _write_flame(flame, log, trace, table, by, force)
+        return
     if as_folded:
         for line in folded(table.callers(), stacks, by):
             click.echo(units.printable(line))
@@ -95,6 +111,30 @@ def command(
         return
     for line in [*text_lines(trace, table, by, top, offsets=offsets), *source.lines()]:
         click.echo(line)
+
+
+def _check_flame(target: str, force: bool) -> None:
+    """Raise UsageError for a name of another form, OutputError where the file may not be made."""
+    from biotrail import stacks_flame
+
+    if stacks_flame.form(target) is None:
+        raise click.UsageError(f"--flame {target}: give a name that ends in .svg or .html")
+    output.ensure_free(target, force)
+
+
+def _write_flame(
+    target: str, log: str, trace: Trace, table: StackTable, by: Weight, force: bool
+) -> None:
+    from biotrail import stacks_flame
+
+    stacks = trace.stacks.all()
+    lines = notes(trace, table, stacks)
+    with terminated_as_interrupted():
+        path = stacks_flame.write(target, log, table.callers(), stacks, by, lines, force)
+    size = units.size(path.stat().st_size)
+    click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
+    for line in lines:
+        click.echo(f"biotrail: {line}", err=True)
 
 
 def gather(trace: Trace, chosen: Chosen = iter) -> StackTable:

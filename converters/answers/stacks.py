@@ -168,7 +168,7 @@ def _group(members: list[Callers], stacks: list[Stack]) -> Group:
     if len(found) == 1:
         return Group(sums, found[0], 1)
     kernel = _common([stack.kernel for stack in found])
-    user = _common([tuple(_shown(stack.user)) for stack in found])
+    user = _common([tuple(shown_user(stack.user)) for stack in found])
     return Group(sums, Stack(kernel, user, found[0].missing), len(found))
 
 
@@ -205,11 +205,11 @@ def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
 def stack_texts(stack: Stack, *, offsets: bool = False) -> tuple[list[str], list[str]]:
     """Kernel and user frames as text, the innermost first; unknown ones in a row become one."""
     kernel = [frame_text(frame, kernel=True, offsets=offsets) for frame in stack.kernel]
-    user = [frame_text(frame, kernel=False, offsets=offsets) for frame in _shown(stack.user)]
+    user = [frame_text(frame, kernel=False, offsets=offsets) for frame in shown_user(stack.user)]
     return kernel, user
 
 
-def _shown(user: tuple[Frame, ...]) -> list[Frame]:
+def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
     """User frames; of unknown ones in a row the first alone."""
     unknown = [frame_text(frame, kernel=False) == UNKNOWN for frame in user]
     return [f for at, f in enumerate(user) if not (unknown[at] and at and unknown[at - 1])]

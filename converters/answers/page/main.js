@@ -4,8 +4,6 @@
 const root = document.documentElement;
 const byId = (name) => document.getElementById(name);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
-/** CSS pixels: a little less than the 186 mm that page.css leaves on a sheet. */
-const PAPER_WIDTH = 700;
 
 function chosen() {
   const words = new URLSearchParams(location.hash.slice(1));
@@ -259,14 +257,6 @@ function start() {
     waiting = setTimeout(() => shown.forEach((one) => one.made.resize()), 100);
   });
   render();
-}
-
-/** Draws every chart again, as wide as said. A resize alone is drawn in the next frame: paper has none. */
-function drawAgain(width) {
-  for (const one of shown) {
-    one.made.resize({ width });
-    one.made.setOption({ ...basics(), ...one.options() }, true);
-  }
 }
 
 /** Paper is light, and as wide as paper. */
