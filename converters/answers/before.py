@@ -10,6 +10,9 @@ from converters.model.tables import I64, NEVER, Bios, Bool, Tasks
 MOST_BEFORE = 16
 """Kept of each I/O: those that were with the device for most of its time."""
 
+_LOOKED_AT = 4096
+"""Bios of a window that are sorted; of more, those that were beside the I/O the longest."""
+
 
 @dataclass
 class Neighbour:
@@ -59,19 +62,22 @@ class Before:
 
         operations: names; codes: of each bio the place among these.
         """
-        at = np.flatnonzero(rows)
-        if self.mates:
-            at = at[~np.isin(bios.number[at], list(self.mates))]
+        at = np.flatnonzero(rows & ~self._mates_of(bios))
         if not len(at):
             return
         began = np.where(bios.issue[at] != NEVER, bios.issue[at], bios.queue[at])
+        beside = np.minimum(end[at], self.end) - np.maximum(began, self.queue)
+        if len(at) > _LOOKED_AT:
+            least = np.partition(beside, -_LOOKED_AT)[-_LOOKED_AT]
+            near = beside >= least  # those of one request are as long beside it
+            self.left_out += int((~near).sum())
+            at, began, beside = at[near], began[near], beside[near]
         pairs = np.stack([began, end[at]])
         _, first, group, ios = np.unique(
             pairs, axis=1, return_index=True, return_inverse=True, return_counts=True
         )
         size = np.zeros(len(ios), np.int64)
         np.add.at(size, group.reshape(-1), bios.bytes[at].astype(np.int64))
-        beside = np.minimum(end[at], self.end) - np.maximum(began, self.queue)
         best = np.lexsort((bios.number[at[first]], -beside[first]))
         for one in best[:MOST_BEFORE].tolist():
             row = int(at[first[one]])
@@ -82,6 +88,15 @@ class Before:
         self.left_out += int(ios[best[MOST_BEFORE:]].sum())
         self.left_out += sum(found.ios for _, found in self._kept[MOST_BEFORE:])
         del self._kept[MOST_BEFORE:]
+
+    def _mates_of(self, bios: Bios) -> Bool:
+        """Which bios are mates: bool, shape (n,)."""
+        found = np.zeros(len(bios), dtype=np.bool_)
+        mates = np.array(sorted(self.mates), dtype=np.int64)
+        at = np.searchsorted(bios.number, mates)  # bios come in the order of their numbers
+        at, mates = at[at < len(bios)], mates[at < len(bios)]
+        found[at[bios.number[at] == mates]] = True
+        return found
 
     def _neighbour(self, bios: Bios, row: int, operation: str, tasks: Tasks) -> Neighbour:
         queue, issue, complete = (

@@ -11,7 +11,8 @@ from typing import Any
 import captures
 import pytest
 from answers_scenarios import FLOOD
-from scenario_tools import events_of
+from scenario_stacks import FOUR_LEVELS
+from scenario_tools import devices_with, events_of
 from test_report_chromium import PATIENCE, SAMPLE, Figures, at, check, chromium, make, visit
 
 NEAR = 0.02
@@ -120,3 +121,21 @@ def test_what_was_in_the_way_is_drawn(tmp_path: Path, choice: str) -> None:
     # AND the three writes that the device had before it are there
     assert "the device had before it: 3" in found.text
     assert found.text.count("write 64.0 KiB, writer") >= 3
+
+
+def test_what_is_below_is_drawn(tmp_path: Path) -> None:
+    # GIVEN a write on four devices upon each other WHEN its page is opened
+    header = {"devices": devices_with(FOUR_LEVELS.devices)}
+    log = captures.write_log(tmp_path / "a.biotrail", events_of(FOUR_LEVELS.given), header)
+    text = dom(make(log, tmp_path / "a.html"), "slow=open")
+    found = Figures(text)
+    # THEN the stages of each lower bio are drawn
+    [slow] = found.data["slow"]["ios"][: found.data["slow"]["slowest"]]
+    [bars] = Bars(text).timelines
+    wanted = {
+        f"slow.ios.0.children.{place}.stages.{stage}"
+        for place, io in enumerate(slow["children"])
+        for stage in range(len(io["stages"]))
+    }
+    assert len(slow["children"]) == 4 and {path for path, *_ in bars} >= wanted
+    assert "below it (4)" in found.text

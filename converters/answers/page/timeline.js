@@ -239,7 +239,10 @@ function timelineOf(slow, path) {
     el(
       "p",
       { class: "note" },
-      "Since it was queued (Q); D: issued, C: completed. What the device had before it is hatched while it waited, and full while it was in the device.",
+      "Since it was queued (Q); D: issued, C: completed.",
+      slow.surroundings && slow.surroundings.before.length
+        ? " What the device had before it is hatched while it waited, and full while it was in the device."
+        : "",
     ),
   );
 }
