@@ -39,7 +39,14 @@ WHOLE = Drawing()
 
 @click.command()
 @logs_argument
-@click.option("-o", "--output", "target", metavar="OUT", help="Default: LOG with another ending.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    help="Default: LOG with another ending.",
+)
 @click.option(
     "--format",
     "form",

@@ -32,6 +32,7 @@ NEEDED_BYTES = 256 << 20
     default="demo-output",
     show_default=True,
     metavar="DIR",
+    type=click.Path(),
     help="Where demo.biotrail and demo.pftrace go; older ones are replaced.",
 )
 def command(directory: str) -> None:

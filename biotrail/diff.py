@@ -20,8 +20,8 @@ MOST_PER_CENT = 99.9
 
 
 @click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=click.Path())
+@click.argument("b", metavar="B", type=click.Path())
 @choice_options
 @click.option("--device-a", metavar="DEV", help="Compare this device of A alone.")
 @click.option("--device-b", metavar="DEV", help="With this one of B. Default: as --device-a.")

@@ -2,6 +2,7 @@
 """`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
 
 import json
+import math
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from biotrail import hist_text, tallies, units
 from biotrail.cut_options import choice_options
 from biotrail.cuts import Cut, opened, read_lines
 from biotrail.opening import associate_option, log_argument
+from biotrail.rows import Order, limit_option, sort_option
 from converters.answers.choosing import Choice
 from converters.answers.distribution import (
     Q2C,
@@ -61,6 +63,8 @@ NAMES = {
     metavar="UNIT",
     help="us (default), ns, ms; with --size kbytes (default), bytes.",
 )
+@sort_option("device, then operation")
+@limit_option("all")
 @choice_options
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
@@ -72,6 +76,8 @@ def command(
     linear: str | None,
     heatmap: bool,
     unit: str | None,
+    order: Order | None,
+    limit: int | None,
     cut: Cut,
     associate: str,
     as_json: bool,
@@ -88,6 +94,7 @@ def command(
     biotrail hist --size disk.biotrail
     biotrail hist --depth --linear 1 disk.biotrail
     biotrail hist --heatmap disk.biotrail
+    biotrail hist --sort p99 -n 3 disk.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     measure = _measure(size, depth, stage)
     chosen = _unit(measure, unit)
@@ -97,10 +104,11 @@ def command(
     with opened(log, cut, associate) as source:
         trace = source.trace
         found = distribution(trace, question, source.selection.choice)
+    rows = hist_text.Rows(order, limit or 0)
     if as_json:
-        click.echo(json.dumps(as_dict(trace, found, NAMES[chosen]), indent=2))
+        click.echo(json.dumps(as_dict(trace, found, NAMES[chosen], rows), indent=2))
         return
-    for line in [*hist_text.lines(trace, found, NAMES[chosen]), *read_lines(trace)]:
+    for line in [*hist_text.lines(trace, found, NAMES[chosen], rows), *read_lines(trace)]:
         click.echo(line)
 
 
@@ -129,7 +137,8 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
         step = float(linear) if linear.isdecimal() else 0.0
     if step > LARGEST:
         raise click.UsageError(f"--linear {linear}: the step is larger than anything in a log")
-    if step < 1 or step != round(step):
+    # 100us is 9.999999999999999e-05 s as a float.
+    if round(step) < 1 or not math.isclose(step, round(step), rel_tol=1e-9):
         least = "at least one unit, and whole units (--unit takes smaller ones)"
         raise click.UsageError(f"--linear {linear}: the step must be {least}")
     return round(step)
@@ -144,8 +153,11 @@ def distribution(trace: Trace, question: Question, choice: Choice) -> Distributi
     return found
 
 
-def as_dict(trace: Trace, found: Distribution, unit: str) -> dict[str, Any]:
+def as_dict(
+    trace: Trace, found: Distribution, unit: str, rows: hist_text.Rows = hist_text.EVERY
+) -> dict[str, Any]:
     """All of it for JSON; docs/hist.md names every key."""
+    shown, more = rows.of(trace.context, found)
     question = found.question
     columns = found.columns
     over_time = question.over_time and columns is not None
@@ -167,8 +179,9 @@ def as_dict(trace: Trace, found: Distribution, unit: str) -> dict[str, Any]:
                 "buckets": _buckets(question.scale, group.histogram.counts.tolist()),
                 **({"cells": _cells(question.scale, group.heat.counts)} if over_time else {}),
             }
-            for (dev, operation), group in hist_text.in_order(trace.context, found)
+            for (dev, operation), group in shown
         ],
+        **({"histograms_left_out": more} if more else {}),
         **(
             {"columns": {"begin_ns": columns.origin, "width_ns": columns.width}}
             if over_time and columns is not None

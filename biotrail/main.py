@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -58,6 +59,16 @@ class LazyGroup(click.Group):
         with _one_thread():
             command = importlib.import_module(f"biotrail.{cmd_name}").command
         return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; a name that there is none of gets the nearest one beside it."""
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; that nobody reads its output any more is no error."""

@@ -36,6 +36,7 @@ LOG_SUFFIX = ".biotrail"
     "-o",
     "--output",
     metavar="FILE",
+    type=click.Path(),
     help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail here.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
@@ -86,7 +87,7 @@ LOG_SUFFIX = ".biotrail"
 )
 @record_keeping.options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ...]")
+@click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
 @filter_options
 def command(
     devices: tuple[str, ...],

@@ -16,7 +16,7 @@ from converters.model.trace import Trace
 from recorder.errors import LogFormatError
 
 logs_argument: Callable[[Any], Any] = click.argument(
-    "logs", metavar="LOG...", nargs=-1, required=True
+    "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path()
 )
 
 

@@ -11,6 +11,8 @@ from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import associate_option, log_argument
 from biotrail.progress import progress
+from biotrail.report_rows import arranged, shortened
+from biotrail.rows import Order, limit_option, sort_option
 from biotrail.units import Duration
 from converters.answers.keys import KEYS
 from converters.answers.outcomes import Wish
@@ -27,20 +29,31 @@ LEAST_INTERVAL = 1e-6
 @cut_options
 @click.option("--by", type=click.Choice(list(KEYS)), help="Group I/O by this, with all stages.")
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
+@sort_option("count")
+@limit_option("15; --json and --csv have all")
 @associate_option
-@click.option("--html", "page", metavar="OUT", help="Write a page that a browser opens offline.")
+@click.option(
+    "--html",
+    "page",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write a page that a browser opens offline.",
+)
 @click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
-@click.option("--csv", "form", flag_value="csv", help="Print a line for each stage of each group.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
 def command(
     log: str,
     cut: Cut,
     by: str | None,
     interval: float | None,
+    order: Order | None,
+    limit: int | None,
     associate: str,
     page: str | None,
     force: bool,
-    form: str | None,
+    as_json: bool,
+    as_csv: bool,
 ) -> None:
     """Tell where the time of the I/O in LOG went.
 
@@ -54,15 +67,18 @@ def command(
     \b
     biotrail report disk.biotrail
     biotrail report --by process -d nvme0n1 disk.biotrail
+    biotrail report --by process --sort p99 -n 5 disk.biotrail
     biotrail report --from 10s --to 12s --comm 'postgres*' disk.biotrail
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
     biotrail report --html disk.html disk.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv: give one of them")
     if page is not None:
-        if by or interval is not None or form:
+        if by or interval is not None or as_json or as_csv or order or limit is not None:
             raise click.UsageError(
                 "--html has all groups, and intervals of its own: leave out --by, --interval, "
-                "--json and --csv"
+                "--sort, --limit, --json and --csv"
             )
         if cut.wish != Wish():
             raise click.UsageError(
@@ -76,17 +92,20 @@ def command(
         trace = source.trace
         with progress(trace, "reading") as windows:
             report = make_report(trace, source.chosen(windows), round((interval or 0) * 1e9), by)
-    if form == "json":
+    report = arranged(report, order)
+    if as_json:
         from converters.answers.report_json import as_dict
 
         facts = cut.facts(trace)
-        click.echo(json.dumps({**as_dict(report), **({"cut": facts} if facts else {})}, indent=2))
-    elif form == "csv":
+        report, more = shortened(report, limit)
+        told = {**as_dict(report), **({"cut": facts} if facts else {})}
+        click.echo(json.dumps({**told, **({"left_out": more} if more else {})}, indent=2))
+    elif as_csv:
         from converters.answers.report_csv import write
 
-        write(report, sys.stdout)
+        write(shortened(report, limit)[0], sys.stdout)
     else:
-        _print(trace, report, source.lines())
+        _print(trace, report, source.lines(), limit, order)
 
 
 def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) -> None:
@@ -97,12 +116,14 @@ def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) ->
     click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
 
 
-def _print(trace: Trace, report: Report, chosen: list[str]) -> None:
+def _print(
+    trace: Trace, report: Report, chosen: list[str], limit: int | None, order: Order | None
+) -> None:
     from biotrail.columns import console
     from biotrail.report_text import parts
 
     screen = console()
-    for part in parts(report, screen.width):
+    for part in parts(report, screen.width, limit, order):
         screen.print(part)
         screen.print()
     for line in chosen:

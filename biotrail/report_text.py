@@ -4,9 +4,12 @@
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
+from rich.table import Table
 
 from biotrail import units
-from biotrail.columns import Column, table, without_repeats
+from biotrail.columns import Column, table, with_more, without_repeats
+from biotrail.report_rows import in_order
+from biotrail.rows import Order, first
 from converters.answers.tree import DeviceReport, GroupReport, OperationReport, Report, Summary
 
 NOT_KNOWN = "(file not known: direct I/O, buffers)"
@@ -36,12 +39,19 @@ _FAILED = Column("failed")
 _NONE = "-"
 
 
-def parts(report: Report, width: int) -> Iterator[RenderableType]:
-    """What to print, a blank line between two."""
+def parts(
+    report: Report, width: int, limit: int | None = None, order: Order | None = None
+) -> Iterator[RenderableType]:
+    """What to print, a blank line between two.
+
+    limit: rows of each table of operations, groups and intervals, 0 for all; None: MOST_ROWS
+    groups, MOST_LINES of intervals. order: of an interval's groups; None: by count.
+    """
+    most = MOST_ROWS if limit is None else limit
     yield "\n".join(_head(report))
     if not report.devices:
         return
-    yield operations(report, width)
+    yield operations(report, width, limit or 0)
     for device in report.devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield _stages(device, width)
@@ -52,11 +62,12 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
     if report.stacked:
         yield _stacked(report, width)
     if report.by:
-        yield from _chosen(report, width)
+        yield from _chosen(report, width, most)
     else:
-        yield from _lists(report, width)
+        yield from _lists(report, width, most)
     if report.intervals:
-        yield _intervals(report, width)
+        lines = MOST_LINES if limit is None else limit
+        yield _intervals(report, width, lines, order or Order.COUNT)
 
 
 def _head(report: Report) -> list[str]:
@@ -102,16 +113,16 @@ def _failed(group: GroupReport) -> str:
 
 def _with_failures(
     title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
-) -> RenderableType:
+) -> Table:
     """A table whose rows end with what failed: a column that is there when something did."""
     if any(row[-1] not in ("", _NONE) for row in rows):
         return table(title, [*columns, _FAILED], rows, width)
     return table(title, columns, rows, width)
 
 
-def operations(report: Report, width: int) -> RenderableType:
-    """Devices and operations with their latencies."""
-    rows = [
+def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
+    """Devices and operations with their latencies; `limit` rows of them, 0 for all."""
+    every = [
         [
             device.device,
             str(one.bios.name["operation"]),
@@ -123,9 +134,10 @@ def operations(report: Report, width: int) -> RenderableType:
         for one in device.operations
         if one.bios.counters["ios"]
     ]
+    rows, more = first(every, limit)
     columns = [Column("device", left=True), Column("operation", left=True), *_WORK, *_TIMES]
     title = "From queue to completion (Q2C)"
-    return _with_failures(title, columns, without_repeats(rows, 1), width)
+    return with_more(_with_failures(title, columns, without_repeats(rows, 1), width), more)
 
 
 def _stages(device: DeviceReport, width: int) -> RenderableType:
@@ -312,10 +324,10 @@ _FIELDS = {
 
 def processes(report: Report, width: int) -> RenderableType:
     """Processes with their latencies, most I/O first."""
-    return _list("Processes", _FIELDS["process"], report.processes, width)
+    return _list("Processes", _FIELDS["process"], report.processes, width, MOST_ROWS)
 
 
-def _lists(report: Report, width: int) -> Iterator[RenderableType]:
+def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     for title, word, groups in (
         ("Processes", "process", report.processes),
         ("Cgroups", "cgroup", report.cgroups),
@@ -323,30 +335,23 @@ def _lists(report: Report, width: int) -> Iterator[RenderableType]:
         ("CPUs, by where I/O was queued", "cpu", report.cpus),
     ):
         if groups:
-            yield _list(title, _FIELDS[word], groups, width)
+            yield _list(title, _FIELDS[word], groups, width, limit)
 
 
 def _list(
-    title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int
+    title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int, limit: int
 ) -> RenderableType:
-    more = len(groups) - MOST_ROWS
-    rows = [
-        [*name_cells(g, fields), *_work(g), *times(g.latency), _failed(g)]
-        for g in groups[:MOST_ROWS]
-    ]
+    shown, more = first(groups, limit)
+    rows = [[*name_cells(g, fields), *_work(g), *times(g.latency), _failed(g)] for g in shown]
     columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
-    title = f"{title} (and {units.count(more)} more: --json has all)" if more > 0 else title
-    return _with_failures(title, [*columns, *_WORK, *_TIMES], rows, width)
+    return with_more(_with_failures(title, [*columns, *_WORK, *_TIMES], rows, width), more)
 
 
-def _chosen(report: Report, width: int) -> Iterator[RenderableType]:
+def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     fields = _FIELDS[report.by or "device"]
-    yield _list(f"By {report.by}", fields, report.groups, width)
-    rows = [
-        row
-        for group in report.groups[:MOST_ROWS]
-        for row in stage_rows(group, name_cells(group, fields))
-    ]
+    yield _list(f"By {report.by}", fields, report.groups, width, limit)
+    shown, more = first(report.groups, limit)
+    rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
     columns = [
         *(Column(field, left=True) for field in fields),
         Column("stage", left=True),
@@ -355,17 +360,17 @@ def _chosen(report: Report, width: int) -> Iterator[RenderableType]:
         *_TIMES,
     ]
     title = f"Where the time goes, by {report.by}"
-    yield table(title, columns, without_repeats(rows, len(fields)), width)
+    yield with_more(table(title, columns, without_repeats(rows, len(fields)), width), more, "group")
 
 
-def _intervals(report: Report, width: int) -> RenderableType:
+def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:
     fields = _FIELDS[report.by] if report.by else ("device", "operation")
     rows = []
-    for interval in report.intervals[:MOST_LINES]:
+    for interval in report.intervals:
         at = units.duration(interval.begin_ns - report.begin_ns)
         if not interval.groups:
             rows.append([at, "-", *([""] * (len(fields) - 1 + len(_WORK) + len(_TIMES) + 1))])
-        for group in sorted(interval.groups, key=lambda g: -g.counters["ios"]):
+        for group in in_order(interval.groups, order):
             rows.append(
                 [
                     at,
@@ -382,6 +387,5 @@ def _intervals(report: Report, width: int) -> RenderableType:
         *_TIMES,
     ]
     title = f"Over time, {units.duration(report.interval_ns)} each"
-    if len(rows) > MOST_LINES or len(report.intervals) > MOST_LINES:
-        title += f" (the first {units.count(MOST_LINES)} lines: --json and --csv have all)"
-    return _with_failures(title, columns, without_repeats(rows[:MOST_LINES], 1), width)
+    shown, more = first(rows, limit)
+    return with_more(_with_failures(title, columns, without_repeats(shown, 1), width), more)

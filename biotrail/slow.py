@@ -13,7 +13,8 @@ from biotrail import slow_text, tallies, units
 from biotrail.cut_options import choice_options, nanoseconds
 from biotrail.cuts import Cut, read_lines
 from biotrail.opening import associate_option, log_argument, open_again, readable_twice
-from biotrail.slow_text import Detail
+from biotrail.rows import Order, limit_option, sort_option
+from biotrail.slow_text import MOST, Detail
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.choosing import Choice
 from converters.answers.excerpt import around, excerpt
@@ -23,7 +24,8 @@ from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 from recorder import output
 
-MOST = 1_000
+USUAL = 20
+"""I/Os shown where nothing is asked for."""
 FORMAT = 1
 """Of --json: a higher number means that something was renamed or taken away."""
 
@@ -51,7 +53,8 @@ class Findings:
     metavar="TIME",
     help="Only I/Os at least that slow.",
 )
-@click.option("--top", type=click.IntRange(1, MOST), default=20, show_default=True, metavar="N")
+@sort_option("total", (Order.TOTAL, Order.BYTES))
+@limit_option(f"{USUAL}; 0: as many as are kept, {MOST}", "--top", "--slowest", most=MOST)
 @click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
 @choice_options
 @associate_option
@@ -59,7 +62,12 @@ class Findings:
 @click.option("--brief", is_flag=True, help="Show a line for each.")
 @click.option("-v", "--verbose", is_flag=True, help="Show all events, mates and lower I/Os.")
 @click.option(
-    "-o", "--output", "target", metavar="OUT", help="Write them as a Perfetto trace, too."
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write them as a Perfetto trace, too.",
 )
 @click.option(
     "--margin",
@@ -73,7 +81,8 @@ class Findings:
 def command(
     log: str,
     over: float | None,
-    top: int,
+    order: Order | None,
+    limit: int | None,
     failed: bool,
     cut: Cut,
     associate: str,
@@ -92,26 +101,28 @@ def command(
     with that one, unless its device is asked for. One that has no completion by
     the log's end counts with the time that it had waited by then.
 
-    LOG - reads standard input. With -o, every I/O that was under way within --around of one of
+    LOG - reads standard input. With -o, every I/O that was under way within --margin of one of
     them is in the trace, whole.
 
     \b
     biotrail slow disk.biotrail
-    biotrail slow --brief --top 100 disk.biotrail
+    biotrail slow --brief -n 100 disk.biotrail
     biotrail slow --from 10s --to 12s disk.biotrail
     biotrail slow --over 5ms --op read -d nvme0n1 disk.biotrail
     biotrail slow --failed disk.biotrail
-    biotrail slow --top 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
+    biotrail slow -n 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
     biotrail slow --json disk.biotrail | jq '.ios[] | [.io.latency_ns, .io.comm]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if target is not None:
         output.ensure_free(target, force)
-    wanted = Wanted(top, nanoseconds(over or 0), failed)
+    wanted = Wanted((USUAL if limit is None else limit) or MOST, nanoseconds(over or 0), failed)
     with readable_twice(log) as source, terminated_as_interrupted():
         trace = cut.limited(open_again(source, associate))
         found = find(trace, wanted, cut.choice(trace.context))
         second = cut.limited(open_again(source, associate))
         written = look_around(found, second, target, nanoseconds(margin), force)
+    if order == Order.BYTES:
+        found.ios.sort(key=lambda slow: -slow.io.bytes)
     if as_json:
         click.echo(json.dumps(as_dict(found), indent=2, ensure_ascii=False))
     else:

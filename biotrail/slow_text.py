@@ -8,6 +8,7 @@ from enum import StrEnum
 import click
 
 from biotrail import tallies, units
+from biotrail.rows import left_out
 from biotrail.slow_around import device_lines
 from converters.answers.plain import IO, RequestFacts, Span
 from converters.answers.slow import Slowest, SlowIO, Step, Wanted
@@ -15,6 +16,8 @@ from converters.model.context import Context
 from converters.model.tables import SECTOR_BYTES
 from converters.model.trace import Trace
 
+MOST = 1_000
+"""I/Os that are shown at most: each is kept with all its events."""
 SHOWN_EVENTS = 24
 SHOWN_OTHERS = 4
 BAR = 40
@@ -70,7 +73,7 @@ def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
     elif shown < counts.matching:
         yield (
             f"the slowest {shown} of {units.plural(counts.matching, kind)}{over}, "
-            f"among {units.plural(counts.ios, 'I/O')}; --top shows more"
+            f"among {units.plural(counts.ios, 'I/O')}; {_left_out(counts.matching - shown, shown)}"
         )
     elif shown == counts.ios:
         yield f"all of {units.plural(shown, kind)}{over}, the slowest first"
@@ -88,6 +91,12 @@ def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
     if shown > 1 and longest:
         stages = ", ".join(f"{stage} in {number}" for stage, number in longest.most_common())
         yield f"most time went to: {stages}"
+
+
+def _left_out(more: int, shown: int) -> str:
+    if shown < MOST:
+        return left_out(more, "I/O")
+    return f"{units.plural(more, 'more I/O')}: {MOST:,} at most; choose a part (docs/cuts.md)"
 
 
 def _brief(place: int, slow: SlowIO) -> str:

@@ -11,6 +11,7 @@ from biotrail import tallies, units
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import log_argument
+from biotrail.rows import Order, first, left_out, limit_option, sort_option
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.stacks import (
     BUCKETS,
@@ -30,6 +31,8 @@ from recorder import output
 from recorder.errors import ConversionError
 
 Chosen = Callable[[Iterable[Lifecycles]], Iterator[Lifecycles]]
+MOST_STACKS = 10
+"""Of the text, where nothing else was asked for."""
 _BAR = 40
 _US_BITS = 10
 """The printed buckets are 1024 ns and its doubles: what people read as microseconds."""
@@ -49,14 +52,8 @@ _US_BITS = 10
 )
 @click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
 @click.option("--offsets", is_flag=True, help="Keep apart what differs in places in functions.")
-@click.option(
-    "-n",
-    "--top",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Show so many stacks.",
-)
+@sort_option("the weight")
+@limit_option("10; --json and --folded have all", "--top")
 def command(
     log: str,
     cut: Cut,
@@ -67,7 +64,8 @@ def command(
     flame: str | None,
     force: bool,
     offsets: bool,
-    top: int,
+    order: Order | None,
+    limit: int | None,
 ) -> None:
     """Show who queued the I/O in LOG: by call stack and command, the heaviest first.
 
@@ -78,7 +76,7 @@ def command(
     \b
     sudo biotrail record --stacks --duration 10s -o disk.biotrail
     biotrail stacks disk.biotrail
-    biotrail stacks disk.biotrail --latency --top 3       # what waited longest, all in all
+    biotrail stacks disk.biotrail --latency -n 3          # what waited longest, all in all
     biotrail stacks --slower-than 5ms disk.biotrail
     biotrail stacks disk.biotrail --flame disk.html       # a flame graph; disk.svg: a picture
     biotrail stacks disk.biotrail --flame disk.svg --latency
@@ -91,25 +89,29 @@ def command(
     if offsets and (as_folded or flame is not None):
         raise click.UsageError("--offsets: only the text and --json have offsets")
     if flame is not None:
+        if order is not None or limit is not None:
+            raise click.UsageError("--flame shows all stacks: leave out --sort and --limit")
         _check_flame(flame, force)
     by = Weight.BYTES if by_bytes else Weight.LATENCY if by_latency else Weight.COUNT
     with terminated_as_interrupted(), opened(log, cut) as source:
         trace = source.trace
-        table = gather(trace, source.chosen)
+        table = gather(trace, source.chosen, percentiles=order == Order.P99)
     if as_json:
-        click.echo(json.dumps(as_dict(trace, table, by, offsets=offsets)))
+        click.echo(json.dumps(as_dict(trace, table, by, limit or 0, order, offsets=offsets)))
         return
     stacks = trace.stacks.all()
     if flame is not None:
         _write_flame(flame, log, trace, table, by, force)
         return
     if as_folded:
-        for line in folded(table.callers(), stacks, by):
+        groups, _ = first(ranked(grouped(table.callers(), stacks, by), order), limit or 0)
+        for line in folded([group.sums for group in groups], stacks, by):
             click.echo(units.printable(line))
         for line in notes(trace, table, stacks):
             click.echo(f"biotrail: {line}", err=True)
         return
-    for line in [*text_lines(trace, table, by, top, offsets=offsets), *source.lines()]:
+    most = MOST_STACKS if limit is None else limit
+    for line in [*text_lines(trace, table, by, most, order, offsets=offsets), *source.lines()]:
         click.echo(line)
 
 
@@ -137,33 +139,61 @@ def _write_flame(
         click.echo(f"biotrail: {line}", err=True)
 
 
-def gather(trace: Trace, chosen: Chosen = iter) -> StackTable:
+def ranked(groups: list[Group], order: Order | None) -> list[Group]:
+    """Return the groups, the largest by `order` first; without one as they are."""
+    if order is None:
+        return groups
+    return sorted(groups, key=lambda group: -_rank(group.sums, order))
+
+
+def _rank(one: Callers, order: Order) -> float:
+    return {
+        Order.COUNT: one.bios,
+        Order.BYTES: one.bytes,
+        Order.MEAN: one.latency_ns / one.ended if one.ended else 0.0,
+        Order.P99: one.times.percentiles([0.99])[0],
+        Order.TOTAL: one.latency_ns,
+    }[order]
+
+
+def gather(trace: Trace, chosen: Chosen = iter, percentiles: bool = False) -> StackTable:
     """All windows of a trace, or what is chosen of them.
 
-    Raises ConversionError where it has no stacks.
+    percentiles: whether the callers' `times` are kept. Raises ConversionError where the log
+    has no stacks.
     """
     if "stacks" not in trace.reader.header:
         raise ConversionError(
             "this log has no call stacks: record again with biotrail record --stacks"
         )
-    table = StackTable()
+    table = StackTable(percentiles)
     for window in chosen(trace.lifecycles()):
         table.add(window)
     return table
 
 
 def text_lines(
-    trace: Trace, table: StackTable, by: Weight, top: int, *, offsets: bool = False
+    trace: Trace,
+    table: StackTable,
+    by: Weight,
+    limit: int,
+    order: Order | None = None,
+    *,
+    offsets: bool = False,
 ) -> Iterator[str]:
-    """For people: a stack, what came from it, and the histogram of its latencies."""
+    """For people: a stack, what came from it, and the histogram of its latencies.
+
+    limit: how many are shown, 0 for all; order: of the stacks, None for the heaviest first.
+    """
     stacks = trace.stacks.all()
-    groups = grouped(table.callers(), stacks, by, offsets=offsets)
+    groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     total = sum(group.sums.weight(by) for group in groups)
-    for group in groups[:top]:
+    shown, more = first(groups, limit)
+    for group in shown:
         yield from _block(group, by, total, offsets)
-    if rest := groups[top:]:
-        count = units.plural(sum(group.sums.bios for group in rest), "bio")
-        yield f"and {units.plural(len(rest), 'more stack')} with {count}: --top shows more"
+    if more:
+        count = units.plural(sum(group.sums.bios for group in groups[len(shown) :]), "bio")
+        yield left_out(more, "stack", f"with {count}")
         yield ""
     bios = sum(group.sums.bios for group in groups)
     size = sum(group.sums.bytes for group in groups)
@@ -237,13 +267,21 @@ def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
 
 
 def as_dict(
-    trace: Trace, table: StackTable, by: Weight, *, offsets: bool = False
+    trace: Trace,
+    table: StackTable,
+    by: Weight,
+    limit: int = 0,
+    order: Order | None = None,
+    *,
+    offsets: bool = False,
 ) -> dict[str, Any]:
-    """The whole table, the heaviest first, as plain values."""
+    """The table as plain values; limit, order: as of `text_lines`."""
     stacks = trace.stacks.all()
-    groups = grouped(table.callers(), stacks, by, offsets=offsets)
+    groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
+    shown, more = first(groups, limit)
     return {
-        "stacks": [_group(group) for group in groups],
+        "stacks": [_group(group) for group in shown],
+        **({"stacks_left_out": more} if more else {}),
         "bios": sum(group.sums.bios for group in groups),
         "bytes": sum(group.sums.bytes for group in groups),
         "without_queue": table.without_queue,

@@ -31,7 +31,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
 
 
 @click.command()
-@click.argument("source", metavar="LOG|TRACE")
+@click.argument("source", metavar="LOG|TRACE", type=click.Path())
 @cut_options
 @click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
 @click.option(

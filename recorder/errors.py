@@ -5,6 +5,9 @@ A message says what was wrong, where (path, offset, event, device) and what to d
 next. Only the command line prints it, without a traceback, with exit status 1.
 """
 
+import errno
+import os
+
 
 class TraceError(Exception):
     """Root of all errors that the command line prints without a traceback."""
@@ -16,6 +19,20 @@ class ProbeError(TraceError):
 
 class LogFormatError(TraceError):
     """A log is foreign, empty, damaged or newer than this reader."""
+
+
+class LogNotFoundError(LogFormatError, FileNotFoundError):
+    """There is no file of the name that was given as a log; `errno` is ENOENT."""
+
+    def __init__(self, path: str) -> None:
+        """Says that `path` does not exist, as `filename` does."""
+        super().__init__(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.filename}: cannot be opened: {self.strerror}; "
+            "give the path of a log that `biotrail record` wrote"
+        )
 
 
 class ConversionError(TraceError):

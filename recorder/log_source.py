@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from recorder.errors import LogFormatError
+from recorder.errors import LogFormatError, LogNotFoundError
 from recorder.log_frames import FRAME_BYTES, SYNC, Frame, FrameType, decode_frame
 
 _BLOCK = 1 << 20
@@ -93,6 +93,8 @@ class Source:
 def _open(path: str) -> BinaryIO:
     try:
         return open(path, "rb", buffering=0)
+    except FileNotFoundError:
+        raise LogNotFoundError(path) from None
     except OSError as error:
         raise LogFormatError(
             f"{path}: cannot be opened: {error.strerror or error}; "

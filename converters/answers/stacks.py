@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from converters.model.stacks import Frame, Stack
 from converters.model.tables import I32, I64, NEVER, Bios, Lifecycles
 
+from .sketch import Distribution, add_grouped
+
 BUCKETS = 64
 """Bucket b holds latencies of [2^b, 2^(b+1)) ns; bucket 0 also 0 ns."""
 UNKNOWN = "[unknown]"
@@ -42,6 +44,8 @@ class Callers:
     """Sum over them, queue to completion."""
     histogram: I64 = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
     """Them by the power of two of their latency in ns."""
+    times: Distribution = field(default_factory=Distribution)
+    """Their latencies in finer buckets, for percentiles; empty unless the table keeps them."""
 
     def merge(self, other: "Callers") -> None:
         """Adds the other's bios to this one's; comm and stack stay."""
@@ -50,6 +54,7 @@ class Callers:
         self.ended += other.ended
         self.latency_ns += other.latency_ns
         self.histogram += other.histogram
+        self.times.merge(other.times)
 
     def weight(self, by: Weight) -> int:
         """Bios, bytes, or ns."""
@@ -63,7 +68,9 @@ class Callers:
 class StackTable:
     """Adds up windows; memory grows with the distinct pairs of stack and command alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, percentiles: bool = False) -> None:
+        """percentiles: whether each Callers' `times` are kept, too."""
+        self._percentiles = percentiles
         self._by_task: dict[tuple[int, int], Callers] = {}
         self._comms: NDArray[np.object_] = np.zeros(0, np.object_)
         self.without_queue = 0
@@ -89,6 +96,9 @@ class StackTable:
         times = _sums(group[ended], latency[ended], len(keys))
         places = group[ended] * BUCKETS + log2(latency[ended])
         histogram = np.bincount(places, minlength=len(keys) * BUCKETS).reshape(-1, BUCKETS)
+        fine = [Distribution() for _ in keys]
+        if self._percentiles:
+            add_grouped(group[ended].astype(np.int64), latency[ended], fine)
         for at, pair in enumerate(keys.tolist()):
             place = (pair >> 32) - 1, (pair & 0xFFFFFFFF) - 1
             callers = self._by_task.setdefault(place, Callers("", place[0]))
@@ -97,6 +107,7 @@ class StackTable:
             callers.ended += int(histogram[at].sum())
             callers.latency_ns += int(times[at])
             callers.histogram += histogram[at]
+            callers.times.merge(fine[at])
 
     def callers(self) -> list[Callers]:
         """By command and stack: a command may have had many threads."""

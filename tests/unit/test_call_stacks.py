@@ -184,6 +184,37 @@ def test_the_command(tmp_path: Path, cli: Cli) -> None:
     )
 
 
+def test_stacks_are_sorted_and_limited(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN stacks of which one has the most bios, and another the longest ones
+    records = [
+        task(START, 42, b"dd"),
+        task(START, 7, b"kworker/u8:1"),
+        *(one for at in range(4) for one in bio(at, 100_000, 5, 3)),
+        *bio(4, 3_000_000, 9, -14, tid=7, bytes=4096),
+        *bio(5, 900_000, 9, -14, tid=7, bytes=4096),
+        *bio(6, 2_000_000, -17, -14, tid=42, bytes=65536),
+    ]
+    path = write(tmp_path / "x.biotrail", records, NOTES)
+
+    def ranks(order: str) -> list[tuple[int, int]]:
+        told = json.loads(cli("stacks", path, "--json", "--sort", order).out)["stacks"]
+        return [(one["bios"], one["latency_ns"]) for one in told]
+
+    # WHEN they are sorted  THEN each figure decides by itself
+    many, long, large = (4, 400_000), (2, 3_900_000), (1, 2_000_000)
+    assert ranks("count") == [many, long, large]
+    assert ranks("bytes") == [large, many, long]
+    assert ranks("mean") == [large, long, many]
+    assert ranks("p99") == [long, large, many]
+    assert ranks("total") == [long, large, many]
+    # AND of one alone the others are counted, in every form
+    assert "2 more stacks with 3 bios: --limit 0 shows all" in cli("stacks", path, "-n", "1").out
+    assert "more stack" not in cli("stacks", path, "--limit", "0").out
+    told = json.loads(cli("stacks", path, "--json", "--top", "1").out)
+    assert (len(told["stacks"]), told["stacks_left_out"], told["bios"]) == (1, 2, 7)
+    assert len(cli("stacks", path, "--folded", "-n", "1").out.splitlines()) == 1
+
+
 def test_what_the_kernel_refused_is_counted(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a log in which one bio's stack found no place
     path = sample(tmp_path / "x.biotrail")
@@ -286,8 +317,8 @@ def test_stacks_that_read_the_same_are_one_group(tmp_path: Path, cli: Cli) -> No
     assert "4 bios, 16.0 KiB, from 2 distinct stacks" in text
     folded_lines = cli("stacks", path, "--folded").out.splitlines()
     assert [line.rsplit(" ", 1)[1] for line in folded_lines] == ["3", "1"]
-    # AND --top counts groups
-    assert "and 1 more stack with 1 bio" in cli("stacks", path, "--top", "1").out
+    # AND --limit counts groups
+    assert "1 more stack with 1 bio" in cli("stacks", path, "--limit", "1").out
 
 
 def test_the_json_leaves_open_what_differs_in_a_group(tmp_path: Path, cli: Cli) -> None:

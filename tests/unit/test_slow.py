@@ -205,7 +205,8 @@ def test_a_line_for_each(cli: Cli, flood: Path) -> None:
     [
         ("--over", "fast"),
         ("--over", "5 parsecs"),
-        ("--top", "0"),
+        ("--limit", "-1"),
+        ("--limit", "1001"),
         ("--op", "reed"),
         ("--margin", "-1"),
     ],

@@ -195,7 +195,7 @@ def test_wrong_usage_and_files_in_the_way(log: Path, tmp_path: Path, cli: Cli) -
     for name in ("out.png", "out", "-"):
         done = cli("stacks", log, "--flame", tmp_path / name)
         assert done.status == 2 and ".svg or .html" in done.err
-    for other in ("--folded", "--json", "--offsets"):
+    for other in ("--folded", "--json", "--offsets", "-n3", "--sort=p99"):
         assert cli("stacks", log, "--flame", tmp_path / "out.svg", other).status == 2
     assert [path.name for path in tmp_path.iterdir()] == ["x.biotrail"]
     # AND a file is replaced only when that is asked for
