@@ -54,7 +54,7 @@ def write(
 
 def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) -> str:
     """Return the flame graph in one of FORMS. name: of the log; notes: what is missing."""
-    title = f"{units.printable(name)}: who queued it"
+    title = f"{name}: who queued it"
     return (_svg if form == ".svg" else _page)(tree, by, title, notes)
 
 

@@ -41,6 +41,16 @@ byId("whole").click();
 said.whole = widths();
 root.dataset.said = JSON.stringify(said);
 </script>"""
+CLICK = """<script>
+const canvas = document.querySelector(".chart canvas");
+const { left, bottom } = canvas.getBoundingClientRect();
+const at = { clientX: left + 30, clientY: bottom - 30, bubbles: true };
+for (const kind of ["mousemove", "mousedown", "mouseup", "click"])
+  canvas.dispatchEvent(new MouseEvent(kind, at));
+setTimeout(() => {
+  root.dataset.address = location.hash;
+}, 200);
+</script>"""
 
 
 @pytest.fixture
@@ -54,6 +64,15 @@ def page(tmp_path: Path) -> Path:
     command = [*BIOTRAIL, "stacks", log, "--flame", out]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     return out
+
+
+def with_script(page: Path, used: Path, script: str) -> Path:
+    """The page without its policy, which would not let the script run."""
+    text = page.read_text("utf-8")
+    policy, end = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
+    body, tag, rest = text[end:].rpartition("</body>")
+    used.write_text(text[:policy] + body + script + tag + rest, "utf-8")
+    return used
 
 
 def figures(found: Figures) -> dict[str, float]:
@@ -75,11 +94,7 @@ def test_the_chosen_frames_figures_are_the_datas(page: Path) -> None:
 
 def test_it_can_be_searched_and_zoomed(page: Path, tmp_path: Path) -> None:
     # GIVEN the page, with a script that uses it
-    text = page.read_text("utf-8")
-    policy, end = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
-    used = tmp_path / "used.html"
-    body, tag, rest = text[end:].rpartition("</body>")
-    used.write_text(text[:policy] + body + USE + tag + rest, "utf-8")
+    used = with_script(page, tmp_path / "used.html", USE)
     # WHEN that runs THEN there is no error (`visit` looks)
     said = json.loads(visit(used).root["data-said"] or "")
     # AND frames are as wide as what came through them, by each weight
@@ -95,3 +110,11 @@ def test_it_can_be_searched_and_zoomed(page: Path, tmp_path: Path) -> None:
     # AND paper is light, as wide as a sheet; the address has what was chosen
     assert said["printed"] == "light" and said["paper"] <= 703
     assert "by=bytes&find=EXT4_mpage&frame=" in said["address"]
+
+
+def test_a_click_chooses_a_frame(page: Path, tmp_path: Path) -> None:
+    # GIVEN the page WHEN the frame above the lowest is clicked THEN there is no error
+    found = visit(with_script(page, tmp_path / "used.html", CLICK))
+    # AND it is chosen: the address has it, and its figures are shown
+    assert found.root["data-address"] == "#by=bios&frame=1"
+    assert {path.rsplit(".", 1)[0] for path in figures(found)} == {"frames.1"}
