@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -128,11 +129,14 @@ def _write_flame(
     target: str, log: str, trace: Trace, table: StackTable, by: Weight, force: bool
 ) -> None:
     from biotrail import stacks_flame
+    from converters.answers.flame import Recorded
 
     stacks = trace.stacks.all()
+    name = "standard input" if log == "-" else Path(log).name
+    recorded = [Recorded("", table.callers(), stacks)]
     lines = notes(trace, table, stacks)
     with terminated_as_interrupted():
-        path = stacks_flame.write(target, log, table.callers(), stacks, by, lines, force)
+        path = stacks_flame.write(target, name, recorded, by, lines, force)
     size = units.size(path.stat().st_size)
     click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
     for line in lines:

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail stacks --flame`: call stacks as a flame graph, an SVG or a page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from biotrail import __version__, units
-from converters.answers.flame import Flame, as_dict, flame
+from converters.answers.flame import Flame, Recorded, as_dict, flame
 from converters.answers.flame_svg import svg
 from converters.answers.html import flame_page
 from converters.answers.html_data import bounded
-from converters.answers.stacks import Callers, Weight
-from converters.model.stacks import Stack
+from converters.answers.stacks import Weight
 from recorder import output
 
 FORMS = (".svg", ".html")
@@ -34,19 +33,17 @@ def form(target: str) -> str | None:
 
 def write(
     target: str,
-    log: str,
-    callers: Sequence[Callers],
-    stacks: list[Stack],
+    name: str,
+    recorded: Iterable[Recorded],
     by: Weight,
     notes: Sequence[str],
     force: bool,
 ) -> Path:
     """Write the flame graph as a private file and return its path. Raises OutputError.
 
-    target: a name with one of FORMS; log: for the title; notes: what is missing, lines.
+    target: a name with one of FORMS; name: of the log; notes: what is missing, lines.
     """
-    name = "standard input" if log == "-" else Path(log).name
-    made = text(form(target) or "", name, flame(callers, stacks), by, notes)
+    made = text(form(target) or "", name, flame(recorded), by, notes)
     with output.replacing(target, force=force) as stream:
         stream.write(made.encode("utf-8", "replace"))
     return Path(target)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
+from typing import NamedTuple
 from zlib import crc32
 
 from converters.model.stacks import Stack
@@ -20,10 +21,21 @@ MOST_NAME = 500
 """Characters of a function's name: C++ has longer ones, and a log may say anything."""
 
 
+class Recorded(NamedTuple):
+    """Callers of one recording."""
+
+    label: str
+    """The outermost frame below all, where there are several recordings; empty: none."""
+    callers: Iterable[Callers]
+    stacks: list[Stack]
+    """By row, as the callers point to them."""
+
+
 class Side(StrEnum):
     """What a frame is: its colour."""
 
     ALL = "all"
+    RECORDING = "recording"
     COMMAND = "command"
     PROGRAM = "program"
     KERNEL = "kernel"
@@ -33,6 +45,7 @@ class Side(StrEnum):
 
 COLOURS = {
     Side.ALL: ("#dfe3e8",),
+    Side.RECORDING: ("#d5dbe3",),
     Side.COMMAND: ("#b9c4d2", "#c3ccd8", "#b1bdcc"),
     Side.PROGRAM: ("#8fcf9b", "#9dd6a7", "#84c792", "#a8dcb1", "#79c088"),
     Side.KERNEL: ("#f5b461", "#f2a65a", "#f7c07a", "#eeb04f", "#f3b974"),
@@ -81,19 +94,21 @@ class Flame:
     """Nodes that found no room; what their callers weigh has them in it."""
 
 
-def flame(callers: Iterable[Callers], stacks: list[Stack], room: int = ROOM) -> Flame:
+def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
     """Return callers as a tree: all, commands, then functions from the outermost inwards.
 
-    stacks: by row, as callers point to them. As in `folded`, offsets are not told apart.
-    room: characters of JSON; a frame is never kept without its caller.
+    As in `folded`, offsets are not told apart. room: characters of JSON; a frame is never kept
+    without its caller.
     """
     nodes = [Node("all", Side.ALL, -1, 0)]
-    for caller in callers:
-        at = 0
-        _add(nodes[0], caller)
-        for name in _path(caller, stack_at(stacks, caller.stack)):
-            at = nodes[at].below.get(name) or _new(nodes, at, name)
-            _add(nodes[at], caller)
+    for label, callers, stacks in recorded:
+        outermost = [(label, Side.RECORDING)] if label else []
+        for caller in callers:
+            at = 0
+            _add(nodes[0], caller)
+            for name in [*outermost, *_path(caller, stack_at(stacks, caller.stack))]:
+                at = nodes[at].below.get(name) or _new(nodes, at, name)
+                _add(nodes[at], caller)
     kept = _heaviest(nodes, room)
     return Flame(_ordered(nodes, kept), len(nodes) - len(kept))
 

@@ -23,7 +23,7 @@ from converters import perfetto
 from converters.answers import html
 from converters.answers.choosing import Choice
 from converters.answers.distribution import Distribution, Measure, Question
-from converters.answers.flame import flame
+from converters.answers.flame import Recorded, flame
 from converters.answers.slow import Slowest, Wanted
 from converters.answers.stacks import Weight
 from converters.model.trace import Trace
@@ -80,7 +80,7 @@ def _through(data: bytes) -> None:
             table = stacks.gather(trace)
             "\n".join(stacks.text_lines(trace, table, Weight.LATENCY, 5)).encode()
             stacks.as_dict(trace, table, Weight.COUNT)
-            tree = flame(table.callers(), trace.stacks.all())
+            tree = flame([Recorded("", table.callers(), trace.stacks.all())])
             for form in stacks_flame.FORMS:
                 stacks_flame.text(form, "x", tree, Weight.BYTES, [])
         _answers(data)

@@ -13,7 +13,7 @@ from cli_runner import Cli
 from stack_logs import READ, START, bio, queued, task, write
 
 from biotrail import stacks_flame
-from converters.answers.flame import Flame, Side, flame
+from converters.answers.flame import OF_EACH, Flame, Recorded, Side, flame
 from converters.answers.flame_svg import MARGIN, WIDTH
 from converters.answers.html_data import as_json
 from converters.answers.stacks import Callers, Weight
@@ -59,7 +59,7 @@ def tree() -> Flame:
         Callers("x", 2, bios=4, bytes=0, latency_ns=20),
         Callers("x", -1, bios=2, bytes=0, latency_ns=0),
     ]
-    return flame(callers, stacks)
+    return flame([Recorded("", callers, stacks)])
 
 
 def test_what_a_function_weighs_is_all_that_came_through_it() -> None:
@@ -85,6 +85,23 @@ def test_what_a_function_weighs_is_all_that_came_through_it() -> None:
     for node in nodes[1:]:
         for by in Weight:
             assert node.weight(by) <= nodes[node.parent].weight(by)
+
+
+def test_recordings_stand_beside_each_other() -> None:
+    # GIVEN the same callers in two recordings WHEN they become one tree
+    stacks = [Stack((Frame("submit_bio", "", 1),), (), "")]
+    parts = [Recorded(host, [Callers("dd", 0, bios=n)], stacks) for host, n in (("b", 1), ("a", 2))]
+    # THEN each is below its recording
+    found = [(n.name, n.side, n.depth, n.bios) for n in flame(parts).nodes]
+    assert found == [
+        ("all", Side.ALL, 0, 3),
+        ("a", Side.RECORDING, 1, 2),
+        ("dd", Side.COMMAND, 2, 2),
+        ("submit_bio", Side.KERNEL, 3, 2),
+        ("b", Side.RECORDING, 1, 1),
+        ("dd", Side.COMMAND, 2, 1),
+        ("submit_bio", Side.KERNEL, 3, 1),
+    ]
 
 
 @pytest.mark.parametrize(("options", "share"), [((), 0.75), (("--bytes",), 12 / 76)])
@@ -164,7 +181,7 @@ def test_a_flame_graph_is_small_whatever_the_log() -> None:
     ]
     callers = [Callers("x", n, bios=n + 1) for n in range(len(stacks))]
     # WHEN they become a tree THEN the lightest are left out, and said to be
-    found = flame(callers, stacks)
+    found = flame([Recorded("", callers, stacks)])
     assert 0 < found.left_out < len(stacks)
     assert found.left_out + len(found.nodes) == len(stacks) + 3
     assert found.nodes[0].bios == sum(caller.bios for caller in callers)
@@ -185,8 +202,6 @@ def test_a_frame_needs_less_than_its_room() -> None:
         "name": "", "side": "command", "parent": 10**6, "depth": 1000, "colour": "#ffffff",
         "bios": 2**63, "bytes": 2**63, "latency_ns": 2**63,
     }  # fmt: skip
-    from converters.answers.flame import OF_EACH
-
     assert len(as_json(node)) + 1 <= OF_EACH
 
 

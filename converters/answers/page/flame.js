@@ -15,6 +15,7 @@ const WEIGHTS = {
   latency_ns: ["time", "ns"],
 };
 const SIDES = [
+  ["recording", "recording"],
   ["command", "command"],
   ["program", "program"],
   ["kernel", "kernel"],
