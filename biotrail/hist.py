@@ -9,9 +9,11 @@ import click
 
 from biotrail import hist_text, tallies, units
 from biotrail.cut_options import choice_options
-from biotrail.cuts import Cut, opened, read_lines
-from biotrail.opening import associate_option, log_argument
+from biotrail.cuts import Cut, read_lines
+from biotrail.opening import associate_option
+from biotrail.recordings import logs_argument
 from biotrail.rows import Order, limit_option, sort_option
+from biotrail.several import Given, of_each, recordings
 from converters.answers.choosing import Choice
 from converters.answers.distribution import (
     Q2C,
@@ -44,7 +46,7 @@ NAMES = {
 
 
 @click.command()
-@log_argument
+@logs_argument
 @click.option(
     "--stage",
     type=click.Choice(STAGES, case_sensitive=False),
@@ -69,7 +71,7 @@ NAMES = {
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
 def command(
-    log: str,
+    logs: tuple[str, ...],
     stage: str | None,
     size: bool,
     depth: bool,
@@ -82,10 +84,11 @@ def command(
     associate: str,
     as_json: bool,
 ) -> None:
-    """Draw how latency, size or queue depth of LOG's I/Os are distributed.
+    """Draw how latency, size or queue depth of the I/Os in LOGs are distributed.
 
     One histogram for each device and operation, in powers of two as bcc's biolatency prints
-    them. Merged and split I/Os count as what was queued. LOG - reads standard input.
+    them. Merged and split I/Os count as what was queued. LOG - reads standard input. The files
+    of a rotated recording are one log; several recordings are drawn one after the other.
 
     \b
     biotrail hist disk.biotrail
@@ -101,15 +104,25 @@ def command(
     width = UNITS[measure][chosen]
     step = _step(measure, linear, width)
     question = Question(measure, stage or Q2C, width, Scale(step), heatmap)
-    with opened(log, cut, associate) as source:
-        trace = source.trace
-        found = distribution(trace, question, source.selection.choice)
-    rows = hist_text.Rows(order, limit or 0)
+    with recordings(logs, associate, twice=cut.needs_file()) as found:
+        several = len(found) > 1
+        told = of_each(found, lambda one: _read(one, cut, question))
+    rows, name = hist_text.Rows(order, limit or 0), NAMES[chosen]
     if as_json:
-        click.echo(json.dumps(as_dict(trace, found, NAMES[chosen], rows), indent=2))
+        each = [(one, as_dict(trace, drawn, name, rows)) for one, (trace, drawn) in told]
+        whole = {"format": FORMAT, "recordings": [one.marked(facts) for one, facts in each]}
+        click.echo(json.dumps(whole if several else each[0][1], indent=2))
         return
-    for line in [*hist_text.lines(trace, found, NAMES[chosen], rows), *read_lines(trace)]:
-        click.echo(line)
+    for number, (one, (trace, drawn)) in enumerate(told):
+        blank = [""] if number else []
+        lines = [*hist_text.lines(trace, drawn, name, rows), *read_lines(trace)]
+        for line in [*blank, *one.head(), *lines]:
+            click.echo(line)
+
+
+def _read(one: Given, cut: Cut, question: Question) -> tuple[Trace, Distribution]:
+    source = one.opened(cut)
+    return source.trace, distribution(source.trace, question, source.selection.choice)
 
 
 def _measure(size: bool, depth: bool, stage: str | None) -> Measure:

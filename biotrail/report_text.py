@@ -20,7 +20,7 @@ MOST_ROWS = 15
 MOST_LINES = 1000
 """Of a time series."""
 
-_TIMES = (
+TIMES = (
     Column("mean", 1),
     Column("p50"),
     Column("p90", 3),
@@ -28,7 +28,7 @@ _TIMES = (
     Column("p99.9", 2),
     Column("max"),
 )
-_WORK = (
+WORK = (
     Column("I/Os"),
     Column("I/O/s", 2),
     Column("data", 1),
@@ -89,15 +89,15 @@ def _head(report: Report) -> list[str]:
 
 
 def times(values: Summary) -> list[str]:
-    """Cells of _TIMES."""
+    """Cells of TIMES."""
     if not values.count:
-        return ["-"] * len(_TIMES)
+        return ["-"] * len(TIMES)
     shown = (values.mean, values.p50, values.p90, values.p99, values.p99_9, values.max)
     return [units.duration(value) for value in shown]
 
 
-def _work(group: GroupReport) -> list[str]:
-    """Cells of _WORK."""
+def work(group: GroupReport) -> list[str]:
+    """Cells of WORK."""
     return [
         units.count(group.counters["ios"]),
         f"{group.ios_per_s:,.0f}",
@@ -126,7 +126,7 @@ def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
         [
             device.device,
             str(one.bios.name["operation"]),
-            *_work(one.bios),
+            *work(one.bios),
             *times(one.bios.latency),
             _failed(one.bios),
         ]
@@ -135,7 +135,7 @@ def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
         if one.bios.counters["ios"]
     ]
     rows, more = first(every, limit)
-    columns = [Column("device", left=True), Column("operation", left=True), *_WORK, *_TIMES]
+    columns = [Column("device", left=True), Column("operation", left=True), *WORK, *TIMES]
     title = "From queue to completion (Q2C)"
     return with_more(_with_failures(title, columns, without_repeats(rows, 1), width), more)
 
@@ -147,7 +147,7 @@ def _stages(device: DeviceReport, width: int) -> RenderableType:
         Column("stage", left=True),
         Column("count", 1),
         Column("share"),
-        *_TIMES,
+        *TIMES,
     ]
     title = f"Where the time goes: {device.device}"
     return table(title, columns, without_repeats(rows, 1), width)
@@ -249,7 +249,7 @@ def _flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
         Column("flushes"),
         Column("waits"),
         Column("bios each"),
-        *_TIMES,
+        *TIMES,
         Column("flushes by bios that waited", 1, left=True),
     ]
     return table("Flush requests, and how many bios waited for each", columns, rows, width)
@@ -281,7 +281,7 @@ def _stacked(report: Report, width: int) -> RenderableType:
         Column("operation", left=True),
         Column("part", left=True),
         Column("count", 1),
-        *_TIMES,
+        *TIMES,
     ]
     return table("Stacked devices", columns, without_repeats(rows, 3), width)
 
@@ -312,7 +312,7 @@ def file_cell(group: GroupReport) -> str:
     return text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
 
 
-_FIELDS = {
+FIELDS = {
     "process": ("process", "pid"),
     "device": ("device",),
     "op": ("operation",),
@@ -324,7 +324,7 @@ _FIELDS = {
 
 def processes(report: Report, width: int) -> RenderableType:
     """Processes with their latencies, most I/O first."""
-    return _list("Processes", _FIELDS["process"], report.processes, width, MOST_ROWS)
+    return _list("Processes", FIELDS["process"], report.processes, width, MOST_ROWS)
 
 
 def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
@@ -335,20 +335,20 @@ def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
         ("CPUs, by where I/O was queued", "cpu", report.cpus),
     ):
         if groups:
-            yield _list(title, _FIELDS[word], groups, width, limit)
+            yield _list(title, FIELDS[word], groups, width, limit)
 
 
 def _list(
     title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int, limit: int
 ) -> RenderableType:
     shown, more = first(groups, limit)
-    rows = [[*name_cells(g, fields), *_work(g), *times(g.latency), _failed(g)] for g in shown]
+    rows = [[*name_cells(g, fields), *work(g), *times(g.latency), _failed(g)] for g in shown]
     columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
-    return with_more(_with_failures(title, [*columns, *_WORK, *_TIMES], rows, width), more)
+    return with_more(_with_failures(title, [*columns, *WORK, *TIMES], rows, width), more)
 
 
 def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
-    fields = _FIELDS[report.by or "device"]
+    fields = FIELDS[report.by or "device"]
     yield _list(f"By {report.by}", fields, report.groups, width, limit)
     shown, more = first(report.groups, limit)
     rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
@@ -357,25 +357,25 @@ def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
         Column("stage", left=True),
         Column("count", 1),
         Column("share"),
-        *_TIMES,
+        *TIMES,
     ]
     title = f"Where the time goes, by {report.by}"
     yield with_more(table(title, columns, without_repeats(rows, len(fields)), width), more, "group")
 
 
 def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:
-    fields = _FIELDS[report.by] if report.by else ("device", "operation")
+    fields = FIELDS[report.by] if report.by else ("device", "operation")
     rows = []
     for interval in report.intervals:
         at = units.duration(interval.begin_ns - report.begin_ns)
         if not interval.groups:
-            rows.append([at, "-", *([""] * (len(fields) - 1 + len(_WORK) + len(_TIMES) + 1))])
+            rows.append([at, "-", *([""] * (len(fields) - 1 + len(WORK) + len(TIMES) + 1))])
         for group in in_order(interval.groups, order):
             rows.append(
                 [
                     at,
                     *name_cells(group, fields),
-                    *_work(group),
+                    *work(group),
                     *times(group.latency),
                     _failed(group),
                 ]
@@ -383,8 +383,8 @@ def _intervals(report: Report, width: int, limit: int, order: Order) -> Renderab
     columns = [
         Column("from"),
         *(Column(field, left=True) for field in fields),
-        *_WORK,
-        *_TIMES,
+        *WORK,
+        *TIMES,
     ]
     title = f"Over time, {units.duration(report.interval_ns)} each"
     shown, more = first(rows, limit)

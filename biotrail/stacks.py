@@ -10,9 +10,10 @@ import click
 
 from biotrail import tallies, units
 from biotrail.cut_options import cut_options
-from biotrail.cuts import Cut, opened
-from biotrail.opening import log_argument
+from biotrail.cuts import Cut, Opened
+from biotrail.recordings import logs_argument
 from biotrail.rows import Order, first, left_out, limit_option, sort_option
+from biotrail.several import Given, of_each, recordings
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.stacks import (
     BUCKETS,
@@ -40,7 +41,7 @@ _US_BITS = 10
 
 
 @click.command()
-@log_argument
+@logs_argument
 @cut_options
 @click.option("--folded", "as_folded", is_flag=True, help="A line per stack, for flame graphs.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
@@ -49,6 +50,7 @@ _US_BITS = 10
 @click.option(
     "--flame",
     metavar="OUT",
+    type=click.Path(),
     help="Write a flame graph instead: OUT.svg, or OUT.html to search and zoom.",
 )
 @click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
@@ -56,7 +58,7 @@ _US_BITS = 10
 @sort_option("the weight")
 @limit_option("10; --json and --folded have all", "--top")
 def command(
-    log: str,
+    logs: tuple[str, ...],
     cut: Cut,
     as_folded: bool,
     as_json: bool,
@@ -68,11 +70,12 @@ def command(
     order: Order | None,
     limit: int | None,
 ) -> None:
-    """Show who queued the I/O in LOG: by call stack and command, the heaviest first.
+    """Show who queued the I/O in LOGs: by call stack and command, the heaviest first.
 
     LOG must have been made with record --stacks. Every bio counts, those too that were merged
     into another's request, with its bytes and its time from queue to completion. Stacks of the
-    same functions are one; --offsets tells apart what came from different places in them.
+    same functions are one; --offsets tells apart what came from different places in them. The
+    files of a rotated recording are one log; several recordings are shown one after the other.
 
     \b
     sudo biotrail record --stacks --duration 10s -o disk.biotrail
@@ -94,26 +97,51 @@ def command(
             raise click.UsageError("--flame shows all stacks: leave out --sort and --limit")
         _check_flame(flame, force)
     by = Weight.BYTES if by_bytes else Weight.LATENCY if by_latency else Weight.COUNT
-    with terminated_as_interrupted(), opened(log, cut) as source:
-        trace = source.trace
-        table = gather(trace, source.chosen, percentiles=order == Order.P99)
+    with terminated_as_interrupted(), recordings(logs, twice=cut.needs_file()) as found:
+        several = len(found) > 1
+        told = of_each(found, lambda one: _read(one, cut, percentiles=order == Order.P99))
     if as_json:
-        click.echo(json.dumps(as_dict(trace, table, by, limit or 0, order, offsets=offsets)))
+        each = [
+            (one, as_dict(source.trace, table, by, limit or 0, order, offsets=offsets))
+            for one, (source, table) in told
+        ]
+        whole = {"recordings": [one.marked(facts) for one, facts in each]}
+        click.echo(json.dumps(whole if several else each[0][1]))
         return
-    stacks = trace.stacks.all()
     if flame is not None:
-        _write_flame(flame, log, trace, table, by, force)
+        _write_flame(
+            flame, [(one, source.trace, table) for one, (source, table) in told], by, force
+        )
         return
-    if as_folded:
-        groups, _ = first(ranked(grouped(table.callers(), stacks, by), order), limit or 0)
-        for line in folded([group.sums for group in groups], stacks, by):
-            click.echo(units.printable(line))
-        for line in notes(trace, table, stacks):
-            click.echo(f"biotrail: {line}", err=True)
-        return
-    most = MOST_STACKS if limit is None else limit
-    for line in [*text_lines(trace, table, by, most, order, offsets=offsets), *source.lines()]:
-        click.echo(line)
+    for number, (one, (source, table)) in enumerate(told):
+        if as_folded:
+            _print_folded(one, source.trace, table, by, limit or 0, order)
+            continue
+        most = MOST_STACKS if limit is None else limit
+        blank = [""] if number else []
+        shown = text_lines(source.trace, table, by, most, order, offsets=offsets)
+        lines = [*shown, *source.lines()]
+        for line in [*blank, *one.head(), *lines]:
+            click.echo(line)
+
+
+def _read(one: Given, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
+    source = one.opened(cut)
+    return source, gather(source.trace, source.chosen, percentiles)
+
+
+def _print_folded(
+    one: Given, trace: Trace, table: StackTable, by: Weight, limit: int, order: Order | None
+) -> None:
+    """A recording that is one of several is the outermost frame."""
+    stacks = trace.stacks.all()
+    groups, _ = first(ranked(grouped(table.callers(), stacks, by), order), limit)
+    above = f"{one.label.replace(';', ':')};" if one.label else ""
+    for line in folded([group.sums for group in groups], stacks, by):
+        click.echo(units.printable(above + line))
+    about = f"{one.label}: " if one.label else ""
+    for line in notes(trace, table, stacks):
+        click.echo(f"biotrail: {about}{line}", err=True)
 
 
 def _check_flame(target: str, force: bool) -> None:
@@ -126,15 +154,21 @@ def _check_flame(target: str, force: bool) -> None:
 
 
 def _write_flame(
-    target: str, log: str, trace: Trace, table: StackTable, by: Weight, force: bool
+    target: str, told: list[tuple[Given, Trace, StackTable]], by: Weight, force: bool
 ) -> None:
+    """One graph of all recordings: of several, each is a frame below all."""
     from biotrail import stacks_flame
     from converters.answers.flame import Recorded
 
-    stacks = trace.stacks.all()
-    name = "standard input" if log == "-" else Path(log).name
-    recorded = [Recorded("", table.callers(), stacks)]
-    lines = notes(trace, table, stacks)
+    name = units.plural(len(told), "recording")
+    if len(told) == 1:
+        name = Path(told[0][0].name).name if told[0][0].paths != ["-"] else "standard input"
+    recorded = [Recorded(one.label, t.callers(), trace.stacks.all()) for one, trace, t in told]
+    lines = [
+        f"{one.label}: {line}" if one.label else line
+        for one, trace, table in told
+        for line in notes(trace, table, trace.stacks.all())
+    ]
     with terminated_as_interrupted():
         path = stacks_flame.write(target, name, recorded, by, lines, force)
     size = units.size(path.stat().st_size)

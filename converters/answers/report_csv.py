@@ -2,7 +2,7 @@
 """A report as CSV: a line for each stage of each group. docs/report.md lists the columns."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from .report_json import summary
@@ -36,10 +36,20 @@ Line = dict[str, Any]
 
 def write(report: Report, out: TextIO) -> None:
     """The head, then all lines."""
-    writer = csv.DictWriter(out, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    write_all([("", report)], out)
+
+
+def write_all(reports: Sequence[tuple[str, Report]], out: TextIO) -> None:
+    """The head, then all lines of each report.
+
+    reports: (label, report); where labels are not empty, a column `recording` has them.
+    """
+    columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
+    writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for line in lines(report):
-        writer.writerow({"format": FORMAT, **line})
+    for label, report in reports:
+        for line in lines(report):
+            writer.writerow({"format": FORMAT, "recording": label, **line})
 
 
 def lines(report: Report) -> Iterator[Line]:

@@ -298,7 +298,7 @@ def test_text_of_a_thread_is_made_printable(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_log_in_memory_is_read_twice(flood: Path) -> None:
     # GIVEN a log as a stream / WHEN it is opened again / THEN it is read from its beginning
-    from biotrail.slow import open_again
+    from biotrail.opening import open_again
 
     stream = io.BytesIO(flood.read_bytes())
     counts = [sum(len(w.bios) for w in open_again(stream, "auto").lifecycles()) for _ in "12"]

@@ -233,3 +233,19 @@ def test_what_is_missing_is_said(tmp_path: Path, cli: Cli) -> None:
         assert "1 bio without a stack" in (tmp_path / f"a{form}").read_text("utf-8")
         # AND there is one of nothing, too
         assert cli("stacks", none, "--flame", tmp_path / f"none{form}").status == 0
+
+
+def test_several_logs_make_one_graph(log: Path, tmp_path: Path, cli: Cli) -> None:
+    # GIVEN two recordings WHEN one flame graph is made of them
+    records = [task(START, 42, b"cp"), *bio(0, 1_000_000, 5, 3)]
+    other = write(tmp_path / "y.biotrail", records, NOTES, log_id="8" * 32)
+    out = tmp_path / "out.html"
+    assert cli("stacks", log, other, "--flame", out).status == 0
+    # THEN each is a frame of its own, below all
+    data = data_in(out.read_text("utf-8"))
+    first = [frame for frame in data["frames"] if frame["parent"] == 0]
+    assert sorted((frame["side"], frame["bios"]) for frame in first) == [
+        ("recording", 1),
+        ("recording", 4),
+    ]
+    assert data["words"]["title"].startswith("2 recordings")
