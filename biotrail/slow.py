@@ -190,7 +190,8 @@ def look_around(
     found: Findings, second: Trace, target: str | None, margin: int, force: bool
 ) -> Path | None:
     """The second pass: what else was there; the trace, where one is asked for."""
-    near = Neighbourhood(second.context, [slow.io for slow in found.ios])
+    mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.ios}
+    near = Neighbourhood(second.context, [slow.io for slow in found.ios], mates)
     windows = second.lifecycles()
     path = None
     if target is not None and found.ios:

@@ -18,13 +18,14 @@ from fuzz_mending import mended
 from read_cost import Counting, check, counted
 
 import biotrail.view
-from biotrail import hist_text, info, report_html, slow_text, stacks
+from biotrail import hist_text, info, report_html, slow_text, stacks, stacks_flame
 from biotrail.main import main
 from biotrail.slow import Findings, look_around
 from converters import perfetto
 from converters.answers import html
 from converters.answers.choosing import Choice
 from converters.answers.distribution import Distribution, Measure, Question
+from converters.answers.flame import Recorded, flame
 from converters.answers.slow import Slowest, Wanted
 from converters.answers.stacks import Weight
 from converters.model.opening import open_source
@@ -105,6 +106,9 @@ def _through(data: bytes) -> None:
             table = stacks.gather(trace)
             "\n".join(stacks.text_lines(trace, table, Weight.LATENCY, 5)).encode()
             stacks.as_dict(trace, table, Weight.COUNT)
+            tree = flame([Recorded("", table.callers(), trace.stacks.all())])
+            for form in stacks_flame.FORMS:
+                stacks_flame.text(form, "x", tree, Weight.BYTES, [])
         _answers(data)
         html.page("", report_html.collect(lambda: Trace(io.BytesIO(data)))).encode()
     except LogFormatError as error:

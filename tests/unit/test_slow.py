@@ -62,6 +62,17 @@ def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
     assert around["when_issued"]["waiting"]["ios"] == 0
     assert tasks(around["completed_meanwhile"]) == (1, 65536, {"writer": 1})
     assert around["of_these_issued_later"]["ios"] == 0
+    # AND these one by one, with their times since the read was queued
+    assert [(n["queue_ns"] < 0, n["issue_ns"] < 0, n["comm"]) for n in around["before"]] == [
+        (True, True, "writer"),
+        (True, False, "writer"),
+        (False, False, "writer"),
+    ]
+    assert around["before_left_out"] == 0
+    for one in around["before"]:
+        assert one["waited_ns"] == one["issue_ns"] - one["queue_ns"]
+        assert one["end_ns"] is None or one["in_device_ns"] == one["end_ns"] - one["issue_ns"]
+        assert (one["ios"], one["bytes"], one["operation"]) == (1, 65536, "write")
 
 
 def test_every_event_has_its_offset_cpu_and_task(cli: Cli, flood: Path) -> None:
