@@ -46,6 +46,7 @@ _US_BITS = 10
 @click.option(
     "--flame",
     metavar="OUT",
+    type=click.Path(),
     help="Write a flame graph instead: OUT.svg, or OUT.html to search and zoom.",
 )
 @click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
