@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -94,7 +94,8 @@ def instance(buffer_kib: int) -> Iterator[Path]:
         for old in (root / "instances").glob(f"{INSTANCE}*"):
             pid = old.name.removeprefix(INSTANCE).partition("-")[0]
             if not Path("/proc", pid).exists():
-                old.rmdir()
+                with suppress(OSError):  # another run may do the same
+                    old.rmdir()
         made = root / "instances" / f"{INSTANCE}{os.getpid()}-{uuid.uuid4().hex[:8]}"
         try:
             made.mkdir()

@@ -15,6 +15,7 @@ from typing import Any
 import devices
 import pytest
 from devices import LoopDevice
+from kernel_completions import done_again
 from record_helpers import BIOTRAIL, SECONDS, biotrail, environment, started, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -48,6 +49,7 @@ def write(path: str) -> None:
     devices.run("dd", "if=/dev/zero", f"of={path}", *size, "oflag=direct", "conv=notrunc")
 
 
+@done_again
 def test_what_is_shown_is_what_the_log_has(loop_device: LoopDevice, tmp_path: Path) -> None:
     # GIVEN top on a device, beside a log
     log = tmp_path / "a.biotrail"
