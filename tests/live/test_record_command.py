@@ -134,11 +134,11 @@ def test_a_reader_that_goes_away_ends_the_recording(load: Any) -> None:
     )
     assert process.stdout is not None
     process.stdout.read(1000)
-    # WHEN it is gone THEN the recorder says so and fails, without a traceback
+    # WHEN it is gone THEN the recorder says so and ends as by SIGPIPE, without a traceback
     process.stdout.close()
     assert process.stderr is not None
     said = process.stderr.read().decode()
-    assert process.wait(SECONDS) == 1
+    assert process.wait(SECONDS) == 141
     assert "pipe" in said
     assert "Traceback" not in said
 
