@@ -120,11 +120,11 @@ def test_a_reader_that_goes_away_ends_the_recording(load: Any) -> None:
     with started(command, env=environment(), stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None
         process.stdout.read(1000)
-        # WHEN it is gone THEN the recorder says so and fails, without a traceback
+        # WHEN it is gone THEN it says so and ends as by SIGPIPE, without a traceback
         process.stdout.close()
         process.stdout = None
         _, said = process.communicate(timeout=SECONDS)
-        assert process.returncode == 1
+        assert process.returncode == 141
     assert b"pipe" in said
     assert b"Traceback" not in said
 

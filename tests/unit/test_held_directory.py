@@ -2,6 +2,7 @@
 """The recorder's directory: held by its descriptor, whoever puts another one in its place."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,12 @@ def test_dumps_stay_in_their_directory(ours: Path, tmp_path: Path) -> None:
     def at_drain() -> None:
         if probes.given == 3:
             swap(ours, tmp_path / "closed")
+        elif probes.given == 6:
+            os.kill(os.getpid(), signal.SIGINT)
 
     probes.at_drain = at_drain
     # WHEN it ends
-    summary = record(options(ours / "x", duration=0.2, keep=Limit(seconds=60)), probes=probes)
+    summary = record(options(ours / "x", keep=Limit(seconds=60)), probes=probes)
     # THEN the dump lies where the directory is now
     assert os.listdir(tmp_path / "closed") == []
     assert [os.path.dirname(path) for path in summary.files] == [str(tmp_path / "moved")]

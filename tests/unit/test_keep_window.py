@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The period of a flight recorder's dump: by the clock, whether or not there was I/O."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -12,8 +14,8 @@ from test_session_record import FakeProbes, options
 
 from recorder.errors import OutputError
 from recorder.keeping import KeptLog
-from recorder.log import LogReader, LogWriter
-from recorder.session import Status, record
+from recorder.log import LogReader, LogWriter, Segment
+from recorder.session import record
 from recorder.sinks import Limit
 
 
@@ -88,18 +90,28 @@ def test_a_short_recording_claims_no_more_than_it_has_seen(tmp_path: Path) -> No
     assert period(Path(log.files[0]))[2] == pytest.approx(2.0, abs=1e-3)
 
 
-def test_an_idle_recording_is_dumped_by_the_clock(tmp_path: Path) -> None:
-    # GIVEN a recorder that keeps 0.2 s, whose probes give nothing after the first polls
-    probes, seen = FakeProbes(), list[Status]()
-    give, began = probes.drain, time.monotonic_ns()
-    probes.drain = lambda: (  # type: ignore[method-assign]
-        [] if time.monotonic_ns() - began > SECOND // 10 or "detach" in probes.calls else give()
-    )
-    # WHEN it ends long after
-    some = options(tmp_path / "x", duration=2.5, keep=Limit(seconds=0.2))
-    summary = record(some, seen.append, probes=probes)
+def test_an_idle_recording_is_dumped_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a recorder that keeps 0.2 s, whose probes give a few records and then nothing
+    monkeypatch.setattr("recorder.session.CHUNK_NS", 1)
+    probes, last = FakeProbes(), time.monotonic_ns()
+    give = probes.drain
+
+    def drain() -> list[Segment]:
+        nonlocal last
+        if probes.given < 5:
+            last = time.monotonic_ns()
+            return give()
+        # WHEN a second has passed since, it is ended
+        if time.monotonic_ns() - last > SECOND:
+            os.kill(os.getpid(), signal.SIGINT)
+        return []
+
+    probes.drain = drain  # type: ignore[method-assign]
+    summary = record(options(tmp_path / "x", keep=Limit(seconds=0.2)), probes=probes)
     # THEN the last dump is empty, and covers what was asked for
-    assert probes.given > 0
+    assert probes.given == 5
     assert times(summary.files[-1]) == []
     assert LogReader(summary.files[-1]).header["kept"]["seconds"] == pytest.approx(0.2)
 

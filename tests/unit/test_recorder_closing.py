@@ -217,16 +217,18 @@ def test_sigusr2_dumps_as_sigusr1_does_and_ends_nothing(tmp_path: Path) -> None:
         def ask(probes: FakeProbes = probes) -> None:
             if probes.given == 5:
                 os.kill(os.getpid(), signal.SIGUSR2)
+            elif probes.given == 30:
+                os.kill(os.getpid(), signal.SIGINT)
 
         probes.at_drain = ask
         # WHEN SIGUSR2 comes
-        some = options(tmp_path / f"x{keep is None}", duration=0.5, keep=keep)
+        some = options(tmp_path / f"x{keep is None}", keep=keep)
         result = record(some, probes=probes)
         # THEN the flight recorder writes a dump that says so, and both go on to their end
-        assert result.reason == "duration"
+        assert result.reason == "interrupted"
         if keep is not None:
             kept = [LogReader(path).header["kept"]["reason"] for path in result.files]
-            assert kept == ["asked for (SIGUSR2)", "duration"]
+            assert kept == ["asked for (SIGUSR2)", "interrupted"]
 
 
 def test_a_command_gets_its_signals_as_they_were(tmp_path: Path) -> None:
