@@ -22,7 +22,7 @@ from biotrail.several import (
     Given,
     Lined,
     lined_up,
-    named_beside,
+    names_beside,
     of_each,
     recordings,
     timeline_lines,
@@ -189,11 +189,12 @@ def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, f
     if len(logs) == 1:  # before a pipe is read
         output.ensure_free(target, force)
     with recordings(logs, associate, twice=True) as found:
-        for one in found:
-            output.ensure_free(named_beside(target, one.label), force)
+        targets = dict(zip((one.label for one in found), names_beside(target, found), strict=True))
+        for name in targets.values():
+            output.ensure_free(name, force)
 
         def write(one: Given) -> Path:
-            return report_html.write(one, cut, named_beside(target, one.label), force)
+            return report_html.write(one, cut, targets[one.label], force)
 
         for _, path in of_each(found, write):
             size = units.size(path.stat().st_size)

@@ -35,13 +35,14 @@ def limit_option(default: str, *former: str, most: int | None = None) -> Option:
     go on working unseen. most: more than that cannot be asked for.
     """
     kind = click.IntRange(0, most)
+    every = "all" if most is None else f"all, {most:,} at most"
     shown = click.option(
         "-n",
         "--limit",
         "limit",
         type=kind,
         metavar="N",
-        help=f"Show so many rows; 0: all.  [default: {default}]",
+        help=f"Show so many rows; 0: {every}.  [default: {default}]",
     )
     if not former:
         return shown

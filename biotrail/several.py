@@ -170,10 +170,14 @@ def timeline_lines(lined: Sequence[Lined]) -> list[str]:
     return alignment_lines(logs)
 
 
-def named_beside(target: str, label: str) -> str:
-    """Return the output's name for one of several recordings: `all.html`, db1: `all-db1.html`."""
-    if not label:
-        return target
-    word = "".join(c if c.isalnum() or c in "._-" else "-" for c in label)
+def names_beside(target: str, found: Sequence[Given]) -> list[str]:
+    """Return the output's name for each recording: `all.html`; of several, db1: `all-db1.html`."""
     path = Path(target)
-    return str(path.with_name(f"{path.stem}-{word}{path.suffix}"))
+    names: list[str] = []
+    for one in found:
+        word = "".join(c if c.isalnum() or c in "._-" else "-" for c in one.label)
+        name = f"{path.stem}-{word}" if word else path.stem
+        while (beside := str(path.with_name(name + path.suffix))) in names:
+            name += "-2"
+        names.append(beside if word else target)
+    return names

@@ -57,7 +57,7 @@ class Findings:
     help="Only I/Os at least that slow.",
 )
 @sort_option("total", (Order.TOTAL, Order.BYTES))
-@limit_option(f"{USUAL}; 0: as many as are kept, {MOST}", "--top", "--slowest", most=MOST)
+@limit_option(f"{USUAL}", "--top", "--slowest", most=MOST)
 @click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
 @choice_options
 @associate_option

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import stack_logs
 from cli_runner import Cli
 from hosts_logs import DEV, LATENCY, SECOND, Machine
 
+from biotrail.several import Given, names_beside
 from converters.model import trace
 from recorder import clocks
 from recorder.log import Segment
@@ -204,6 +206,17 @@ def test_a_page_for_each_recording(cli: Cli, hosts: tuple[Path, Path], tmp_path:
     assert all(page.read_text().lower().startswith("<!doctype html>") for page in pages)
     assert cli("report", "--html", tmp_path / "all.html", *hosts).status == 1
     assert cli("report", "--html", tmp_path / "all.html", "-f", *hosts).status == 0
+
+
+def test_pages_of_like_names_do_not_replace_each_other() -> None:
+    # GIVEN labels that are the same once they are fit for a file's name
+    given = [Given(label, [], partial(trace.Trace, "none")) for label in ("db 1", "db:1", "")]
+    # WHEN outputs are named after them  THEN each has its own
+    assert names_beside("d/all.html", given) == [
+        "d/all-db-1.html",
+        "d/all-db-1-2.html",
+        "d/all.html",
+    ]
 
 
 def test_histograms_and_facts_of_each(cli: Cli, hosts: tuple[Path, Path]) -> None:
