@@ -121,11 +121,11 @@ def command(
                 result = convert(source, form, target, force, drawing)
                 lines = report_lines(source, result, form)
             else:
-                if cut != Cut() or drawing != WHOLE:
+                if cut != Cut() or replace(drawing, colour=Colour.AUTO) != WHOLE:
                     raise click.UsageError(
                         "a part of several recordings cannot be chosen: convert parts one by one"
                     )
-                result, lines = _convert_several(recordings, form, target, force)
+                result, lines = _convert_several(recordings, form, target, force, drawing)
     for line in lines:
         click.echo(line, err=result.path is None)
 
@@ -142,7 +142,11 @@ def checked(
 
 
 def _convert_several(
-    recordings: list[Recording], form: str | None, target: str | None, force: bool
+    recordings: list[Recording],
+    form: str | None,
+    target: str | None,
+    force: bool,
+    drawing: Drawing,
 ) -> tuple[Result, list[str]]:
     from biotrail import merging
 
@@ -154,7 +158,7 @@ def _convert_several(
             f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
             "by one"
         )
-    return merging.convert(recordings, target, force)
+    return merging.convert(recordings, target, force, drawing.colour)
 
 
 def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from biotrail.convert_perfetto import Result, to_stdout
 from biotrail.progress import progress
 from biotrail.recordings import Recording
 from converters.model.alignment import Alignment, Clocks, choose_reference
+from converters.perfetto_names import Colour
 from converters.perfetto_summary import PerfettoSummary
 from recorder import output
 
@@ -38,17 +39,19 @@ def align(recordings: Sequence[Recording]) -> list[Aligned]:
     ]
 
 
-def convert(recordings: Sequence[Recording], target: str, force: bool) -> tuple[Result, list[str]]:
+def convert(
+    recordings: Sequence[Recording], target: str, force: bool, colour: Colour = Colour.AUTO
+) -> tuple[Result, list[str]]:
     """Write all to one trace; (what was written, what to say of it). Raises TraceError."""
     logs = align(recordings)
     if target == "-":
-        result = to_stdout(lambda out: _write(logs, out).warning)
+        result = to_stdout(lambda out: _write(logs, out, colour).warning)
     else:
         with (
             output.replacing(target, force=force) as stream,
             compressing.compressed(stream, target) as packed,
         ):
-            total = _write(logs, packed)
+            total = _write(logs, packed, colour)
         size = os.stat(target).st_size
         result = Result(Path(target), size, total.warning, view=total.view)
     for log in logs:
@@ -56,7 +59,7 @@ def convert(recordings: Sequence[Recording], target: str, force: bool) -> tuple[
     return result, report_lines(logs, result)
 
 
-def _write(logs: Sequence[Aligned], out: BinaryIO) -> PerfettoSummary:
+def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSummary:
     """Writes the logs one behind the other; returns their bytes, and the slowest I/O's view."""
     from converters import perfetto
     from converters.perfetto_merged import Named, places
@@ -76,7 +79,9 @@ def _write(logs: Sequence[Aligned], out: BinaryIO) -> PerfettoSummary:
         )
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
-            part = perfetto.convert(windows, trace.context, out, stacks=trace.stacks, place=place)
+            part = perfetto.convert(
+                windows, trace.context, out, stacks=trace.stacks, colour=colour, place=place
+            )
         total.sequences += part.sequences
         total.families += part.families
         total.bytes += part.bytes

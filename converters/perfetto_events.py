@@ -27,6 +27,8 @@ _CALLSTACK = tag(56, 0)
 _STAGE = _CATEGORY + bytes([CATEGORY_IIDS[STAGE]])
 _BEGIN, _END, _COUNTER = _TYPE + b"\x01", _TYPE + b"\x02", _TYPE + b"\x04"
 _VALUE = tag(30, 0)
+_MOST = float(1 << 62)
+"""A sample's largest value: gigabytes within a nanosecond, as a damaged log may have them."""
 
 
 @dataclass
@@ -159,5 +161,5 @@ def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64]) -> by
         _head(rows, since, _id_bytes(sequence))
         with rows.message(_EVENT):
             rows.const(_COUNTER)
-            rows.varint(_VALUE, np.rint(values).astype(np.int64).astype(np.uint64))
+            rows.varint(_VALUE, np.rint(np.minimum(values, _MOST)).astype(np.uint64))
     return rows.finish()

@@ -268,12 +268,11 @@ class Throughput:
         total = np.bincount(where, weights=self._bytes[ready], minlength=len(bins))
         self._times, self._bytes = self._times[~ready], self._bytes[~ready]
         begin = self.origin + bins * self._bin
-        width = np.where(bins == count - 1, np.maximum(end - begin, 1), self._bin)
-        return self._with_zeros(begin, total / (width / 1e9))
+        stops = np.where(bins == count - 1, np.maximum(end, begin + 1), begin + self._bin)
+        return self._with_zeros(begin, stops, total / ((stops - begin) / 1e9))
 
-    def _with_zeros(self, begin: I64, value: NDArray[np.float64]) -> Samples:
+    def _with_zeros(self, begin: I64, stops: I64, value: NDArray[np.float64]) -> Samples:
         """The bins' samples, and zero behind each that no other follows but the last."""
-        stops = begin + self._bin
         since = self.origin if self._rest is None else self._rest
         gap = np.append(since, stops[:-1])[: len(begin)]
         idle = gap < begin
