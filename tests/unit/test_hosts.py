@@ -248,3 +248,18 @@ def test_what_cannot_be_done_is_said(cli, tmp_path, monkeypatch, arguments, stat
     assert (done.status, message in done.err) == (status, True), done.err
     assert sorted(path.name for path in Path().iterdir()) == before
     assert Path("there.pftrace").read_text() == "mine"
+
+
+def test_colours_are_chosen_for_several_logs_as_for_one(cli, tmp_path):
+    # GIVEN logs of two hosts / WHEN families are to share a colour THEN those of both do
+    logs = [capture(tmp_path, "plugged-merge-loop", host) for host in ("db1", "db2")]
+    out = tmp_path / "family.pftrace"
+    done = cli("convert", "--colour", "family", *logs, "-o", out)
+    assert done.status == 0, done.err
+    families = Counter(s.correlation for s in read(out).slices("bio"))
+    assert None not in families and set(families.values()) == {1}
+    # AND less of each bio cannot be drawn, as before
+    assert cli("convert", "--detail", "bios", *logs, "-f", "-o", out).status == 2
+    # AND other outputs have no colours
+    done = cli("convert", "--colour", "family", logs[0], "-o", tmp_path / "a.otf2")
+    assert (done.status, "--colour is for Perfetto" in done.err) == (2, True)

@@ -3,6 +3,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import captures
@@ -18,6 +19,21 @@ WRITERS = {
 }
 
 
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Signals as a program at a terminal has them, however the tests were started."""
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("name", WRITERS)
 def test_nothing_half_written_stays(
