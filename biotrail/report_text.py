@@ -39,7 +39,8 @@ _NONE = "-"
 
 def parts(report: Report, width: int, words: Sequence[str] = ()) -> Iterator[RenderableType]:
     """What to print, a blank line between two. words: what else stands at the top."""
-    yield "\n".join([*_head(report), *words])
+    first, *others = _head(report)
+    yield "\n".join([first, *words, *others])
     if not report.devices:
         return
     yield operations(report, width)
