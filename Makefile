@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record bench-offered soak wheel test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record bench-offered bench-growth soak wheel test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -61,6 +61,9 @@ bench: setup ## speed and size of the conversion, beside blkparse where there is
 
 bench-record: setup ## what recording costs, beside perf, bpftrace, bcc, ftrace: make bench-record ARGS=--quick
 	$(BIN)/python benchmarks/record_cost.py $(ARGS)
+
+bench-growth: setup ## whether conversion stays linear: merge-, split-, flush-heavy logs, each event set
+	$(BIN)/python benchmarks/growth.py $(ARGS)
 
 bench-offered: setup ## how many events a second are recorded without loss: make bench-offered ARGS="--rates 5"
 	$(BIN)/python benchmarks/offered.py $(ARGS)

@@ -18,7 +18,8 @@ def open(
 
     associate: which request served which bio: "identity" by kernel pointers, "intervals"
     without them, "auto" by pointers where there are any. own_io: the recording's own I/O is
-    not left out. Raises recorder.errors.LogFormatError (foreign, empty, newer, not readable).
+    not left out. Raises recorder.errors.LogFormatError (foreign, empty, newer, not
+    readable); where there is no such file one that is a FileNotFoundError, too.
     """
     # Not by name, or recording, which needs neither Arrow nor the model, would load both.
     found: Recording = import_module("biotrail.library").Recording(path, associate, own_io=own_io)

@@ -27,6 +27,7 @@ TABLES = ("events", "bios", "requests")
     "--output",
     "target",
     metavar="OUT",
+    type=click.Path(),
     help="FILE.parquet, or a directory for a dataset. Default: LOG with the ending .parquet.",
 )
 @click.option(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from biotrail.rows import left_out
 from biotrail.units import printable
 
 PIPE_WIDTH = 160
@@ -60,6 +61,11 @@ def table(
     for row in rows:
         made.add_row(*(Text(printable(row[place])) for place in kept))
     return made
+
+
+def with_more(made: Table, more: int, what: str = "row") -> RenderableType:
+    """Return the table, and below it how many rows are not in it; the table alone for none."""
+    return Group(made, Text(left_out(more, what))) if more else made
 
 
 def _that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:

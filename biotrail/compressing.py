@@ -12,7 +12,7 @@ import zstandard
 from recorder.errors import LogFormatError
 
 GZIP, ZSTD = ".gz", ".zst"
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 9
 """As long as gzip takes, for a seventh less."""

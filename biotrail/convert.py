@@ -14,12 +14,13 @@ from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, Opened, cut_of, opened
 from biotrail.moments import Times
 from biotrail.opening import associate_option, own_io_option
+from biotrail.perfetto_ui import UI, address
 from biotrail.progress import progress
 from biotrail.recordings import Recording, logs_argument, open_recordings
 from biotrail.terminating import terminated_as_interrupted
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
-from converters.perfetto_names import Detail
+from converters.perfetto_names import Colour, Detail
 from recorder import output
 
 LOG_SUFFIXES = (".biotrail", ".parquet")
@@ -33,13 +34,19 @@ ENDINGS = {
 SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
 BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
-PERFETTO_UI = "https://ui.perfetto.dev"
 WHOLE = Drawing()
 
 
 @click.command()
 @logs_argument
-@click.option("-o", "--output", "target", metavar="OUT", help="Default: LOG with another ending.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    help="Default: LOG with another ending.",
+)
 @click.option(
     "--format",
     "form",
@@ -60,6 +67,14 @@ WHOLE = Drawing()
     show_default=True,
     help="Of a Perfetto trace: without arguments and requests, and without stages, too.",
 )
+@click.option(
+    "--colour",
+    type=click.Choice([str(colour) for colour in Colour]),
+    default=str(Colour.AUTO),
+    show_default=True,
+    help="Of a Perfetto trace: by operation, by family (a bio, its requests, what came of it on "
+    "lower devices), or by family only what passes through stacked devices.",
+)
 @associate_option
 @own_io_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
@@ -70,6 +85,7 @@ def command(
     cut: Cut,
     max_size: int | None,
     detail: str,
+    colour: str,
     associate: str,
     own_io: bool,
     force: bool,
@@ -96,7 +112,7 @@ def command(
     biotrail convert disk.biotrail -o d.blktrace && blkparse -i d.blktrace/nvme0n1
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    drawing = Drawing(max_size, Detail(detail))
+    drawing = Drawing(max_size, Detail(detail), Colour(colour))
     how = associate, own_io
     with terminated_as_interrupted():
         if len(logs) == 1:
@@ -112,11 +128,11 @@ def command(
                 result = convert(source, form, target, force, drawing)
                 lines = report_lines(source, result, form)
             else:
-                if cut != Cut() or drawing != WHOLE:
+                if cut != Cut() or replace(drawing, colour=Colour.AUTO) != WHOLE:
                     raise click.UsageError(
                         "a part of several recordings cannot be chosen: convert parts one by one"
                     )
-                result, lines = _convert_several(recordings, form, target, force)
+                result, lines = _convert_several(recordings, form, target, force, drawing)
     for line in lines:
         click.echo(line, err=result.path is None)
 
@@ -133,7 +149,11 @@ def checked(
 
 
 def _convert_several(
-    recordings: list[Recording], form: str | None, target: str | None, force: bool
+    recordings: list[Recording],
+    form: str | None,
+    target: str | None,
+    force: bool,
+    drawing: Drawing,
 ) -> tuple[Result, list[str]]:
     from biotrail import merging
 
@@ -145,7 +165,7 @@ def _convert_several(
             f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
             "by one"
         )
-    return merging.convert(recordings, target, force)
+    return merging.convert(recordings, target, force, drawing.colour)
 
 
 def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
@@ -180,6 +200,8 @@ def check_drawing(form: str, target: str, drawing: Drawing) -> None:
     """Raises click.UsageError where a trace cannot be written so."""
     if form != PERFETTO and drawing.detail != Detail.FULL:
         raise click.UsageError("--detail is for Perfetto traces")
+    if form != PERFETTO and drawing.colour != Colour.AUTO:
+        raise click.UsageError("--colour is for Perfetto traces")
     max_size = drawing.max_size
     if max_size is None:
         return
@@ -272,5 +294,13 @@ def report_lines(source: Opened, result: Result, form: str) -> list[str]:
     if form == OTF2:
         found.append(f"open it: otf2-print {where}/{OTF2_ANCHOR}, or Vampir")
     elif result.path is not None:
-        found.append(f"open it: biotrail view {where}, or {PERFETTO_UI} (it stays in the browser)")
+        found += open_lines(where, result)
     return found
+
+
+def open_lines(where: str, result: Result) -> list[str]:
+    """How to look at a Perfetto trace."""
+    return [
+        f"open it: biotrail view {where}, or drop it here (it stays in the browser):",
+        f"  {address(UI, view=result.view)}",
+    ]

@@ -13,7 +13,8 @@ from biotrail import compressing, units
 from biotrail.cuts import Opened
 from converters.model.tables import Lifecycles
 from converters.model.trace import WINDOW_EVENTS
-from converters.perfetto_names import Detail
+from converters.perfetto_names import Colour, Detail
+from converters.perfetto_summary import PerfettoSummary, View
 from recorder import output
 from recorder.errors import OutputError
 
@@ -36,6 +37,8 @@ class Result:
     """Files that it wrote `path` and others as; 0: it is not in parts."""
     told: tuple[str, ...] = ()
     """More to say of it, a line each."""
+    view: View | None = None
+    """Where to look first in a Perfetto trace; None: nowhere, or there are several."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Drawing:
 
     max_size: int | None = None
     detail: Detail = Detail.FULL
+    colour: Colour = Colour.AUTO
 
     @property
     def window_events(self) -> int | None:
@@ -61,15 +65,16 @@ class Drawing:
         Raises TraceError; then nothing is left there.
         """
         if target == "-":
-            return to_stdout(lambda out: self._to(source, lifecycles, out))
+            return to_stdout(lambda out: self.to(source, lifecycles, out).warning)
         if self.max_size is not None:
             return self._to_parts(source, lifecycles, target, force)
         with (
             output.replacing(target, force=force) as stream,
             compressing.compressed(stream, target) as out,
         ):
-            warning = self._to(source, lifecycles, out)
-        return Result(Path(target), os.stat(target).st_size, warning)
+            summary = self.to(source, lifecycles, out)
+        size = os.stat(target).st_size
+        return Result(Path(target), size, summary.warning, view=summary.view)
 
     def _how(self, source: Opened) -> dict[str, Any]:
         trace = source.trace
@@ -81,13 +86,17 @@ class Drawing:
             "facts": facts,
             "to_end": trace.span is not None,
             "detail": self.detail,
+            "colour": self.colour,
         }
 
-    def _to(self, source: Opened, lifecycles: Iterator[Lifecycles], out: BinaryIO) -> str | None:
+    def to(
+        self, source: Opened, lifecycles: Iterator[Lifecycles], out: BinaryIO
+    ) -> PerfettoSummary:
+        """Writes what is chosen of the trace to `out`, as it is. Raises TraceError."""
         from converters import perfetto
 
         context = source.trace.context
-        return perfetto.convert(lifecycles, context, out, **self._how(source)).warning
+        return perfetto.convert(lifecycles, context, out, **self._how(source))
 
     def _to_parts(
         self, source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool

@@ -3,7 +3,7 @@
 
 import os
 import shutil
-import sys
+import subprocess
 import tempfile
 from importlib import resources
 from pathlib import Path
@@ -12,7 +12,8 @@ import click
 
 from biotrail import __version__, demo_load, tallies, units
 from biotrail.columns import console
-from biotrail.convert import PERFETTO, PERFETTO_UI
+from biotrail.convert import PERFETTO
+from biotrail.perfetto_ui import UI, address
 from biotrail.report_text import operations, processes
 from converters import perfetto
 from converters.answers.report import Reporter
@@ -23,6 +24,7 @@ from recorder.session import RecordOptions, Summary, record
 
 SAMPLE = "demo.biotrail"
 NEEDED_BYTES = 256 << 20
+_SPACE = "Is there space? Run it from a directory on another file system"
 
 
 @click.command()
@@ -32,6 +34,7 @@ NEEDED_BYTES = 256 << 20
     default="demo-output",
     show_default=True,
     metavar="DIR",
+    type=click.Path(),
     help="Where demo.biotrail and demo.pftrace go; older ones are replaced.",
 )
 def command(directory: str) -> None:
@@ -76,21 +79,26 @@ def _prepared(directory: str) -> Path:
 def _record(log: Path) -> Summary:
     """A recording of the demo's own I/O. Raises ProbeError where that is not possible."""
     with tempfile.TemporaryDirectory(prefix="biotrail-demo-", dir=workplace()) as directory:
-        options = RecordOptions(
-            created_by=f"biotrail {__version__}",
-            argv=["biotrail", "demo"],
-            output=str(log),
-            force=True,
-            command=[sys.executable, str(demo_load.__file__), directory],
-        )
-        summary = record(options)
+        try:
+            with demo_load.held(Path(directory)) as loads:
+                options = RecordOptions(
+                    created_by=f"biotrail {__version__}",
+                    argv=["biotrail", "demo"],
+                    output=str(log),
+                    force=True,
+                    command=loads.release,
+                )
+                summary = record(options)
+                failed = 0 if summary.error else loads.failed()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise TraceError(
+                f"the demo's own I/O failed in {directory}: {error}. {_SPACE}"
+            ) from error
     if summary.error is not None:
         raise summary.error
-    if summary.command_status:
-        raise TraceError(
-            f"the demo's own I/O failed in {directory} (status {summary.command_status}): "
-            "is there space? Run it from a directory on another file system"
-        )
+    if failed or summary.command_status:
+        what = units.plural(failed, "process", "processes")
+        raise TraceError(f"the demo's own I/O failed in {directory} ({what}). {_SPACE}")
     return summary
 
 
@@ -143,7 +151,7 @@ def _show(log: Path, place: Path) -> None:
     reporter = Reporter(trace.context)
     target = place / Path(SAMPLE).with_suffix(".pftrace")
     with output.replacing(target, force=True) as stream:
-        perfetto.convert(
+        summary = perfetto.convert(
             reporter.watch(trace.lifecycles()), trace.context, stream, stacks=trace.stacks
         )
     report, screen = reporter.finish(trace), console()
@@ -155,4 +163,5 @@ def _show(log: Path, place: Path) -> None:
     _say(f"\nLog:   {log}\nTrace: {target} ({units.size(target.stat().st_size)}, {PERFETTO})")
     _say(f"Where the time goes: biotrail report {log}")
     _say(f"See every bio: biotrail view {target}")
-    _say(f"or open {PERFETTO_UI} and drop the trace there; it stays in your browser.")
+    _say("or drop the trace here; it stays in your browser:")
+    _say(f"  {address(UI, view=summary.view)}")

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The I/O of `biotrail demo`: several processes, each with a name and a way of its own.
 
-Run as a program with a directory: starts all of them there and waits. Standard library only.
+Each prepares what it needs without I/O, as far as that goes, and waits until it is released, so
+that a recording begins with the loads. Run as a program with a directory and a load's name: that
+load there, held by `held`. Standard library only.
 """
 
 import mmap
 import os
 import random
+import select
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BLOCK = 4096
@@ -19,14 +22,23 @@ FILE_BYTES = 16 * MEBIBYTE
 RANDOM_READS = 400
 JOURNAL_ENTRIES = 40
 STRIPE = 256 * 1024
+READY = "ready"
 _RW = os.O_RDWR | os.O_CREAT
+_GO, _DONE = "go", "done"
+"""Pipes in the directory: whoever opens the first releases all; the second ends when they have."""
+_PATIENCE = 60
+"""Seconds for a load to prepare or, when the recording is over, to end."""
+
+Start = Callable[[], None]
+"""Returns when the load is to begin."""
 
 
-def _fill(path: Path, size: int) -> int:
-    """A file with its blocks on the disk; returns its descriptor."""
+def _fill(path: Path, size: int, start: Start) -> int:
+    """A file with its blocks on the disk, to which they come after `start`; its descriptor."""
     descriptor = os.open(path, _RW, 0o600)
     for offset in range(0, size, MEBIBYTE):
         os.pwrite(descriptor, os.urandom(MEBIBYTE), offset)
+    start()
     os.fsync(descriptor)
     return descriptor
 
@@ -38,10 +50,10 @@ def _direct(path: Path) -> tuple[int, bool]:
     return os.open(path, os.O_RDWR), False
 
 
-def direct_reads(directory: Path) -> None:
+def direct_reads(directory: Path, start: Start) -> None:
     """Random 4 KiB reads past the page cache, as a database does."""
     path = directory / "table"
-    os.close(_fill(path, FILE_BYTES))
+    os.close(_fill(path, FILE_BYTES, start))
     descriptor, _ = _direct(path)
     page = mmap.mmap(-1, BLOCK)  # O_DIRECT wants aligned memory
     places = random.Random(1)
@@ -50,10 +62,10 @@ def direct_reads(directory: Path) -> None:
     os.close(descriptor)
 
 
-def direct_writes(directory: Path) -> None:
+def direct_writes(directory: Path, start: Start) -> None:
     """Sequential writes past the page cache, as a backup does."""
     path = directory / "backup"
-    os.close(_fill(path, MEBIBYTE))
+    os.close(_fill(path, MEBIBYTE, start))
     descriptor, _ = _direct(path)
     stripe = mmap.mmap(-1, STRIPE)
     for offset in range(0, FILE_BYTES, STRIPE):
@@ -61,34 +73,35 @@ def direct_writes(directory: Path) -> None:
     os.close(descriptor)
 
 
-def buffered_writes(directory: Path) -> None:
+def buffered_writes(directory: Path, start: Start) -> None:
     """Writes to the page cache that a sync brings to the disk, as a copy does."""
-    descriptor = _fill(directory / "copy", FILE_BYTES)
+    descriptor = _fill(directory / "copy", FILE_BYTES, start)
     for offset in range(0, FILE_BYTES, 5 * BLOCK):
         os.pwrite(descriptor, b"x" * BLOCK, offset)
     os.fsync(descriptor)
     os.close(descriptor)
 
 
-def buffered_reads(directory: Path) -> None:
+def buffered_reads(directory: Path, start: Start) -> None:
     """A file read from front to back, with the kernel's readahead."""
-    descriptor = _fill(directory / "movie", FILE_BYTES)
+    descriptor = _fill(directory / "movie", FILE_BYTES, start)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     for offset in range(0, FILE_BYTES, 64 * 1024):
         os.pread(descriptor, 64 * 1024, offset)
     os.close(descriptor)
 
 
-def journal(directory: Path) -> None:
+def journal(directory: Path, start: Start) -> None:
     """Small entries, each with its own fsync: writes, flushes and the file system's journal."""
     descriptor = os.open(directory / "journal", _RW | os.O_APPEND, 0o600)
+    start()
     for number in range(JOURNAL_ENTRIES):
         os.write(descriptor, f"entry {number}\n".encode() * 20)
         os.fsync(descriptor)
     os.close(descriptor)
 
 
-LOADS: dict[str, Callable[[Path], None]] = {
+LOADS: dict[str, Callable[[Path, Start], None]] = {
     "demo-database": direct_reads,
     "demo-backup": direct_writes,
     "demo-copy": buffered_writes,
@@ -99,22 +112,62 @@ LOADS: dict[str, Callable[[Path], None]] = {
 
 
 def run_one(name: str, directory: Path) -> None:
-    """One load under its own name."""
+    """One load under its own name, once it is released."""
     Path("/proc/self/comm").write_text(name)
-    LOADS[name](directory)
+    gate = os.open(directory / _GO, os.O_RDONLY | os.O_NONBLOCK)
+    # Open for reading as well, or there would be nobody to open it for.
+    done = os.open(directory / _DONE, os.O_RDWR)
+
+    def start() -> None:
+        print(READY, flush=True)
+        waiting = select.poll()
+        waiting.register(gate, 0)  # until whoever opened it for writing has closed it
+        waiting.poll()
+
+    LOADS[name](directory, start)
+    os.close(done)
 
 
-def run_all(directory: Path) -> int:
-    """All loads at once, a process each; the number that failed."""
-    processes = [
-        subprocess.Popen([sys.executable, "-S", __file__, str(directory), name]) for name in LOADS
-    ]
-    return sum(process.wait() != 0 for process in processes)
+class Loads:
+    """All loads, a process each, prepared and waiting in one directory."""
+
+    def __init__(self, directory: Path, processes: list[subprocess.Popen[str]]) -> None:
+        self._directory, self._processes = directory, processes
+
+    @property
+    def release(self) -> list[str]:
+        """The command that lets them go, and lasts until they have ended."""
+        pipes = [str(self._directory / name) for name in (_GO, _DONE)]
+        return ["/bin/sh", "-c", ': > "$1" && cat "$2"', "demo", *pipes]
+
+    def failed(self) -> int:
+        """Waits for them; how many failed. Raises subprocess.TimeoutExpired."""
+        return sum(process.wait(_PATIENCE) != 0 for process in self._processes)
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[Loads]:
+    """All loads, ready to begin; ended with the block. Raises OSError: one could not prepare."""
+    for name in (_GO, _DONE):
+        os.mkfifo(directory / name, 0o600)
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for name in LOADS:
+            command = [sys.executable, "-S", __file__, str(directory), name]
+            processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        for process in processes:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != READY:
+                raise OSError(f"a load did not start (status {process.wait(_PATIENCE)})")
+        yield Loads(directory, processes)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(_PATIENCE)
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 if __name__ == "__main__":
-    where = Path(sys.argv[1])
-    if len(sys.argv) > 2:
-        run_one(sys.argv[2], where)
-    else:
-        sys.exit(run_all(where))
+    run_one(sys.argv[2], Path(sys.argv[1]))

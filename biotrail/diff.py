@@ -6,22 +6,41 @@ import os
 
 import click
 
-from biotrail import tallies
+from biotrail import tallies, units
 from biotrail.cut_options import choice_options
-from biotrail.cuts import Cut, opened
+from biotrail.cuts import Cut
 from biotrail.opening import associate_option
 from biotrail.progress import progress
+from biotrail.recordings import open_recordings
+from biotrail.several import Given, of_each, recordings
 from converters.answers.blocks import Recording, read_slots
 from converters.answers.diff import CONFIDENCE, Comparison
 from converters.answers.diff_tree import Diff
+from converters.answers.pooled import pooled
 
+_BEHIND = "biotrail.diff.behind"
+"""In the context's `meta`: the logs behind `--`."""
 MOST_PER_CENT = 99.9
 """So that 1000 draws have one beyond the interval's ends."""
 
 
-@click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+class TwoSides(click.Command):
+    """A command whose arguments may be `A... -- B...`: click itself tells no `--` from nothing."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's. What stands behind `--`, if A's stand before it, becomes `_BEHIND`."""
+        if "--" in args:
+            at = args.index("--")
+            given, _, _ = self.make_parser(ctx).parse_args(args[:at])
+            logs = given.get("logs")
+            if isinstance(logs, tuple | list) and logs:  # click's mark for "not given" is neither
+                ctx.meta[_BEHIND] = tuple(args[at + 1 :])
+                args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=TwoSides)
+@click.argument("logs", metavar="A... [--] B...", nargs=-1, required=True, type=click.Path())
 @choice_options
 @click.option("--device-a", metavar="DEV", help="Compare this device of A alone.")
 @click.option("--device-b", metavar="DEV", help="With this one of B. Default: as --device-a.")
@@ -39,8 +58,7 @@ MOST_PER_CENT = 99.9
 @click.option("--all", "everything", is_flag=True, help="Print every figure, not the main ones.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
-    a: str,
-    b: str,
+    logs: tuple[str, ...],
     cut: Cut,
     device_a: str | None,
     device_b: str | None,
@@ -57,38 +75,69 @@ def command(
     difference has a confidence interval, from blocks of the recordings' time drawn again;
     only where it excludes 0 is the figure marked as changed. docs/diff.md explains it.
     A and B are anything that convert reads; a part that is chosen of them is chosen of both.
+    Each can be the files of a rotated recording, and with -- between them several recordings.
 
     \b
     biotrail diff before.biotrail after.biotrail
+    biotrail diff before-*.biotrail -- after-*.biotrail
     biotrail diff --device-a sda --device-b nvme0n1 old.biotrail new.biotrail
     biotrail diff --json a.biotrail b.biotrail | jq '.devices[].operations[].figures[] | select(.changed)'
     """  # noqa: D301, E501 - \b is click's mark for text that keeps its lines
-    if a == b == "-":
+    sides = _sides(logs, click.get_current_context().meta.get(_BEHIND))
+    if sides[0] == sides[1] == ("-",):
         raise click.UsageError("only one of A and B can be standard input")
     if device_b is not None and device_a is None:
         device_a = device_b
-    comparison = Comparison(
-        _read(a, cut, associate), _read(b, cut, associate), confidence=confidence / 100, seed=seed
-    )
+    parts = [_read(side, cut, associate) for side in sides]
+    by_host = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
+    a, b = (pooled(side, by_host) for side in parts)
+    comparison = Comparison(a, b, confidence=confidence / 100, seed=seed)
     diff = comparison.diff(_pairs(comparison, device_a, device_b or device_a))
     if as_json:
         from converters.answers.diff_json import as_dict
 
         click.echo(json.dumps(as_dict(diff), indent=2))
     else:
-        _print(diff, (a, b), everything)
+        _print(diff, (_name(sides[0]), _name(sides[1])), everything)
 
 
-def _read(log: str, cut: Cut, associate: str) -> Recording:
-    with opened(log, cut, associate) as source:
-        trace = source.trace
-        with progress(trace, f"reading {os.path.basename(log)}") as windows:
-            recording = read_slots(trace, source.chosen(windows))
-    for line in source.lines():
-        click.echo(f"biotrail: {log}: {line}", err=True)
-    if lost := tallies.loss_lines(trace):
-        for line in lost:
-            click.echo(f"biotrail: {log}: {line}", err=True)
+def _sides(
+    logs: tuple[str, ...], behind: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The logs of A and those of B. Raises click.UsageError: which is which is not said."""
+    if behind:
+        return logs, behind
+    if behind is not None or len(logs) < 2:
+        raise click.UsageError("Missing argument 'B': give two recordings to compare.")
+    if len(logs) == 2:
+        return logs[:1], logs[1:]
+    found = open_recordings(logs)
+    if len(found) != 2:
+        raise click.UsageError(
+            f"these are {units.plural(len(found), 'recording')}: put -- between the logs of A and "
+            "those of B"
+        )
+    return tuple(found[0].paths), tuple(found[1].paths)
+
+
+def _name(side: tuple[str, ...]) -> str:
+    more = len(side) - 1
+    return side[0] + (f" and {units.plural(more, 'more log')}" if more else "")
+
+
+def _read(side: tuple[str, ...], cut: Cut, associate: str) -> list[Recording]:
+    """The recordings of A or of B, read to their ends."""
+    with recordings(side, associate, twice=cut.needs_file()) as found:
+        return [told for _, told in of_each(found, lambda one: _read_one(one, cut))]
+
+
+def _read_one(one: Given, cut: Cut) -> Recording:
+    source = one.opened(cut)
+    trace = source.trace
+    with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
+        recording = read_slots(trace, source.chosen(windows))
+    for line in [*source.lines(), *tallies.loss_lines(trace)]:
+        click.echo(f"biotrail: {one.name}: {line}", err=True)
     return recording
 
 

@@ -14,6 +14,7 @@ from biotrail import units
 from biotrail.cut_options import record_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import log_argument
+from biotrail.rows import limit_option
 from converters.answers.choosing import device_named
 from converters.model.context import Context, dev_numbers
 from converters.model.events import Events
@@ -76,7 +77,7 @@ class Kinds(_KindsType):
 )
 @click.option("--kind", "kinds", type=Kinds(), metavar="Q,D,..", help="Only these kinds.")
 @record_options
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N records.")
+@limit_option("all")
 def command(
     log: str,
     form: str,
@@ -102,13 +103,15 @@ def command(
         trace = source.trace
         choice = Choice(trace.context, kinds, cut.devices)
         if form == "blkparse":
-            out.writelines(
-                units.printable(line) + "\n" for line in islice(_blkparse(trace, choice), limit)
-            )
-            return
-        for row in islice(rows(trace, choice), limit):
-            text = _json(row) if form == "json" else units.printable(_text(row))
+            texts = (units.printable(line) for line in _blkparse(trace, choice))
+        elif form == "json":
+            texts = (_json(row) for row in rows(trace, choice))
+        else:
+            texts = (units.printable(_text(row)) for row in rows(trace, choice))
+        for text in islice(texts, limit or None):
             out.write(text + "\n")  # click.echo would flush each line
+        if limit and next(texts, None) is not None:
+            click.echo("biotrail: more records follow: --limit 0 shows all", err=True)
 
 
 def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:

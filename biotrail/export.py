@@ -49,7 +49,15 @@ BINARY = ("parquet", "arrow")
     type=click.Choice(FORMATS),
     help="Default: by the ending of OUT, else csv. iolog: for fio's --read_iolog.",
 )
-@click.option("-o", "--output", "target", metavar="OUT", default="-", help="Default: -, printed.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    default="-",
+    help="Default: -, printed.",
+)
 @cut_options
 @associate_option
 @own_io_option

@@ -2,14 +2,18 @@
 """`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
 
 import json
+import math
 from typing import Any
 
 import click
 
 from biotrail import hist_text, tallies, units
 from biotrail.cut_options import choice_options
-from biotrail.cuts import Cut, opened, read_lines
-from biotrail.opening import associate_option, log_argument
+from biotrail.cuts import Cut, read_lines
+from biotrail.opening import associate_option
+from biotrail.recordings import logs_argument
+from biotrail.rows import Order, limit_option, sort_option
+from biotrail.several import Given, of_each, recordings
 from converters.answers.choosing import Choice
 from converters.answers.distribution import (
     Q2C,
@@ -42,7 +46,7 @@ NAMES = {
 
 
 @click.command()
-@log_argument
+@logs_argument
 @click.option(
     "--stage",
     type=click.Choice(STAGES, case_sensitive=False),
@@ -61,25 +65,30 @@ NAMES = {
     metavar="UNIT",
     help="us (default), ns, ms; with --size kbytes (default), bytes.",
 )
+@sort_option("device, then operation")
+@limit_option("all")
 @choice_options
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
 def command(
-    log: str,
+    logs: tuple[str, ...],
     stage: str | None,
     size: bool,
     depth: bool,
     linear: str | None,
     heatmap: bool,
     unit: str | None,
+    order: Order | None,
+    limit: int | None,
     cut: Cut,
     associate: str,
     as_json: bool,
 ) -> None:
-    """Draw how latency, size or queue depth of LOG's I/Os are distributed.
+    """Draw how latency, size or queue depth of the I/Os in LOGs are distributed.
 
     One histogram for each device and operation, in powers of two as bcc's biolatency prints
-    them. Merged and split I/Os count as what was queued. LOG - reads standard input.
+    them. Merged and split I/Os count as what was queued. LOG - reads standard input. The files
+    of a rotated recording are one log; several recordings are drawn one after the other.
 
     \b
     biotrail hist disk.biotrail
@@ -88,20 +97,32 @@ def command(
     biotrail hist --size disk.biotrail
     biotrail hist --depth --linear 1 disk.biotrail
     biotrail hist --heatmap disk.biotrail
+    biotrail hist --sort p99 -n 3 disk.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     measure = _measure(size, depth, stage)
     chosen = _unit(measure, unit)
     width = UNITS[measure][chosen]
     step = _step(measure, linear, width)
     question = Question(measure, stage or Q2C, width, Scale(step), heatmap)
-    with opened(log, cut, associate) as source:
-        trace = source.trace
-        found = distribution(trace, question, source.selection.choice)
+    with recordings(logs, associate, twice=cut.needs_file()) as found:
+        several = len(found) > 1
+        told = of_each(found, lambda one: _read(one, cut, question))
+    rows, name = hist_text.Rows(order, limit or 0), NAMES[chosen]
     if as_json:
-        click.echo(json.dumps(as_dict(trace, found, NAMES[chosen]), indent=2))
+        each = [(one, as_dict(trace, drawn, name, rows)) for one, (trace, drawn) in told]
+        whole = {"format": FORMAT, "recordings": [one.marked(facts) for one, facts in each]}
+        click.echo(json.dumps(whole if several else each[0][1], indent=2))
         return
-    for line in [*hist_text.lines(trace, found, NAMES[chosen]), *read_lines(trace)]:
-        click.echo(line)
+    for number, (one, (trace, drawn)) in enumerate(told):
+        blank = [""] if number else []
+        lines = [*hist_text.lines(trace, drawn, name, rows), *read_lines(trace)]
+        for line in [*blank, *one.head(), *lines]:
+            click.echo(line)
+
+
+def _read(one: Given, cut: Cut, question: Question) -> tuple[Trace, Distribution]:
+    source = one.opened(cut)
+    return source.trace, distribution(source.trace, question, source.selection.choice)
 
 
 def _measure(size: bool, depth: bool, stage: str | None) -> Measure:
@@ -129,7 +150,8 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
         step = float(linear) if linear.isdecimal() else 0.0
     if step > LARGEST:
         raise click.UsageError(f"--linear {linear}: the step is larger than anything in a log")
-    if step < 1 or step != round(step):
+    # 100us is 9.999999999999999e-05 s as a float.
+    if round(step) < 1 or not math.isclose(step, round(step), rel_tol=1e-9):
         least = "at least one unit, and whole units (--unit takes smaller ones)"
         raise click.UsageError(f"--linear {linear}: the step must be {least}")
     return round(step)
@@ -144,8 +166,11 @@ def distribution(trace: Trace, question: Question, choice: Choice) -> Distributi
     return found
 
 
-def as_dict(trace: Trace, found: Distribution, unit: str) -> dict[str, Any]:
+def as_dict(
+    trace: Trace, found: Distribution, unit: str, rows: hist_text.Rows = hist_text.EVERY
+) -> dict[str, Any]:
     """All of it for JSON; docs/hist.md names every key."""
+    shown, more = rows.of(trace.context, found)
     question = found.question
     columns = found.columns
     over_time = question.over_time and columns is not None
@@ -168,8 +193,9 @@ def as_dict(trace: Trace, found: Distribution, unit: str) -> dict[str, Any]:
                 "buckets": _buckets(question.scale, group.histogram.counts.tolist()),
                 **({"cells": _cells(question.scale, group.heat.counts)} if over_time else {}),
             }
-            for (dev, operation), group in hist_text.in_order(trace.context, found)
+            for (dev, operation), group in shown
         ],
+        **({"histograms_left_out": more} if more else {}),
         **(
             {"columns": {"begin_ns": columns.origin, "width_ns": columns.width}}
             if over_time and columns is not None

@@ -5,11 +5,13 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import click
 import numpy as np
 
 from biotrail import tallies, units
+from biotrail.rows import Order, first, left_out
 from converters.answers.distribution import Distribution, Group, Measure
 from converters.answers.histogram import Columns, Histogram, Scale
 from converters.model.context import Context
@@ -28,14 +30,39 @@ WIDTH = 80
 Key = tuple[int, str]
 
 
-def in_order(context: Context, found: Distribution) -> list[tuple[Key, Group]]:
-    """By device, then by operation."""
-    return sorted(found.groups.items(), key=lambda g: (context.device_name(g[0][0]), g[0][1]))
+@dataclass(frozen=True)
+class Rows:
+    """Which histograms are shown. order: None: by device, then by operation. limit: 0: all."""
+
+    order: Order | None = None
+    limit: int = 0
+
+    def of(self, context: Context, found: Distribution) -> tuple[list[tuple[Key, Group]], int]:
+        """Return the histograms to show, in order, and how many are left out."""
+        groups = sorted(found.groups.items(), key=lambda g: (context.device_name(g[0][0]), g[0][1]))
+        if (order := self.order) is not None:
+            groups.sort(key=lambda item: -_weight(item[1], order))
+        return first(groups, self.limit)
 
 
-def lines(trace: Trace, found: Distribution, unit: str) -> Iterator[str]:
+EVERY = Rows()
+
+
+def _weight(group: Group, order: Order) -> float:
+    """What a histogram is sorted by: its own values, but for the bytes of its I/Os."""
+    values = group.values
+    return {
+        Order.COUNT: values.count,
+        Order.BYTES: group.bytes,
+        Order.MEAN: values.mean,
+        Order.P99: values.percentiles([0.99])[0],
+        Order.TOTAL: values.sum,
+    }[order]
+
+
+def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> Iterator[str]:
     """All of it."""
-    groups = in_order(trace.context, found)
+    groups, more = rows.of(trace.context, found)
     margin = max((_margin(group) for _, group in groups), default=0)
     for number, (key, group) in enumerate(groups):
         yield from [""] if number else []
@@ -44,6 +71,9 @@ def lines(trace: Trace, found: Distribution, unit: str) -> Iterator[str]:
             yield from heat_map(group, found.columns, unit, margin)
         else:
             yield from histogram(group.histogram, unit)
+    if more:
+        yield ""
+        yield left_out(more, "histogram")
     if not found.groups:
         yield f"no I/O with {_what(found)} in the log"
     yield from _notes(trace, found)

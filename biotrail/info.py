@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from biotrail import tallies, units
-from biotrail.opening import associate_option, log_argument, open_trace, own_io_option
+from biotrail.opening import associate_option, own_io_option
 from biotrail.record_filters import filters_text, left_out_text, read_left_out
 from biotrail.record_keeping import let_pass_text
+from biotrail.recordings import logs_argument
+from biotrail.several import Given, of_each, recordings
 from converters.model.trace import Trace
 from recorder.records import RECORDS
 
@@ -19,28 +21,40 @@ _WIDTH = 14
 
 
 @click.command()
-@log_argument
+@logs_argument
 @associate_option
 @own_io_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(log: str, associate: str, own_io: bool, as_json: bool) -> None:
-    """Tell what LOG holds, and how much of it is certain.
+def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) -> None:
+    """Tell what LOGs hold, and how much of it is certain.
 
-    Reads the whole log: its header, the events of each kind and device, the time they cover,
-    what was lost or is damaged, and the account of every event: used in a bio's or request's
-    lifecycle, or left out for one named reason. LOG - reads standard input.
+    Reads the whole of each log: its header, the events of each kind and device, the time they
+    cover, what was lost or is damaged, and the account of every event: used in a bio's or
+    request's lifecycle, or left out for one named reason. LOG - reads standard input. The
+    files of a rotated recording are one log; of several recordings each is told by itself.
 
     \b
     biotrail info disk.biotrail
     biotrail info --json disk.biotrail | jq .account
+    biotrail info disk-*.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    trace = open_trace(log, associate, own_io)
+    with recordings(logs, associate, own_io) as found:
+        several = len(found) > 1
+        told = of_each(found, _read)
+    if as_json:
+        each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in told]
+        click.echo(json.dumps({"recordings": each} if several else each[0], indent=2))
+        return
+    blocks = ["\n".join([*one.head(), *lines(one.name, trace)]) for one, trace in told]
+    click.echo("\n\n".join(blocks))
+
+
+def _read(one: Given) -> Trace:
+    """The trace, read to its end."""
+    trace = one.again()
     for _ in trace.lifecycles():
         pass
-    if as_json:
-        click.echo(json.dumps(facts(trace), indent=2))
-    else:
-        click.echo("\n".join(lines(log, trace)))
+    return trace
 
 
 def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:

@@ -10,12 +10,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from biotrail import __version__
-from recorder.errors import TraceError
+from recorder.errors import ReaderGoneError, TraceError
 
 ERROR_STATUS = 1
 INTERRUPTED_STATUS = 130
@@ -58,6 +60,25 @@ class LazyGroup(click.Group):
         with _one_thread():
             command = importlib.import_module(f"biotrail.{cmd_name}").command
         return command if isinstance(command, click.Command) else None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and options that begin so, without importing what they stand for."""
+        names = [
+            CompletionItem(name, help=text)
+            for name, text in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; a name that there is none of gets the nearest one beside it."""
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; that nobody reads its output any more is no error."""
@@ -126,6 +147,8 @@ def _run(arguments: list[str] | None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS
+    except ReaderGoneError as error:
+        return _failed(str(error), PIPE_STATUS)
     except TraceError as error:
         return _failed(str(error))
     except OSError as error:
@@ -134,9 +157,9 @@ def _run(arguments: list[str] | None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _failed(message: str) -> int:
+def _failed(message: str, status: int = ERROR_STATUS) -> int:
     click.echo(f"biotrail: error: {message}", err=True)
-    return ERROR_STATUS
+    return status
 
 
 def _silence_stdout() -> None:

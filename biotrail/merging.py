@@ -9,11 +9,13 @@ from typing import BinaryIO
 
 from biotrail import compressing, tallies, units
 from biotrail.alignment_text import alignment_lines
-from biotrail.convert import PERFETTO_UI
+from biotrail.convert import open_lines
 from biotrail.convert_perfetto import Result, to_stdout
 from biotrail.progress import progress
 from biotrail.recordings import Recording
 from converters.model.alignment import Alignment, Clocks, choose_reference
+from converters.perfetto_names import Colour
+from converters.perfetto_summary import PerfettoSummary
 from recorder import output
 
 
@@ -37,24 +39,28 @@ def align(recordings: Sequence[Recording]) -> list[Aligned]:
     ]
 
 
-def convert(recordings: Sequence[Recording], target: str, force: bool) -> tuple[Result, list[str]]:
+def convert(
+    recordings: Sequence[Recording], target: str, force: bool, colour: Colour = Colour.AUTO
+) -> tuple[Result, list[str]]:
     """Write all to one trace; (what was written, what to say of it). Raises TraceError."""
     logs = align(recordings)
     if target == "-":
-        result = to_stdout(lambda out: _write(logs, out))
+        result = to_stdout(lambda out: _write(logs, out, colour).warning)
     else:
         with (
             output.replacing(target, force=force) as stream,
             compressing.compressed(stream, target) as packed,
         ):
-            warning = _write(logs, packed)
-        result = Result(Path(target), os.stat(target).st_size, warning)
+            total = _write(logs, packed, colour)
+        size = os.stat(target).st_size
+        result = Result(Path(target), size, total.warning, view=total.view)
     for log in logs:
         log.clocks.learn(log.recording.trace.context.clocks)
     return result, report_lines(logs, result)
 
 
-def _write(logs: Sequence[Aligned], out: BinaryIO) -> str | None:
+def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSummary:
+    """Writes the logs one behind the other; returns their bytes, and the slowest I/O's view."""
     from converters import perfetto
     from converters.perfetto_merged import Named, places
 
@@ -64,7 +70,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO) -> str | None:
         host, boot = log.clocks.boot
         aligned = log.alignment is not None
         named.append(Named(context.log_id, host, boot, log.recording.name, aligned))
-    total = perfetto.PerfettoSummary()
+    total = PerfettoSummary()
     for log, alone in zip(logs, places(named), strict=True):
         log.label = alone.host
         trace, alignment = log.recording.trace, log.alignment
@@ -73,11 +79,15 @@ def _write(logs: Sequence[Aligned], out: BinaryIO) -> str | None:
         )
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
-            part = perfetto.convert(windows, trace.context, out, stacks=trace.stacks, place=place)
+            part = perfetto.convert(
+                windows, trace.context, out, stacks=trace.stacks, colour=colour, place=place
+            )
         total.sequences += part.sequences
         total.families += part.families
         total.bytes += part.bytes
-    return total.warning
+        views = [view for view in (total.view, part.view) if view is not None]
+        total.view = max(views, key=lambda view: view.latency, default=None)
+    return total
 
 
 def _facts(log: Aligned) -> dict[str, str | int]:
@@ -104,5 +114,5 @@ def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
     if result.warning:
         found.append(result.warning)
     if result.path is not None:
-        found.append(f"open it: biotrail view {where}, or {PERFETTO_UI} (it stays in the browser)")
+        found += open_lines(where, result)
     return found

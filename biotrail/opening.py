@@ -14,7 +14,8 @@ from converters.model.opening import open_source
 from converters.model.sources import Source
 from converters.model.trace import Trace
 
-log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG")
+log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=click.Path())
+"""Its type lets shells complete names of files."""
 
 
 associate_option: Callable[[Any], Any] = click.option(

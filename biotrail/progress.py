@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the reading of a log has come, on a terminal."""
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from converters.model.lifecycles import Result as Associated
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 
+_CLEAR = "\x1b[K"
+"""ECMA-48: erase to the end of the line."""
 OnWindow = Callable[[Associated, Lifecycles], None]
 
 
@@ -60,3 +63,26 @@ def progress(
         windows = partial(windows, window_events, small=True)
     with working(size_of(trace), label) as reached:
         yield windows(on_progress=reached, on_window=on_window)
+
+
+class StatusLine:
+    """One line on standard error that says what is being done, where that is a terminal.
+
+    Clear it before anything else is printed.
+    """
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        """Show `text`, cut to the terminal's width, in place of what was shown before."""
+        if self._terminal:
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r{units.printable(text)[:width]}{_CLEAR}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Leave the line empty, with the cursor at its beginning."""
+        if self._terminal:
+            sys.stderr.write(f"\r{_CLEAR}")
+            sys.stderr.flush()

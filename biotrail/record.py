@@ -6,11 +6,12 @@ import re
 import shutil
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
 
-from biotrail import __version__, record_keeping, units
+from biotrail import __version__, record_closing, record_keeping, units
 from biotrail.record_filters import filter_options, left_out_text
 from recorder.filters import Filters
 from recorder.probes.backends import BACKENDS
@@ -36,6 +37,7 @@ LOG_SUFFIX = ".biotrail"
     "-o",
     "--output",
     metavar="FILE",
+    type=click.Path(),
     help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail here.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
@@ -86,7 +88,7 @@ LOG_SUFFIX = ".biotrail"
 )
 @record_keeping.options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ...]")
+@click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
 @filter_options
 def command(
     devices: tuple[str, ...],
@@ -164,6 +166,8 @@ def command(
         give_up_rights=True,
         **record_keeping.chosen(keeping, path),
     )
+    if not quiet:
+        _say("biotrail: starting")  # compiling, or finding thousands of devices, takes a while
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
     try:
         summary = record(options, line.update)
@@ -184,7 +188,8 @@ def default_name(several: bool = False) -> str:
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    with suppress(OSError):  # a terminal that was closed: no reason to end a log badly
+        click.echo(text, err=True)
 
 
 def _what(options: RecordOptions) -> str:
@@ -247,8 +252,9 @@ class LiveLine:
 
     @staticmethod
     def _write(text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        with suppress(OSError):  # as in _say
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
@@ -258,6 +264,8 @@ def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
     for line in loss_lines(summary):
         _say(line)
     if summary.error is not None:
+        for line in record_closing.ending_lines(options, summary):
+            _say(line)
         raise summary.error
     return summary.command_status or 0
 
@@ -266,7 +274,7 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     about = "" if summary.events_exact else "about "
     per_event = summary.log_bytes / summary.events if summary.events else 0.0
     plain = [options.output] if options.output and not (options.rotate or options.keep) else []
-    size = summary.file_bytes or _size(plain) or summary.log_bytes
+    size = summary.file_bytes or record_closing.size_of(plain) or summary.log_bytes
     lines = [
         f"biotrail: {about}{units.plural(summary.events, 'event')} in "
         f"{units.duration(summary.seconds * 1e9)} ({summary.reason}), log {units.size(size)}"
@@ -279,12 +287,14 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
         names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
         lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
     if options.rotate or options.keep:
-        lines.append(_files_line(summary))
+        lines.append(record_closing.files_line(summary))
     if summary.triggers_let_pass:
         passed = record_keeping.let_pass_text(summary.triggers_let_pass)
         lines.append(f"biotrail: no dump for {passed}")
     if (files := summary.files or plain) and summary.error is None:
-        lines.append(f"biotrail: next: biotrail convert {_quoted(files[-1])}")
+        # Dumps may overlap: each is a log of its own.
+        logs = files[-1:] if options.keep else files
+        lines.append(f"biotrail: next: biotrail convert {record_closing.as_arguments(logs)}")
     return lines
 
 
@@ -302,23 +312,6 @@ def _cost(summary: Summary) -> str:
         parts += "".join(f"; {lack}" for lack in summary.lacking if lack.key == "program_times")
     memory = units.size(summary.max_rss_bytes)
     return f"cost: {share:.1f} % of one core ({parts}), {memory} of memory"
-
-
-def _size(files: list[str]) -> int:
-    return sum(os.stat(path).st_size for path in files if os.path.exists(path))
-
-
-def _files_line(summary: Summary) -> str:
-    kept = units.plural(len(summary.files), "file")
-    gone = f", {units.count(summary.files_deleted)} older deleted" if summary.files_deleted else ""
-    last = ": " + " to ".join(
-        dict.fromkeys((summary.files or [""])[:: max(len(summary.files) - 1, 1)])
-    )
-    return f"biotrail: {kept} kept ({units.size(_size(summary.files))}){gone}{last}"
-
-
-def _quoted(path: str) -> str:
-    return path if re.fullmatch(r"[A-Za-z0-9._/+-]+", path) else f"'{path}'"
 
 
 def loss_lines(summary: Summary) -> list[str]:
@@ -341,12 +334,11 @@ def loss_lines(summary: Summary) -> list[str]:
         what = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.skipped.items())
         lines.append(
             f"biotrail: {units.plural(sum(summary.skipped.values()), 'event')} not seen: {what}. "
-            "The kernel skips a probe that is already running on that CPU."
+            "The kernel skips a program that is already running on that CPU (recursion): "
+            "docs/recording.md, Missing completions."
         )
     if summary.unwritten_bytes:
-        lines.append(
-            f"biotrail: {units.size(summary.unwritten_bytes)} of records could not be written"
-        )
+        lines.append(record_closing.unwritten_line(summary))
     return lines
 
 

@@ -10,13 +10,14 @@ import click
 
 from biotrail.opening import open_trace
 from converters.model.opening import open_source
-from converters.model.series import SeriesSource, run_of
+from converters.model.series import run_of
+from converters.model.series_indexed import series_of
 from converters.model.sources import Source
 from converters.model.trace import Trace
 from recorder.errors import LogFormatError
 
 logs_argument: Callable[[Any], Any] = click.argument(
-    "logs", metavar="LOG...", nargs=-1, required=True
+    "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path()
 )
 
 
@@ -57,7 +58,7 @@ def _recording(files: list[tuple[str, Source]], associate: str, own_io: bool) ->
     if len(files) == 1:
         path, source = files[0]
         return Recording([path], Trace(source, associate, own_io=own_io))
-    series = SeriesSource(files)
+    series = series_of(files)
     return Recording(series.paths, Trace(series, associate, own_io=own_io))
 
 

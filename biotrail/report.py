@@ -3,29 +3,44 @@
 
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from biotrail import report_scope, tallies
 from biotrail.cut_options import cut_options
-from biotrail.cuts import Cut, opened
-from biotrail.opening import associate_option, log_argument
+from biotrail.cuts import Cut, Opened
+from biotrail.opening import associate_option
 from biotrail.progress import progress
+from biotrail.recordings import logs_argument
+from biotrail.report_rows import arranged, shortened
+from biotrail.rows import Order, limit_option, sort_option
+from biotrail.several import (
+    Given,
+    Lined,
+    lined_up,
+    names_beside,
+    of_each,
+    recordings,
+    timeline_lines,
+)
 from biotrail.units import Duration
 from biotrail.verdict import as_dicts, lines, verdict
 from converters.answers.keys import KEYS
 from converters.answers.outcomes import Wish
 from converters.answers.report import make_report
-from converters.answers.tree import Report
-from converters.model.trace import Trace
+from converters.answers.tree import FORMAT, Report
+from recorder import output
 
 LEAST_INTERVAL = 1e-6
 """s."""
 
 
 @click.command()
-@log_argument
+@logs_argument
 @cut_options
 @click.option(
     "--by",
@@ -33,89 +48,197 @@ LEAST_INTERVAL = 1e-6
     help="Group I/O by this, with all stages; file: by its path, however many inodes had it.",
 )
 @click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
+@sort_option("count")
+@limit_option("15; --json and --csv have all")
 @associate_option
-@click.option("--html", "page", metavar="OUT", help="Write a page that a browser opens offline.")
+@click.option(
+    "--html",
+    "page",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write a page that a browser opens offline.",
+)
 @click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
-@click.option("--csv", "form", flag_value="csv", help="Print a line for each stage of each group.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
 def command(
-    log: str,
+    logs: tuple[str, ...],
     cut: Cut,
     by: str | None,
     interval: float | None,
+    order: Order | None,
+    limit: int | None,
     associate: str,
     page: str | None,
     force: bool,
-    form: str | None,
+    as_json: bool,
+    as_csv: bool,
 ) -> None:
-    """Tell where the time of the I/O in LOG went.
+    """Tell where the time of the I/O in LOGs went.
 
     For each device and operation: how many, how much, how fast; every stage from queue to
     completion with its share of the time, mean, percentiles and maximum; what was in flight;
     merges, splits, requeues, errors, flushes; sequential or not; and the processes, cgroups,
     CPUs and files that it came from. Percentiles of times are within 0.4 %; the rest is exact.
     docs/report.md explains every figure. LOG is anything that convert reads; - reads
-    standard input.
+    standard input. The files of a rotated recording are one log; several recordings or hosts
+    are told apart (docs/hosts.md).
 
     \b
     biotrail report disk.biotrail
     biotrail report --by process -d nvme0n1 disk.biotrail
+    biotrail report --by process --sort p99 -n 5 disk.biotrail
     biotrail report --from 10s --to 12s --comm 'postgres*' disk.biotrail
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
     biotrail report --html disk.html disk.biotrail
+    biotrail report disk-*.biotrail                  # a rotated recording
+    biotrail report db1.biotrail db2.biotrail        # hosts beside each other
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv: give one of them")
     if page is not None:
-        if by or interval is not None or form:
+        if by or interval is not None or as_json or as_csv or order or limit is not None:
             raise click.UsageError(
                 "--html has all groups, and intervals of its own: leave out --by, --interval, "
-                "--json and --csv"
+                "--sort, --limit, --json and --csv"
             )
         if cut.wish != Wish():
             raise click.UsageError(
                 "--html tells of fast and slow: leave out --slower-than, --slowest, --failed"
             )
-        _write_page(log, associate, cut, page, force)
+        _write_pages(logs, associate, cut, page, force)
         return
     if interval is not None and interval < LEAST_INTERVAL:
         raise click.UsageError("--interval must be at least 1us")
-    with opened(log, cut, associate) as source:
-        trace = source.trace
-        with progress(trace, "reading") as windows:
-            report = make_report(trace, source.chosen(windows), round((interval or 0) * 1e9), by)
-    scope = report_scope.facts(trace, cut)
-    if form == "json":
-        from converters.answers.report_json import as_dict
+    step = round((interval or 0) * 1e9)
+    with recordings(logs, associate, twice=cut.needs_file()) as found:
+        lined = lined_up(found)
+        answers = of_each(found, lambda one: _read(one, cut, step, by))
+    told = [
+        Told(one, source, arranged(report, order), report_scope.facts(source.trace, cut))
+        for one, (source, report) in answers
+    ]
+    if as_json:
+        click.echo(json.dumps(_as_dict(told, lined, limit), indent=2))
+    elif as_csv:
+        from converters.answers.report_csv import write_all
 
-        told = {**as_dict(report), **scope, "verdict": as_dicts(verdict(report))}
-        click.echo(json.dumps(told, indent=2))
-    elif form == "csv":
-        from converters.answers.report_csv import write
-
-        write(report, sys.stdout, report_scope.words(scope))
+        rows = [
+            (one.given.label, shortened(one.report, limit)[0], report_scope.words(one.scope))
+            for one in told
+        ]
+        write_all(rows, sys.stdout)
     else:
-        _print(trace, report, scope, source.lines())
+        _print_all(told, lined, limit, order)
 
 
-def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) -> None:
+@dataclass
+class Told:
+    """A recording, read to its end, and its report."""
+
+    given: Given
+    source: Opened
+    report: Report
+    scope: dict[str, Any]
+    """Which of the host's I/O it is of, as report_scope.facts gives it."""
+
+
+def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, Report]:
+    source = one.opened(cut)
+    with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
+        return source, make_report(source.trace, source.chosen(windows), interval, by)
+
+
+def _as_dict(told: Sequence[Told], lined: Sequence[Lined], limit: int | None) -> dict[str, Any]:
+    """The report for JSON; of several recordings, one of each in `recordings`."""
+    if not told[0].given.label:
+        return _one_as_dict(told[0], limit)
+    by_label = {one.label: one for one in lined}
+    found = []
+    for one in told:
+        place = by_label.get(one.given.label)
+        found.append(
+            {
+                "recording": one.given.label,
+                "logs": one.given.paths,
+                "timeline": None if place is None else _timeline(place, one.report),
+                **_one_as_dict(one, limit),
+            }
+        )
+    return {"format": FORMAT, "recordings": found}
+
+
+def _timeline(place: Lined, report: Report) -> dict[str, int]:
+    """When the report begins on the common timeline, and how surely, ns."""
+    alignment = place.alignment
+    return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
+
+
+def _one_as_dict(one: Told, limit: int | None) -> dict[str, Any]:
+    from converters.answers.report_json import as_dict
+
+    report, more = shortened(one.report, limit)
+    told = {**as_dict(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
+    return {**told, **({"left_out": more} if more else {})}
+
+
+def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, force: bool) -> None:
+    """A page of each recording; of several, each with its label in its name."""
     from biotrail import report_html, units
 
-    path = report_html.write(log, associate, cut, target, force)
-    size = units.size(path.stat().st_size)
-    click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
+    if len(logs) == 1:  # before a pipe is read
+        output.ensure_free(target, force)
+    with recordings(logs, associate, twice=True) as found:
+        targets = dict(zip((one.label for one in found), names_beside(target, found), strict=True))
+        for name in targets.values():
+            output.ensure_free(name, force)
+
+        def write(one: Given) -> Path:
+            return report_html.write(one, cut, targets[one.label], force)
+
+        for _, path in of_each(found, write):
+            size = units.size(path.stat().st_size)
+            click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
 
 
-def _print(trace: Trace, report: Report, scope: dict[str, Any], chosen: list[str]) -> None:
+def _print_all(
+    told: Sequence[Told], lined: Sequence[Lined], limit: int | None, order: Order | None
+) -> None:
+    if told[0].given.label:
+        from biotrail.columns import console
+        from biotrail.report_several import parts
+
+        screen = console()
+        reports = [(one.given.label, one.report) for one in told]
+        for part in parts(reports, lined, screen.width, limit, order):
+            screen.print(part)
+            screen.print()
+    for one in told:
+        if one.given.label:
+            screen.rule(one.given.title, align="left")
+        _print(one, limit, order)
+        if one.given.label:
+            screen.print()
+    for place in lined:
+        for one in told:
+            if one.given.label == place.label:
+                place.learn(one.source.trace)
+    for line in timeline_lines(lined):
+        screen.print(line)
+
+
+def _print(one: Told, limit: int | None, order: Order | None) -> None:
     from biotrail.columns import console
     from biotrail.report_text import parts
 
     screen = console()
-    words = [*report_scope.lines(scope), *lines(verdict(report))]
-    for part in parts(report, screen.width, words):
+    words = [*report_scope.lines(one.scope), *lines(verdict(one.report))]
+    for part in parts(one.report, screen.width, limit, order, words):
         screen.print(part)
         screen.print()
-    for line in chosen:
+    for line in [*one.source.lines(), *tallies.pairing_lines(one.source.trace.account.pairing)]:
         screen.print(line)
-    lost = tallies.loss_lines(trace)
+    lost = tallies.loss_lines(one.source.trace)
     screen.print(
         "\n".join(["missing from the log:", *(f"  {line}" for line in lost)])
         if lost

@@ -8,8 +8,8 @@ from typing import Any
 
 from biotrail import __version__, report_scope, tallies, units
 from biotrail.cuts import Cut
-from biotrail.opening import open_again, readable_twice
 from biotrail.progress import progress
+from biotrail.several import Given
 from biotrail.slow import Findings, as_dict, look_around
 from biotrail.slow_text import MEANINGS
 from biotrail.terminating import terminated_as_interrupted
@@ -28,12 +28,12 @@ SLOWEST = 20
 EVERYTHING = Cut()
 
 
-def write(log: str, associate: str, cut: Cut, target: str, force: bool) -> Path:
-    """The page of a log (or a part of it) as a private file. Raises TraceError."""
-    output.ensure_free(target, force)
-    with readable_twice(log) as source, terminated_as_interrupted():
-        data = collect(lambda: open_again(source, associate), cut)
-        data["log_name"] = "standard input" if log == "-" else Path(log).name
+def write(one: Given, cut: Cut, target: str, force: bool) -> Path:
+    """The page of a recording (or a part of it) as a private file. Raises TraceError."""
+    with terminated_as_interrupted():
+        data = collect(one.again, cut)
+        name = "standard input" if one.paths == ["-"] else Path(one.name).name
+        data["log_name"] = f"{one.label}: {name}" if one.label else name
         title = f"{data['log_name']}: biotrail report"
         with output.replacing(target, force=force) as stream:
             stream.write(page(title, data).encode("utf-8", "replace"))

@@ -4,9 +4,12 @@
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
+from rich.table import Table
 
 from biotrail import tallies, units
-from biotrail.columns import Column, table, without_repeats
+from biotrail.columns import Column, table, with_more, without_repeats
+from biotrail.report_rows import in_order
+from biotrail.rows import Order, first
 from converters.answers.tree import DeviceReport, GroupReport, OperationReport, Report, Summary
 
 NOT_KNOWN = "(file not known: direct I/O, buffers)"
@@ -17,7 +20,7 @@ MOST_ROWS = 15
 MOST_LINES = 1000
 """Of a time series."""
 
-_TIMES = (
+TIMES = (
     Column("mean", 1),
     Column("p50"),
     Column("p90", 3),
@@ -25,7 +28,7 @@ _TIMES = (
     Column("p99.9", 2),
     Column("max"),
 )
-_WORK = (
+WORK = (
     Column("I/Os"),
     Column("I/O/s", 2),
     Column("data", 1),
@@ -37,13 +40,25 @@ _TAIL = (Column("failed"), Column("tries", 2))
 _NONE = "-"
 
 
-def parts(report: Report, width: int, words: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """What to print, a blank line between two. words: what else stands at the top."""
+def parts(
+    report: Report,
+    width: int,
+    limit: int | None = None,
+    order: Order | None = None,
+    words: Sequence[str] = (),
+) -> Iterator[RenderableType]:
+    """What to print, a blank line between two.
+
+    limit: rows of each table of operations, groups and intervals, 0 for all; None: MOST_ROWS
+    groups, MOST_LINES of intervals. order: of an interval's groups; None: by count. words: what
+    else stands at the top.
+    """
+    most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
     yield "\n".join([first, *words, *others])
     if not report.devices:
         return
-    yield operations(report, width)
+    yield operations(report, width, limit or 0)
     for device in report.devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield _stages(device, width)
@@ -54,11 +69,12 @@ def parts(report: Report, width: int, words: Sequence[str] = ()) -> Iterator[Ren
     if report.stacked:
         yield _stacked(report, width)
     if report.by:
-        yield from _chosen(report, width)
+        yield from _chosen(report, width, most)
     else:
-        yield from _lists(report, width)
+        yield from _lists(report, width, most)
     if report.intervals:
-        yield _intervals(report, width)
+        lines = MOST_LINES if limit is None else limit
+        yield _intervals(report, width, lines, order or Order.COUNT)
 
 
 def _head(report: Report) -> list[str]:
@@ -85,15 +101,15 @@ def _head(report: Report) -> list[str]:
 
 
 def times(values: Summary) -> list[str]:
-    """Cells of _TIMES."""
+    """Cells of TIMES."""
     if not values.count:
-        return ["-"] * len(_TIMES)
+        return ["-"] * len(TIMES)
     shown = (values.mean, values.p50, values.p90, values.p99, values.p99_9, values.max)
     return [units.duration(value) for value in shown]
 
 
-def _work(group: GroupReport) -> list[str]:
-    """Cells of _WORK."""
+def work(group: GroupReport) -> list[str]:
+    """Cells of WORK."""
     return [
         units.count(group.counters["ios"]),
         f"{group.ios_per_s:,.0f}",
@@ -112,7 +128,7 @@ def _tail(group: GroupReport) -> list[str]:
 
 def _with_tail(
     title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
-) -> RenderableType:
+) -> Table:
     """A table whose rows end with the cells of _TAIL, without its columns that are empty."""
     kept = [
         place
@@ -123,13 +139,13 @@ def _with_tail(
     return table(title, [*columns, *(_TAIL[place] for place in kept)], shown, width)
 
 
-def operations(report: Report, width: int) -> RenderableType:
-    """Devices and operations with their latencies."""
-    rows = [
+def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
+    """Devices and operations with their latencies; `limit` rows of them, 0 for all."""
+    every = [
         [
             device.device,
             str(one.bios.name["operation"]),
-            *_work(one.bios),
+            *work(one.bios),
             *times(one.bios.latency),
             *_tail(one.bios),
         ]
@@ -137,9 +153,10 @@ def operations(report: Report, width: int) -> RenderableType:
         for one in device.operations
         if one.bios.counters["ios"] or one.bios.counters["tries"]
     ]
-    columns = [Column("device", left=True), Column("operation", left=True), *_WORK, *_TIMES]
+    rows, more = first(every, limit)
+    columns = [Column("device", left=True), Column("operation", left=True), *WORK, *TIMES]
     title = "From queue to completion (Q2C)"
-    return _with_tail(title, columns, without_repeats(rows, 1), width)
+    return with_more(_with_tail(title, columns, without_repeats(rows, 1), width), more)
 
 
 def _stages(device: DeviceReport, width: int) -> RenderableType:
@@ -149,7 +166,7 @@ def _stages(device: DeviceReport, width: int) -> RenderableType:
         Column("stage", left=True),
         Column("count", 1),
         Column("share"),
-        *_TIMES,
+        *TIMES,
     ]
     title = f"Where the time goes: {device.device}"
     return table(title, columns, without_repeats(rows, 1), width)
@@ -251,7 +268,7 @@ def _flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
         Column("flushes"),
         Column("waits"),
         Column("bios each"),
-        *_TIMES,
+        *TIMES,
         Column("flushes by bios that waited", 1, left=True),
     ]
     return table("Flush requests, and how many bios waited for each", columns, rows, width)
@@ -283,7 +300,7 @@ def _stacked(report: Report, width: int) -> RenderableType:
         Column("operation", left=True),
         Column("part", left=True),
         Column("count", 1),
-        *_TIMES,
+        *TIMES,
     ]
     return table("Stacked devices", columns, without_repeats(rows, 3), width)
 
@@ -321,7 +338,7 @@ def file_cell(group: GroupReport, field: str = "file") -> str:
     return text + (several if field == "file" else "")
 
 
-_FIELDS = {
+FIELDS = {
     "process": ("process", "pid"),
     "device": ("device",),
     "op": ("operation",),
@@ -335,10 +352,10 @@ _FIELDS = {
 
 def processes(report: Report, width: int) -> RenderableType:
     """Processes with their latencies, most I/O first."""
-    return _list("Processes", _FIELDS["process"], report.processes, width)
+    return _list("Processes", FIELDS["process"], report.processes, width, MOST_ROWS)
 
 
-def _lists(report: Report, width: int) -> Iterator[RenderableType]:
+def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     for title, word, groups in (
         ("Processes", "process", report.processes),
         ("Cgroups", "cgroup", report.cgroups),
@@ -346,56 +363,49 @@ def _lists(report: Report, width: int) -> Iterator[RenderableType]:
         ("CPUs, by where I/O was queued", "cpu", report.cpus),
     ):
         if groups:
-            yield _list(title, _FIELDS[word], groups, width)
+            yield _list(title, FIELDS[word], groups, width, limit)
 
 
 def _list(
-    title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int
+    title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int, limit: int
 ) -> RenderableType:
-    more = len(groups) - MOST_ROWS
-    rows = [
-        [*name_cells(g, fields), *_work(g), *times(g.latency), *_tail(g)]
-        for g in groups[:MOST_ROWS]
-    ]
+    shown, more = first(groups, limit)
+    rows = [[*name_cells(g, fields), *work(g), *times(g.latency), *_tail(g)] for g in shown]
     columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
-    title = f"{title} (and {units.count(more)} more: --json has all)" if more > 0 else title
-    return _with_tail(title, [*columns, *_WORK, *_TIMES], rows, width)
+    return with_more(_with_tail(title, [*columns, *WORK, *TIMES], rows, width), more)
 
 
-def _chosen(report: Report, width: int) -> Iterator[RenderableType]:
-    fields = _FIELDS[report.by or "device"]
-    yield _list(f"By {report.by}", fields, report.groups, width)
-    rows = [
-        row
-        for group in report.groups[:MOST_ROWS]
-        for row in stage_rows(group, name_cells(group, fields))
-    ]
+def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    fields = FIELDS[report.by or "device"]
+    yield _list(f"By {report.by}", fields, report.groups, width, limit)
+    shown, more = first(report.groups, limit)
+    rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
     columns = [
         *(Column(field, left=True) for field in fields),
         Column("stage", left=True),
         Column("count", 1),
         Column("share"),
-        *_TIMES,
+        *TIMES,
     ]
     title = f"Where the time goes, by {report.by}"
-    yield table(title, columns, without_repeats(rows, len(fields)), width)
+    yield with_more(table(title, columns, without_repeats(rows, len(fields)), width), more, "group")
 
 
-def _intervals(report: Report, width: int) -> RenderableType:
-    fields = _FIELDS[report.by] if report.by else ("device", "operation")
+def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:
+    fields = FIELDS[report.by] if report.by else ("device", "operation")
     rows = []
-    for interval in report.intervals[:MOST_LINES]:
+    for interval in report.intervals:
         at = units.duration(interval.begin_ns - report.begin_ns)
         if not interval.groups:
             rows.append(
-                [at, "-", *([""] * (len(fields) - 1 + len(_WORK) + len(_TIMES) + len(_TAIL)))]
+                [at, "-", *([""] * (len(fields) - 1 + len(WORK) + len(TIMES) + len(_TAIL)))]
             )
-        for group in sorted(interval.groups, key=lambda g: -g.counters["ios"]):
+        for group in in_order(interval.groups, order):
             rows.append(
                 [
                     at,
                     *name_cells(group, fields),
-                    *_work(group),
+                    *work(group),
                     *times(group.latency),
                     *_tail(group),
                 ]
@@ -403,10 +413,9 @@ def _intervals(report: Report, width: int) -> RenderableType:
     columns = [
         Column("from"),
         *(Column(field, left=True) for field in fields),
-        *_WORK,
-        *_TIMES,
+        *WORK,
+        *TIMES,
     ]
     title = f"Over time, {units.duration(report.interval_ns)} each"
-    if len(rows) > MOST_LINES or len(report.intervals) > MOST_LINES:
-        title += f" (the first {units.count(MOST_LINES)} lines: --json and --csv have all)"
-    return _with_tail(title, columns, without_repeats(rows[:MOST_LINES], 1), width)
+    shown, more = first(rows, limit)
+    return with_more(_with_tail(title, columns, without_repeats(shown, 1), width), more)

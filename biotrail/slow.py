@@ -2,7 +2,8 @@
 """`biotrail slow`: the slowest I/Os of a log, each whole, with what was in its way."""
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import click
 from biotrail import slow_text, tallies, units
 from biotrail.cut_options import choice_options, nanoseconds
 from biotrail.cuts import Cut, read_lines
-from biotrail.opening import associate_option, log_argument, open_again, readable_twice
-from biotrail.slow_text import Detail
+from biotrail.opening import associate_option
+from biotrail.recordings import logs_argument
+from biotrail.rows import Order, limit_option, sort_option
+from biotrail.several import Given, of_each, recordings
+from biotrail.slow_text import MOST, Detail
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.choosing import Choice
 from converters.answers.excerpt import around, excerpt
@@ -23,7 +27,8 @@ from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
 from recorder import output
 
-MOST = 1_000
+USUAL = 20
+"""I/Os shown where nothing is asked for."""
 FORMAT = 1
 """Of --json: a higher number means that something was renamed or taken away."""
 
@@ -43,7 +48,7 @@ class Findings:
 
 
 @click.command()
-@log_argument
+@logs_argument
 @click.option(
     "--over",
     "--slower-than",
@@ -51,7 +56,8 @@ class Findings:
     metavar="TIME",
     help="Only I/Os at least that slow.",
 )
-@click.option("--top", type=click.IntRange(1, MOST), default=20, show_default=True, metavar="N")
+@sort_option("total", (Order.TOTAL, Order.BYTES))
+@limit_option(f"{USUAL}", "--top", "--slowest", most=MOST)
 @click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
 @choice_options
 @associate_option
@@ -59,7 +65,12 @@ class Findings:
 @click.option("--brief", is_flag=True, help="Show a line for each.")
 @click.option("-v", "--verbose", is_flag=True, help="Show all events, mates and lower I/Os.")
 @click.option(
-    "-o", "--output", "target", metavar="OUT", help="Write them as a Perfetto trace, too."
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write them as a Perfetto trace, too.",
 )
 @click.option(
     "--margin",
@@ -71,9 +82,10 @@ class Findings:
 )
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 def command(
-    log: str,
+    logs: tuple[str, ...],
     over: float | None,
-    top: int,
+    order: Order | None,
+    limit: int | None,
     failed: bool,
     cut: Cut,
     associate: str,
@@ -84,7 +96,7 @@ def command(
     margin: float,
     force: bool,
 ) -> None:
-    """Tell the slowest I/Os of LOG, and what made them slow.
+    """Tell the slowest I/Os of LOGs, and what made them slow.
 
     Each is shown whole: the stage that took the time, every event with its time since the I/O
     was queued, the other I/Os of its request, what the device had to do before it, and the I/Os
@@ -92,37 +104,77 @@ def command(
     with that one, unless its device is asked for. One that has no completion by
     the log's end counts with the time that it had waited by then.
 
-    LOG - reads standard input. With -o, every I/O that was under way within --around of one of
-    them is in the trace, whole.
+    LOG - reads standard input. With -o, every I/O that was under way within --margin of one of
+    them is in the trace, whole. The files of a rotated recording are one log; of several
+    recordings the slowest of all are told, each with its host.
 
     \b
     biotrail slow disk.biotrail
-    biotrail slow --brief --top 100 disk.biotrail
+    biotrail slow --brief -n 100 disk.biotrail
     biotrail slow --from 10s --to 12s disk.biotrail
     biotrail slow --over 5ms --op read -d nvme0n1 disk.biotrail
     biotrail slow --failed disk.biotrail
-    biotrail slow --top 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
+    biotrail slow -n 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
     biotrail slow --json disk.biotrail | jq '.ios[] | [.io.latency_ns, .io.comm]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if target is not None:
         output.ensure_free(target, force)
-    wanted = Wanted(top, nanoseconds(over or 0), failed)
-    with readable_twice(log) as source, terminated_as_interrupted():
-        trace = cut.limited(open_again(source, associate))
-        found = find(trace, wanted, cut.choice(trace.context))
-        second = cut.limited(open_again(source, associate))
-        written = look_around(found, second, target, nanoseconds(margin), force)
+    wanted = Wanted((USUAL if limit is None else limit) or MOST, nanoseconds(over or 0), failed)
+    with recordings(logs, associate, twice=True) as given, terminated_as_interrupted():
+        if len(given) > 1 and target is not None:
+            raise click.UsageError("-o writes the trace of one recording: give them one by one")
+        told = of_each(given, lambda one: _find(one, cut, wanted))
+        keep_slowest([found for _, found in told], wanted.top)
+        for one, found in told:
+            second = cut.limited(one.again())
+            written = look_around(found, second, target, nanoseconds(margin), force)
+    by_size = order == Order.BYTES
     if as_json:
-        click.echo(json.dumps(as_dict(found), indent=2, ensure_ascii=False))
+        made = _several_as_dict(told) if len(given) > 1 else as_dict(told[0][1])
+        made["ios"].sort(key=(lambda row: -row["io"]["bytes"]) if by_size else _by_time)
+        click.echo(json.dumps(made, indent=2, ensure_ascii=False))
     else:
         detail = Detail.LINE if brief else Detail.ALL if verbose else Detail.USUAL
-        for line in slow_text.lines(found.trace, found.slowest, found.wanted, detail):
+        pairs = [(one.label, found.trace, found.slowest) for one, found in told]
+        for line in slow_text.lines_of_all(pairs, wanted, detail, by_size):
             click.echo(line)
-        for line in read_lines(found.trace):
-            click.echo(line)
+        for one, found in told:
+            for line in read_lines(found.trace):
+                click.echo(f"{one.label}: {line}" if one.label else line)
     if written is not None:
         size = units.size(written.stat().st_size)
         click.echo(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
+
+
+def _by_time(row: dict[str, Any]) -> int:
+    return -int(row["io"]["waited_ns"])
+
+
+def _find(one: Given, cut: Cut, wanted: Wanted) -> Findings:
+    trace = cut.limited(one.again())
+    return find(trace, wanted, cut.choice(trace.context))
+
+
+def keep_slowest(found: Sequence[Findings], top: int) -> None:
+    """Leave in the findings of several recordings the slowest `top` I/Os of all."""
+    if len(found) < 2:
+        return
+    every = sorted((-slow.io.waited_ns, at) for at, one in enumerate(found) for slow in one.ios)
+    kept = Counter(at for _, at in every[:top])
+    for at, one in enumerate(found):
+        del one.ios[kept[at] :]
+
+
+def _several_as_dict(told: Sequence[tuple[Given, Findings]]) -> dict[str, Any]:
+    """As `as_dict`, with one list of I/Os and a `recording` in each."""
+    whole: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], "ios": []}
+    for one, found in told:
+        made = as_dict(found)
+        whole["wanted"] = made.pop("wanted")
+        whole["ios"] += [{"recording": one.label, **row} for row in made.pop("ios")]
+        del made["format"]
+        whole["recordings"].append(one.marked(made))
+    return whole
 
 
 def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
@@ -138,7 +190,8 @@ def look_around(
     found: Findings, second: Trace, target: str | None, margin: int, force: bool
 ) -> Path | None:
     """The second pass: what else was there; the trace, where one is asked for."""
-    near = Neighbourhood(second.context, [slow.io for slow in found.ios])
+    mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.ios}
+    near = Neighbourhood(second.context, [slow.io for slow in found.ios], mates)
     windows = second.lifecycles()
     path = None
     if target is not None and found.ios:

@@ -2,19 +2,22 @@
 """Slow I/Os as text for people. Colours are click's: they go to a terminal only."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import click
 
 from biotrail import tallies, units
+from biotrail.rows import left_out
 from biotrail.slow_around import device_lines
 from converters.answers.plain import IO, RequestFacts, Span
-from converters.answers.slow import Slowest, SlowIO, Step, Wanted
+from converters.answers.slow import Counts, Slowest, SlowIO, Step, Wanted
 from converters.model.context import Context
 from converters.model.tables import SECTOR_BYTES
 from converters.model.trace import Trace
 
+MOST = 1_000
+"""I/Os that are shown at most: each is kept with all its events."""
 SHOWN_EVENTS = 24
 SHOWN_OTHERS = 4
 BAR = 40
@@ -48,21 +51,40 @@ class Detail(StrEnum):
 
 def lines(trace: Trace, slowest: Slowest, wanted: Wanted, detail: Detail) -> Iterator[str]:
     """All of it."""
-    yield from _summary(slowest, wanted)
-    for place, slow in enumerate(slowest.found, 1):
+    return lines_of_all([("", trace, slowest)], wanted, detail)
+
+
+Found = tuple[str, Trace, Slowest]
+"""A recording's label, empty where it is the only one; its trace; what was found in it."""
+
+
+def lines_of_all(
+    found: Sequence[Found], wanted: Wanted, detail: Detail, by_size: bool = False
+) -> Iterator[str]:
+    """The slow I/Os of all recordings in one list; by_size: the largest of them first."""
+    slow_ios = [(label, trace, slow) for label, trace, one in found for slow in one.found]
+    slow_ios.sort(key=lambda row: -(row[2].io.bytes if by_size else row[2].io.waited_ns))
+    yield from _summary([one for _, _, one in found], wanted)
+    for place, (label, trace, slow) in enumerate(slow_ios, 1):
+        above = f"{units.printable(label)}: " if label else ""
         if detail == Detail.LINE:
-            yield _brief(place, slow)
+            yield _brief(place, slow, above)
             continue
         yield ""
-        yield from _one(trace, place, slow, detail == Detail.ALL)
-    missing = tallies.loss_lines(trace)
+        yield from _one(trace, place, slow, detail == Detail.ALL, above)
+    missing = [
+        f"{label}: {line}" if label else line
+        for label, trace, _ in found
+        for line in tallies.loss_lines(trace)
+    ]
     if missing:
         yield ""
         yield from (click.style(f"missing: {line}", fg="yellow") for line in missing)
 
 
-def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
-    counts, shown = slowest.counts, len(slowest.found)
+def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
+    found = [slow for one in each for slow in one.found]
+    counts, shown = _added([one.counts for one in each]), len(found)
     kind = "failed I/O" if wanted.failed else "I/O"
     over = f" of {units.duration(wanted.over)} or more" if wanted.over else ""
     if not shown:
@@ -70,7 +92,7 @@ def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
     elif shown < counts.matching:
         yield (
             f"the slowest {shown} of {units.plural(counts.matching, kind)}{over}, "
-            f"among {units.plural(counts.ios, 'I/O')}; --top shows more"
+            f"among {units.plural(counts.ios, 'I/O')}; {_left_out(counts.matching - shown, shown)}"
         )
     elif shown == counts.ios:
         yield f"all of {units.plural(shown, kind)}{over}, the slowest first"
@@ -86,24 +108,37 @@ def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
         )
     if counts.tries:
         yield f"{tallies.tries_text(counts.tries)} left out"
-    longest = Counter(slow.io.longest.stage for slow in slowest.found if slow.io.longest)
+    longest = Counter(slow.io.longest.stage for slow in found if slow.io.longest)
     if shown > 1 and longest:
         stages = ", ".join(f"{stage} in {number}" for stage, number in longest.most_common())
         yield f"most time went to: {stages}"
 
 
-def _brief(place: int, slow: SlowIO) -> str:
+def _added(each: Sequence[Counts]) -> Counts:
+    whole = Counts()
+    for name in vars(whole):
+        setattr(whole, name, sum(getattr(one, name) for one in each))
+    return whole
+
+
+def _left_out(more: int, shown: int) -> str:
+    if shown < MOST:
+        return left_out(more, "I/O")
+    return f"{units.plural(more, 'more I/O')}: {MOST:,} at most; choose a part (docs/cuts.md)"
+
+
+def _brief(place: int, slow: SlowIO, above: str) -> str:
     io = slow.io
     longest = io.longest
     stage = f"{longest.stage} {_percent(longest.share)}" if longest else "stages unknown"
     marks = _marks(io)
-    line = f"#{place:<4} {_took(io):>9}  {stage:<18} {_what(io)}, {_who(io)}"
+    line = f"#{place:<4} {_took(io):>9}  {stage:<18} {above}{_what(io)}, {_who(io)}"
     return f"{line}; {marks}" if marks else line
 
 
-def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]:
+def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> Iterator[str]:
     io = slow.io
-    yield click.style(f"#{place}  {_took(io)}  {_what(io)}, {_who(io)}", bold=True)
+    yield click.style(f"#{place}  {_took(io)}  {above}{_what(io)}, {_who(io)}", bold=True)
     yield f"    {_when(trace, slow)}; bio {io.number}"
     if io.file is not None:
         yield f"    file {units.printable(io.file)}"

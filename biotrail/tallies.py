@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from biotrail import units
+from converters.model.flush_pairing import Pairing
 from converters.model.trace import Trace
 from recorder.records import BY_KIND, Kind
 
@@ -16,6 +17,9 @@ CERTAINTY_MEANINGS = {
     "incomplete": "began or ended outside the log",
     "lost": "in flight while events were lost, or its completion was not seen",
 }
+
+PROGRAMS = ("core", "bcc")
+"""Backends that record with BPF programs."""
 
 
 def kind_name(kind: int) -> str:
@@ -57,11 +61,32 @@ def loss_lines(trace: Trace) -> list[str]:
     if account.unreadable_bytes:
         lines.append(f"{units.size(account.unreadable_bytes)} of records could not be read")
     if account.completions_not_seen:
+        requests = units.plural(account.completions_not_seen, "request")
+        why = _why_not_recorded(trace, lost.get(Kind.C, 0))
         lines.append(
-            f"the completion of {units.plural(account.completions_not_seen, 'request')} was not "
-            "seen by any program: closed as lost, without a latency"
+            f"the completion of {requests} was not recorded{why}: closed as lost, without a "
+            "latency, ended at the latest when the request or its tag was used again; all other "
+            "times stand (docs/recording.md, Missing completions)"
         )
     return lines
+
+
+def _why_not_recorded(trace: Trace, lost: int) -> str:
+    """Return ` (…)`: why completions are missing; nothing where no programs recorded the log.
+
+    lost: completions that the recorder counted as lost, to full rings or to recursion.
+    """
+    if trace.reader.header.get("backend") not in PROGRAMS:
+        return ""
+    if lost:
+        skipped = int(((trace.reader.end or {}).get("skipped") or {}).get("C", 0))
+        recursion = f", {units.count(skipped)} of them skipped for recursion" if skipped else ""
+        return f" ({units.count(lost)} of the events lost were completions{recursion})"
+    if trace.context.tells_losses:
+        why = "for a reason of its own: it counted no recursion"
+    else:
+        why = "for recursion or a reason of its own"
+    return f" (the kernel ran no program for it, {why})"
 
 
 def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
@@ -78,7 +103,24 @@ def certainty_lines(trace: Trace) -> list[str]:
         certainty_line("bio", "bios", account.bios),
         certainty_line("request", "requests", account.requests),
         certainty_line("edge between them", "edges between them", account.edges),
+        *pairing_lines(account.pairing),
     ]
+
+
+def pairing_lines(pairing: Pairing) -> list[str]:
+    """How far ends of flushes may be off that several requests share; nothing where none do."""
+    if not pairing.completions:
+        return []
+    total = units.plural(pairing.completions, "flush", "flushes")
+    lines = [f"{total} could have ended by one of several completions"]
+    if pairing.same:
+        exact = "times are exact, only which is whose is open"
+        lines.append(f"  {units.count(pairing.same)} came at one time: {exact}")
+    if pairing.completions > pairing.same:
+        half, most = units.duration(pairing.half_ns), units.duration(pairing.most_ns)
+        lines.append(f"  whichever is whose, half of the ends are off by {half} at most")
+        lines[-1] += f", all by {most} at most"
+    return lines
 
 
 def own_lines(trace: Trace) -> list[str]:

@@ -15,8 +15,10 @@ import click
 
 from biotrail import units
 from biotrail.record_filters import filter_options
+from biotrail.rows import Order, limit_option, sort_option
 from biotrail.top_child import Recorder, Tee, filter_arguments
 from biotrail.top_screen import screen
+from biotrail.top_text import arranged, shortened
 from converters.answers.live import QUIET_NS, Live, LiveTrace
 from converters.answers.live_json import as_dict
 from converters.answers.live_tree import Snapshot
@@ -66,9 +68,18 @@ class Shown(Protocol):
     show_default=True,
     help="How often to show something new.",
 )
-@click.option("--count", type=click.IntRange(1), help="Stop after so many times.")
+@click.option("--count", type=click.IntRange(1), help="Stop after so many snapshots.")
+@sort_option("count")
+@limit_option("what there is room for; 10 without a terminal; --json has all")
 @click.option("--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, …")
-@click.option("-o", "--output", "target", metavar="FILE", help="Keep the log. Default: no log.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE",
+    type=click.Path(),
+    help="Keep the log. Default: no log.",
+)
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="As of record.")
 @click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="As of record.")
@@ -78,6 +89,8 @@ def command(
     devices: tuple[str, ...],
     interval: float,
     count: int | None,
+    order: Order | None,
+    limit: int | None,
     duration: float | None,
     target: str | None,
     force: bool,
@@ -96,6 +109,7 @@ def command(
     \b
     sudo biotrail top
     sudo biotrail top -d nvme0n1 --op write --interval 5s
+    sudo biotrail top --sort p99 -n 5
     sudo biotrail top --cgroup /system.slice/db.service -o db.biotrail
     sudo biotrail top --json --count 10 | jq .now.total.ios_per_s
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
@@ -123,7 +137,9 @@ def command(
             click.echo(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
         with ExitStack() as drawing:
-            shown = Lines() if as_json else drawing.enter_context(screen(recorder.stop))
+            shown: Shown = Lines(limit or 0, order)
+            if not as_json:
+                shown = drawing.enter_context(screen(recorder.stop, limit, order))
             Watch(source, recorder, shown, round(interval * 1e9), count).run()
             source.join()
             tee.drain()
@@ -214,11 +230,16 @@ class _Meter:
 
 
 class Lines:
-    """Each snapshot as a line of JSON."""
+    """Each snapshot as a line of JSON; limit, order: as of `top_text`, 0: all of them."""
+
+    def __init__(self, limit: int = 0, order: Order | None = None) -> None:
+        self._limit, self._order = limit, order
 
     def show(self, snapshot: Snapshot, cost: Cost) -> None:
         """See Shown."""
-        told = as_dict(snapshot)
+        if self._order is not None:
+            snapshot = arranged(snapshot, self._order)
+        told = as_dict(shortened(snapshot, self._limit))
         told["cost"] = {
             "recorder_cpu_share": round(cost.recorder, 6),
             "top_cpu_share": round(cost.top, 6),

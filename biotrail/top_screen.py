@@ -16,6 +16,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from biotrail.columns import console
+from biotrail.rows import Order
 from biotrail.top_text import parts
 from converters.answers.live_tree import Snapshot
 
@@ -29,12 +30,13 @@ _LOOK_SECONDS = 0.2
 class Plain:
     """Each snapshot as text below the one before."""
 
-    def __init__(self, to: Console) -> None:
+    def __init__(self, to: Console, limit: int | None, order: Order | None) -> None:
         self._console = to
+        self._how = limit, order
 
     def show(self, snapshot: Snapshot, cost: "Cost") -> None:
         """Print it."""
-        for part in parts(snapshot, cost, self._console.width, None):
+        for part in parts(snapshot, cost, self._console.width, None, *self._how):
             self._console.print(part)
         self._console.print()
         sys.stdout.flush()
@@ -43,29 +45,35 @@ class Plain:
 class Whole:
     """The newest snapshot on the whole screen."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, limit: int | None, order: Order | None) -> None:
         self._live = live
+        self._how = limit, order
 
     def show(self, snapshot: Snapshot, cost: "Cost") -> None:
         """Draw it."""
         size = shutil.get_terminal_size()
         self._live.console.size = (size.columns, size.lines)
-        drawn = parts(snapshot, cost, size.columns, size.lines)
+        drawn = parts(snapshot, cost, size.columns, size.lines, *self._how)
         self._live.update(Group(*drawn), refresh=True)
 
 
 @contextmanager
-def screen(stop: Callable[[], None]) -> Iterator[Plain | Whole]:
-    """A terminal's screen, as it was before when the block ends. stop: what q does."""
+def screen(
+    stop: Callable[[], None], limit: int | None = None, order: Order | None = None
+) -> Iterator[Plain | Whole]:
+    """A terminal's screen, as it was before when the block ends.
+
+    stop: what q does. limit, order: as of `top_text.parts`.
+    """
     if not sys.stdout.isatty():
-        yield Plain(console())
+        yield Plain(console(), limit, order)
         return
     to = console()
     with (
         _keys(stop),
         Live("recording …", console=to, screen=True, auto_refresh=False) as live,
     ):
-        yield Whole(live)
+        yield Whole(live, limit, order)
 
 
 @contextmanager

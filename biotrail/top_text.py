@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot of `biotrail top` in tables."""
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from biotrail import units
-from biotrail.columns import Column, table, without_repeats
+from biotrail.columns import Column, table, with_more, without_repeats
+from biotrail.report_rows import in_order, weight
 from biotrail.report_text import name_cells
+from biotrail.rows import Order, first
 from converters.answers.live_tree import Snapshot, Stretch
 from converters.answers.tree import GroupReport, OperationReport, Summary
 
@@ -16,8 +20,8 @@ if TYPE_CHECKING:
     from biotrail.top import Cost
 
 PLAIN_ROWS = 10
-_FURNITURE = 24
-"""Lines that are no row of a table: heads, titles, blanks."""
+_HEAD = 2
+"""Lines of a table's head."""
 _LATE_NS = 3_000_000_000
 _WORK = (Column("I/O/s"), Column("data/s", 1))
 _TIMES = (
@@ -29,20 +33,111 @@ _TIMES = (
 )
 
 
+@dataclass(frozen=True)
+class Table:
+    """One table of a snapshot, all its rows; `repeats`: leading cells that need not be repeated."""
+
+    columns: Sequence[Column]
+    rows: list[list[str]]
+    repeats: int = 0
+    most: int = PLAIN_ROWS
+    """Rows where neither a terminal nor an option says how many."""
+
+    def drawn(self, limit: int, width: int, screen: bool = False) -> RenderableType:
+        """The first rows, and how many more there are, which no option brings on a screen."""
+        shown, more = first(self.rows, limit)
+        rows = without_repeats(shown, self.repeats) if self.repeats else shown
+        made = table("", self.columns, rows, width)
+        if screen and more:
+            return Group(made, f"… {units.plural(more, 'more row')}")
+        return with_more(made, more)
+
+
 def parts(
-    snapshot: Snapshot, cost: "Cost", width: int, height: int | None
+    snapshot: Snapshot,
+    cost: "Cost",
+    width: int,
+    height: int | None,
+    limit: int | None = None,
+    order: Order | None = None,
 ) -> Iterator[RenderableType]:
-    """What to show. height: lines that there are; None: any."""
-    rows = PLAIN_ROWS if height is None else max((height - _FURNITURE) // 4, 1)
-    yield "\n".join(_head(snapshot, cost))
-    if snapshot.devices:
-        yield _devices(snapshot, width, rows)
-    if snapshot.minute.operations:
-        yield _operations(snapshot, width, rows)
-        yield _stages(snapshot, width, 2 * rows)
-        yield _processes(snapshot, width, rows)
-    if snapshot.slowest:
-        yield _slowest(snapshot, width, rows)
+    """What to show. height: lines that there are; None: any.
+
+    limit: rows of each table at most, 0 for all, None for what there is room for. order: of
+    operations and processes; None: by count.
+    """
+    if order is not None:
+        snapshot = arranged(snapshot, order)
+    head = "\n".join(_head(snapshot, cost))
+    yield head
+    tables = [one for one in _tables(snapshot) if one.rows]
+    if height is None:
+        for one in tables:
+            yield one.drawn(one.most if limit is None else limit, width)
+        return
+    room = height - sum(len(textwrap.wrap(line, width)) for line in head.split("\n"))
+    shares = fitting([len(one.rows) for one in tables], limit or 0, room)
+    for one, rows in zip(tables, shares, strict=False):
+        yield one.drawn(rows, width, screen=True)
+    if missing := tables[len(shares) :]:
+        yield f"no room for: {', '.join(one.columns[0].head for one in missing)}"
+
+
+def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
+    """Return how many of its `rows` each table shows in `room` lines; the last ones may get none.
+
+    limit: rows of each at most, 0 for all. A table takes two lines for its head, and one that
+    says how many more rows there are where it has more.
+    """
+    kept = len(rows)
+    while kept and sum(_lines(1, have) for have in rows[:kept]) + (kept < len(rows)) > room:
+        kept -= 1
+    room -= kept < len(rows)
+    wanted = [min(have, limit) if limit else have for have in rows[:kept]]
+    shares = [1] * kept
+    while True:
+        used = sum(map(_lines, shares, rows))
+        cost = {i: _lines(shares[i] + 1, rows[i]) - _lines(shares[i], rows[i]) for i in range(kept)}
+        grown = [i for i in range(kept) if shares[i] < wanted[i] and used + cost[i] <= room]
+        if not grown:
+            return shares
+        shares[min(grown, key=lambda i: shares[i])] += 1
+
+
+def _lines(shown: int, rows: int) -> int:
+    """Lines of a table that shows so many of its rows."""
+    return _HEAD + shown + (shown < rows)
+
+
+def _tables(snapshot: Snapshot) -> Iterator[Table]:
+    yield _devices(snapshot)
+    yield _operations(snapshot)
+    yield _stages(snapshot)
+    yield _processes(snapshot)
+    yield _slowest(snapshot)
+
+
+def arranged(snapshot: Snapshot, order: Order) -> Snapshot:
+    """Return the snapshot with the operations and processes of each stretch sorted."""
+    now, minute = (_sorted(one, order) for one in (snapshot.now, snapshot.minute))
+    return replace(snapshot, now=now, minute=minute)
+
+
+def _sorted(stretch: Stretch, order: Order) -> Stretch:
+    operations = sorted(stretch.operations, key=lambda one: -weight(one.bios, order))
+    return replace(stretch, operations=operations, processes=in_order(stretch.processes, order))
+
+
+def shortened(snapshot: Snapshot, limit: int) -> Snapshot:
+    """Return the snapshot with so many operations, processes and slow I/Os; 0: all."""
+    now, minute = (_first_of(one, limit) for one in (snapshot.now, snapshot.minute))
+    return replace(snapshot, now=now, minute=minute, slowest=first(snapshot.slowest, limit)[0])
+
+
+def _first_of(stretch: Stretch, limit: int) -> Stretch:
+    operations, _ = first(stretch.operations, limit)
+    processes, _ = first(stretch.processes, limit)
+    return replace(stretch, operations=operations, processes=processes)
 
 
 def _head(snapshot: Snapshot, cost: "Cost") -> list[str]:
@@ -64,10 +159,10 @@ def _head(snapshot: Snapshot, cost: "Cost") -> list[str]:
     return found
 
 
-def _devices(snapshot: Snapshot, width: int, most: int) -> RenderableType:
+def _devices(snapshot: Snapshot) -> Table:
     busy = sorted(snapshot.devices, key=lambda d: (-d.queue.busy_ns, d.device))
     rows = []
-    for one in busy[:most]:
+    for one in busy:
         queue, issued = one.queue, one.issued
         active = 100 * queue.busy_ns / queue.time_ns if queue.time_ns else 0.0
         rows.append(
@@ -92,7 +187,7 @@ def _devices(snapshot: Snapshot, width: int, most: int) -> RenderableType:
         Column("max"),
         Column("active"),
     ]
-    return table("", columns, rows, width)
+    return Table(columns, rows)
 
 
 def _times(now: Summary | None, minute: Summary | None) -> list[str]:
@@ -117,19 +212,19 @@ def _cells(one: OperationReport) -> list[str]:
     return name_cells(one.bios, ("device", "operation"))
 
 
-def _operations(snapshot: Snapshot, width: int, most: int) -> RenderableType:
+def _operations(snapshot: Snapshot) -> Table:
     now = _named(snapshot.now)
     rows = []
     some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.counters["ios"]]
-    for name, one in some[:most]:
+    for name, one in some:
         newest = now[name].bios if name in now else None
         times = _times(newest.latency if newest else None, one.bios.latency)
         rows.append([*_cells(one), *_work(newest), *times])
     columns = [Column("Q to C", left=True), Column("", left=True), *_WORK, *_TIMES]
-    return table("", columns, rows, width)
+    return Table(columns, rows)
 
 
-def _stages(snapshot: Snapshot, width: int, most: int) -> RenderableType:
+def _stages(snapshot: Snapshot) -> Table:
     now = _named(snapshot.now)
     rows = []
     for name, one in _named(snapshot.minute).items():
@@ -146,22 +241,22 @@ def _stages(snapshot: Snapshot, width: int, most: int) -> RenderableType:
         Column("share 1 min"),
         *_TIMES,
     ]
-    return table("", columns, without_repeats(rows[:most], 2), width)
+    return Table(columns, rows, 2, 2 * PLAIN_ROWS)
 
 
-def _processes(snapshot: Snapshot, width: int, most: int) -> RenderableType:
+def _processes(snapshot: Snapshot) -> Table:
     fields = ("process", "pid")
     now = {tuple(g.name.values()): g for g in snapshot.now.processes}
     rows = []
-    for group in snapshot.minute.processes[:most]:
+    for group in snapshot.minute.processes:
         newest = now.get(tuple(group.name.values()))
         times = _times(newest.latency if newest else None, group.latency)
         rows.append([*name_cells(group, fields), *_work(newest), *times])
     columns = [Column("process", left=True), Column("pid"), *_WORK, *_TIMES]
-    return table("", columns, rows, width)
+    return Table(columns, rows)
 
 
-def _slowest(snapshot: Snapshot, width: int, most: int) -> RenderableType:
+def _slowest(snapshot: Snapshot) -> Table:
     rows = [
         [
             units.duration(one.latency_ns),
@@ -174,7 +269,7 @@ def _slowest(snapshot: Snapshot, width: int, most: int) -> RenderableType:
             f"{one.stage} {units.duration(one.stage_ns)}" if one.stage else "-",
             f"{units.duration(max(snapshot.now.end_ns - one.end_ns, 0))} ago",
         ]
-        for one in snapshot.slowest[:most]
+        for one in snapshot.slowest
     ]
     columns = [
         Column("slowest"),
@@ -187,4 +282,4 @@ def _slowest(snapshot: Snapshot, width: int, most: int) -> RenderableType:
         Column("longest stage", 1, left=True),
         Column("when", 1),
     ]
-    return table("", columns, rows, width)
+    return Table(columns, rows)

@@ -13,8 +13,10 @@ import numpy as np
 from biotrail import units
 from biotrail.main import ERROR_STATUS
 from biotrail.opening import open_log
+from biotrail.progress import StatusLine
+from biotrail.recordings import logs_argument
 from converters.model.sources import LogSource, Source
-from recorder.errors import TraceError
+from recorder.errors import LogNotFoundError, TraceError
 from recorder.records import BY_KIND, Kind
 
 
@@ -30,6 +32,8 @@ class Finding:
     """Readable."""
     chunks: int = 0
     """Readable, with their checksums right."""
+    missing: bool = False
+    """There is no such file: nothing is damaged."""
     damaged: list[dict[str, int]] = field(default_factory=list)
     """Offsets in the file, and the time (ns) in which events are missing."""
     problems: list[str] = field(default_factory=list)
@@ -38,34 +42,42 @@ class Finding:
 
 
 @click.command()
-@click.argument("logs", metavar="LOG...", nargs=-1, required=True)
+@logs_argument
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 def command(logs: tuple[str, ...], as_json: bool) -> int:
     """Check every checksum and count of logs and archives.
 
     Reads all of each file: headers, chunks, index and counts. A line for each: whether it is
     whole, and if not what is damaged, at which offset, and how much can be read; the exit
-    status is 1 then. Of a dataset's directory each file is checked. A log that was interrupted
-    is whole up to there. LOG - reads standard input.
+    status is 1 then, and where a file is not there. Of a dataset's directory each file is
+    checked. A log that was interrupted is whole up to there. LOG - reads standard input.
 
     \b
     biotrail verify /var/log/biotrail/*.biotrail archive/
     biotrail verify --json disk.parquet | jq .events
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     intact = True
-    for path in _each(logs):
+    status = StatusLine()
+    paths = _each(logs, status)
+    for place, path in enumerate(paths, 1):
+        status.show(f"verifying {place} of {len(paths)}: {path}")
         found = check(path)
         intact &= found.intact
+        status.clear()
         click.echo(json.dumps(asdict(found)) if as_json else _line(found))
     return 0 if intact else ERROR_STATUS
 
 
-def _each(logs: tuple[str, ...]) -> list[str]:
+def _each(logs: tuple[str, ...], status: StatusLine) -> list[str]:
     """The files to check: of a directory all Parquet in it."""
     found = []
     for log in logs:
-        inside = sorted(map(str, Path(log).rglob("*.parquet"))) if os.path.isdir(log) else []
-        found += inside or [log]
+        inside = []
+        for path in Path(log).rglob("*.parquet") if os.path.isdir(log) else ():
+            inside.append(str(path))
+            status.show(f"looking for files in {log}: {units.count(len(inside))}")
+        found += sorted(inside) or [log]
+    status.clear()
     return found
 
 
@@ -86,6 +98,9 @@ def check(path: str) -> Finding:
             found.kind = "blktrace's files"
             _count(source, found)
             found.problems += source.problems
+    except LogNotFoundError:
+        found.missing = True
+        found.problems.append("no such file")
     except TraceError as error:
         found.problems.append(str(error).removeprefix(f"{path}: "))
     found.intact = not found.problems
@@ -168,6 +183,8 @@ def _line(found: Finding) -> str:
     if found.chunks:
         what += f" in {units.plural(found.chunks, 'chunk')}"
     size = f" ({units.size(found.bytes)})" if found.bytes else ""
+    if found.missing:
+        return f"{found.path}: NO SUCH FILE"
     if found.intact:
         text = f"{found.path}: whole: {what}{size}"
     else:

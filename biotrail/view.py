@@ -5,23 +5,24 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import click
 
 from biotrail import compressing
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
+from biotrail.perfetto_ui import UI, address, view_of
 from biotrail.terminating import terminated_as_interrupted
 from biotrail.view_server import TraceServer
-from recorder import output
-from recorder.errors import LogFormatError
+from converters.perfetto_summary import View
+from recorder.errors import LogFormatError, OutputError
 
-UI = "https://ui.perfetto.dev"
 WHOLE = Cut()
 PORT = 9001
 """The UI's content security policy lets it fetch from this port of 127.0.0.1 only."""
@@ -31,7 +32,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
 
 
 @click.command()
-@click.argument("source", metavar="LOG|TRACE")
+@click.argument("source", metavar="LOG|TRACE", type=click.Path())
 @cut_options
 @click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
 @click.option(
@@ -55,31 +56,67 @@ def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> Non
     biotrail view disk.pftrace
     ssh host sudo biotrail record -o - --duration 5s | biotrail view -
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    with terminated_as_interrupted(), trace_file(source, cut) as path, open(path, "rb") as trace:
+    with terminated_as_interrupted(), trace_file(source, cut) as (trace, view):
         size = os.fstat(trace.fileno()).st_size
         with TraceServer(trace, size, served_name(source), port=port, origin=origin) as server:
-            show(f"{origin}/#!/?url={server.url}", server.port, no_open)
+            where = address(origin, server.url, view) if view else f"{origin}/#!/?url={server.url}"
+            show(where, server.port, no_open)
             wait(server)
 
 
 @contextmanager
-def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[Path]:
-    """The trace: `source` itself, or what it converts to, in a private directory for a while."""
+def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View | None]]:
+    """The trace: `source` itself, or what it converts to; and where to look first.
+
+    What has to be written lies in a file without a name, which is gone with this process, however
+    that ends.
+    """
     if source != "-" and not Path(source).is_dir() and is_trace(source):
         if cut != WHOLE:
             raise click.UsageError(f"{source} is a trace already: a part can be made of its log")
-        with plain_file(source) as path:
-            yield path
+        with plain_file(source) as trace:
+            yield trace, view_of(trace)
         return
-    from biotrail.convert import PERFETTO, convert
+    from biotrail.convert_perfetto import Drawing
+    from biotrail.progress import progress
 
-    with tempfile.TemporaryDirectory(prefix="biotrail-view-") as directory:
-        target = Path(directory) / "trace.pftrace"
-        with opened(source, cut) as log:
-            result = convert(log, PERFETTO, str(target), False)
-        if result.warning:
-            click.echo(result.warning, err=True)
-        yield target
+    with unnamed_file() as trace, opened(source, cut) as log:
+        with progress(log.trace) as windows:
+            summary = Drawing().to(log, log.chosen(windows), trace)
+        written(trace)
+        if summary.warning:
+            click.echo(summary.warning, err=True)
+        yield trace, summary.view
+
+
+@contextmanager
+def unnamed_file() -> Iterator[BinaryIO]:
+    """A file without a name, for as long as the block lasts. Raises OutputError: there is no room.
+
+    It is where temporary files are (TMPDIR), readable by nobody else.
+    """
+    try:
+        file = tempfile.TemporaryFile(prefix="biotrail-view-")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise OutputError(
+            f"no file can be made in {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR"
+        ) from error
+    try:
+        yield cast(BinaryIO, file)
+    finally:
+        with suppress(OSError):  # what could not be written has been told
+            file.close()
+
+
+def written(file: BinaryIO) -> None:
+    """Brings the rest to the file, and goes to its beginning. Raises OutputError."""
+    try:
+        file.seek(0)
+    except OSError as error:
+        raise OutputError(
+            f"The trace cannot be written in {tempfile.gettempdir()}: {error.strerror}. "
+            "Make room, or set TMPDIR to another place."
+        ) from error
 
 
 def is_trace(path: str) -> bool:
@@ -99,18 +136,18 @@ def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
 
 
 @contextmanager
-def plain_file(path: str) -> Iterator[Path]:
+def plain_file(path: str) -> Iterator[BinaryIO]:
     """The trace; of one in zstd, which the UI may not know, a plain copy for a while."""
     with open(path, "rb") as stream:
-        if stream.read(4) != compressing.ZSTD_MAGIC:
-            yield Path(path)
-            return
+        packed = stream.read(4) == compressing.ZSTD_MAGIC
         stream.seek(0)
-        with tempfile.TemporaryDirectory(prefix="biotrail-view-") as directory:
-            target = Path(directory) / "trace.pftrace"
-            with output.create(target) as plain:
-                compressing.unpack(stream, plain, path)
-            yield target
+        if not packed:
+            yield stream
+            return
+        with unnamed_file() as plain:
+            compressing.unpack(stream, plain, path)
+            written(plain)
+            yield plain
 
 
 def served_name(source: str) -> str:
@@ -141,11 +178,16 @@ def has_browser() -> bool:
     )
 
 
+def wait_for(event: threading.Event, seconds: float) -> bool:
+    """Whether the event has come, within so many seconds."""
+    return event.wait(seconds)
+
+
 def wait(server: TraceServer) -> None:
     """Until the trace was fetched, or Ctrl-C; tells of requests that were refused."""
     told = 0
     try:
-        while not server.fetched.wait(0.2):
+        while not wait_for(server.fetched, 0.2):
             for why in server.refused[told:]:
                 click.echo(f"refused a request: {ascii(why)[1:-1]}", err=True)
                 told += 1

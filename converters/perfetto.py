@@ -19,6 +19,7 @@ from converters.model.stacks import StackNames
 from converters.model.tables import I64, Lifecycles, LossWindows
 from converters.perfetto_callstacks import CallStacks
 from converters.perfetto_clocks import OWN_CLOCK, ClockBook
+from converters.perfetto_columns import Slices
 from converters.perfetto_detail import seen_with, slice_maker
 from converters.perfetto_events import (
     Placed,
@@ -30,55 +31,20 @@ from converters.perfetto_events import (
 from converters.perfetto_gauges import Gauges, Passage
 from converters.perfetto_lanes import FOREVER, LanePool
 from converters.perfetto_metadata import Facts, attributes, instant, recording_facts
-from converters.perfetto_names import STAGE_IIDS, Detail, Interned
+from converters.perfetto_names import STAGE_IIDS, Colour, Detail, Interned
 from converters.perfetto_open import left_over, unended
 from converters.perfetto_place import Place
-from converters.perfetto_slices import Slices
+from converters.perfetto_slowest import Slowest
+from converters.perfetto_summary import LARGE, PerfettoSummary, View
 from converters.perfetto_tracks import Identity, Streams, framed
-from converters.perfetto_tree import IN_DEVICE, LOST, QUEUED, Tree
+from converters.perfetto_tree import LOST, Tree
 from recorder.errors import OutputError
 
-LARGE = 500_000_000
-"""Bytes from which on a browser may not hold the trace."""
+__all__ = ["LARGE", "Converter", "PerfettoSummary", "convert"]
+
 _MOST_STRINGS = 1 << 14
-_NOT_TOLD = ("bytes", "sequences", "families")
+_NOT_TOLD = ("bytes", "sequences", "families", "view")
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-
-
-@dataclass
-class PerfettoSummary:
-    """What was written."""
-
-    bios: int = 0
-    requests: int = 0
-    slices: int = 0
-    """Of bios, requests, their stages and loss windows."""
-    samples: int = 0
-    """Of counters."""
-    lanes: int = 0
-    devices: int = 0
-    loss_windows: int = 0
-    open_at_end: int = 0
-    """Bios and requests without an end, drawn to the trace's end."""
-    not_drawn: int = 0
-    """Bios and requests of which no time at all was seen."""
-    bytes: int = 0
-    sequences: int = 0
-    """Of packets: the log's own, and one for each lane and counter."""
-    families: int = 0
-    """Correlation ids are smaller, but for those of bios that began before the log."""
-
-    @property
-    def warning(self) -> str | None:
-        """What to know about a trace of this size, if anything."""
-        if self.bytes < LARGE:
-            return None
-        return (
-            f"The trace has {self.bytes / 1e6:.0f} MB; a browser holds about 2 GB and needs "
-            "2 to 4 times the file. Cut it by time (--from, --to, --around), by device (-d) or by "
-            "what was slow (--slower-than, --slowest), draw less of each bio (--detail), write it "
-            "in parts (--max-size 500M), or open it with trace_processor."
-        )
 
 
 Progress = Callable[[PerfettoSummary], None]
@@ -93,6 +59,7 @@ def convert(
     facts: Facts | None = None,
     to_end: bool = False,
     detail: Detail = Detail.FULL,
+    colour: Colour = Colour.AUTO,
     place: Place | None = None,
     on_progress: Progress | None = None,
 ) -> PerfettoSummary:
@@ -100,10 +67,11 @@ def convert(
 
     stacks: the trace's, where its bios have call stacks. facts: what else to say of the trace.
     to_end: it goes on to the last window's end, as a cut does. detail: how much of each bio is
-    drawn. place: in a trace with other logs. on_progress is called after every window with what
-    was written so far. Raises OutputError when `out` cannot be written.
+    drawn. colour: what slices share one by. place: in a trace with other logs. on_progress is
+    called after every window with what was written so far. Raises OutputError when `out` cannot
+    be written.
     """
-    converter = Converter(context, out, stacks, facts, to_end, detail, place)
+    converter = Converter(context, out, stacks, facts, to_end, detail, colour, place)
     for window in lifecycles:
         converter.window(window)
         if on_progress is not None:
@@ -132,6 +100,7 @@ class Converter:
         facts: Facts | None = None,
         to_end: bool = False,
         detail: Detail = Detail.FULL,
+        colour: Colour = Colour.AUTO,
         place: Place | None = None,
     ) -> None:
         """As `convert`."""
@@ -150,17 +119,20 @@ class Converter:
         # Stage names have the first ids.
         names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
         self._stacks = CallStacks(stacks)
-        self._maker = slice_maker(detail, context, names, strings, self._stacks, place)
+        self._maker = slice_maker(detail, context, names, strings, self._stacks, place, colour)
         self._streams = Streams(identity, self._clocks, names, strings, self._stacks)
         self._tree = Tree(identity, context, place)
         self._pools: dict[tuple[str, int], _Pool] = {}
         self._gauges: dict[int, Gauges] = {}
         self._counters: dict[tuple[str, int], int] = {}
         self._lost = LossTotal()
+        self._slowest = Slowest(context, names, self._clocks)
         self._unended: list[int] = []
         """Streams whose last slice waits for the trace's end."""
         self._last_window: Lifecycles | None = None
         self._begin: int | None = None
+        self._shown_from = 0
+        """The begin on the trace's clock, ns."""
         self._end = 0
 
     # The trace as a whole
@@ -169,6 +141,7 @@ class Converter:
         """Writes what a window ended."""
         window = seen_with(self._detail, window)
         self._stacks.refresh()
+        self._maker.note_stacked(window)
         bios = self._maker.bios(window.bios, window.bio_stages, window.tasks)
         requests = self._maker.requests(window.requests, window.request_stages)
         open_bios = self._maker.under_way(window.open_bios)
@@ -178,6 +151,7 @@ class Converter:
         self._clock_readings()
         self._slices(bios, open_bios)
         self._slices(requests, open_requests)
+        self._slowest.add(bios, window.bios, window.tasks)
         self._gauge(window, bios, open_bios)
         self._losses(window.loss, losses)
         self._count(window, bios, requests)
@@ -208,13 +182,30 @@ class Converter:
         self._finish_slices()
         for dev, gauges in self._gauges.items():
             self._samples(dev, gauges.finish(self._end))
-        for dev in self._tree.devices():
-            self._samples(dev, {LOST: self._lost.samples(begin)})
+        if self._lost.some:
+            for dev in self._tree.devices():
+                self._samples(dev, {LOST: self._lost.samples(begin)})
+        self._packets(self._slowest.packets(self._tree, self._place.host))
         self.summary.lanes = sum(len(p.lanes) for p in self._pools.values())
         self.summary.devices = len(self._tree.devices())
         self.summary.sequences = 1 + len(self._streams)
         facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_TOLD}
         self._packets([instant(self._tree.recording, self._end, "end of recording", facts)])
+        self._look()
+
+    def _look(self) -> None:
+        """Says where to look first, as the trace's last words: a reader looks for them there."""
+        slowest = self._slowest.slowest()
+        if slowest is None:
+            return
+        last = self._clocks.at(self._end)[-1][1]
+        self.summary.view = View(
+            slowest.latency,
+            max(slowest.at - slowest.latency, self._shown_from),
+            min(slowest.at + 2 * slowest.latency, last),
+            self.context.device_label(slowest.dev),
+        )
+        self._packets([attributes({"view": str(self.summary.view)}, self._place.number)])
 
     def _start(self, window: Lifecycles | None, slices: Iterable[Slices]) -> None:
         """The trace's first packets, once its begin is known."""
@@ -236,6 +227,7 @@ class Converter:
         if not self._timed:
             self._packets([TracePacket(clock_snapshot=self._clocks.begun(self._begin))])
         self._clock_readings()
+        self._shown_from = self._clocks.at(self._begin)[-1][1]
         facts = {**recording_facts(self.context), **self._place.facts, **self._facts}
         self._packets([attributes(facts, self._place.number), *self._tree.announcements()])
         self._packets([instant(self._tree.recording, self._begin, "recording", facts)])
@@ -348,10 +340,11 @@ class Converter:
     def _gauge(self, window: Lifecycles, bios: Slices, open_bios: Slices) -> None:
         origin = self._begin or 0
         begin = max(window.begin, origin)
-        end = max(window.end, begin)
+        # Nothing is said of a time that may lie behind the trace's end.
+        end = max(min(window.end, self._end + 1), begin)
         under_way_on = np.unique(open_bios.group).tolist()
         for dev in dict.fromkeys([*self._tree.devices(), *under_way_on]):
-            gauges = self._gauges.setdefault(dev, Gauges(origin))
+            gauges = self._gauges.setdefault(dev, Gauges(origin, self._detail == Detail.FULL))
             over = Passage.of(self.context, bios, window.bios, dev)
             under_way = Passage.of(self.context, open_bios, window.open_bios, dev)
             self._samples(dev, gauges.update(begin, end, over, under_way))
@@ -369,8 +362,8 @@ class Converter:
             self._write(self._streams.prepare(np.array([stream]), ()))
             since = np.diff(times, prepend=self._streams.last[stream])
             sequence = np.full(len(times), self._streams.sequence[stream], dtype=np.uint64)
-            whole = name in (QUEUED, IN_DEVICE, LOST)
-            self._write(encode_samples(since, sequence, values, whole))
+            self._end = max(self._end, int(times[-1]))
+            self._write(encode_samples(since, sequence, values))
             self._streams.last[stream] = times[-1]
             self.summary.samples += len(times)
 

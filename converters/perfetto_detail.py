@@ -9,9 +9,10 @@ from converters.model.context import Context
 from converters.model.tables import Bios, Certainty, Lifecycles, Stages, Tasks
 from converters.model.windows import restricted
 from converters.perfetto_callstacks import CallStacks
-from converters.perfetto_names import BIO, Detail, Interned
+from converters.perfetto_columns import Slices
+from converters.perfetto_names import BIO, Colour, Detail, Interned
 from converters.perfetto_place import Place
-from converters.perfetto_slices import SliceMaker, Slices, add_stages, seen_of
+from converters.perfetto_slices import SliceMaker, add_stages, seen_of
 
 
 @dataclass
@@ -44,11 +45,14 @@ def slice_maker(
     strings: Interned,
     stacks: CallStacks,
     place: Place,
+    colour: Colour,
 ) -> SliceMaker:
     """What makes that much of each bio."""
     if detail == Detail.FULL:
-        return SliceMaker(context, names, strings, stacks, place)
-    return SparseMaker(context, names, strings, stacks, place, detail == Detail.STAGES)
+        return SliceMaker(context, names, strings, stacks, place, colour)
+    found = SparseMaker(context, names, strings, stacks, place, colour)
+    found.stages = detail == Detail.STAGES
+    return found
 
 
 def seen_with(detail: Detail, window: Lifecycles) -> Lifecycles:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from converters.model.tables import I64, U8, U64, Bool
+from converters.perfetto_columns import Slices, StageColumns
 from converters.perfetto_encode import Rows, tag
 from converters.perfetto_lanes import FOREVER
-from converters.perfetto_names import CATEGORY_IIDS
-from converters.perfetto_slices import Slices, StageColumns
+from converters.perfetto_names import CATEGORY_IIDS, STAGE
 
 BLOCK = 8192
 """Slices encoded at once: the matrices stay in the processor's caches."""
@@ -24,8 +24,11 @@ _TIMESTAMP, _SEQUENCE, _FLAGS = tag(8, 0), tag(10, 0), tag(13, 0) + b"\x02"
 _EVENT = tag(11, 2)
 _CATEGORY, _NAME, _TYPE, _FAMILY = tag(3, 0), tag(10, 0), tag(9, 0), tag(52, 0)
 _CALLSTACK = tag(56, 0)
+_STAGE = _CATEGORY + bytes([CATEGORY_IIDS[STAGE]])
 _BEGIN, _END, _COUNTER = _TYPE + b"\x01", _TYPE + b"\x02", _TYPE + b"\x04"
-_VALUE, _DOUBLE_VALUE = tag(30, 0), tag(44, 1)
+_VALUE = tag(30, 0)
+_MOST = float(1 << 62)
+"""A sample's largest value: gigabytes within a nanosecond, as a damaged log may have them."""
 
 
 @dataclass
@@ -89,7 +92,9 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
             rows.const(_BEGIN + _CATEGORY + bytes([CATEGORY_IIDS[slices.category]]))
             rows.varint(_NAME, slices.name[chosen])
             if slices.family is not None:
-                rows.varint(_FAMILY, slices.family[chosen])
+                stacked = slices.in_family
+                where = None if stacked is None else stacked[chosen]
+                rows.varint(_FAMILY, slices.family[chosen], where)
             if slices.callstack is not None:
                 stacks = slices.callstack[chosen]
                 rows.varint(_CALLSTACK, stacks, stacks > 0)
@@ -128,7 +133,7 @@ def _stage(
     end = np.where(here, np.maximum(stages.end[at], start), now)
     with rows.message(PACKET, here):
         _head(rows, start - now, sequence, here)
-        rows.const(_EVENT + b"\x04" + _BEGIN, here)
+        rows.const(_EVENT + b"\x06" + _BEGIN + _STAGE, here)
         rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
     with rows.message(PACKET, here):
         _head(rows, end - start, sequence, here)
@@ -147,8 +152,8 @@ def encode_ends(since: I64, sequence: U64) -> bytes:
     return rows.finish()
 
 
-def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64], whole: bool) -> bytes:
-    """Counter packets. since: ns after the packet before; whole: write integers."""
+def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64]) -> bytes:
+    """Counter packets, of whole numbers. since: ns after the packet before."""
     if not len(since):
         return b""
     rows = Rows(len(since))
@@ -156,8 +161,5 @@ def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64], whole
         _head(rows, since, _id_bytes(sequence))
         with rows.message(_EVENT):
             rows.const(_COUNTER)
-            if whole:
-                rows.varint(_VALUE, values.astype(np.int64).astype(np.uint64))
-            else:
-                rows.fixed64(_DOUBLE_VALUE, values)
+            rows.varint(_VALUE, np.rint(np.minimum(values, _MOST)).astype(np.uint64))
     return rows.finish()

@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from converters.model.context import Context
-from converters.model.counters import RATE_BIN, READ_OPS, WRITE_OPS, Level, Rate, Samples
+from converters.model.counters import LEVEL_BIN, READ_OPS, WRITE_OPS, Level, Samples, Throughput
 from converters.model.tables import I64, U8, U32, Bios, Bool
+from converters.perfetto_columns import Slices
 from converters.perfetto_encode import distinct
 from converters.perfetto_lanes import FOREVER
-from converters.perfetto_slices import Slices
-from converters.perfetto_tree import IN_DEVICE, QUEUED, READS, WRITES
+from converters.perfetto_names import IN_DEVICE, QUEUED
+from converters.perfetto_tree import READS, WRITES
 
 _IN, _OUT = 1, 2
 _DIRECTIONS = dict.fromkeys(READ_OPS, _IN) | dict.fromkeys(WRITE_OPS, _OUT)
 _STARTED, _ISSUED, _ENDED = 1, 2, 4
+_FINE_BIN, _FEW = 250_000, 4
+"""ns, and how many changes within that are a sample each."""
 
 
 def _none() -> I64:
@@ -80,6 +83,8 @@ class Gauges:
 
     origin: int
     """ns: where the counters begin."""
+    fine: bool = True
+    """Whether few changes are a sample each; else levels have one a millisecond at most."""
     _number: I64 = field(default_factory=_none)
     _state: U8 = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     """Of the bios that were told and go on, by number."""
@@ -87,9 +92,9 @@ class Gauges:
     """Bios that never end: not issued, issued."""
 
     def __post_init__(self) -> None:
-        self.origin -= self.origin % RATE_BIN
-        self._queued, self._in_device = Level(self.origin), Level(self.origin)
-        self._reads, self._writes = Rate(self.origin), Rate(self.origin)
+        thinned = (_FINE_BIN, _FEW) if self.fine else (LEVEL_BIN, 0)
+        self._queued, self._in_device = (Level(self.origin, *thinned) for _ in range(2))
+        self._reads, self._writes = Throughput(self.origin), Throughput(self.origin)
 
     def update(self, begin: int, end: int, over: Passage, under_way: Passage) -> dict[str, Samples]:
         """Samples by counter. The window [begin, end), its bios and those that go on."""
@@ -120,13 +125,11 @@ class Gauges:
 
     def finish(self, end: int) -> dict[str, Samples]:
         """The samples that were held back. end: the trace's, ns."""
-        until = end + 2 * RATE_BIN
-        none = _none()
         return {
-            QUEUED: self._queued.update(none, none, until),
-            IN_DEVICE: self._in_device.update(none, none, until),
-            READS: self._reads.update(none, none, until),
-            WRITES: self._writes.update(none, none, until),
+            QUEUED: self._queued.finish(end),
+            IN_DEVICE: self._in_device.finish(end),
+            READS: self._reads.finish(end),
+            WRITES: self._writes.finish(end),
         }
 
     def _told(self, passage: Passage, begin: int) -> U8:

@@ -22,6 +22,7 @@ class Argument:
 
 
 _COMMON_FIRST = (
+    Argument("latency_ns", "from begin to end: the slice's dur", "one of them was not seen"),
     Argument("sector", "first 512-byte sector on the disk", "a request that has none"),
     Argument("bytes", "length when queued (bios), when first issued (requests)"),
 )
@@ -31,7 +32,6 @@ _COMMON_LAST = (
     Argument("certainty", "exact, interval, ambiguous, incomplete, lost"),
     Argument("device", "the disk, nvme0n1 (259:0)"),
     Argument("number", "unique in the log; the same in every output"),
-    Argument("latency_ns", "from begin to end: the slice's dur", "one of them was not seen"),
     Argument("done_bytes", "bytes completed without error", "all of them, or the end was not seen"),
     Argument("requeues", "times that the driver gave it back", "0"),
     Argument("begin_not_seen", "true: it was under way when recording began", "it was seen"),
@@ -45,8 +45,8 @@ _COMMON_LAST = (
 )
 
 BIO_ARGUMENTS = (
-    *_COMMON_FIRST,
     Argument("process", "name of the thread that submitted it", "not known"),
+    *_COMMON_FIRST,
     Argument("tid", "that thread", "not known"),
     Argument("pid", "its process (tgid)", "not known"),
     *_COMMON_LAST,
@@ -55,7 +55,7 @@ BIO_ARGUMENTS = (
     Argument("parent", "number of the upper device's bio", "none is known"),
     Argument("fragments", "pieces that went to requests", "1"),
     Argument("requests", "requests that served it", "0 or 1"),
-    Argument("ioprio", "I/O priority: class << 13 | data", "0"),
+    Argument("ioprio", "I/O priority: best-effort 4", "none is set"),
     Argument("file", "path of the file whose pages it carries", "not known, or not recorded"),
     Argument("no_stack", "why its call stack is not drawn", "it is, or none was recorded"),
 )
@@ -88,10 +88,19 @@ STAGE_ARGUMENTS = tuple(
     Argument(stage_argument(s), f"time in {STAGE_NAMES[s]}", "it had no such stage") for s in Stage
 )
 
-BIO, REQUEST, LOSS = "bio", "request", "loss"
+BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
 """Categories."""
 
-CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3}
+CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4}
+
+QUEUED, IN_DEVICE = "queued", "in device"
+SLOWEST_TRACK = "slowest I/Os"
+"""Tracks that the UI is told to pin."""
+
+FLUSH, DEVICE_FLUSH = "flush", "device flush"
+"""Names: a flush without data (fsync), bio or request; the flush request that the driver gets."""
+STAGE_TITLES: dict[Stage, str] = {**STAGE_NAMES, Stage.FLUSH: "flushing"}
+"""What slices of stages are called: nothing else in a trace has these names."""
 
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
@@ -119,6 +128,16 @@ class Detail(StrEnum):
     """Bios with their stages, without arguments."""
     BIOS = "bios"
     """Bios alone, without arguments."""
+
+
+class Colour(StrEnum):
+    """What slices of bios and requests share a colour by; those of stages have one by name."""
+
+    AUTO = "auto"
+    """By operation; what passes through stacked devices: by family."""
+    OPERATION = "operation"
+    FAMILY = "family"
+    """A bio, its requests, and the bios of lower devices that came of it."""
 
 
 class Interned:

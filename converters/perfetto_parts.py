@@ -15,7 +15,7 @@ from converters.model.stacks import StackNames
 from converters.model.tables import Lifecycles, LossWindows
 from converters.perfetto import Converter, PerfettoSummary
 from converters.perfetto_metadata import Facts
-from converters.perfetto_names import Detail
+from converters.perfetto_names import Colour, Detail
 
 
 def convert_parts(
@@ -28,6 +28,7 @@ def convert_parts(
     facts: Facts | None = None,
     to_end: bool = False,
     detail: Detail = Detail.FULL,
+    colour: Colour = Colour.AUTO,
 ) -> list[PerfettoSummary]:
     """Writes parts of at most `limit` bytes; `opened` gives the file of part number 1, 2, ….
 
@@ -44,9 +45,8 @@ def convert_parts(
             if summaries and _empty(window):
                 continue
             number = len(summaries) + 1
-            part = Converter(
-                context, opened(number), stacks, {**(facts or {}), "part": number}, to_end, detail
-            )
+            told = {**(facts or {}), "part": number}
+            part = Converter(context, opened(number), stacks, told, to_end, detail, colour)
             summaries.append(part.summary)
         before = part.summary.bytes
         part.window(window)
@@ -55,7 +55,7 @@ def convert_parts(
             part.finish(window.end)
             part = None
     if not summaries:
-        part = Converter(context, opened(1), stacks, facts, to_end, detail)
+        part = Converter(context, opened(1), stacks, facts, to_end, detail, colour)
         summaries.append(part.summary)
     if part is not None:
         part.finish()

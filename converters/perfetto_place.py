@@ -37,4 +37,4 @@ class Place:
     @classmethod
     def alone(cls, context: Context) -> "Place":
         """In a trace of its own."""
-        return cls(context.log_id, context.host)
+        return cls(context.log_id, f"{context.host}: block I/O")

@@ -3,12 +3,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from converters.model.context import Context
+from converters.model.context import OP_MASK, Context
 from converters.model.tables import (
     I64,
     NEVER,
@@ -19,6 +18,7 @@ from converters.model.tables import (
     Bios,
     Bool,
     Certainty,
+    Lifecycles,
     LossWindows,
     RequestKind,
     Requests,
@@ -28,14 +28,17 @@ from converters.model.tables import (
 )
 from converters.model.windows import first_seen, last_seen
 from converters.perfetto_callstacks import CallStacks
-from converters.perfetto_encode import Unsigned, distinct
+from converters.perfetto_columns import Slices, StageColumns
+from converters.perfetto_encode import distinct
 from converters.perfetto_lanes import FOREVER
 from converters.perfetto_names import (
-    ARGUMENT_IIDS,
     BIO,
+    DEVICE_FLUSH,
+    FLUSH,
     LOSS,
     REQUEST,
     STAGE_IIDS,
+    Colour,
     Interned,
     stage_argument,
 )
@@ -44,84 +47,8 @@ from recorder.records import BY_KIND, Kind
 
 NO_SECTOR = np.uint64(2**64 - 1)
 NO_TAG = 0xFFFF
-_UINT, _BOOL = 0x18, 0x10
-_STRING = b"\x88\x01"
+_IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
 _CERTAINTIES = [c.name.lower() for c in Certainty]
-
-
-@dataclass
-class Column:
-    """One argument of every slice, or of those in `where`."""
-
-    iid: int
-    """Of the argument's name."""
-    head: bytes
-    """DebugAnnotation up to its value: tag, length (filled in later), name_iid, value's tag."""
-    values: Unsigned
-    where: Bool | None
-    interned: bool = False
-    """Values are ids of interned strings."""
-
-
-@dataclass
-class StageColumns:
-    """Stages that take time, grouped by slice: rows first[i] to first[i] + count[i] - 1."""
-
-    first: I64
-    count: I64
-    name: U8
-    start: I64
-    end: I64
-
-
-@dataclass
-class Slices:
-    """A window's slices of one category. Shape (n,) each; times in ns."""
-
-    category: str
-    number: I64
-    group: I64
-    """What the lane belongs to: the disk's dev_t."""
-    start: I64
-    end: I64
-    """FOREVER: to the trace's end."""
-    name: U64
-    """Interned event name."""
-    family: U64 | None
-    callstack: U64 | None = None
-    """Ids of call stacks, 0: none; None: no slice has one."""
-    columns: list[Column] = field(default_factory=list)
-    stages: StageColumns | None = None
-    rows: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Where each one stands in the table that it was made of."""
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    def uint(self, name: str, values: NDArray[Any], where: Bool | None = None) -> None:
-        """Adds an unsigned number; negative values only outside of `where`."""
-        if where is not None:
-            values = np.where(where, values, values.dtype.type(0))
-        if values.dtype.kind == "i":
-            values = values.astype(np.uint64)
-        self._add(name, bytes([_UINT]), values, where)
-
-    def true(self, name: str, where: Bool) -> None:
-        """Adds `true` for the slices in `where`."""
-        self._add(name, bytes([_BOOL]), np.ones(len(where), dtype=np.uint8), where)
-
-    def text(self, name: str, ids: U64) -> None:
-        """Adds an interned string; id 0: the slice has none."""
-        where = ids > 0
-        self._add(name, _STRING, ids, None if where.all() else where, interned=True)
-
-    def _add(
-        self, name: str, kind: bytes, values: Unsigned, where: Bool | None, interned: bool = False
-    ) -> None:
-        iid = ARGUMENT_IIDS[name]
-        head = b"\x22\x00\x08" + bytes([iid]) + kind
-        if where is None or where.any():
-            self.columns.append(Column(iid, head, values, where, interned))
 
 
 @dataclass
@@ -134,15 +61,28 @@ class SliceMaker:
     strings: Interned
     callstacks: CallStacks
     place: Place
+    colour: Colour = Colour.AUTO
+    stacked: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Families that have bios or requests on several devices, of those that go on."""
+
+    def note_stacked(self, window: Lifecycles) -> None:
+        """Finds the families in `window` that pass through stacked devices."""
+        tables = window.bios, window.open_bios, window.requests, window.open_requests
+        present = np.concatenate([table.family for table in tables])
+        known = self.stacked[np.isin(self.stacked, present)]
+        lower = [table.family[table.parent >= 0] for table in tables]
+        self.stacked = np.unique(np.concatenate([known, *lower]))
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
         """One slice per bio, in the order of (start, number)."""
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
         table = table.take(slices.rows)
-        slices.uint("sector", table.sector, table.sector != NO_SECTOR)
-        slices.uint("bytes", table.bytes)
-        self._submitter(slices, table, tasks)
+        self._process(slices, table, tasks)
+        self._size(slices, table)
+        slices.uint("tid", table.tid, table.tid > 0)
+        if (table.task >= 0).any():
+            slices.uint("pid", tasks.tgid[np.maximum(table.task, 0)], table.task >= 0)
         self._common(slices, table, seen)
         part = self._mapped(table.part, self.context.device_label)
         slices.text("partition", np.where(table.part == table.dev, np.uint64(0), part))
@@ -150,7 +90,7 @@ class SliceMaker:
         slices.uint("parent", table.parent, table.parent >= 0)
         slices.uint("fragments", table.fragments, table.fragments != 1)
         slices.uint("requests", table.requests, table.requests > 1)
-        slices.uint("ioprio", table.ioprio, table.ioprio != 0)
+        slices.text("ioprio", self._mapped(table.ioprio, ioprio_text))
         if (table.file >= 0).any():
             slices.text("file", self._mapped(table.file, self._file))
         if self.callstacks.names is not None and (table.stack >= 0).any():
@@ -170,8 +110,7 @@ class SliceMaker:
         seen.lost &= ~absorbed
         slices = self._begin(REQUEST, table, seen)
         table = table.take(slices.rows)
-        slices.uint("sector", table.sector, table.sector != NO_SECTOR)
-        slices.uint("bytes", table.bytes)
+        self._size(slices, table)
         self._common(slices, table, seen)
         slices.uint("bios", table.bios)
         slices.uint("others", table.others, table.others > 0)
@@ -220,42 +159,68 @@ class SliceMaker:
         complete = table.complete[rows]
         end = np.where(complete >= 0, complete, np.where(seen.over[rows], seen.last[rows], FOREVER))
         start = seen.first[rows]
-        slices = Slices(
+        family, in_family = self._families(table.family[rows])
+        return Slices(
             category,
             number=table.number[rows],
             group=table.dev[rows].astype(np.int64),
             start=start,
             end=np.maximum(end, start),
-            name=self._names(category, table.opf[rows], table.bytes[rows] == 0),
-            family=(table.family[rows] + self.place.families).astype(np.uint64),
+            name=self._names(table, rows),
+            family=family,
+            in_family=in_family,
             rows=rows,
         )
-        return slices
 
-    def _names(self, category: str, opf: U32, empty: Bool) -> U64:
-        """The operation; a bio of nothing that asks for a flush is one, too (fsync)."""
-        if not len(opf):
+    def _families(self, family: I64) -> tuple[U64 | None, Bool | None]:
+        """Correlation ids and which slices have one, as Slices has them."""
+        ids = (family + self.place.families).astype(np.uint64)
+        if self.colour == Colour.FAMILY:
+            return ids, None
+        stacked = np.isin(family, self.stacked)
+        if self.colour == Colour.OPERATION or not stacked.any():
+            return None, None
+        return ids, stacked
+
+    def _names(self, table: Bios | Requests, rows: I64) -> U64:
+        """The operation; what carries nothing and asks for a flush is one, too (fsync)."""
+        if not len(rows):
             return np.zeros(0, dtype=np.uint64)
+        opf = table.opf[rows]
         found, codes = distinct(opf)
         texts = [self.context.op_name(int(o)) for o in found]
         ids = np.array([self.names.id(t) for t in texts], dtype=np.uint64)[codes]
-        if category == BIO:
-            flush = empty & ((opf & np.uint32(self.context.flag_mask("PREFLUSH"))) != 0)
-            if flush.any():
-                ids[flush] = self.names.id("flush")
+        preflush = (opf & np.uint32(self.context.flag_mask("PREFLUSH"))) != 0
+        flush = (table.bytes[rows] == 0) & preflush
+        if flush.any():
+            ids[flush] = self.names.id(FLUSH)
+        if isinstance(table, Requests) and (internal := self._internal(table, rows)).any():
+            ids[internal] = self.names.id(DEVICE_FLUSH)
         return ids
 
-    def _submitter(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
+    def _internal(self, table: Requests, rows: I64) -> Bool:
+        """Flush requests, which the kernel issues for those that wait for a flush."""
+        operation = self.context.op_number(FLUSH)
+        named = table.opf[rows] & np.uint32(OP_MASK) == operation
+        flush: Bool = (table.kind[rows] == RequestKind.FLUSH) & named
+        return flush
+
+    def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
         known = table.task >= 0
-        slices.uint("tid", table.tid, table.tid > 0)
         if not known.any():
             return
-        task = np.maximum(table.task, 0)
-        used, inverse = distinct(task)
+        used, inverse = distinct(np.maximum(table.task, 0))
         names = [str(c) for c in tasks.comm[used]]
         ids = np.array([self.strings.id(c) if c else 0 for c in names], dtype=np.uint64)
         slices.text("process", np.where(known, ids[inverse], np.uint64(0)))
-        slices.uint("pid", tasks.tgid[task], known)
+
+    def _size(self, slices: Slices, table: Bios | Requests) -> None:
+        """How long, where and how much."""
+        begin = table.queue if isinstance(table, Bios) else table.start
+        whole = (table.complete >= 0) & (begin >= 0)
+        slices.uint("latency_ns", slices.end - slices.start, whole)
+        slices.uint("sector", table.sector, table.sector != NO_SECTOR)
+        slices.uint("bytes", table.bytes)
 
     def _common(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
         flags = self._mapped(table.opf & ~np.uint32(0xFF), self.context.flag_names)
@@ -265,8 +230,6 @@ class SliceMaker:
         slices.text("device", self._mapped(table.dev, self.context.device_label))
         slices.uint("number", table.number)
         ended = table.complete >= 0
-        begin = table.queue if isinstance(table, Bios) else table.start
-        slices.uint("latency_ns", slices.end - slices.start, ended & (begin >= 0))
         slices.uint("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
         slices.uint("requeues", table.requeues, table.requeues > 0)
         self._marks(slices, table, seen)
@@ -389,3 +352,19 @@ def record_name(kind: int) -> str:
     """`issue`, `queue`, …; `unknown`."""
     known = {int(k): BY_KIND[Kind(k)].name for k in BY_KIND}
     return known.get(kind, "unknown" if kind == 0 else f"kind {kind}")
+
+
+def ioprio_text(ioprio: int) -> str:
+    """Return an I/O priority as ionice has it, `best-effort 4`; empty: none is set.
+
+    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT).
+    """
+    kind, hint, level = ioprio >> 13, ioprio >> 3 & 0x3FF, ioprio & 7
+    if not ioprio:
+        return ""
+    if kind >= len(_IOPRIO_CLASSES):
+        return f"class {kind} level {level}"
+    text = _IOPRIO_CLASSES[kind]
+    if kind in (1, 2):
+        text += f" {level}"
+    return f"{text}, hint {hint}" if hint else text

@@ -17,7 +17,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackDescriptor,
 )
 
-from converters.model.tables import I64, STAGE_NAMES, U64, Bool
+from converters.model.tables import I64, U64, Bool
 from converters.perfetto_callstacks import CallStacks, Told
 from converters.perfetto_clocks import MONOTONIC, SLICE_CLOCK, ClockBook
 from converters.perfetto_encode import tag, varint
@@ -25,7 +25,9 @@ from converters.perfetto_names import (
     ARGUMENT_IIDS,
     ARGUMENTS,
     CATEGORY_IIDS,
+    STAGE,
     STAGE_IIDS,
+    STAGE_TITLES,
     Interned,
 )
 
@@ -34,7 +36,6 @@ _FIRST_SEQUENCE, _SEQUENCES = 1 << 14, (1 << 21) - (1 << 14)
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _NEEDED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _STRINGS = 256
-_STAGE = "stage"
 
 
 class Identity:
@@ -136,7 +137,7 @@ class Streams:
     def use(self, category: str, arguments: Iterable[int], stages: Iterable[int]) -> None:
         """Arguments and stages (interned ids) that come now: only such are interned."""
         self._used.update((category, iid) for iid in arguments)
-        self._used.update((_STAGE, iid) for iid in stages)
+        self._used.update((STAGE, iid) for iid in stages)
 
     def prepare(
         self,
@@ -167,7 +168,7 @@ class Streams:
             trusted_packet_sequence_id=sequence,
             sequence_flags=_CLEARED,
             first_packet_on_sequence=first or None,
-            track_descriptor=stream.descriptor,
+            track_descriptor=stream.descriptor if first else None,
         )
         defaults = head.trace_packet_defaults
         defaults.timestamp_clock_id = SLICE_CLOCK
@@ -181,9 +182,11 @@ class Streams:
     def _intern(self, packet: TracePacket, category: str) -> None:
         data = packet.interned_data
         data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
-        for stage, iid in STAGE_IIDS.items():
-            if (_STAGE, iid) in self._used:
-                data.event_names.add(iid=iid, name=STAGE_NAMES[stage])
+        stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
+        if stages:
+            data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
+        for stage in stages:
+            data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])
         for iid, name in self.names.items():
             data.event_names.add(iid=iid, name=name)
         for argument in ARGUMENTS[category]:

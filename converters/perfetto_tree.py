@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree of tracks, with its order spelt out.
+"""The tree of tracks below the host, or below a log of one that has several there.
 
-host
-  recording                       what was recorded, and how it went
-  lost events                     lanes: a slice per loss window
+db1: block I/O
+  recording                       metadata
+  slowest I/Os                    lanes
+  lost events                     lanes: a slice per loss window, where there are any
   nvme0n1 (259:0)                 one per device with I/O, in the header's order
-    queued · in device · reads · writes · lost events
+    queued · in device · reads · writes · lost events, where there are any
     bios                          lanes
     requests                      lanes
+    more bios                     lanes beyond what a screen holds
+    more requests
 """
 
 from dataclasses import dataclass, field
@@ -19,18 +22,49 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from converters.model.context import Context
-from converters.perfetto_names import BIO, LOSS, REQUEST
+from converters.perfetto_help import BIOS, LOSSES, MORE, REQUESTS, ROOT, SLOW
+from converters.perfetto_names import (
+    BIO,
+    IN_DEVICE,
+    LOSS,
+    QUEUED,
+    REQUEST,
+    SLOWEST,
+    SLOWEST_TRACK,
+)
 from converters.perfetto_place import Place
 from converters.perfetto_tracks import Identity
+
+SCREEN = 16
+"""Lanes of bios, or of requests, that are drawn together: with stages, 36 pixels each."""
 
 _EXPLICIT = TrackDescriptor.EXPLICIT
 _BY_KEY = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
 _FIRST_DEVICE = 10
-_LANES = {BIO: ("bios", 10), REQUEST: ("requests", 11), LOSS: ("lost events", 1)}
 
-QUEUED, IN_DEVICE = "queued", "in device"
-READS, WRITES = "reads MB/s", "writes MB/s"
+READS, WRITES = "read bytes/s", "written bytes/s"
 LOST = "lost events"
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """A stack of lanes. Lanes share name and merge key: the UI draws them as one track."""
+
+    name: str
+    rank: int
+    description: str
+
+
+_LANES = {
+    SLOWEST: _Lanes(SLOWEST_TRACK, 1, SLOW),
+    LOSS: _Lanes(LOST, 2, LOSSES),
+    BIO: _Lanes("bios", 10, BIOS),
+    REQUEST: _Lanes("requests", 11, REQUESTS),
+}
+_MORE = {
+    BIO: _Lanes("more bios", 12, MORE.format(SCREEN, "bios")),
+    REQUEST: _Lanes("more requests", 13, MORE.format(SCREEN, "requests")),
+}
 
 
 @dataclass(frozen=True)
@@ -45,11 +79,12 @@ class _Counter:
 COUNTERS = {
     c.name: c
     for c in (
-        _Counter(QUEUED, 0, "bios", "depth", "Q to D: bios queued and not yet issued"),
-        _Counter(IN_DEVICE, 1, "bios", "depth", "D to C: bios issued and not yet complete"),
-        _Counter(READS, 2, "MB/s", "throughput", "bytes read, by completion, per 10 ms"),
-        _Counter(WRITES, 3, "MB/s", "throughput", "bytes written, by completion, per 10 ms"),
-        _Counter(LOST, 4, "events", "lost", "records lost so far, on all devices together"),
+        _Counter(QUEUED, 0, "bios", "depth", "Q to D: bios that are queued and not yet issued."),
+        _Counter(IN_DEVICE, 1, "bios", "depth", "D to C: bios that are issued, not yet complete."),
+        # "bytes" is a unit that the UI knows: 3.5 GB.
+        _Counter(READS, 2, "bytes", "throughput", "Bytes that reads completed, per second."),
+        _Counter(WRITES, 3, "bytes", "throughput", "Bytes that writes completed, per second."),
+        _Counter(LOST, 4, "events", "lost", "Records lost so far, on all devices together."),
     )
 }
 
@@ -70,6 +105,7 @@ class Tree:
         shared = self._shared()
         root = self._group(self.root, self.place.label)
         root.child_ordering = _EXPLICIT
+        root.description = ROOT
         if shared:
             root.parent_uuid, root.sibling_order_rank = shared, self.place.number
         recording = self._group(self.recording, "recording")
@@ -94,16 +130,19 @@ class Tree:
         return list(self._devices)
 
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
-        """A lane's track. Lanes share name and merge key: the UI stacks them as one group."""
-        name, rank = _LANES[category]
-        parent = self.root if category == LOSS else self._device(dev)
+        """A lane's track: of a device's bios or requests, or below the root."""
+        lanes, first = _LANES[category], 0
+        if category in _MORE and lane >= SCREEN:
+            lanes, first = _MORE[category], SCREEN
         return TrackDescriptor(
             uuid=self.identity.uuid(f"{category} {dev} {lane}"),
-            parent_uuid=parent,
-            name=name,
-            sibling_order_rank=rank,
+            parent_uuid=self._device(dev) if category in _MORE else self.root,
+            name=lanes.name,
+            # One lane speaks for all, the one with the first slice.
+            description=lanes.description if lane == first else None,
+            sibling_order_rank=lanes.rank,
             sibling_merge_behavior=_BY_KEY,
-            sibling_merge_key=name,
+            sibling_merge_key=lanes.name,
         )
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:

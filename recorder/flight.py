@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from recorder.keeping import KeptLog
+from recorder.series import Clock
 from recorder.sinks import Sink
 from recorder.triggers import Hit
 from recorder.writer import WriterThread
@@ -27,9 +28,19 @@ class Flight:
         """Triggers too soon after the last that was followed; of one poll and CPU, the first."""
 
     @property
+    def possible(self) -> bool:
+        """Whether there can be dumps."""
+        return self._sink is not None
+
+    @property
     def deleted(self) -> int:
         """Dumps that were deleted for being the oldest."""
         return 0 if self._sink is None else self._sink.deleted
+
+    @property
+    def gone(self) -> int:
+        """Dumps that others deleted or moved away."""
+        return 0 if self._sink is None else self._sink.gone
 
     def messages(self) -> list[str]:
         """What the user is to be told since the last call."""
@@ -38,9 +49,9 @@ class Flight:
             found.append(self._sink.messages.get())
         return found
 
-    def ask(self) -> None:
+    def ask(self, how: str) -> None:
         """Somebody wants a dump now. One that waits for the last to be written stands for all."""
-        self._asked.append({"reason": "asked for (SIGUSR1)"})
+        self._asked.append({"reason": f"asked for ({how})"})
 
     def hit(self, hit: Hit) -> None:
         """A trigger fired; one that comes before the last one's dump is in that dump."""
@@ -56,10 +67,13 @@ class Flight:
         ripe = self._hit is not None and now_ns >= self._hit.monotonic + self._after_ns
         return bool(self._asked) or ripe
 
-    def order(self) -> None:
-        """Dump behind all that is queued; not now, where the queue is full."""
+    def order(self, clock: Clock) -> None:
+        """Dump behind all that is queued; not now, where the queue is full.
+
+        `clock`: the reading up to which all that was recorded is queued.
+        """
         facts = self._facts()
-        if not self._writer.offer(lambda _log: self._dump(facts)):
+        if not self._writer.offer(lambda _log: self._dump(facts, clock)):
             return
         self._ordered = True
         self._asked.clear()
@@ -74,10 +88,10 @@ class Flight:
         trigger = {"reason": f"trigger {self._hit.trigger}", "trigger": asdict(self._hit)}
         return {**trigger, **passed}
 
-    def _dump(self, facts: dict[str, Any]) -> None:
+    def _dump(self, facts: dict[str, Any], clock: Clock) -> None:
         try:
             if self._sink is not None:
-                self._sink.dump(facts)
+                self._sink.dump(facts, clock)
         finally:
             self._ordered = False
 

@@ -16,17 +16,23 @@ from recorder.errors import OutputError
 from recorder.log import LogWriter, Segment
 from recorder.log_packing import Packed, Packer
 from recorder.loss import Window
+from recorder.meter import Meter
 from recorder.output import explain
 from recorder.series import Background, Clock, Facts, Series, shifted
 from recorder.sinks import Limit, Programs
 
 
 class _Kept(NamedTuple):
-    """What one drain gave: chunks, their bytes in memory, the names found in them."""
+    """What one drain gave: chunks, their bytes in memory, the names found in them.
+
+    events: how many, about. last_ns: time of the newest.
+    """
 
     chunks: list[Packed]
     size: int
     found: names.Found
+    events: float
+    last_ns: int
 
 
 class _Dump(NamedTuple):
@@ -38,6 +44,8 @@ class _Dump(NamedTuple):
     losses: list[Window]
     end: dict[str, Any]
     facts: dict[str, Any]
+    events: int
+    """About how many."""
 
 
 class KeptLog:
@@ -64,8 +72,6 @@ class KeptLog:
         """Bytes in memory."""
         self.messages: SimpleQueue[str] = SimpleQueue()
         """What the user is to be told."""
-        self.error: OutputError | None = None
-        """Why the last dump is not whole."""
 
     @property
     def files(self) -> list[str]:
@@ -78,6 +84,11 @@ class KeptLog:
         return self._series.deleted
 
     @property
+    def gone(self) -> int:
+        """Dumps that others deleted or moved away."""
+        return self._series.gone
+
+    @property
     def busy(self) -> bool:
         """Whether a dump is being written."""
         return self._thread is not None and self._thread.is_alive()
@@ -86,28 +97,41 @@ class KeptLog:
         """Keep what a drain gave, and let go of what is too old; returns its bytes."""
         chunks = self._packer.chunks(segments, clock)
         size = sum(len(chunk.stored) for chunk in chunks)
-        self._kept.append(_Kept(chunks, size, names.find(segments)))
+        meter = Meter()
+        meter.add(segments)
+        last = max((chunk.last_ns for chunk in chunks), default=clock["monotonic"])
+        self._kept.append(_Kept(chunks, size, names.find(segments), meter.events, last))
         self.size += size
         self._clock = clock
-        while len(self._kept) > 1 and self._too_much():
+        most = self._limit.bytes
+        while len(self._kept) > 1 and most is not None and self.size > most:
             self._let_go()
+        self._forget_old()
         return size
 
-    def _too_much(self) -> bool:
-        limit = self._limit
-        if limit.bytes is not None and self.size > limit.bytes:
-            return True
-        # The second oldest must still reach back far enough.
-        span = self._clock["monotonic"] - self._kept[0].chunks[-1].last_ns
-        return limit.seconds is not None and span > limit.seconds * 1e9
+    def _forget_old(self) -> None:
+        """Let go of drains, and losses, before the time that is kept, which the clock tells.
+
+        Going by the newest event would keep what is long past on a host that has become idle.
+        """
+        seconds = self._limit.seconds
+        if seconds is None:
+            return
+        begins = self._clock["monotonic"] - round(seconds * 1e9)
+        while self._kept and self._kept[0].last_ns < begins:
+            self._let_go()
+        if not self._kept:
+            self._forget_losses(begins)
 
     def _let_go(self) -> None:
         oldest = self._kept.popleft()
         self.size -= oldest.size
         self._background.learn(oldest.found)
         self._first_clock = oldest.chunks[-1].clock
-        first = self._kept[0].chunks[0].first_ns
-        while self._losses and self._losses[0]["end"] < first:
+        self._forget_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
+
+    def _forget_losses(self, before_ns: int) -> None:
+        while self._losses and self._losses[0]["end"] < before_ns:
             self._losses.popleft()
 
     def write_loss(self, windows: list[Window]) -> None:
@@ -118,11 +142,15 @@ class KeptLog:
         """Every dump has what is known of devices and cgroups."""
         self._background.note(name, payload)
 
-    def dump(self, facts: dict[str, Any]) -> None:
-        """Write what is kept to a new file, in a thread. `facts`: why; not while `busy`."""
-        made = self._snapshot(facts)
+    def dump(self, facts: dict[str, Any], clock: Clock | None = None) -> None:
+        """Write what is kept to a new file, in a thread; not while `busy`.
+
+        facts: why. clock: the reading up to which all that was recorded was handed over, so
+        the dump's end; None: that of the last chunk.
+        """
+        made = self._snapshot(facts, clock or self._clock)
         self._thread = threading.Thread(
-            target=self._write, args=(made,), name="biotrail-dump", daemon=True
+            target=self._write_and_tell, args=(made,), name="biotrail-dump", daemon=True
         )
         self._thread.start()
 
@@ -132,10 +160,8 @@ class KeptLog:
             self._thread.join()
         told = ("reason", "trigger", "triggers_let_pass")
         why: dict[str, Any] = {key: end[key] for key in told if key in end}
-        made = self._snapshot(why)
+        made = self._snapshot(why, end["stopped"])
         self._write(made._replace(end={**made.end, "run": end}))
-        if self.error is not None:
-            raise self.error
 
     def release(self) -> None:
         """Nothing is open between dumps."""
@@ -147,28 +173,53 @@ class KeptLog:
         """Dumps may be moved away at any time."""
         return False
 
-    def _snapshot(self, facts: dict[str, Any]) -> _Dump:
+    def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
+        if moment["monotonic"] > self._clock["monotonic"]:
+            self._clock = moment
+        self._forget_old()
         chunks = [chunk for kept in self._kept for chunk in kept.chunks]
-        first = min((chunk.first_ns for chunk in chunks), default=self._clock["monotonic"])
-        clock = shifted(self._first_clock, min(first, self._first_clock["monotonic"]))
+        clock = self._begin_of(chunks)
         losses = cost.Losses()
         losses.add(list(self._losses))
         now = cost.read(self._programs())
         limit = {"bytes": self._limit.bytes, "seconds": self._limit.seconds}
         seconds = (self._clock["monotonic"] - clock["monotonic"]) / 1e9
         kept = {**facts, "seconds": seconds, "limit": limit}
+        end = cost.end_facts("dumped", self._began, now, losses, self._clock)
         return _Dump(
             self._background.header(clock, {"kept": {**kept, "run": self._run}}),
             self._background.facts(clock),
             chunks,
             list(self._losses),
-            cost.end_facts("dumped", self._began, now, losses, self._clock),
+            end,
             kept,
+            round(sum(kept.events for kept in self._kept)),
         )
 
+    def _begin_of(self, chunks: list[Packed]) -> Clock:
+        """Return the clocks when the period that these chunks cover began.
+
+        Everything since the last chunk that was let go is here; of that at most the time asked
+        for is claimed, or as far back as the oldest event lies.
+        """
+        begin, seconds = self._first_clock["monotonic"], self._limit.seconds
+        if seconds is not None:
+            begin = max(begin, self._clock["monotonic"] - round(seconds * 1e9))
+        begin = min([begin, *(chunk.first_ns for chunk in chunks)])
+        readings = [self._first_clock, *(chunk.clock for chunk in chunks[:1]), self._clock]
+        nearest = next(reading for reading in readings if reading["monotonic"] >= begin)
+        return shifted(nearest, begin)
+
+    def _write_and_tell(self, dump: _Dump) -> None:
+        """Runs in the dump's thread."""
+        try:
+            self._write(dump)
+        except OutputError as error:
+            self.messages.put(f"a dump failed: {error}")
+
     def _write(self, dump: _Dump) -> None:
-        """Runs in the dump's thread, or in the writer's at the end."""
-        self.error = None
+        """Runs in the dump's thread, or in the writer's at the end. Raises OutputError."""
+        log: LogWriter | None = None
         try:
             with self._series.create() as stream:
                 number = {**dump.header["kept"], "number": self._series.made + 1}
@@ -177,15 +228,26 @@ class KeptLog:
                 self._series.publish(stream)
                 _write_all(log, dump)
             self._series.delete_old()
-            self.messages.put(
-                f"wrote {self._series.files[-1]}: {dump.facts['seconds']:.1f} s "
-                f"({dump.facts['reason']})"
-            )
         except (OSError, OutputError) as error:
             self._series.give_up()
-            failed = explain(error, self._series.stem) if isinstance(error, OSError) else error
-            self.error = failed
-            self.messages.put(f"a dump failed: {failed}")
+            failed = explain(error, self._series.next) if isinstance(error, OSError) else error
+            raise OutputError(f"{failed}; {_missing(dump, log)}") from error
+        self.messages.put(f"wrote {self._series.next}: {_period(dump)} ({dump.facts['reason']})")
+
+
+def _period(dump: _Dump) -> str:
+    """`the last 5.0 s, 1,204 events`."""
+    events = "event" if dump.events == 1 else "events"
+    count = f"{dump.events:,} {events}" if dump.events else "no event in them"
+    return f"the last {dump.facts['seconds']:.1f} s, {count}"
+
+
+def _missing(dump: _Dump, log: LogWriter | None) -> str:
+    """How much of a dump that failed is not in its file; in all of it, if there is no file."""
+    total = sum(chunk.records for chunk in dump.chunks)
+    written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
+    left = round(dump.events * (1 - max(0, written) / total)) if total else 0
+    return f"about {left:,} of its {dump.events:,} events ({_period(dump)}) are not in it"
 
 
 def _write_all(log: LogWriter, dump: _Dump) -> None:

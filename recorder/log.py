@@ -10,6 +10,7 @@ hit, which are named by file offset, with the window of time in which events are
 
 from recorder.log_chunks import Chunk, Segment
 from recorder.log_facts import Facts, pack_facts, pack_json, unpack_facts, unpack_json
+from recorder.log_frames import most_raw
 from recorder.log_reader import LogReader
 from recorder.log_writer import LogWriter
 
@@ -19,6 +20,7 @@ __all__ = [
     "LogReader",
     "LogWriter",
     "Segment",
+    "most_raw",
     "pack_facts",
     "pack_json",
     "unpack_facts",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
 import zstandard
 
 MAJOR = 1
@@ -49,6 +50,7 @@ PREAMBLE_BYTES = _PREAMBLE.size
 # payload crc32: of the stored bytes.   header crc32: of bytes 0..43.
 _FRAME = struct.Struct("<4sBBBBIIQQIII")
 _CRC = struct.Struct("<I")
+_TAG_AT, _STORED_AT = 12, 36
 FRAME_BYTES = _FRAME.size + _CRC.size
 
 MAX_CHUNK_DATA = 8 << 20
@@ -59,6 +61,13 @@ MAX_RAW = 32 << 20
 
 MAX_STORED = MAX_RAW + (1 << 20)
 """Most bytes that a payload may have in the file."""
+
+MAX_RATIO = 256
+"""Most bytes that a byte of a compressed frame, its header counted, may become.
+
+Records compress to a tenth, rarely a thirtieth: their times alone take a byte each. So what a
+file can ask a reader to decompress is bounded by the file's size.
+"""
 
 MAX_JSON_VALUES = 2_000_000
 """Most values in a JSON payload, each of which costs about 100 bytes of memory when read."""
@@ -178,6 +187,34 @@ def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
     return Frame(offset, kind, flags & 0xF, major, sequence, tag, w0, w1, raw, stored, crc)
 
 
+def possible_frames(data: bytes, tag: int | None) -> list[int]:
+    """Return the offsets in `data` at which a whole header may stand, ascending.
+
+    A header there has the marker, a stored length within its limit and, unless `tag` is None,
+    that tag. Its checksum is not looked at.
+    """
+    if len(data) < FRAME_BYTES or SYNC not in data:
+        return []
+    view = np.frombuffer(data, dtype=np.uint8)
+    count = len(data) - FRAME_BYTES + 1
+    found = np.flatnonzero(view[:count] == SYNC[0])
+    expected = {at: value for at, value in enumerate(SYNC) if at}
+    if tag is not None:
+        expected |= {_TAG_AT + at: value for at, value in enumerate(_CRC.pack(tag))}
+    for at, value in expected.items():
+        found = found[view[found + at] == value]
+    lengths = np.zeros(len(found), dtype=np.uint32)
+    for at in range(_CRC.size):
+        lengths |= view[found + _STORED_AT + at].astype(np.uint32) << np.uint32(8 * at)
+    places: list[int] = found[lengths <= MAX_STORED].tolist()
+    return places
+
+
+def most_raw(stored: int) -> int:
+    """Return how many bytes a zstd payload of `stored` bytes may hold decompressed."""
+    return MAX_RATIO * (FRAME_BYTES + stored)
+
+
 def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
     """Check and decompress the payload of `frame`, bounded by its declared raw length.
 
@@ -205,6 +242,10 @@ def _decompress(stored: bytes | memoryview, raw: int) -> bytes:
     try:
         if zstandard.frame_content_size(stored) != raw:
             raise DamagedError("declares another length than its zstd frame")
+        if raw > most_raw(len(stored)):
+            raise DamagedError(
+                f"declares {raw} bytes from {len(stored)}, more than {MAX_RATIO} times as many"
+            )
         return zstandard.ZstdDecompressor().decompress(
             stored, max_output_size=raw, allow_extra_data=False
         )

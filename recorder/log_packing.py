@@ -45,7 +45,10 @@ class Packer:
         """The payload as a frame stores it."""
         if self._compressor is None or not payload:
             return payload, Codec.NONE
-        return self._compressor.compress(payload), Codec.ZSTD
+        stored = self._compressor.compress(payload)
+        if len(payload) > log_frames.most_raw(len(stored)):  # no reader would believe it
+            return payload, Codec.NONE
+        return stored, Codec.ZSTD
 
     def chunks(self, segments: Sequence[Segment], clock: dict[str, Any]) -> list[Packed]:
         """What one drain gave, with the clock as read after it.

@@ -71,6 +71,8 @@ class LogReader:
         self._problems: dict[int, str] = {}
         self._unknown: Counter[int] = Counter()
         self._entries: NDArray[np.void] | None = None
+        self._ends: NDArray[np.uint64] | None = None
+        """Per entry of the index: file offset of what follows; None where there is no index."""
         self._consumed = False
         try:
             self._opening = read_opening(self._source)
@@ -158,12 +160,12 @@ class LogReader:
         self, first: int, last: int, holding: Collection[int] | None = None
     ) -> Iterator[Chunk]:
         """holding: only those with records of one of these kinds."""
-        entries = self._entries
+        entries, ends = self._entries, self._ends
         assert entries is not None
         wanted = (entries["type"] == FrameType.CHUNK) & (entries["word0"] <= np.uint64(last))
         wanted &= entries["word1"] >= np.uint64(first)
         for row in np.flatnonzero(wanted):
-            chunk = self._chunk_at(entries[row], holding)
+            chunk = self._chunk_at(entries[row], None if ends is None else int(ends[row]), holding)
             if chunk is not None:
                 yield chunk
 
@@ -179,14 +181,28 @@ class LogReader:
                 if chunk is not None:
                     yield chunk
 
-    def _chunk_at(self, entry: np.void, holding: Collection[int] | None) -> Chunk | None:
-        offset, sequence = int(entry["offset"]), int(entry["sequence"])
-        frame = frame_at(self._source, offset, self._tag)
-        if frame is not None and (frame.type, frame.sequence) == (FrameType.CHUNK, sequence):
+    def _chunk_at(
+        self, entry: np.void, end: int | None, holding: Collection[int] | None
+    ) -> Chunk | None:
+        """end: file offset of what follows the frame, as far as is known."""
+        frame = self._frame_of(entry, end)
+        if frame is not None:
             return self._decode(frame, holding)
-        window = int(entry["word0"]), int(entry["word1"])
+        offset, window = int(entry["offset"]), (int(entry["word0"]), int(entry["word1"]))
         self._damage(offset, f"chunk at offset {offset} has no intact frame header", window)
         return None
+
+    def _frame_of(self, entry: np.void, end: int | None) -> Frame | None:
+        """Return the frame that an index entry tells of; None where it is not there as told.
+
+        A frame that reaches past `end` into the next is none: so frames of the index never
+        overlap, and what is read of all is no more than the file.
+        """
+        frame = frame_at(self._source, int(entry["offset"]), self._tag)
+        told = int(entry["type"]), int(entry["sequence"])
+        if frame is None or (frame.type, frame.sequence) != told:
+            return None
+        return frame if end is None or frame.next <= end else None
 
     def _decode(self, frame: Frame, holding: Collection[int] | None = None) -> Chunk | None:
         try:
@@ -213,14 +229,14 @@ class LogReader:
     def _load(self) -> NDArray[np.void]:
         """Know where every chunk is: from the index, or by walking over the frame headers."""
         entries = self._load_index()
-        if entries is None:
+        if entries is None or self._ends is None:
             rows = bytearray()
             for f in self._survey():
                 rows += INDEX_ENTRY.pack(f.offset, f.word0, f.word1, f.sequence, f.type)
             return np.frombuffer(bytes(rows), dtype=_ENTRY)
-        for entry in entries[entries["type"] != FrameType.CHUNK]:
-            offset = int(entry["offset"])
-            frame = frame_at(self._source, offset, self._tag)
+        for row in np.flatnonzero(entries["type"] != FrameType.CHUNK):
+            entry, offset = entries[row], int(entries["offset"][row])
+            frame = self._frame_of(entry, int(self._ends[row]))
             if frame is None:
                 what = f"{_called(int(entry['type']))} at offset {offset}"
                 self._problems.setdefault(offset, f"{what} has no intact frame header: left out")
@@ -234,6 +250,7 @@ class LogReader:
         if trailer is None or trailer.type != FrameType.TRAILER:
             return None
         parts: list[NDArray[np.void]] = []
+        borders = [trailer.offset]
         at, below, room = trailer.word0, trailer.offset, self.size // FRAME_BYTES
         while at:
             part = self._index_part(at, below, room)
@@ -244,10 +261,18 @@ class LogReader:
                 return None
             frame, rows = part
             parts.append(rows)
+            borders.append(at)
             room -= len(rows)
             at, below = frame.word0, at
         entries = np.concatenate(parts[::-1]) if parts else np.empty(0, dtype=_ENTRY)
-        return entries if len(entries) + len(parts) == trailer.word1 else None
+        if len(entries) + len(parts) != trailer.word1:
+            return None
+        self._ends = _ends(entries["offset"], borders)
+        if self._ends is None:
+            self._problems[trailer.word0] = (
+                f"index at offset {trailer.word0} has frames that overlap: read without it"
+            )
+        return entries
 
     def _index_part(
         self, offset: int, below: int, room: int
@@ -297,9 +322,26 @@ class LogReader:
                 self.end = self._json(frame, dict, log_shapes.END)
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1
+            elif frame.type < min(FrameType):
+                raise DamagedError("is of a type that no biotrail writes")
         except DamagedError as error:
-            what = f"{_called(frame.type)} at offset {frame.offset} {error}: left out"
-            self._problems[frame.offset] = what
+            what = f"{_called(frame.type)} at offset {frame.offset} {error}"
+            if frame.type < min(FrameType) and frame.word1:  # a chunk's words, as it seems
+                self._damage(frame.offset, what, (frame.word0, frame.word1))
+            self._problems[frame.offset] = f"{what}: left out"
+
+
+def _ends(offsets: NDArray[np.uint64], borders: list[int]) -> NDArray[np.uint64] | None:
+    """Return the file offset of what follows each frame; None where frames would overlap.
+
+    offsets: of the index's frames, (n,). borders: of the INDEX frames and the TRAILER.
+    """
+    starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
+    ascending = (np.diff(offsets.astype(np.int64)) > 0).all() if len(offsets) else True
+    if not ascending or (len(starts) > 1 and np.diff(starts).min() < FRAME_BYTES):
+        return None
+    ends = starts[np.minimum(np.searchsorted(starts, offsets) + 1, len(starts) - 1)]
+    return ends if (ends > offsets).all() else None
 
 
 _CALLED: dict[int, str] = {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from recorder import log_frames, names
-from recorder.errors import OutputError
+from recorder.errors import OutputError, ReaderGoneError
 from recorder.log_chunks import Segment
 from recorder.log_frames import INDEX_ENTRY, INDEX_FRAMES, Codec, FrameType
 from recorder.log_packing import Packed, Packer
@@ -51,7 +51,7 @@ class LogWriter:
         self._sync = sync
         if sync and not _is_file(stream):
             raise OutputError(f"{self._name}: only a regular file can be synced; leave out --sync")
-        self._failure = ""
+        self._failure: OutputError | None = None
         self._sequence = 0
         self._index = bytearray()
         self._last_index = 0
@@ -181,8 +181,8 @@ class LogWriter:
 
     def _write(self, data: bytes) -> None:
         """Write all of `data` through to the operating system."""
-        if self._failure:
-            raise OutputError(self._failure)
+        if self._failure is not None:
+            raise self._failure
         try:
             view = memoryview(data)
             while view:
@@ -214,12 +214,14 @@ class LogWriter:
             advice = "make room, or record to another file system (-o), or stream with -o -"
         else:
             advice = "check the device that it is on, or record to another place (-o)"
-        self._failure = (
+        text = (
             f"{self._name}: cannot be written at offset {self.size}: {error.strerror or error}; "
             f"{self.chunks} chunks ({self.size} bytes) before it are kept and read back as an "
             f"interrupted log; {advice}"
         )
-        return OutputError(self._failure)
+        gone = error.errno == errno.EPIPE
+        self._failure = ReaderGoneError(text) if gone else OutputError(text)
+        return self._failure
 
 
 def _unbuffered(stream: BinaryIO) -> BinaryIO | io.RawIOBase:

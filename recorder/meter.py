@@ -26,10 +26,13 @@ class Meter:
         self.events = 0.0
         self.exact = True
         """Whether every block was counted."""
+        self.bytes = 0
+        """Of the chunks' records."""
 
     def add(self, segments: Sequence[Segment]) -> None:
         """Count, or estimate, the events of one chunk."""
         total = sum(len(segment.data) for segment in segments)
+        self.bytes += total
         if total <= SAMPLES * BLOCK_BYTES:
             self.events += sum(_count(*block) for s in segments for block in _blocks(s))
             return

@@ -22,6 +22,8 @@ from recorder.errors import OutputError
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 _BUFFER = 1 << 20
+_NO_ID = (1 << 32) - 1
+_ID_DIGITS = len(str(_NO_ID))
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _REMEDIES = {
     errno.ENOENT: "its directory does not exist: make it, or give another path",
@@ -45,70 +47,113 @@ def explain(error: OSError, path: str | os.PathLike[str]) -> OutputError:
 
 
 def owner() -> tuple[int, int] | None:
-    """(uid, gid) of the user who called sudo; None when we are not root under sudo."""
-    try:
-        uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
-    except (KeyError, ValueError):
+    """(uid, gid) of the user who called sudo; None when we are not root under sudo.
+
+    Variables that hold no ids of a user count as none: the file stays the recorder's.
+    """
+    ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
+    if os.geteuid() != 0 or not all(text.isascii() and text.isdecimal() for text in ids):
         return None
-    return (uid, gid) if os.geteuid() == 0 and uid >= 0 and gid >= 0 else None
+    # Nobody has the largest: it is -1, which tells chown to change nothing.
+    found = [int(text) if len(text) <= _ID_DIGITS else _NO_ID for text in ids]
+    return (found[0], found[1]) if max(found) < _NO_ID else None
 
 
-def ensure_free(path: str | os.PathLike[str], force: bool, *, directory: bool = False) -> None:
+def ensure_free(
+    path: str | os.PathLike[str],
+    force: bool,
+    *,
+    directory: bool = False,
+    at: int | None = None,
+    shown: str | os.PathLike[str] | None = None,
+) -> None:
     """Raise OutputError unless `path` is free, or may be replaced.
 
     With `force` a regular file (or, with `directory`, a directory) may be replaced; links,
-    devices and the like never are.
+    devices and the like never are. at: descriptor of the directory that `path` is a name in.
+    shown: what messages call it, where that is not `path`.
     """
+    called = os.fspath(path if shown is None else shown)
     try:
-        mode = os.lstat(path).st_mode
+        mode = os.stat(path, dir_fd=at, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return
     except OSError as error:
-        raise explain(error, path) from error
+        raise explain(error, called) from error
     wanted = stat.S_ISDIR(mode) if directory else stat.S_ISREG(mode)
     if not wanted:
         what = "directory" if directory else "regular file"
-        raise OutputError(f"{os.fspath(path)} exists and is no {what}: give another path")
+        raise OutputError(f"{called} exists and is no {what}: give another path")
     if not force:
-        raise OutputError(
-            f"{os.fspath(path)} already exists: will not overwrite it without --force"
-        )
+        raise OutputError(f"{called} already exists: will not overwrite it without --force")
 
 
-def create(path: str | os.PathLike[str], *, force: bool = False) -> BinaryIO:
+def create(
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    shown: str | os.PathLike[str] | None = None,
+) -> BinaryIO:
     """A new, empty, private file at `path`, unbuffered; the caller closes it.
 
     With `force` an existing regular file is unlinked first: whoever has it open keeps the
-    old one. Raises OutputError.
+    old one. The directory is looked up once. shown: as in `ensure_free`. Raises OutputError.
     """
-    ensure_free(path, force)
+    called = os.fspath(path if shown is None else shown)
+    directory, name = os.path.split(os.fspath(path))
+    if name in ("", ".", ".."):
+        ensure_free(path, force, shown=called)
+    try:
+        at = os.open(directory or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise explain(error, called) from error
+    try:
+        return create_at(at, name, force=force, shown=called)
+    finally:
+        os.close(at)
+
+
+def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryIO:
+    """As `create`, in the directory whose descriptor is `at`. Raises OutputError."""
+    ensure_free(name, force, at=at, shown=shown)
     try:
         if force:
             with suppress(FileNotFoundError):
-                os.unlink(path)
-        return _open_private(path)
+                os.unlink(name, dir_fd=at)
+        return _open_private(at, name, shown)
     except FileExistsError as error:
         raise OutputError(
-            f"{os.fspath(path)} appeared just now: will not overwrite it, give another path"
+            f"{shown} appeared just now: will not overwrite it, give another path"
         ) from error
     except OSError as error:
-        raise explain(error, path) from error
+        raise explain(error, shown) from error
 
 
-def _open_private(path: str | os.PathLike[str]) -> BinaryIO:
-    def opener(name: str, _flags: int) -> int:
-        return os.open(name, _CREATE, PRIVATE_FILE)
+def _open_private(at: int, name: str, shown: str) -> BinaryIO:
+    def opener(_shown: str, _flags: int) -> int:
+        return os.open(name, _CREATE, PRIVATE_FILE, dir_fd=at)
 
-    stream = open(os.fspath(path), "wb", buffering=0, opener=opener)  # noqa: SIM115
+    stream = open(shown, "wb", buffering=0, opener=opener)  # noqa: SIM115
     try:
         os.fchmod(stream.fileno(), PRIVATE_FILE)  # the umask may have taken bits away
-        if (ids := owner()) is not None:
-            os.fchown(stream.fileno(), *ids)
-    except OSError:
+        _give_to_owner(stream.fileno(), shown)
+    except (OSError, OutputError):
         stream.close()
-        os.unlink(path)
+        os.unlink(name, dir_fd=at)
         raise
     return stream
+
+
+def _give_to_owner(fd: int, shown: str) -> None:
+    if (ids := owner()) is None:
+        return
+    try:
+        os.fchown(fd, *ids)
+    except OSError as error:
+        raise OutputError(
+            f"cannot give {shown} to the user who called sudo (SUDO_UID {ids[0]}, SUDO_GID "
+            f"{ids[1]}): {error.strerror}; unset SUDO_UID and SUDO_GID, or give another path"
+        ) from error
 
 
 def _temporary(path: Path) -> Path:
@@ -125,7 +170,7 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     final = Path(path)
     ensure_free(final, force)
     part = _temporary(final)
-    raw = create(part)
+    raw = create(part, shown=final)
     try:
         with BufferedWriter(raw, _BUFFER) as stream:
             yield stream
@@ -137,19 +182,25 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
             part.unlink()
 
 
-def publish(part: Path, final: Path, force: bool) -> None:
-    """Give a file its final name; `part` may be left as a second one. Raises OutputError."""
-    ensure_free(final, force)
+def publish(
+    part: str | Path, final: str | Path, force: bool, *, at: int | None = None, shown: str = ""
+) -> None:
+    """Give a file its final name; `part` may be left as a second one. Raises OutputError.
+
+    at: descriptor of the directory that both are names in. shown: what messages call `final`.
+    """
+    called = shown or os.fspath(final)
+    ensure_free(final, force, at=at, shown=called)
     if force:
-        part.replace(final)
+        os.replace(part, final, src_dir_fd=at, dst_dir_fd=at)
         return
-    try:
-        os.link(part, final, follow_symlinks=False)  # unlike rename, never replaces
+    try:  # unlike rename, never replaces
+        os.link(part, final, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
     except FileExistsError:
-        ensure_free(final, force)
+        ensure_free(final, force, at=at, shown=called)
     except OSError:  # a file system without hard links
-        ensure_free(final, force)
-        part.rename(final)
+        ensure_free(final, force, at=at, shown=called)
+        os.rename(part, final, src_dir_fd=at, dst_dir_fd=at)
 
 
 @contextmanager

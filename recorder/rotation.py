@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a new file begins: decided by the poll loop, done by the writer thread."""
 
+from recorder.series import Clock
 from recorder.sinks import LogSink, RotatingLog, Sink
 from recorder.writer import WriterThread
 
@@ -31,7 +32,12 @@ class Rotation:
             return False
         return sink.due() or sink.removed()
 
-    def order(self) -> None:
+    @property
+    def gone(self) -> int:
+        """Files that others deleted or moved away."""
+        return 0 if self._sink is None else self._sink.gone
+
+    def order(self, _clock: Clock) -> None:
         """End the file behind all that is queued; not now, where the queue is full."""
         self._ordered = self._writer.offer(self._rotate)
 

@@ -7,10 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from recorder import output
+from recorder.held_directory import FileId, HeldDirectory, identity
 from recorder.log import LogWriter, Segment
 from recorder.names import Found, Names
 from recorder.stack_notes import StackNotes
@@ -97,7 +97,7 @@ class Facts(NamedTuple):
 class Series:
     """Numbered files `STEM-20261107T101530Z-000001.biotrail` of this run.
 
-    Only files that it made are ever deleted.
+    Their directory is looked up once. Only files that this run made are ever deleted.
     """
 
     def __init__(
@@ -107,61 +107,91 @@ class Series:
         *,
         force: bool = False,
         on_file: OnFile = lambda _stream: None,
+        directory: HeldDirectory | None = None,
     ) -> None:
         """`path`: what the files are named after, its suffix left out.
 
-        on_file: called with each new file, in the thread that makes it.
+        on_file: called with each new file, in the thread that makes it. directory: that of
+        `path`; None: it is looked up when the first file is made.
         """
         self._on_file = on_file
         self.stem = path.removesuffix(SUFFIX)
         self._max = max_files
         self._force = force
-        self._files: deque[tuple[str, int, int]] = deque()
-        self._hidden = ""
+        self._held = directory
+        self._files: deque[tuple[str, FileId]] = deque()
+        self._hidden = self._name = ""
         self.next = ""
         """Path that the file last created has, or will have."""
         self.made = 0
         self.deleted = 0
+        self._gone = 0
 
     @property
     def files(self) -> list[str]:
-        """Paths that are there, oldest first."""
-        return [path for path, _, _ in self._files]
+        """Paths that are there, oldest first; where the directory was moved, of its new place."""
+        held = self._held
+        if held is None:
+            return []
+        place = held.place()
+        return [os.path.join(place, name) for name, file in self._files if held.holds(name, file)]
+
+    @property
+    def gone(self) -> int:
+        """How many files others have deleted, moved away or replaced."""
+        return self._gone + len(self._files) - len(self.files)
+
+    def _directory(self) -> HeldDirectory:
+        if self._held is None:
+            self._held = HeldDirectory(os.path.dirname(self.stem), shown=self.next or self.stem)
+        return self._held
 
     def create(self) -> BinaryIO:
         """The next file, under a hidden name until `publish`. Raises OutputError."""
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.next = f"{self.stem}-{when}-{self.made + 1:06d}{SUFFIX}"
-        output.ensure_free(self.next, self._force)
-        directory, name = os.path.split(self.next)
-        self._hidden = os.path.join(directory, f".{name}.{secrets.token_hex(8)}.part")
-        stream = output.create(self._hidden)
+        self._name = os.path.basename(self.next)
+        at = self._directory().fd
+        output.ensure_free(self._name, self._force, at=at, shown=self.next)
+        self._hidden = f".{self._name[:200]}.{secrets.token_hex(8)}.part"
+        stream = output.create_at(at, self._hidden, shown=self.next)
         self._on_file(stream)
         return stream
 
     def publish(self, stream: BinaryIO) -> None:
         """Give it its name: from now on it reads as a log, whatever happens. Raises OutputError."""
-        output.publish(Path(self._hidden), Path(self.next), self._force)
-        with suppress(FileNotFoundError):
-            os.unlink(self._hidden)
-        status = os.fstat(stream.fileno())
-        self._files.append((self.next, status.st_dev, status.st_ino))
+        at = self._directory().fd
+        try:
+            output.publish(self._hidden, self._name, self._force, at=at, shown=self.next)
+        except OSError as error:
+            raise output.explain(error, self.next) from error
+        self.give_up()  # the hidden name, where it is left as a second one
+        self._files.append((self._name, identity(stream.fileno())))
         self.made += 1
 
     def give_up(self) -> None:
         """Remove what was created and not published."""
+        if self._held is None:
+            return
         with suppress(OSError):
-            os.unlink(self._hidden)
+            os.unlink(self._hidden, dir_fd=self._held.fd)
 
     def delete_old(self) -> None:
         """Delete the oldest files beyond the limit, unless others have taken their names."""
         while self._max is not None and len(self._files) > self._max:
-            path, dev, inode = self._files.popleft()
-            with suppress(OSError):  # gone already, or not ours to delete: nothing is lost
-                status = os.lstat(path)
-                if (status.st_dev, status.st_ino) == (dev, inode):
-                    Path(path).unlink()
-                    self.deleted += 1
+            self._delete(*self._files.popleft())
+
+    def _delete(self, name: str, file: FileId) -> None:
+        held = self._directory()
+        if held.remove(name, file):
+            self.deleted += 1
+        elif not held.holds(name, file):
+            self._gone += 1
+
+    def discard(self) -> None:
+        """Delete all files: the recording could not begin."""
+        while self._files:
+            self._directory().remove(*self._files.popleft())
 
 
 def removed(stream: BinaryIO) -> bool:

@@ -14,6 +14,7 @@ from recorder import capabilities, clocks, cost, devices, facts, rights_kept
 from recorder.child import Child
 from recorder.cost_watch import TICK_NS, CostWatch
 from recorder.device_paths import with_paths
+from recorder.errors import TraceError
 from recorder.files import FileWatch
 from recorder.filters import with_below
 from recorder.flight import Flight
@@ -67,7 +68,10 @@ def record(
     with ExitStack() as stack:
         session = Session(options, on_status, stack, probes)
         session.begin()
-        session.loop()
+        try:
+            session.loop()
+        except (OSError, TraceError) as error:  # what was recorded shall get its end all the same
+            session.fail(error)
         return session.finish()
 
 
@@ -109,6 +113,7 @@ class Session:
         self._pending: list[Segment] = []
         self._pending_bytes = self._taken_bytes = 0
         self._windows: list[Window] = []
+        self._failure: OSError | TraceError | None = None
         self._pace = Pace()
         self._urgency = Urgency()
 
@@ -124,7 +129,7 @@ class Session:
         """Open the output, attach the probes, write the header, start the command."""
         with ExitStack() as undo:
             options = self._options
-            stream = reserve(options, self._stack, undo)
+            place = reserve(options, self._stack, undo)
             self._stack.callback(self._probes.close)
             self._probes.open()
             if options.give_up_rights and capabilities.holds(STATS_RIGHT):
@@ -142,7 +147,7 @@ class Session:
             self._lacking = rights_kept.lacking(options)
             self._notes += [str(lack) for lack in self._lacking if lack.key == "processes"]
             header = self._header(clock)
-            sink = open_sink(options, stream, header, self._probes)
+            sink = open_sink(options, place, header, self._probes)
             self._stack.callback(sink.release)
             undo.callback(sink.discard)
             if self._child is not None:
@@ -288,7 +293,7 @@ class Session:
         """Take in what asks for a dump."""
         if self._stop.dumps:
             self._stop.dumps = 0
-            self._flight.ask()
+            self._flight.ask(self._stop.asked_by)
         if self._options.triggers:
             for hit in self._probes.triggered():
                 self._flight.hit(hit)
@@ -304,7 +309,7 @@ class Session:
         self._offer_chunk(now_ns)
         self._sample_rings(now_ns)
         if not self._pending and not self._windows and self._stacks.put(self._writer):
-            border.order()
+            border.order(self._clock)
 
     def _drain(self) -> bool:
         segments = self._probes.drain()
@@ -372,9 +377,31 @@ class Session:
             )
         )
 
+    def fail(self, error: OSError | TraceError) -> None:
+        """Note why recording cannot go on; the first error stays."""
+        self._failure = self._failure or error
+        self._stop.request("recorder failed")
+
     def finish(self) -> Summary:
         """Detach, take what is left, end the log, and see the command off."""
         self._stopped = clocks.reading()  # programs go one by one: what follows has gaps
+        try:
+            self._take_rest()
+        except (OSError, TraceError) as error:
+            self.fail(error)
+        ended = self._writer.finish(
+            self._last_job(), lambda: stuck(self._writer, self._stop, STUCK_NS)
+        )
+        self._pass_on()
+        reason = self._stop.reason
+        summary = self._account.summary(reason, self._stopped, self._taken_bytes)
+        summary.error = self._account.error(ended, reason, self._failure)
+        if self._child is not None:
+            name = self._options.command[0]
+            summary.command_status = see_off(self._child, name, self._stop, self._tell)
+        return summary
+
+    def _take_rest(self) -> None:
         self._watch.end()
         self._probes.detach()
         while self._drain():
@@ -383,17 +410,6 @@ class Session:
         self._sample_rings(now)
         self._sample_programs(now)
         self._listen()
-        ended = self._writer.finish(
-            self._last_job(), lambda: stuck(self._writer, self._stop, STUCK_NS)
-        )
-        self._pass_on()
-        reason = self._stop.reason
-        summary = self._account.summary(reason, self._stopped, self._taken_bytes)
-        summary.error = self._account.error(ended, reason)
-        if self._child is not None:
-            name = self._options.command[0]
-            summary.command_status = see_off(self._child, name, self._stop, self._tell)
-        return summary
 
     def _last_job(self) -> Job:
         writer = self._writer
@@ -407,6 +423,8 @@ class Session:
         def last(log: LogSink) -> None:
             for job in jobs:
                 job(log)
-            log.close(self._account.end(self._stop.reason, self._stopped))
+            # A log that lacks a chunk shall read as interrupted; what memory keeps is tried.
+            if writer.error is None or self._flight.possible:
+                log.close(self._account.end(self._stop.reason, self._stopped))
 
         return last

@@ -17,7 +17,7 @@ from recorder.output import explain
 from recorder.priority import Urgency
 from recorder.rights import Lack
 from recorder.rotation import Rotation
-from recorder.session_types import Probes, RecordOptions, Summary
+from recorder.session_types import Moment, Probes, RecordOptions, Summary
 from recorder.sinks import PlainLog, Sink
 from recorder.stop import StopRequests
 from recorder.writer import WriterThread
@@ -87,6 +87,8 @@ class Account:
             too_deep=self.loss.too_deep,
             skipped=self.loss.skipped,
             unwritten_bytes=taken_bytes - writer.raw_bytes,
+            unwritten_events=_unwritten_events(writer, taken_bytes - writer.raw_bytes),
+            written_until=self._until(writer.until),
             cpu_seconds=cost.read(()).cpu_seconds - self.began.cpu_seconds,
             max_rss_bytes=cost.max_rss_bytes(),
             ns_per_event=ns_per_run(self.probes.programs()),
@@ -96,13 +98,27 @@ class Account:
             triggers_let_pass=self.flight.let_pass,
             files=self.sink.files,
             files_deleted=self.rotation.deleted + self.flight.deleted,
+            files_gone=self.rotation.gone + self.flight.gone,
         )
 
     def _seconds(self, stopped: dict[str, int]) -> float:
         return (stopped["monotonic"] - self.began.monotonic) / 1e9
 
-    def error(self, ended: bool, reason: str | None) -> TraceError | None:
-        """Why it had to stop, where it had to; `ended`: the log got its end."""
+    def _until(self, clock: dict[str, int] | None) -> Moment | None:
+        if clock is None:
+            return None
+        return Moment(max(0.0, self._seconds(clock)), clock["realtime"])
+
+    def error(
+        self, ended: bool, reason: str | None, failure: OSError | TraceError | None
+    ) -> TraceError | None:
+        """Why it had to stop, where it had to.
+
+        ended: the log got its end. failure: of the recorder itself.
+        """
+        return self._of_output(ended, reason) or _of_recorder(failure)
+
+    def _of_output(self, ended: bool, reason: str | None) -> TraceError | None:
         if not ended:
             return OutputError(
                 "the output takes no more data: the end of the log could not be written; "
@@ -116,6 +132,28 @@ class Account:
                 "record again, to a place where it stays"
             )
         return self.writer.error
+
+
+def _of_recorder(failure: OSError | TraceError | None) -> TraceError | None:
+    if isinstance(failure, OSError):
+        where = f"{failure.filename}: " if failure.filename else ""
+        return TraceError(f"recording had to stop: {where}{failure.strerror or failure}")
+    return failure
+
+
+def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
+    """Return about how many events are in records that were taken and not written.
+
+    The writer has counted those that it was given. Where an output is stuck it was not given
+    all: then the others' mean size tells.
+    """
+    if not unwritten_bytes:
+        return 0
+    if writer.unwritten.bytes >= unwritten_bytes:
+        return round(writer.unwritten.events)
+    events = writer.unwritten.events + writer.meter.events
+    size = writer.unwritten.bytes + writer.meter.bytes
+    return round(unwritten_bytes * events / size) if size else 0
 
 
 def see_off(child: Child, name: str, stop: StopRequests, tell: Callable[[str], None]) -> int | None:

@@ -126,6 +126,16 @@ class Status:
     """Something to tell the user, empty most of the time."""
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A time of a recording."""
+
+    seconds: float
+    """Since the recording began."""
+    realtime: int
+    """ns since 1970 (CLOCK_REALTIME)."""
+
+
 @dataclass
 class Summary:
     """How a recording went."""
@@ -165,6 +175,12 @@ class Summary:
     """What was written and is there, oldest first."""
     files_deleted: int = 0
     """By rotation."""
+    files_gone: int = 0
+    """Files of several that others deleted or moved away."""
+    unwritten_events: int = 0
+    """In `unwritten_bytes`, about."""
+    written_until: Moment | None = None
+    """When the newest records of the log were taken; None: it has none."""
     command_status: int | None = None
     error: TraceError | None = None
     """Why it had to stop, when it had to."""

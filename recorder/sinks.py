@@ -6,9 +6,7 @@ A sink is written by the writer thread; `due` and `removed` are asked by the pol
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from recorder import cost, names
@@ -72,7 +70,8 @@ class PlainLog:
         """`path`: None for a pipe, which cannot be removed."""
         self._stream = stream
         self._path = path
-        self._log = LogWriter(stream, header, level=level, sync=sync)
+        name = path or "standard output"
+        self._log = LogWriter(stream, header, level=level, sync=sync, name=name)
         self.write_chunk = self._log.write_chunk
         self.write_loss = self._log.write_loss
         self.write_note = self._log.write_note
@@ -94,10 +93,7 @@ class PlainLog:
             self._stream.close()
 
     def discard(self) -> None:
-        """Removes the file."""
-        for path in self.files:
-            with suppress(FileNotFoundError):
-                Path(path).unlink()
+        """Nothing: who made the file removes it."""
 
     def removed(self) -> bool:
         """Whether the file has lost its name."""
@@ -143,6 +139,11 @@ class RotatingLog:
     def deleted(self) -> int:
         """How many were."""
         return self._series.deleted
+
+    @property
+    def gone(self) -> int:
+        """How many others deleted or moved away."""
+        return self._series.gone
 
     def _open(self, clock: Clock) -> LogWriter:
         facts = {"series": {"run": self._run, "number": self._series.made + 1}}
@@ -232,9 +233,7 @@ class RotatingLog:
 
     def discard(self) -> None:
         """Removes the files."""
-        for path in self.files:
-            with suppress(FileNotFoundError):
-                Path(path).unlink()
+        self._series.discard()
 
     def removed(self) -> bool:
         """Whether the present file has lost its name."""

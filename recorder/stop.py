@@ -14,13 +14,16 @@ _SIGNALS = {
     signal.SIGINT: "interrupted",
     signal.SIGTERM: "terminated",
     signal.SIGHUP: "hung up",
+    signal.SIGQUIT: "quit",
 }
+_DUMP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class StopRequests:
-    """Takes SIGINT, SIGTERM, SIGHUP and SIGUSR1 while it is open; they wake its sleep.
+    """Takes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 while it is open.
 
-    SIGUSR1 asks for a dump of what a flight recorder keeps.
+    They wake its sleep. SIGUSR1 asks for a dump of what a flight recorder keeps, and so does
+    SIGUSR2, by which perf record is asked for its snapshots.
 
     Signals only set a reason; none of them ends the process, so a second Ctrl-C cannot cost
     the end of a log. SIGHUP stays ignored where it was (nohup). Outside the main thread
@@ -32,13 +35,15 @@ class StopRequests:
         self.signals = 0
         """How many arrived."""
         self.dumps = 0
-        """How many SIGUSR1 were not answered yet."""
+        """How many SIGUSR1 and SIGUSR2 were not answered yet."""
+        self.asked_by = ""
+        """Name of the last of them."""
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (*_SIGNALS, signal.SIGUSR1):
+            for number in (*_SIGNALS, *_DUMP_SIGNALS):
                 handler = signal.getsignal(number)
                 if number == signal.SIGHUP and handler == signal.SIG_IGN:
                     continue
@@ -57,7 +62,8 @@ class StopRequests:
             os.close(descriptor)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGUSR1:
+        if number in _DUMP_SIGNALS:
+            self.asked_by = signal.Signals(number).name
             self.dumps += 1
             self._wake_up()
             return

@@ -10,11 +10,21 @@ from typing import Any
 from recorder.errors import OutputError
 from recorder.log import Segment
 from recorder.meter import Meter
+from recorder.series import Clock
 from recorder.sinks import LogSink
 
 QUEUE_JOBS = 64
 QUEUE_BYTES = 64 << 20
 """Bytes of records that may wait; beyond that the rings hold, and count, what comes."""
+
+_NO_MEMORY = (
+    "there was not enough memory to write the log: what was written before reads back as an "
+    "interrupted log; free some, or record less (-d, a smaller --buffer-size or --keep)"
+)
+_FELL_OVER = (
+    "what writes the log ended unexpectedly (the lines above say where): what was written before "
+    "reads back as an interrupted log; please report it"
+)
 
 Job = Callable[[LogSink], None]
 
@@ -26,6 +36,7 @@ class WriterThread:
         self._log = log
         self._jobs: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS)
         self._thread = threading.Thread(target=self._run, name="biotrail-write", daemon=True)
+        self._ended = False
         self._given = self._done = 0  # bytes of records, each counted by one thread alone
         self.error: OSError | OutputError | None = None
         self.log_bytes = 0
@@ -35,6 +46,10 @@ class WriterThread:
         self.chunks = 0
         self.meter = Meter()
         """Counts the events of what was written."""
+        self.until: Clock | None = None
+        """The clocks when the newest of it was taken from the rings; None: nothing was."""
+        self.unwritten = Meter()
+        """Counts the events of what could not be written."""
         self.progress_ns = time.monotonic_ns()
         """CLOCK_MONOTONIC when a job last ended."""
         self._thread.start()
@@ -81,23 +96,33 @@ class WriterThread:
         return True
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job(self._log)
-            except (OSError, OutputError) as error:
-                self.error = self.error or error
-            self.progress_ns = time.monotonic_ns()
+        try:
+            while (job := self._jobs.get()) is not None:
+                try:
+                    job(self._log)
+                except (OSError, OutputError) as error:
+                    self.error = self.error or error
+                except MemoryError:
+                    self.error = self.error or OutputError(_NO_MEMORY)
+                self.progress_ns = time.monotonic_ns()
+            self._ended = True
+        finally:
+            if not self._ended:  # a fault of ours, whose traceback is printed: stop, say so
+                self.error = self.error or OutputError(_FELL_OVER)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
         """A job that writes the segments as one chunk and keeps count."""
         raw = sum(len(segment.data) for segment in segments)
 
         def write(log: LogSink) -> None:
+            chunks, merged = self.chunks, merge(segments)
             try:
                 if self.error is None:
-                    self._write_chunk(log, merge(segments), clock, raw)
+                    self._write_chunk(log, merged, clock, raw)
             finally:
                 self._done += raw
+                if self.chunks == chunks:
+                    self.unwritten.add(merged)
 
         return write
 
@@ -114,6 +139,7 @@ class WriterThread:
         self.log_bytes += log.write_chunk(segments, clock)
         self.raw_bytes += raw
         self.chunks += 1
+        self.until = clock
         self.meter.add(segments)
 
     def note(self, name: str, make: Callable[[], dict[str, Any] | None]) -> Job:

@@ -29,7 +29,10 @@ COLOURS = {
     "M2D": "#8cc06d",
     "D2C": "#59a5a9",
     "R2D": "#d62728",
-    "flush stage": "#b79ad1",
+    "flushing": "#b79ad1",
+    "pre-flush": "#b79ad1",
+    "post-flush": "#b79ad1",
+    "device flush": "#c5a5cf",
 }
 
 
@@ -146,7 +149,8 @@ class Picture:
         path += f"H{WIDTH - 10}V{base}Z"
         self._parts.append(f'<path d="{path}" fill="#a9c7e8" stroke="#4c78a8"/>')
         self._text(8, self._y + 24, track.name)
-        self._text(LEFT + 4, self._y + 12, f"max {top:g}", small=True)
+        most = f"{top / 1e6:.3g} MB/s" if track.name.endswith("bytes/s") else f"{top:g}"
+        self._text(LEFT + 4, self._y + 12, f"max {most}", small=True)
         self._y += GRAPH
 
     def lanes(self, name: str, tracks: list[Track], most: int) -> None:

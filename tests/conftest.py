@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests share: `--update` for golden files, and the policy on skipped tests."""
+"""What all tests share: `--update` for golden files, limits of time, the policy on skips."""
 
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 from skip_policy import Permission, Skip, forbidden, read_permissions
+from time_limit import TimeLimit, signals_as_usual
 
 MAY_SKIP = Path(__file__).with_name("may-skip.toml")
 PERMISSIONS = pytest.StashKey[list[Permission]]()
 SKIPS = pytest.StashKey[list[Skip]]()
 COLLECTED_ONLY = pytest.ExitCode.NO_TESTS_COLLECTED
+
+# How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile(
+    "biotrail", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("biotrail")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[PERMISSIONS] = read_permissions(MAY_SKIP)
     config.stash[SKIPS] = []
     config.pluginmanager.register(SkipRecorder(config.stash[SKIPS]))
+    config.addinivalue_line("markers", "limit(seconds): how long each phase of the test may take")
+    config.pluginmanager.register(TimeLimit())
+    signals_as_usual()
 
 
 class SkipRecorder:

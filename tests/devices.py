@@ -15,6 +15,8 @@ from typing import Any
 MEBIBYTE = 1 << 20
 SHM = Path("/dev/shm")
 COMMAND_SECONDS = 120
+made: set[int] = set()
+"""dev_t of every loop device that was made here, in this process."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,32 @@ def loop(
     try:
         # Allocated, not sparse: the backing file system shall have nothing to do in a test.
         run("fallocate", "-l", str(size), backing)
-        mode = "on" if direct_io else "off"
-        path = run("losetup", "--find", "--show", f"--direct-io={mode}", backing).strip()
-        try:
-            number = os.stat(path).st_rdev
-            dev = os.major(number) << 20 | os.minor(number)
-            _as_new(Path("/sys/block") / Path(path).name / "queue")
-            yield LoopDevice(path, Path(path).name, dev, size, backing)
-        finally:
-            run("losetup", "--detach", path)
+        with loop_over(backing, direct_io) as device:
+            yield device
     finally:
         backing.unlink(missing_ok=True)
+
+
+@contextmanager
+def loop_over(backing: Path | str, direct_io: bool = False, *options: str) -> Iterator[LoopDevice]:
+    """Make a loop device over a file or device that is there; options: more of losetup's."""
+    mode = "on" if direct_io else "off"
+    command = ("losetup", "--find", "--show", f"--direct-io={mode}", *options, backing)
+    path = run(*command).strip()
+    try:
+        queue = Path("/sys/block") / Path(path).name / "queue"
+        _as_new(queue)
+        made.add(dev_of(path))
+        size = int((queue.parent / "size").read_text()) * 512
+        yield LoopDevice(path, Path(path).name, dev_of(path), size, Path(backing))
+    finally:
+        run("losetup", "--detach", path)
+
+
+def dev_of(path: str | Path) -> int:
+    """Return a device node's dev_t (major << 20 | minor)."""
+    number = os.stat(path).st_rdev
+    return os.major(number) << 20 | os.minor(number)
 
 
 def _as_new(queue: Path) -> None:

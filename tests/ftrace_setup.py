@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's one blk tracer in binary form: taken, set up, and put back as it was.
+"""ftrace for live tests and `benchmarks/`: the one blk tracer, and instances of one's own.
 
-For live tests and for `benchmarks/`, which must not have it at once.
+The blk tracer is the kernel's only one, so it is taken, set up and put back as it was. An
+instance has buffers, events and a clock that nobody else sees.
 """
 
 import fcntl
@@ -9,11 +10,17 @@ import os
 import re
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 TRACEFS = Path("/sys/kernel/tracing")
+INSTANCE = "biotrail-test-"
+AS_TEXT = {"context-info": "1", "irq-info": "1"} | dict.fromkeys(
+    ("bin", "hex", "raw", "fields", "stacktrace", "userstacktrace", "latency-format"), "0"
+)
+"""Options of a new instance, which has whatever the root has: its blk tracer writes in binary."""
 
 
 class NoTracerError(OSError):
@@ -74,3 +81,33 @@ def binary_blk_tracer(buffer_kib: int) -> Iterator[Path]:
         ):
             stack.enter_context(holding(root / name, value))
         yield root
+
+
+@contextmanager
+def instance(buffer_kib: int) -> Iterator[Path]:
+    """Make a tracefs instance with buffers of `buffer_kib` for each CPU; yield its directory.
+
+    Times are CLOCK_MONOTONIC. The instance is removed at the end; one that a killed process
+    left behind is removed by the next to call this. Raises NoTracerError.
+    """
+    with tracefs() as root:
+        for old in (root / "instances").glob(f"{INSTANCE}*"):
+            pid = old.name.removeprefix(INSTANCE).partition("-")[0]
+            if not Path("/proc", pid).exists():
+                with suppress(OSError):  # another run may do the same
+                    old.rmdir()
+        made = root / "instances" / f"{INSTANCE}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        try:
+            made.mkdir()
+        except OSError as error:
+            raise NoTracerError(f"needs instances of tracefs: {error}") from error
+        try:
+            for name, value in AS_TEXT.items():
+                if (made / "options" / name).exists():
+                    (made / "options" / name).write_text(value)
+            (made / "trace_clock").write_text("mono")
+            (made / "buffer_size_kb").write_text(str(buffer_kib))
+            yield made
+        finally:
+            (made / "tracing_on").write_text("0")
+            made.rmdir()

@@ -39,7 +39,7 @@ class Slice:
     end: int
     depth: int
     args: dict[str, Any]
-    correlation: int | None
+    correlation: int | str | None
     callstack: list[tuple[str, str]]
     """Function and mapping, the outermost first."""
     children: list["Slice"] = field(default_factory=list)
@@ -267,17 +267,20 @@ def _begin(event: TrackEvent, track: Track, at: int, sequence: _Sequence, where:
     depth = len(track._open)
     if depth == 0 and track.slices:
         require(at > track.slices[-1].end, f"{where}: BEGIN not after the last END")
-    require(event.name_iid in sequence.names, f"{where}: name {event.name_iid} unknown")
-    categories = [sequence.categories[i] for i in event.category_iids]
+    name = event.name or sequence.names.get(event.name_iid)
+    require(name, f"{where}: name {event.name_iid} unknown")
+    categories = [*event.categories, *(sequence.categories[i] for i in event.category_iids)]
+    require(len(categories) == 1, f"{where}: categories {categories}")
+    family = event.WhichOneof("correlation_id_field")
     new = Slice(
         track=track.descriptor.uuid,
-        name=sequence.names[event.name_iid],
-        category=categories[0] if categories else "",
+        name=name,
+        category=categories[0],
         start=at,
         end=-1,
         depth=depth,
         args=_arguments(event, sequence),
-        correlation=event.correlation_id if event.HasField("correlation_id") else None,
+        correlation=getattr(event, family) if family else None,
         callstack=sequence.callstacks[event.callstack_iid] if event.callstack_iid else [],
     )
     (track._open[-1].children if depth else track.slices).append(new)
@@ -311,6 +314,8 @@ def render(trace: Read) -> str:
         track = trace.tracks[uuid]
         counter = track.descriptor.counter.unit_name
         lines.append(f"{indent}{track.name}" + (f" [{counter}]" if counter else ""))
+        if track.descriptor.description:
+            lines.append(f"{indent}  ? {track.descriptor.description.splitlines()[0]}")
         for at, value in track.samples:
             lines.append(f"{indent}  {at} = {value:g}")
         for instant in track.instants:
@@ -321,7 +326,7 @@ def render(trace: Read) -> str:
                 f"~{outer.correlation}{_text(outer.args)}"
             )
             for inner in outer.children:
-                lines.append(f"{indent}    {inner.start}+{inner.dur} {inner.name}")
+                lines.append(f"{indent}    {inner.start}+{inner.dur} {inner.category} {inner.name}")
         below = children.get(uuid, [])
         below.sort(key=lambda u: trace.tracks[u].descriptor.sibling_order_rank)
         for child in below:

@@ -19,11 +19,12 @@ from perfetto_make import (
 )
 
 from converters.model.context import Context
-from converters.model.tables import NEVER, STAGE_NAMES, Certainty, RequestKind, Stage
+from converters.model.tables import NEVER, Certainty, RequestKind, Stage
 from converters.perfetto import convert
-from converters.perfetto_names import stage_argument
+from converters.perfetto_names import STAGE_TITLES, stage_argument
 
 T = 1_000_000_000
+ROOT = "testhost: block I/O"
 LABELS = {DISK: "nvme0n1 (259:0)", PART: "nvme0n1p1 (259:1)", LOOP: "loop0 (7:0)"}
 
 
@@ -75,7 +76,7 @@ def bio_arguments(row, scene, facts):
         "parent": row["parent"] if row["parent"] >= 0 else None,
         "fragments": row["fragments"] if row["fragments"] != 1 else None,
         "requests": row["requests"] if row["requests"] > 1 else None,
-        "ioprio": row["ioprio"] or None,
+        "ioprio": "best-effort 4" if row["ioprio"] else None,
         "open_at_end": (not ended and row["certainty"] != Certainty.LOST) or None,
         "end_not_seen": (not ended and row["certainty"] == Certainty.LOST) or None,
         **stage_arguments(row),
@@ -125,12 +126,15 @@ def assert_shows(trace, scene):
             )
             assert one.args == present(expected)
             assert one.start == row[start]
-            assert one.correlation == row["family"]
-            assert trace.path(one.track) == f"testhost/{LABELS[row['dev']]}/{category}s"
+            assert one.correlation == (row["family"] if row["parent"] >= 0 else None)
+            above, _, lanes = trace.path(one.track).rpartition("/")
+            assert above == f"{ROOT}/{LABELS[row['dev']]}"
+            assert lanes in (f"{category}s", f"more {category}s")
             if row["complete"] >= 0:
                 assert one.end == row["complete"]
             nested = [(c.name, c.start, c.end) for c in one.children]
-            assert nested == [(STAGE_NAMES[s], a, b) for s, a, b in row["stages"] if b > a]
+            assert nested == [(STAGE_TITLES[s], a, b) for s, a, b in row["stages"] if b > a]
+            assert {c.category for c in one.children} <= {"stage"}
 
 
 # Loads made up at random.
@@ -158,7 +162,7 @@ def scenes(draw):
             "opf": draw(st.sampled_from([0, WRITE, WRITE | SYNC, WRITE | FUA | SYNC, 3])),
             "requeues": draw(st.sampled_from([0, 0, 3])),
             "status": draw(st.sampled_from([0, 0, 10, -5])),
-            "family": draw(st.sampled_from([number, 2**62 + 5])),
+            **draw(st.sampled_from([{}, {"family": 2**62 + 5, "parent": 0}])),
             "stages": make_stages(draw, start, end),
             "complete": end if fate == "done" else NEVER,
             "certainty": {
@@ -174,8 +178,8 @@ def scenes(draw):
             row["issue"] = draw(st.sampled_from([NEVER, draw(st.integers(start, end))]))
             row["task"] = draw(st.sampled_from([-1, 0, 1, 2]))
             row["fragments"] = draw(st.integers(0, 3))
+            row["ioprio"] = draw(st.sampled_from([0, 2 << 13 | 4]))
             row["request"] = draw(st.sampled_from([NEVER, 7]))
-            row["parent"] = draw(st.sampled_from([NEVER, 0]))
             scene.bios.append(bio(number, start, **row))
         elif fate != "lost":
             row["tag"] = draw(st.sampled_from([0, 300, 0xFFFF]))

@@ -5,7 +5,7 @@ Slots widen by two as the recording goes on: there are never more than MOST_SLOT
 a recording of at least LEAST_SLOTS times LEAST_SLOT_NS ends with at least LEAST_SLOTS.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,9 +15,10 @@ from converters.model.tables import I64, Lifecycles
 from converters.model.trace import Trace
 
 from .depth import Depth, Span
-from .extent import extent
+from .extent import begin_text, extent
 from .flow import Flow
 from .groups import Group, Groups, add_to_all, merged
+from .keys import OP_BITS, operation
 from .samples import Samples, of_bios, of_requests
 
 LEAST_SLOT_NS = 10_000_000
@@ -37,6 +38,11 @@ class DeviceDepths:
     """Bios from Q to C."""
     issued: Depth
     """Requests from D to C."""
+
+    @classmethod
+    def empty(cls, width: int) -> "DeviceDepths":
+        """Nothing was seen in any slot of `width` ns."""
+        return cls(Depth(0, width), Depth(0, width))
 
 
 @dataclass
@@ -66,7 +72,7 @@ class Slots:
         requests = of_requests(window.requests, window.request_stages, context)
         last = max([window.end, *(int(s.end.max()) for s in (bios, requests) if len(s))])
         while (last - self.origin) // self.width >= MOST_SLOTS:
-            self._widen()
+            self.widen()
         self._take(bios, self._bios)
         self._take(requests, self._requests)
         self._add_depths(window)
@@ -122,7 +128,26 @@ class Slots:
             found.issued.update(self.origin, now, nothing, nothing)
         return found
 
-    def _widen(self) -> None:
+    def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
+        """Adds what other slots of the same width hold, from slot `offset` on.
+
+        places: what each of their places (device and operation) is called here.
+        """
+        mask = (1 << _WIDTH) - 1
+        for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):
+            for code, group in groups.by_code.items():
+                slot, place = (code >> _WIDTH) + offset, places[code & mask]
+                into.merge(slot << _WIDTH | place, group)
+        self._places.update(places.values())
+        self.left_out += other.left_out
+        devices = {old >> OP_BITS: new >> OP_BITS for old, new in places.items()}
+        for dev, theirs in other.depths.items():
+            if dev in devices:
+                ours = self.depths.setdefault(devices[dev], DeviceDepths.empty(self.width))
+                for depth, more in ((ours.queue, theirs.queue), (ours.issued, theirs.issued)):
+                    depth.spans.update({slot + offset: s for slot, s in more.spans.items()})
+
+    def widen(self) -> None:
         """Two slots become one."""
         self.width *= 2
         for groups in (self._bios, self._requests):
@@ -169,6 +194,47 @@ class Recording:
     def span_ns(self) -> int:
         """From the first event to the last."""
         return self.end_ns - self.begin_ns
+
+    @property
+    def hosts(self) -> list[str]:
+        """Where it was made."""
+        return [self.trace.context.host]
+
+    @property
+    def kernels(self) -> list[str]:
+        """Releases."""
+        return [str(self.trace.context.header.get("kernel", {}).get("release", ""))]
+
+    @property
+    def log_id(self) -> str:
+        """32 hex digits."""
+        return self.trace.context.log_id
+
+    @property
+    def begin(self) -> str | None:
+        """When the first event was, in UTC; None where the log's clocks do not tell."""
+        return begin_text(self.trace)
+
+    @property
+    def lost_records(self) -> int:
+        """Records that the recorder counted as lost."""
+        return sum(int(w.get("count", 0)) for w in self.trace.losses)
+
+    def device_name(self, dev: int) -> str:
+        """The name of a device of `slots`."""
+        return self.trace.context.device_name(dev)
+
+    def operation_name(self, place: int) -> str:
+        """The operation of a place of `slots`."""
+        return operation(self.trace.context, place)
+
+    def slot_times(self) -> I64:
+        """ns of each slot."""
+        return self.slots.times(self.end_ns)
+
+    def device_times(self, dev: int) -> I64:
+        """ns of each slot in which the device can have had I/O: a rate is by their sum."""
+        return self.slot_times()
 
     def whole(self, place: int) -> tuple[Group, Group]:
         """Bios and requests of a device and operation, all slots together."""

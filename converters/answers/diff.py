@@ -13,9 +13,8 @@ from .bootstrap import Resampling
 from .depth import Depth
 from .diff_figures import PERCENTILES, Estimate, compare, ratio, times
 from .diff_tree import DeviceDiff, Diff, Figure, OperationDiff, SideReport
-from .extent import begin_text
 from .groups import Group
-from .keys import OP_BITS, operation
+from .keys import OP_BITS
 from .summaries import STAGE_ORDER
 
 DRAWS = 1000
@@ -37,20 +36,22 @@ class Side:
     @classmethod
     def of(cls, recording: Recording, seed: tuple[int, int], count: int) -> "Side":
         """A recording that was read to its end."""
-        slots = recording.slots.times(recording.end_ns)
+        slots = recording.slot_times()
         return cls(recording, slots, Resampling.of(len(slots), count, seed))
 
     def devices(self) -> dict[str, int]:
         """Devices with I/O, by name."""
-        context = self.recording.trace.context
         found = {place >> OP_BITS for place in self.recording.slots.places()}
-        return {context.device_name(dev): dev for dev in sorted(found)}
+        return {self.recording.device_name(dev): dev for dev in sorted(found)}
 
     def operations(self, dev: int) -> dict[str, int]:
         """Places of a device's operations, by the operation's name."""
-        context = self.recording.trace.context
         places = self.recording.slots.places()
-        return {operation(context, p): p for p in places if p >> OP_BITS == dev}
+        return {self.recording.operation_name(p): p for p in places if p >> OP_BITS == dev}
+
+    def times_of(self, place: int | None) -> I64:
+        """ns of each slot that count for a place; None: for any."""
+        return self.seconds if place is None else self.recording.device_times(place >> OP_BITS)
 
     def counter(self, groups: dict[int, Group], name: str) -> I64:
         """A counter of each slot."""
@@ -61,19 +62,18 @@ class Side:
 
     def report(self) -> SideReport:
         """What this recording is."""
-        trace, slots = self.recording.trace, self.recording.slots
-        context, drawn = trace.context, self.drawn
+        recording, drawn = self.recording, self.drawn
         length = -(-len(self.seconds) // drawn.blocks) if drawn else 0
         return SideReport(
-            log_id=context.log_id,
-            host=context.host,
-            kernel=str(context.header.get("kernel", {}).get("release", "")),
-            begin=begin_text(trace),
-            span_ns=self.recording.span_ns,
-            block_ns=length * slots.width,
+            log_id=recording.log_id,
+            host=", ".join(recording.hosts),
+            kernel=", ".join(recording.kernels),
+            begin=recording.begin,
+            span_ns=recording.span_ns,
+            block_ns=length * recording.slots.width,
             blocks=drawn.blocks if drawn else 0,
-            lost_records=sum(int(w.get("count", 0)) for w in trace.losses),
-            left_out=slots.left_out,
+            lost_records=recording.lost_records,
+            left_out=recording.slots.left_out,
         )
 
 
@@ -133,21 +133,25 @@ class Comparison:
         groups_a, groups_b = _groups(self._a, a), _groups(self._b, b)
         figures = [
             compare((of, stage, told, unit), one, two, self._confidence)
-            for of, stage, unit, first, second in self._estimates(groups_a, groups_b)
+            for of, stage, unit, first, second in self._estimates(groups_a, groups_b, (a, b))
             for told, one, two in _both(first, second)
         ]
         ios = [sum(g["ios"] for g in groups["bios"].values()) for groups in (groups_a, groups_b)]
         return OperationDiff(name, ios[0], ios[1], figures)
 
     def _estimates(
-        self, a: dict[str, dict[int, Group]], b: dict[str, dict[int, Group]]
+        self,
+        a: dict[str, dict[int, Group]],
+        b: dict[str, dict[int, Group]],
+        places: tuple[int | None, int | None],
     ) -> Iterator[tuple[str, str | None, str, Named, Named]]:
-        """(of, stage, unit, A's, B's) of bios, then of requests."""
+        """(of, stage, unit, A's, B's) of bios, then of requests. places: A's and B's."""
+        times = self._a.times_of(places[0]), self._b.times_of(places[1])
         for of in ("bios", "requests"):
             one, two = a[of], b[of]
             if not one and not two:
                 continue
-            counts = _counts(self._a, one, of), _counts(self._b, two, of)
+            counts = _counts(self._a, one, of, times[0]), _counts(self._b, two, of, times[1])
             for unit in ("1/s", "bytes/s", "bytes", "share", ""):
                 pick = [{n: e for n, (u, e) in c.items() if u == unit} for c in counts]
                 yield of, None, unit, pick[0], pick[1]
@@ -176,11 +180,12 @@ def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
     return {"bios": slots.bios(place), "requests": slots.requests(place)}
 
 
-def _counts(side: Side, groups: dict[int, Group], of: str) -> dict[str, tuple[str, Estimate]]:
-    """(unit, estimate) by name: rates by time, the others by I/O."""
+def _counts(
+    side: Side, groups: dict[int, Group], of: str, seconds: I64
+) -> dict[str, tuple[str, Estimate]]:
+    """(unit, estimate) by name: rates by time (seconds: ns of each slot), the others by I/O."""
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
-    seconds = side.seconds
     found = {
         "ios_per_s": ("1/s", _per_second(ratio(ios, seconds, drawn), ios)),
         "bytes_per_s": ("bytes/s", _per_second(ratio(size, seconds, drawn), ios)),

@@ -8,6 +8,7 @@ import numpy as np
 
 from converters.answers.choosing import Choice, operations
 from converters.answers.histogram import MOST_COLUMNS, Columns, HeatMap, Histogram, Scale
+from converters.answers.sketch import Distribution as Values
 from converters.answers.tries import tries
 from converters.model.context import Context
 from converters.model.tables import (
@@ -56,6 +57,9 @@ class Group:
 
     histogram: Histogram
     heat: HeatMap
+    values: Values = field(default_factory=Values)
+    """The same values in finer buckets, for percentiles; not in units."""
+    bytes: int = 0
 
 
 @dataclass
@@ -128,7 +132,8 @@ class Distribution:
         if not len(at):
             return
         codes, names = operations(self.context, bios.opf[at], bios.bytes[at])
-        values = np.maximum(values[at], 0) // self.question.unit
+        exact = np.maximum(values[at], 0)
+        values = exact // self.question.unit
         columns = self._columns(times[at]) if self.question.over_time else None
         dev = bios.dev[at]
         for device in np.unique(dev).tolist():
@@ -136,6 +141,8 @@ class Distribution:
                 rows_of = (dev == device) & (codes == code)
                 group = self._group(device, names[code])
                 group.histogram.add(values[rows_of])
+                group.values.add(exact[rows_of])
+                group.bytes += int(bios.bytes[at][rows_of].sum(dtype=np.int64))
                 if columns is not None:
                     group.heat.add(values[rows_of], columns[rows_of])
 

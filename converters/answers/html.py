@@ -1,34 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One self-contained page of a report: it opens offline, and asks nothing of any network."""
+"""Self-contained pages: they open offline, and ask nothing of any network."""
 
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 from .html_data import as_json
 
-SCRIPTS = ("format.js", "charts.js", "overtime.js", "tables.js", "slow.js", "verdict.js", "main.js")
+SCRIPTS = (
+    "format.js",
+    "charts.js",
+    "overtime.js",
+    "tables.js",
+    "timeline.js",
+    "slow.js",
+    "verdict.js",
+    "main.js",
+)
 """In the order in which the page runs them."""
+FLAME_SCRIPTS = ("format.js", "charts.js", "flame.js")
+"""Of a flame graph."""
 _LIBRARY = "echarts/echarts.min.js"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(title: str, data: Mapping[str, Any]) -> str:
     """The page as HTML text. title: plain text. data: page_data's, and `words` for people."""
-    library, script = _part(_LIBRARY), "\n".join(map(_part, SCRIPTS))
+    return _whole("page.html", ("page.css",), SCRIPTS, title, data)
+
+
+def flame_page(title: str, data: Mapping[str, Any]) -> str:
+    """A flame graph as HTML text. title: plain text. data: flame.as_dict's, and `words`."""
+    return _whole("flame.html", ("page.css", "flame.css"), FLAME_SCRIPTS, title, data)
+
+
+def _whole(
+    template: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    title: str,
+    data: Mapping[str, Any],
+) -> str:
+    library, script = _part(_LIBRARY), "\n".join(map(_part, scripts))
     parts = {
         "title": _escaped(title),
         # Nothing else runs: not even a script that got in by a name.
         "scripts": f"'{_hash(library)}' '{_hash(script)}'",
-        "style": _part("page.css"),
+        "style": "\n".join(map(_part, styles)),
         "library": library,
         "script": script,
         "data": as_json(data),
     }
-    return _PLACE.sub(lambda found: parts[found[1]], _part("page.html"))
+    return _PLACE.sub(lambda found: parts[found[1]], _part(template))
 
 
 def _part(name: str) -> str:

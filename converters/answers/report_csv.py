@@ -2,7 +2,7 @@
 """A report as CSV: a line for each stage of each group. docs/report.md lists the columns."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from .report_json import summary
@@ -44,12 +44,26 @@ _COUNTED = ("failed", "unfinished", "tries", "tried_bytes")
 Line = dict[str, Any]
 
 
+Labelled = tuple[str, Report, Mapping[str, str]]
+"""A report with the recording's label (empty: the only one), and its columns of SCOPE."""
+
+
 def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -> None:
     """Write the head, then all lines. scope: what each line has in the columns of SCOPE."""
-    writer = csv.DictWriter(out, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    write_all([("", report, scope or {})], out)
+
+
+def write_all(reports: Sequence[Labelled], out: TextIO) -> None:
+    """Write the head, then all lines of each report.
+
+    Where labels are not empty, a column `recording` has them.
+    """
+    columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
+    writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for line in lines(report):
-        writer.writerow({"format": FORMAT, **line, **(scope or {})})
+    for label, report, scope in reports:
+        for line in lines(report):
+            writer.writerow({"format": FORMAT, "recording": label, **line, **scope})
 
 
 def lines(report: Report) -> Iterator[Line]:

@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 from converters.model.stacks import Frame, Stack
 from converters.model.tables import I32, I64, NEVER, Bios, Lifecycles
 
+from .sketch import Distribution, add_grouped
+
 BUCKETS = 64
 """Bucket b holds latencies of [2^b, 2^(b+1)) ns; bucket 0 also 0 ns."""
 UNKNOWN = "[unknown]"
+NO_OFFSET = -1
+"""Of a group's frame: the group's stacks are at different places of the function."""
+NO_STACK = Stack((), (), "no stack recorded")
 
 
 class Weight(StrEnum):
@@ -39,6 +44,17 @@ class Callers:
     """Sum over them, queue to completion."""
     histogram: I64 = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
     """Them by the power of two of their latency in ns."""
+    times: Distribution = field(default_factory=Distribution)
+    """Their latencies in finer buckets, for percentiles; empty unless the table keeps them."""
+
+    def merge(self, other: "Callers") -> None:
+        """Adds the other's bios to this one's; comm and stack stay."""
+        self.bios += other.bios
+        self.bytes += other.bytes
+        self.ended += other.ended
+        self.latency_ns += other.latency_ns
+        self.histogram += other.histogram
+        self.times.merge(other.times)
 
     def weight(self, by: Weight) -> int:
         """Bios, bytes, or ns."""
@@ -52,7 +68,9 @@ class Callers:
 class StackTable:
     """Adds up windows; memory grows with the distinct pairs of stack and command alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, percentiles: bool = False) -> None:
+        """percentiles: whether each Callers' `times` are kept, too."""
+        self._percentiles = percentiles
         self._by_task: dict[tuple[int, int], Callers] = {}
         self._comms: NDArray[np.object_] = np.zeros(0, np.object_)
         self.without_queue = 0
@@ -78,6 +96,9 @@ class StackTable:
         times = _sums(group[ended], latency[ended], len(keys))
         places = group[ended] * BUCKETS + log2(latency[ended])
         histogram = np.bincount(places, minlength=len(keys) * BUCKETS).reshape(-1, BUCKETS)
+        fine = [Distribution() for _ in keys]
+        if self._percentiles:
+            add_grouped(group[ended].astype(np.int64), latency[ended], fine)
         for at, pair in enumerate(keys.tolist()):
             place = (pair >> 32) - 1, (pair & 0xFFFFFFFF) - 1
             callers = self._by_task.setdefault(place, Callers("", place[0]))
@@ -86,18 +107,14 @@ class StackTable:
             callers.ended += int(histogram[at].sum())
             callers.latency_ns += int(times[at])
             callers.histogram += histogram[at]
+            callers.times.merge(fine[at])
 
     def callers(self) -> list[Callers]:
         """By command and stack: a command may have had many threads."""
         found: dict[tuple[str, int], Callers] = {}
         for (stack, task), part in self._by_task.items():
             comm = str(self._comms[task]) if task >= 0 else UNKNOWN
-            whole = found.setdefault((comm, stack), Callers(comm, stack))
-            whole.bios += part.bios
-            whole.bytes += part.bytes
-            whole.ended += part.ended
-            whole.latency_ns += part.latency_ns
-            whole.histogram += part.histogram
+            found.setdefault((comm, stack), Callers(comm, stack)).merge(part)
         return list(found.values())
 
 
@@ -124,24 +141,89 @@ def heaviest(callers: Iterable[Callers], by: Weight) -> list[Callers]:
     return sorted(callers, key=lambda c: (-c.weight(by), c.comm, c.stack))
 
 
-def frame_text(frame: Frame, *, kernel: bool) -> str:
-    """`ext4_sync_file`, `bio_map [dm_mod]`, `0xffffffff81af64dd`, `dd+0x12ab`, `[unknown]`."""
+@dataclass
+class Group:
+    """Bios of one command whose stacks read the same."""
+
+    sums: Callers
+    """Of all of them; `stack` is the row of the heaviest, or -1."""
+    stack: Stack
+    """Its frames; in a group of several, NO_OFFSET and an empty `where` where these differ."""
+    stacks: int
+    """How many recorded stacks there are in the group."""
+
+
+def grouped(
+    callers: Iterable[Callers], stacks: list[Stack], by: Weight, *, offsets: bool = False
+) -> list[Group]:
+    """Return callers by command and functions, the heaviest first; `callers` are not changed.
+
+    Stacks of the same functions that differ in the places within these are one group, as in
+    `folded`. offsets: each recorded stack is a group of its own.
+    """
+    members: dict[tuple[object, ...], list[Callers]] = {}
+    for caller in heaviest(callers, by):
+        stack = stack_at(stacks, caller.stack)
+        key = caller.stack if offsets else (*map(tuple, stack_texts(stack)), stack.missing)
+        members.setdefault((caller.comm, key), []).append(caller)
+    groups = [_group(found, stacks) for found in members.values()]
+    # Among equals the order of their heaviest members stays.
+    return sorted(groups, key=lambda group: (-group.sums.weight(by), group.sums.comm))
+
+
+def _group(members: list[Callers], stacks: list[Stack]) -> Group:
+    sums = Callers(members[0].comm, members[0].stack)
+    for caller in members:
+        sums.merge(caller)
+    found = [stack_at(stacks, caller.stack) for caller in members]
+    if len(found) == 1:
+        return Group(sums, found[0], 1)
+    kernel = _common([stack.kernel for stack in found])
+    user = _common([tuple(shown_user(stack.user)) for stack in found])
+    return Group(sums, Stack(kernel, user, found[0].missing), len(found))
+
+
+def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
+    """Frames that read the same as one stack; what differs in a frame is left open."""
+    frames = []
+    for places in zip(*sides, strict=True):
+        first = places[0]
+        named = any(f.where != first.where for f in places) and first.name
+        where = "" if named else first.where  # without a name it is what people see
+        same = all(f.offset == first.offset for f in places)
+        frames.append(Frame(first.name, where, first.offset if same else NO_OFFSET))
+    return tuple(frames)
+
+
+def stack_at(stacks: list[Stack], row: int) -> Stack:
+    """Return the stack in that row; of -1 one without frames that says so."""
+    return stacks[row] if row >= 0 else NO_STACK
+
+
+def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
+    """`ext4_sync_file`, `bio_map [dm_mod]`, `0xffffffff81af64dd`, `dd+0x12ab`, `[unknown]`.
+
+    With offsets `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`.
+    """
     if frame.name:
-        return f"{frame.name} [{frame.where}]" if kernel and frame.where else frame.name
+        name = f"{frame.name}+{frame.offset:#x}" if offsets else frame.name
+        return f"{name} [{frame.where}]" if kernel and frame.where else name
     if frame.where:
         return f"{frame.where.rsplit('/', 1)[-1]}+{frame.offset:#x}"
     return f"{frame.offset:#x}" if kernel else UNKNOWN
 
 
-def stack_texts(stack: Stack) -> tuple[list[str], list[str]]:
+def stack_texts(stack: Stack, *, offsets: bool = False) -> tuple[list[str], list[str]]:
     """Kernel and user frames as text, the innermost first; unknown ones in a row become one."""
-    kernel = [frame_text(frame, kernel=True) for frame in stack.kernel]
-    user: list[str] = []
-    for frame in stack.user:
-        text = frame_text(frame, kernel=False)
-        if text != UNKNOWN or user[-1:] != [UNKNOWN]:
-            user.append(text)
+    kernel = [frame_text(frame, kernel=True, offsets=offsets) for frame in stack.kernel]
+    user = [frame_text(frame, kernel=False, offsets=offsets) for frame in shown_user(stack.user)]
     return kernel, user
+
+
+def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
+    """User frames; of unknown ones in a row the first alone."""
+    unknown = [frame_text(frame, kernel=False) == UNKNOWN for frame in user]
+    return [f for at, f in enumerate(user) if not (unknown[at] and at and unknown[at - 1])]
 
 
 def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[str]:

@@ -2,11 +2,12 @@
 """What else a device had to do while one of its I/Os waited: before it, beside it, past it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from converters.answers.before import Before, Neighbour
 from converters.answers.choosing import operations
 from converters.answers.plain import IO
 from converters.model.context import Context
@@ -91,6 +92,10 @@ class Surroundings:
     """Flushes of the device's cache while it was under way, by time."""
     flushes_left_out: int = 0
     """Beyond MOST_FLUSHES."""
+    before: list[Neighbour] = field(default_factory=list)
+    """I/Os that went to the device before it and were not complete when it was queued."""
+    before_left_out: int = 0
+    """Others of these, with less time beside it; without bios of its own requests."""
 
 
 @dataclass
@@ -101,15 +106,25 @@ class _Target:
     """NEVER: not issued."""
     end: int
     found: Surroundings
+    before: Before
 
 
 class Neighbourhood:
     """Gathers the surroundings of some I/Os in a pass over the windows. Memory: by their number."""
 
-    def __init__(self, context: Context, ios: Iterable[IO]) -> None:
-        """ios: those that were queued in the log; others get no surroundings."""
+    def __init__(
+        self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
+    ) -> None:
+        """ios: those that were queued in the log; others get no surroundings.
+
+        mates: of an I/O's number the numbers of bios in its requests, which `before` leaves out.
+        """
         self._context = context
-        self._targets = [_target(io) for io in ios if io.queue_ns is not None]
+        self._targets = [
+            _target(io, (mates or {}).get(io.number, frozenset()))
+            for io in ios
+            if io.queue_ns is not None
+        ]
         self.last_ns = max((t.end for t in self._targets), default=NEVER)
         """Windows that begin after this have nothing to add."""
         self._over = not self._targets
@@ -171,15 +186,18 @@ class Neighbourhood:
         """Brings what was found into its final form."""
         for target in self._targets:
             target.found.flushes.sort(key=lambda flush: flush.issue_ns)
+            target.found.before = target.before.neighbours()
+            target.found.before_left_out = target.before.left_out
             for group in _groups(target.found):
                 _shorten(group, MOST_TASKS)
 
 
-def _target(io: IO) -> _Target:
+def _target(io: IO, mates: frozenset[int]) -> _Target:
     queue = io.queue_ns or 0
     issue = NEVER if io.issue_ns is None else queue + io.issue_ns
     found = Surroundings(when_issued=None if issue == NEVER else Moment())
-    return _Target(io, queue, issue, queue + io.waited_ns, found)
+    end = queue + io.waited_ns
+    return _Target(io, queue, issue, end, found, Before(queue, end, mates))
 
 
 def _add_flushes(target: _Target, flushes: Requests) -> None:
@@ -256,6 +274,13 @@ class _Others:
             still = other & (bios.queue < at) & (~issued | (bios.issue > at)) & (end > at)
             self._add(found.when_issued.waiting, still)
             self._add(found.when_issued.in_device, other & before & (end > at))
+            first = other & before & (end > target.queue)
+        else:
+            # A flush meets what is issued; on a bio-based device nothing ever is.
+            began = np.where(issued, bios.issue, bios.queue)
+            first = earlier | (issued & other)
+            first &= (began < target.end) & (end > target.queue)
+        target.before.add(bios, end, first, self.names, self.codes, self.tasks)
         meanwhile = other & (end > since) & (end < target.end)
         self._add(found.completed_meanwhile, meanwhile)
         self._add(found.of_these_issued_later, meanwhile & (order > since))

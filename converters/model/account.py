@@ -10,6 +10,7 @@ import numpy as np
 from recorder.records import BY_KIND, Kind
 
 from .events import Events
+from .flush_pairing import Pairing
 from .tables import Bios, Bool, Certainty, Edges, Requests
 
 
@@ -63,6 +64,8 @@ class Account:
     own_bytes: int = 0
     own_requests: int = 0
     completions_not_seen: int = 0
+    pairing: Pairing = field(default_factory=Pairing)
+    """By intervals: flushes whose completion is one of several."""
     first_ns: int = -1
     last_ns: int = -1
 
@@ -143,6 +146,7 @@ class Account:
                 "requests": self.own_requests,
             },
             "completions_not_seen": self.completions_not_seen,
+            "flushes_to_pair": self.pairing.as_dict(),
             "late": self.late,
             "unknown_kinds": self.unknown,
             "unreadable_bytes": self.unreadable_bytes,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Parquet archive as a source of events: what the log it was made from gives, chunk by chunk."""
 
+import itertools
 import os
 import zlib
 from collections import Counter
@@ -28,6 +29,8 @@ TABLE_KEY = "biotrail.table"
 """Stands in the metadata of a dataset's bios and requests."""
 
 _MAX_NS = 1 << 62
+MOST_EVENTS_A_BYTE = 256
+"""Of a row group's columns; biotrail's take two or three bytes an event."""
 _MAX_GROUP = 1 << 22
 """Events of a row group, which is read at once."""
 
@@ -82,6 +85,10 @@ class ArchiveSource:
             raise LogFormatError(
                 f"{self.name}: has a row group of {max(there)} events: no biotrail writes more "
                 f"than {_MAX_GROUP}; make it again from the log"
+            )
+        if wrong := _beyond_its_bytes(meta, self.size):
+            raise LogFormatError(
+                f"{self.name}: {wrong}: no biotrail writes that; make it again from the log"
             )
         if there != wanted:
             raise LogFormatError(
@@ -174,6 +181,35 @@ class ArchiveSource:
         self.losses += facts.losses[self._known[1] : to[1]]
         self.damaged += account.damaged[self._known[2] : to[2]]
         self._known = [max(a, b) for a, b in zip(self._known, to, strict=True)]
+
+
+def _beyond_its_bytes(meta: Any, size: int) -> str:
+    """Return, in words, what makes reading cost more than the file's `size` (bytes); else "".
+
+    Columns must not share bytes with one another, and events take some.
+    """
+    spans: list[tuple[int, int]] = []
+    for index in range(meta.num_row_groups):
+        group = meta.row_group(index)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        begins = [_begin(column) for column in columns]
+        stored = [int(column.total_compressed_size) for column in columns]
+        spans += [(at, at + length) for at, length in zip(begins, stored, strict=True)]
+        if min(stored, default=0) < 0 or group.num_rows > MOST_EVENTS_A_BYTE * sum(stored):
+            return f"row group {index} has {group.num_rows} events in {sum(stored)} bytes"
+    spans.sort()
+    for (_, end), (begin, _) in itertools.pairwise(spans):
+        if begin < end:
+            return f"columns share the bytes from offset {begin} on"
+    if spans and not 0 <= spans[0][0] <= spans[-1][1] <= size:
+        return f"columns go past its end, up to offset {spans[-1][1]}"
+    return ""
+
+
+def _begin(column: Any) -> int:
+    """File offset of a column chunk, bytes."""
+    begin = int(column.data_page_offset)
+    return min(begin, int(column.dictionary_page_offset)) if column.has_dictionary_page else begin
 
 
 def _offset(group: Any) -> int:

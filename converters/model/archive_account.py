@@ -12,7 +12,7 @@ import numpy as np
 import zstandard
 
 from recorder.errors import LogFormatError
-from recorder.log import Facts, pack_facts, pack_json, unpack_facts, unpack_json
+from recorder.log import Facts, most_raw, pack_facts, pack_json, unpack_facts, unpack_json
 
 from .tables import I64
 
@@ -151,7 +151,7 @@ def _unpack_chunks(name: str, packed: bytes) -> I64:
     try:
         data = base64.b64decode(packed, validate=True)
         size = zstandard.frame_content_size(data)
-        if not 0 <= size <= MAX_CHUNKS * row or size % row:
+        if not 0 <= size <= min(MAX_CHUNKS * row, most_raw(len(data))) or size % row:
             raise ValueError(f"{size} bytes")
         raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=max(size, 1))
         steps = np.frombuffer(raw, "<i8").reshape(len(_CHUNK_COLUMNS), -1).T

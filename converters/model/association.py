@@ -314,16 +314,40 @@ def came_with(a: Association) -> I64:
     own = np.full(len(a.bios), -1, dtype=np.int64)
     own[a.bios.row_gen[named]] = a.row_request[named]
     got = (a.bios.first(Kind.G) >= 0) & (a.request >= 0)
-    merged = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
-    if (got & (own < 0)).any():
-        for row in merged[np.argsort(a.requests.row_event[merged])].tolist():
-            event, gone = int(a.requests.row_event[row]), int(a.requests.row_gen[row])
-            begin = int(a.events.sector[event])
-            end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
-            inside = got & (own < 0) & (a.request == a.absorbed_by[gone])
-            inside &= (a.facts.piece_sector >= begin) & (a.facts.piece_sector < end)
-            own[inside & (a.bios.birth < event)] = gone
+    own = _in_range_of_merges(a, np.flatnonzero(got & (own < 0)), own)
     return np.where((own >= 0) & (own != a.request), own, -1)
+
+
+def _in_range_of_merges(a: Association, bios: I64, own: I64) -> I64:
+    """Return `own` with, for these bios, the request of the first merge that held their sector.
+
+    That is a merge after the bio's first event, into the request that served it. What it costs
+    grows with the bios that stand in merges' ranges, not with bios times merges.
+    """
+    merged = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
+    merged = merged[np.isin(a.absorbed_by[a.requests.row_gen[merged]], a.request[bios])]
+    merged = merged[np.argsort(a.requests.row_event[merged], kind="stable")]
+    event, gone = a.requests.row_event[merged], a.requests.row_gen[merged]
+    sectors, place = np.unique(a.facts.piece_sector[bios], return_inverse=True)
+    begin, length = a.events.sector[event], a.events.bytes[event] // SECTOR_BYTES
+    end = begin + np.maximum(length, 0).astype(np.uint64)
+    first = np.searchsorted(sectors, begin)
+    behind = np.where(end < begin, len(sectors), np.searchsorted(sectors, end))
+    # Bios by their request and sector: those of one merge's range stand side by side.
+    width = len(sectors) + 1
+    order = np.argsort(a.request[bios] * width + place, kind="stable")
+    keys = (a.request[bios] * width + place)[order]
+    low = np.searchsorted(keys, a.absorbed_by[gone] * width + first)
+    count = np.searchsorted(keys, a.absorbed_by[gone] * width + behind) - low
+    count = np.maximum(count, 0)
+    merge = np.repeat(np.arange(len(merged)), count)
+    held = np.arange(len(merge)) - np.repeat(np.cumsum(count) - count, count) + low[merge]
+    bio = bios[order[held]]
+    later = a.bios.birth[bio] < event[merge]
+    bio, merge = bio[later][::-1], merge[later][::-1]
+    result = own.copy()
+    result[bio] = gone[merge]  # the first merge is assigned last
+    return result
 
 
 def edges_of_rows(a: Association) -> tuple[I64, I64]:

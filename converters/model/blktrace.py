@@ -4,6 +4,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -13,6 +14,7 @@ from recorder.records import schema
 
 from .blktrace_files import Batch, RecordFile, find, is_blktrace, set_name
 from .blktrace_format import Category, categories, has
+from .blktrace_numbers import Numbers, kept_rows
 from .blktrace_rows import Message, Rows, Translator
 from .context import Context
 from .events import Events
@@ -60,7 +62,9 @@ class BlktraceSource:
         self.size = -1 if -1 in sizes else sum(sizes)
         self.header = self._header()
         self._translator = Translator(Context(self.header))
-        self._sequences: dict[tuple[int, int], tuple[int, int]] = {}
+        self._numbers = Numbers()
+        self._repeats: Counter[str] = Counter()
+        self._begun_again: Counter[str] = Counter()
         self._told = [0] * len(self._files)
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
@@ -174,6 +178,7 @@ class BlktraceSource:
         self.unreadable_bytes = sum(f.unreadable for f in self._files)
 
     def _tell_rest(self) -> None:
+        self._tell_numbers()
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
             self.remarks.append(f"{self.name}: records that a log has no kind for: {what}")
@@ -184,6 +189,7 @@ class BlktraceSource:
             )
 
     def _take(self, batch: Batch, file: RecordFile) -> Events:
+        batch = self._without_repeats(batch, file)
         rows = self._translator.rows(batch)
         self.left_out += rows.left_out
         self.messages_met += len(rows.messages)
@@ -193,30 +199,43 @@ class BlktraceSource:
         self._find_loss(batch)
         return rows.events
 
+    def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:
+        """The batch without records that stood there before; what its numbers tell is told."""
+        found = self._numbers.check(batch.head)
+        for step in found.steps:
+            if step.count >= 0:
+                self._lost(step.start, step.end, step.key[1], step.count)
+            else:
+                self._begun_again[file.name] += 1
+                window = {"offset": file.offset, "start": step.start, "end": step.end}
+                self.damaged.append(window)
+        for _, count, _ in found.repeats:
+            self._repeats[file.name] += count
+        if found.keep.all():
+            return batch
+        lost = kept_rows(found.keep, batch.lost)
+        head, payload = batch.head[found.keep], batch.payload[found.keep]
+        return replace(batch, head=head, payload=payload, lost=lost)
+
+    def _tell_numbers(self) -> None:
+        for name, count in self._repeats.items():
+            self.problems.append(
+                f"{name}: {count} records have numbers and times that were there before: a part "
+                "stands twice, or another trace follows; left out"
+            )
+        for name, count in self._begun_again.items():
+            self.problems.append(
+                f"{name}: the numbers of a CPU's records go back {count} times, at later times: "
+                "other traces follow; kept, and what is missing between them is not known"
+            )
+
     def _find_loss(self, batch: Batch) -> None:
-        """Gaps in the sequence of a CPU and device: the kernel counts what it cannot store."""
-        counted = ~has(categories(batch.head["action"]), Category.NOTIFY)
-        counted &= batch.head["sequence"] != 0
-        head = batch.head[counted][["sequence", "time", "device", "cpu"]]
-        keys = head["device"].astype(np.uint64) << np.uint64(32) | head["cpu"]
-        for key in np.unique(keys).tolist():
-            rows = head[keys == key]
-            self._compare(key >> 32, key & 0xFFFFFFFF, rows["sequence"], rows["time"])
+        """What lines between the records say of events that the kernel could not store."""
         for row, cpu, count in batch.lost:
             times = batch.head["time"]
             after = int(times[min(row, len(times) - 1)]) if len(times) else 0
             before = int(times[row - 1]) if row else after
             self._lost(before, after, cpu, count)
-
-    def _compare(self, dev: int, cpu: int, sequence: Any, time: Any) -> None:
-        before = self._sequences.get((dev, cpu))
-        if before is not None:
-            sequence = np.concatenate([[before[0]], sequence])
-            time = np.concatenate([[before[1]], time.astype(np.int64)])
-        self._sequences[dev, cpu] = int(sequence[-1]), int(time[-1])
-        missing = np.diff(sequence.astype(np.int64)) - 1
-        for row in np.flatnonzero(missing > 0).tolist():
-            self._lost(int(time[row]), int(time[row + 1]), cpu, int(missing[row]))
 
     def _lost(self, start: int, end: int, cpu: int, count: int) -> None:
         self.losses.append(

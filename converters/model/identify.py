@@ -15,6 +15,7 @@ from recorder.records import Kind
 
 from .context import Context
 from .events import Events
+from .flush_pairing import Pairing
 from .interval_bios import BioRules
 from .interval_ends import EndRules
 from .interval_events import (
@@ -39,7 +40,7 @@ class Identifier:
         self._context = context
         self._devices: dict[int, Device] = {}
         self._members: dict[int, list[int]] = {}
-        find = Finding(context)
+        self._find = find = Finding(context)
         self._bios = bios = BioRules(find)
         requests, ends = RequestRules(find, bios), EndRules(find, bios)
         self._rules: dict[int, Callable[[Event, Device], None]] = {
@@ -58,6 +59,11 @@ class Identifier:
             Kind.RQ_REMAP: requests.hand_on,
             Kind.BIO_COMPLETE: bios.complete,
         }
+
+    @property
+    def pairing(self) -> Pairing:
+        """Flushes whose completion is one of several, so far."""
+        return self._find.pairing.found
 
     def identify(self, events: Events) -> Events:
         """The same events with made-up identities. Each event must come once, in order."""

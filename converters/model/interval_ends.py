@@ -94,6 +94,7 @@ class EndRules:
         for held in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
             held.doubt = Certainty.AMBIGUOUS
         request = self._find.one(event, ended + empty)
+        self._find.pairing.end(event.ts, ended + empty, others=bool(rivals))
         if request is None:
             self._end_of_unknown_flush(event, device, unknown)
             return
@@ -110,6 +111,7 @@ class EndRules:
 
     def _end_of_unknown_flush(self, event: Event, device: Device, waiting: list[Held]) -> None:
         bio = self._find.one(event, waiting)
+        self._find.pairing.end(event.ts, waiting, others=False)
         if bio is None:
             self._complete_unknown(event, device)
             return

@@ -46,6 +46,8 @@ class Event:
     number: int
     failed: bool = False
     """C with an error."""
+    ts: int = 0
+    """ns."""
     source: tuple[int, int] = (0, 0)
     """A: the device and sector that it names as where the bio came from."""
     part: int = 0
@@ -74,10 +76,10 @@ def read(events: Events, rows: np.ndarray) -> list[Event]:
     tid = np.where(np.isin(kind, WITH_TID), events.raw[rows, 4] >> np.uint64(32), np.uint64(0))
     opf = events.opf[rows]
     failed = (kind == Kind.C) & (events.status[rows] != 0)
+    columns: tuple[np.ndarray, ...]
     columns = (kind, events.dev[rows], sector, end, opf & OP_MASK, opf, tid, events.number[rows])
-    found = [
-        Event(*values) for values in zip(*(c.tolist() for c in (*columns, failed)), strict=True)
-    ]
+    columns = (*columns, failed, events.ts[rows])
+    found = [Event(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
     remaps = np.flatnonzero(kind == Kind.A)
     fields = events.fields(Kind.A, rows[remaps])
     sources = zip(fields["from_dev"].tolist(), fields["from_sector"].tolist(), strict=True)

@@ -2,6 +2,7 @@
 """What the rules of `identify` share: new identities, and the choice among candidates."""
 
 from .context import PASSTHROUGH_OPS, Context
+from .flush_pairing import FlushPairing
 from .interval_events import Event
 from .pending import Held, confuse
 from .tables import Certainty
@@ -17,6 +18,7 @@ class Finding:
         self._next = 0
         self._unended: list[int] = []
         """Identities of requests whose completion was not seen, to be used again."""
+        self.pairing = FlushPairing()
         self.preflush = context.flag_mask("PREFLUSH")
         self.fua = context.flag_mask("FUA")
         self._passthrough_ops = {context.op_number(name) for name in PASSTHROUGH_OPS}
@@ -63,6 +65,8 @@ class Finding:
             for held in candidates:
                 held.doubt = Certainty.AMBIGUOUS
             confuse(candidates)
+            if event.sector == event.end and not self.is_flush_machinery(event):
+                self.pairing.share(candidates)
         if not candidates:
             return None
         event.doubt = max(event.doubt, candidates[0].doubt)

@@ -23,6 +23,7 @@ class RequestRules:
         request.tid, request.flags = bio.tid, bio.flags
         request.request = bio.identity
         request.doubt = max(request.doubt, event.doubt)
+        self._find.pairing.serve(bio, request)
         served(bio)
         event.bio, event.request = bio.identity, request.identity
         device.takes_requests = device.tells_allocations = True

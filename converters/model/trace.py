@@ -228,6 +228,8 @@ class Trace:
         self._learn()
         builder = Builder(self.context, self.tasks, self.stacks)
         identifier = Identifier(self.context) if self.by_intervals else None
+        if identifier:
+            self.account.pairing = identifier.pairing
         kept = Events.empty()
         begin = end = -1
         for fresh, end in windows:

@@ -4,7 +4,7 @@
 import os
 
 from recorder.errors import ProbeError
-from recorder.probes import bcc_child, bcc_load, bcc_source, tracefs
+from recorder.probes import bcc_child, bcc_headers, bcc_load, bcc_source, tracefs
 from recorder.probes.capability import Check, missing_rights
 from recorder.probes.programs import ESSENTIAL, PROBES
 
@@ -35,7 +35,11 @@ def _package() -> Check:
 def _headers() -> Check:
     place = bcc_load.headers()
     if place is None:
-        return _check("kernel headers", False, "not installed", bcc_load.headers_remedy())
+        return _check("kernel headers", False, "not installed", bcc_headers.remedy())
+    try:
+        bcc_headers.resolve(place)
+    except ProbeError as error:
+        return _check("kernel headers", False, str(error), bcc_headers.remedy())
     return _check("kernel headers", True, str(place))
 
 

@@ -6,9 +6,9 @@ standard error; all that ends with this process. It imports nothing but the stan
 and bcc, which belongs to the distribution's Python: it is taken from its directory by name,
 so that a virtual environment sees bcc and nothing else of what lies there.
 
-Standard input is a socket. It gets {"text", "programs", "maps", "place"} as JSON up to the
-end of the stream, and answers with JSON, {"error"} or {"programs", "maps"}: names, in the
-order of the descriptors that come with it.
+Standard input is a socket. It gets {"text", "programs", "maps", "place", "flags" of the
+compiler} as JSON up to the end of the stream, and answers with JSON, {"error"} or {"programs",
+"maps"}: names, in the order of the descriptors that come with it.
 """
 
 import glob
@@ -60,7 +60,7 @@ def import_bcc(place: str) -> Any:
 def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     bcc = import_bcc(request["place"])
     # -w: the kernel's headers are another compiler's.
-    bpf = bcc.BPF(text=request["text"].encode(), cflags=["-w"])
+    bpf = bcc.BPF(text=request["text"].encode(), cflags=["-w", *request["flags"]])
     programs = [bpf.load_func(name, _TRACEPOINT).fd for name in request["programs"]]
     maps = [bcc.lib.bpf_table_fd(bpf.module, name.encode()) for name in request["maps"]]
     answer = {"programs": request["programs"], "maps": request["maps"]}

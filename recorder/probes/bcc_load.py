@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.errors import ProbeError
-from recorder.probes import bcc_child
+from recorder.probes import bcc_child, bcc_headers
 
 _MAX_DESCRIPTORS = 64
-_KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
 _QUOTED = 6
 INSTALL_BCC = "apt-get install python3-bpfcc (or your system's name for it)"
 
@@ -40,23 +39,8 @@ class Loaded:
 
 
 def headers() -> Path | None:
-    """Where bcc will find headers of the kernel; None: nowhere.
-
-    bcc compiles with them whatever a program uses; biotrail's programs use nothing of them.
-    """
-    named = os.environ.get("BCC_KERNEL_SOURCE")
-    places = [Path(named)] if named else []
-    places += [Path(f"/lib/modules/{platform.release()}/{name}") for name in ("build", "source")]
-    return next((place for place in [*places, _KHEADERS] if place.exists()), None)
-
-
-def headers_remedy() -> str:
-    """What to install."""
-    release = platform.release()
-    return (
-        f"apt-get install linux-headers-{release} (or your system's name for the headers of "
-        f"kernel {release})"
-    )
+    """Where headers of a kernel are (bcc_headers); None: nowhere."""
+    return bcc_headers.find()
 
 
 def require() -> str:
@@ -65,16 +49,15 @@ def require() -> str:
     if place is None:
         raise ProbeError(f"the bcc backend needs bcc, which is not installed: {INSTALL_BCC}")
     if headers() is None:
-        raise ProbeError(
-            "the bcc backend needs the kernel's headers, and "
-            f"/lib/modules/{platform.release()}/build is missing: {headers_remedy()}"
-        )
+        raise ProbeError(f"the bcc backend needs a kernel's headers: {bcc_headers.missing()}")
     return place
 
 
 def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
     """Compiles C text and loads its programs. Raises ProbeError, or TooBigError."""
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
+    found_headers = bcc_headers.resolve(headers() or Path())
+    request["flags"] = found_headers.flags()
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as said:
         with theirs:
@@ -85,6 +68,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
+                env=found_headers.environment(),
             )
         try:
             answer, descriptors = _exchange(ours, json.dumps(request).encode())
@@ -131,7 +115,6 @@ def failure(error: str, said: str) -> ProbeError:
         )
     if "kernel headers" in said or "kconfig.h" in said:
         return ProbeError(
-            f"bcc does not find the kernel's headers (looked at {headers()}): {headers_remedy()}"
-            f"{quoted}"
+            f"bcc cannot use the kernel's headers in {headers()}: {bcc_headers.remedy()}{quoted}"
         )
     return ProbeError(f"bcc could not load the programs ({error}).{quoted}")

@@ -9,7 +9,7 @@ import logging
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
 
 
 def main() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 # As a script it stands alone; pytest has these paths already.
 sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
 
+import crafted_archives  # noqa: E402
+import crafted_logs  # noqa: E402
 import file_logs  # noqa: E402
 import stack_logs  # noqa: E402
 from capture_text import load  # noqa: E402
@@ -30,6 +32,8 @@ LOGS = {
     "intervals": ("partial-completion-error-loop", True),
 }
 """Captures that are small, each with and without pointers."""
+_CRAFTED_BYTES = 6000
+"""Of each log that asks for more work than its size should cost."""
 _SCHEMA = [{"kind": 1, "size": 56}, {"kind": 200, "size": 16}]
 _LOSS = {"start": 10**12, "end": 10**12 + 5, "cpu": 0, "level": 0, "kind": 1, "count": 3}
 END = {
@@ -104,6 +108,18 @@ def blktrace() -> dict[str, bytes]:
     return found
 
 
+def crafted_blktrace() -> dict[str, bytes]:
+    """Data that asks for more than its size: repeats, long records, magic numbers everywhere."""
+    once = (DATA / "blktrace" / "vda.blktrace.1").read_bytes()[:1600]
+    magic = once[:4]
+    long = once[:46] + b"\xff\xff"  # a record of 64 KiB, of which the file ends before
+    return {
+        "made-up-twice": once * 3,
+        "made-up-magic": magic * 800,
+        "made-up-long": long * 60,
+    }
+
+
 def inputs() -> dict[str, dict[str, bytes]]:
     """{target: {name: input}}."""
     logs = {}
@@ -113,12 +129,23 @@ def inputs() -> dict[str, dict[str, bytes]]:
     logs["stacks-columns"] = plain(stack_logs.log(*STACKS))
     logs["files-columns"] = plain(file_logs.log(FILES, schema=None))
     traces = blktrace()
+    crafted = {f"made-up-{name}": make(_CRAFTED_BYTES) for name, make in crafted_logs.MADE.items()}
     others = {OF_BLKTRACE: next(iter(traces.values())), OF_STACKS: logs["stacks-columns"]}
     commands = {
         f"{number:02}": line.encode() + b"\n" + others.get(line, logs["zram-columns"])
         for number, line in enumerate(COMMANDS)
     }
-    return {"log": logs, "blktrace": traces, "command": commands}
+    archives = {
+        "fsync": crafted_archives.plain(),
+        "partition": crafted_archives.plain("partition-remap-loop"),
+        "made-up-repeated": crafted_archives.repeated(40),
+    }
+    return {
+        "log": logs | crafted,
+        "blktrace": traces | crafted_blktrace(),
+        "archive": archives,
+        "command": commands,
+    }
 
 
 def main() -> None:

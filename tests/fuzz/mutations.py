@@ -32,7 +32,7 @@ WORDS = [
     "9" * 400, "--size", "--depth", "--stage", "D2C", "--heatmap", "--unit", "--brief", "-v",
     "last 1ms", "14:03:05", "2026-01-31T14:03:05Z", "--pid", "--comm", "a*", "--cgroup", "/",
     "--slower-than", "--slowest", "--max-size", "out.pftrace.gz", "out.pftrace.zst",
-    "--by", "process", "--interval", "--html", "--folded", "--latency",
+    "--by", "process", "--interval", "--html", "--folded", "--latency", "-n", "--sort", "p99",
 ]  # fmt: skip
 
 

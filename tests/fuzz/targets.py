@@ -2,7 +2,8 @@
 """What is fuzzed: any bytes as a log, as blktrace's data, as a command line with its file.
 
 A target takes bytes, and raises when biotrail breaks its promise: a clear message with status
-1 or 2, or a result; never another exception. Both the tests and `make fuzz` call these.
+1 or 2, or a result; never another exception; and what reading costs is bounded by the file's size,
+counted in bytes. Both the tests and `make fuzz` call these.
 """
 
 import io
@@ -14,17 +15,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fuzz_mending import mended
+from read_cost import Counting, check, counted
 
 import biotrail.view
-from biotrail import hist_text, info, report_html, slow_text, stacks
+from biotrail import hist_text, info, report_html, slow_text, stacks, stacks_flame
 from biotrail.main import main
 from biotrail.slow import Findings, look_around
 from converters import perfetto
 from converters.answers import html
 from converters.answers.choosing import Choice
 from converters.answers.distribution import Distribution, Measure, Question
+from converters.answers.flame import Recorded, flame
 from converters.answers.slow import Slowest, Wanted
 from converters.answers.stacks import Weight
+from converters.model.opening import open_source
 from converters.model.trace import Trace
 from recorder.errors import LogFormatError
 from recorder.log import LogReader
@@ -48,12 +52,15 @@ def log(data: bytes) -> None:
     for bytes_ in (data, mended(data)):
         for stream in (io.BytesIO(bytes_), Pipe(bytes_)):
             try:
-                reader = LogReader(stream)
-                for chunk in reader.chunks():
-                    assert chunk.clock["monotonic"] >= 0
+                with counted() as spent:
+                    reader = LogReader(stream)
+                    for chunk in reader.chunks():
+                        assert chunk.clock["monotonic"] >= 0
             except LogFormatError as error:
                 check_message(str(error))
                 continue
+            finally:
+                check(bytes_, spent)
             assert all(window["start"] <= window["end"] for window in reader.damaged)
             assert all(isinstance(problem, str) for problem in reader.problems)
 
@@ -65,7 +72,27 @@ def model(data: bytes) -> None:
 
 def blktrace(data: bytes) -> None:
     """blktrace's records, through the model, the account and a conversion."""
+    cost(data)
     _through(data)
+
+
+def archive(data: bytes) -> None:
+    """An archive, with its magic number where it should be, likewise."""
+    magic = b"PAR1"
+    data = magic + data[len(magic) : -len(magic)] + magic
+    cost(data)
+    _through(data)
+
+
+def cost(data: bytes) -> None:
+    """What one reading of all events handles is bounded by the file's size."""
+    with counted() as spent:
+        try:
+            for _ in open_source(Counting(data, spent)).parts():
+                pass
+        except LogFormatError as error:
+            check_message(str(error))
+    check(data, spent)
 
 
 def _through(data: bytes) -> None:
@@ -79,6 +106,9 @@ def _through(data: bytes) -> None:
             table = stacks.gather(trace)
             "\n".join(stacks.text_lines(trace, table, Weight.LATENCY, 5)).encode()
             stacks.as_dict(trace, table, Weight.COUNT)
+            tree = flame([Recorded("", table.callers(), trace.stacks.all())])
+            for form in stacks_flame.FORMS:
+                stacks_flame.text(form, "x", tree, Weight.BYTES, [])
         _answers(data)
         html.page("", report_html.collect(lambda: Trace(io.BytesIO(data)))).encode()
     except LogFormatError as error:
@@ -168,5 +198,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "log": log,
     "model": model,
     "blktrace": blktrace,
+    "archive": archive,
     "command": command,
 }

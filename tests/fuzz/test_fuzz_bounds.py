@@ -3,6 +3,7 @@
 
 import io
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -45,24 +46,32 @@ def without_size(payload: bytes) -> bytes:
 
 
 ZEROS = bytes(MAX_RAW)
+NOISE = random.Random(5).randbytes(40_000)
+"""What does not compress, so that a payload is not refused for its ratio alone."""
+TEXT = NOISE[:20_000].hex().encode()
 BOMBS: dict[str, tuple[tuple[bytes, int, FrameType], str]] = {
     "declared-4-gib": (frame(b"x", FrameType.CHUNK, (1 << 32) - 1), "more than a log's frames"),
     "another-size": (frame(ZEROS + ZEROS, FrameType.CHUNK, 64), "declares another length"),
     "no-size": ((without_size(ZEROS), 64, FrameType.CHUNK), "declares another length"),
+    "ratio": (frame(chunk(1, (8 << 20, 8 << 20), 0, ZEROS[: 8 << 20]), FrameType.CHUNK),
+              "more than 256 times as many"),
     "records": (
-        frame(chunk(1, (MAX_RAW - 64, MAX_RAW - 64), 0, ZEROS[64:]), FrameType.CHUNK),
+        frame(chunk(1, (9 << 20, 9 << 20), 0, (NOISE + ZEROS)[: 9 << 20]), FrameType.CHUNK),
         "bytes of records that a chunk may hold",
     ),
-    "segments": (frame(chunk(1_300_000, (0, 0), 0, b""), FrameType.CHUNK), "segments, more than"),
+    "segments": (frame(chunk(200_000, (0, 0), 0, NOISE), FrameType.CHUNK), "segments, more than"),
     "columns": (
         frame(chunk(1, (800, 16), 1, struct.pack("<IIBBHI", 1, 1, 1, 255, 0, (1 << 32) - 1)),
               FrameType.CHUNK),
         "columns that do not fit",
     ),
-    "deep": (frame(b"[" * MAX_RAW, FrameType.LOSS), "holds JSON of more than"),
-    "wide": (frame(b"[" + b"[]," * 9_000_000 + b"1]", FrameType.LOSS), "holds JSON of more than"),
+    "deep": (frame(b'["' + TEXT + b'",' + b"[" * (3 << 20), FrameType.LOSS),
+             "holds JSON of more than"),
+    "wide": (frame(b'["' + TEXT + b'",' + b"[]," * 1_700_000 + b"1]", FrameType.LOSS),
+             "holds JSON of more than"),
     "nested": (frame(b'{"x":' * 900 + b"1" + b"}" * 900, FrameType.END), "nested more than"),
-    "digits": (frame(b'{"seconds":' + b"9" * 100_000 + b"}", FrameType.END), "no valid JSON"),
+    "digits": (frame(b'{"x":"' + TEXT + b'","seconds":' + b"9" * 100_000 + b"}", FrameType.END),
+               "no valid JSON"),
 }  # fmt: skip
 
 

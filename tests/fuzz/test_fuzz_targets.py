@@ -4,12 +4,13 @@
 from pathlib import Path
 from typing import Any
 
+import crafted_logs
 import fuzz_mending
 import make_corpus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from mutations import CORPUS, END, HEADER, command_lines, damaged, kept, written
-from targets import TARGETS, blktrace, command, log, model
+from targets import TARGETS, archive, blktrace, command, cost, log, model
 
 ROUND: dict[str, Any] = {
     "derandomize": True,
@@ -21,7 +22,8 @@ ROUND: dict[str, Any] = {
 
 def files() -> list[Any]:
     found = []
-    for kind, targets in (("log", ("log", "model")), ("blktrace", ("blktrace",))):
+    of_kind = {"log": ("log", "model"), "blktrace": ("blktrace",), "archive": ("archive",)}
+    for kind, targets in of_kind.items():
         paths = sorted((CORPUS / kind).iterdir())
         found += [pytest.param(t, p, id=f"{t}-{p.name}") for t in targets for p in paths]
     paths = sorted((CORPUS / "command").iterdir())
@@ -44,6 +46,19 @@ def test_the_corpus_is_what_makes_it() -> None:
         for name, data in made.items():
             kept_one = (CORPUS / kind / name).read_bytes()
             assert kept_one == data or kind != "blktrace", f"run make_corpus.py: {name}"
+
+
+@pytest.mark.parametrize("size", [100_000, 400_000])
+def test_cost_grows_with_the_size_alone(size: int) -> None:
+    # GIVEN larger files of the crafted kinds
+    logs = [make(size) for make in crafted_logs.MADE.values()]
+    traces = [data * (size // len(data)) for data in make_corpus.crafted_blktrace().values()]
+    # WHEN they are read
+    # THEN what is looked at is within the same bound, relative to their size
+    for data in logs:
+        log(data)
+    for data in traces:
+        cost(data)
 
 
 @settings(max_examples=150, **ROUND)
@@ -80,6 +95,15 @@ def test_any_blktrace_data_is_read_or_refused(data: bytes) -> None:
     # WHEN it is associated and converted
     # THEN there is a result, or a clear message
     blktrace(data)
+
+
+@settings(max_examples=40, **ROUND)
+@given(damaged(kept("archive")))
+def test_any_archive_is_read_or_refused(data: bytes) -> None:
+    # GIVEN an archive, damaged
+    # WHEN it is associated and converted
+    # THEN there is a result, or a clear message
+    archive(data)
 
 
 @settings(max_examples=60, **ROUND)

@@ -9,10 +9,44 @@ from pathlib import Path
 from typing import Any
 
 import devices
+import kernel_completions
 import pytest
 from devices import LoopDevice
+from kernel_completions import KernelCompletions
 
 BTF = Path("/sys/kernel/btf/vmlinux")
+SET_APART = pytest.StashKey[dict[str, list[str]]]()
+SHOWN = 4
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SET_APART] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Keep what each test set apart, however it ends."""
+    kernel_completions.SAID.clear()
+    try:
+        return (yield)
+    finally:
+        if kernel_completions.SAID:
+            item.config.stash[SET_APART][item.nodeid] = list(kernel_completions.SAID)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say which completions no program was run for."""
+    if not config.stash[SET_APART]:
+        return
+    terminalreporter.section("completions that no BPF program was run for, by ftrace")
+    for test, said in config.stash[SET_APART].items():
+        terminalreporter.write_line(f"{test}: {len(said)}")
+        for line in said[:SHOWN]:
+            terminalreporter.write_line(f"    {line}")
+        if len(said) > SHOWN:
+            terminalreporter.write_line(f"    and {len(said) - SHOWN} more")
 
 
 @pytest.fixture
@@ -47,6 +81,17 @@ def loop_device(request: pytest.FixtureRequest, make_loop: Callable[..., LoopDev
     @pytest.mark.parametrize("loop_device", [{"direct_io": True}], indirect=True)
     """
     return make_loop(**getattr(request, "param", {}))
+
+
+@pytest.fixture
+def completions(needs_root: None) -> Iterator[Callable[..., KernelCompletions]]:
+    """Return a function that has ftrace record completions, from its call on: kernel_completions.
+
+    truth = completions(loop_device.dev) before a recording; what no program was run for is
+    truth.unseen_by(log) after it.
+    """
+    with kernel_completions.tracing() as trace:
+        yield trace
 
 
 @pytest.fixture

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from core_decoder import Decoded
+from kernel_completions import KernelCompletions, Unseen, recorded
 
 from recorder.filters import Filters, LeftOut
 from recorder.log import Segment
 from recorder.probes.core import CoreProbes, ProbeConfig, ProgramInfo
-from recorder.records import BLOCK_BYTES, sizes
+from recorder.records import BLOCK_BYTES, Kind, sizes
 
 DRAIN_SECONDS = 0.005
 
@@ -67,6 +69,12 @@ def count_kinds(segment: Segment) -> np.ndarray:
         counts[kind] += 1
         at += BLOCK_BYTES - (base + at) % BLOCK_BYTES if kind == 255 else table[kind]
     return np.array(counts, dtype=np.int64)
+
+
+def unseen(truth: KernelCompletions, events: Decoded) -> Unseen:
+    """Return the completions since the first event that no program was run for."""
+    seen = [recorded(e.cpu, e.time, e.dev, e.sector, e.bytes) for e in events.of(Kind.C)]
+    return truth.unseen(seen, events.events[0].time)
 
 
 @contextmanager

@@ -2,21 +2,20 @@
 """Two loads at once under `record` with filters, and what must hold of the log."""
 
 import json
-import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import devices
-import numpy as np
-from record_helpers import Log, read, recorder, stop
+from kernel_completions import KernelCompletions
+from record_helpers import Log, assert_ended, read, recorder, stop
 
-from converters.model.tables import NEVER, Certainty
+from converters.model.tables import NEVER
 
 SECONDS = 120
 
@@ -51,11 +50,16 @@ class Loads:
 
     directory: Path
     stack: ExitStack
+    trace: Callable[..., KernelCompletions]
+    """Of the devices whose completions matter."""
     all: list[Load] = field(default_factory=list)
+    devs: set[int] = field(default_factory=set)
+    """What the loads use, and what a test adds (a device below)."""
 
     def fio(self, path: str | Path, *, forked: bool = False, **options: object) -> Load:
         """A job: a thread of the process, or a child of it."""
         report = self.directory / f"fio-{len(self.all)}.json"
+        self.devs.add(devices.dev_of(path))
         job = {"rw": "randread", "bs": "4k", "size": "2m", **options}
         command = ["fio", "--output-format=json", f"--output={report}"]
         command += devices.fio_arguments(path, **job) + ([] if forked else ["--thread"])
@@ -63,13 +67,14 @@ class Loads:
 
     def dd(self, path: str | Path, count: int) -> Load:
         """So many reads of 4 KiB by a single thread."""
+        self.devs.add(devices.dev_of(path))
         command = ["dd", f"if={path}", "of=/dev/null", "bs=4k", f"count={count}", "iflag=direct"]
         return self._add(Load(self._waiting([*command, "status=none"]), count=count))
 
     def _waiting(self, command: list[str]) -> subprocess.Popen[str]:
         shell = ["sh", "-c", 'read word; exec "$@"', "sh", *command]
         process = subprocess.Popen(shell, stdin=subprocess.PIPE, text=True)
-        self.stack.callback(process.communicate)
+        self.stack.callback(process.communicate, timeout=SECONDS)
         self.stack.callback(process.kill)
         return process
 
@@ -79,22 +84,29 @@ class Loads:
 
 
 @contextmanager
-def loads() -> Iterator[Loads]:
+def loads(trace: Callable[..., KernelCompletions]) -> Iterator[Loads]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        yield Loads(directory, stack)
+        yield Loads(directory, stack, trace)
 
 
-def record_both(log: Path, both: Loads, *arguments: str) -> tuple[Log, str]:
-    """Records while all the loads run at once; the log, and what `record` said."""
+def record_both(
+    log: Path, both: Loads, *arguments: str, begin_in: AbstractContextManager[None] | None = None
+) -> tuple[Log, str]:
+    """Records while all the loads run at once; the log, and what `record` said.
+
+    begin_in: the block in which they are begun; they are waited for behind it.
+    """
+    truth = both.trace(*both.devs)
     with recorder("-o", log, *arguments, stdout=subprocess.DEVNULL) as process:
-        for load in both.all:
-            load.go()
+        with begin_in or nullcontext():
+            for load in both.all:
+                load.go()
         for load in both.all:
             load.ios()
         status, said = stop(process, signal.SIGINT)
     assert status == 0, said
-    return read(log), said
+    return read(log, truth.unseen_by(log)), said
 
 
 def on(log: Log, dev: int) -> Any:
@@ -105,17 +117,9 @@ def on(log: Log, dev: int) -> Any:
 def assert_whole(log: Log) -> None:
     """Every bio has its Q and its end, and nothing of it is in doubt."""
     assert (log.bios.queue != NEVER).all()
-    assert (log.bios.complete != NEVER).all()
-    doubtful = log.bios.take(log.bios.certainty != Certainty.EXACT)
-    assert len(doubtful) == 0, np.unique(doubtful.certainty)
-    assert (log.requests.complete[log.requests.absorbed_by == NEVER] != NEVER).all()
+    assert_ended(log)
 
 
 def cgroup_of(process: int, directory: Path) -> None:
     """Moves a process into a cgroup."""
     (directory / "cgroup.procs").write_text(str(process))
-
-
-def dev_of(path: str | Path) -> int:
-    number = os.stat(path).st_rdev
-    return os.major(number) << 20 | os.minor(number)

@@ -2,14 +2,13 @@
 """Loop devices whose I/O is held for as long as a test wants: a file system below is frozen."""
 
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import devices
 from devices import MEBIBYTE, LoopDevice
-from record_helpers import SECONDS
+from record_helpers import wait_until
 
 
 @contextmanager
@@ -23,13 +22,6 @@ def mounted(source: str, where: Path, *options: str) -> Iterator[Path]:
 
 def loop_over(stack: ExitStack, size: int, directory: Path) -> LoopDevice:
     return stack.enter_context(devices.loop(size=size, directory=directory))
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def in_flight(device: str) -> int:
@@ -62,6 +54,18 @@ def frozen(where: Path) -> Iterator[None]:
         yield
     finally:
         devices.run("fsfreeze", "--unfreeze", where)
+
+
+@contextmanager
+def held_in_flight(where: Path, device: str, number: int) -> Iterator[None]:
+    """What the block writes to a device over the frozen file system waits there.
+
+    Goes on when so many requests are in flight, which a busy machine reaches in no other way:
+    there the device's thread may well complete each before the next is sent.
+    """
+    with frozen(where):
+        yield
+        wait_until(lambda: in_flight(device) >= number, f"not {number} requests are in flight")
 
 
 def write(device: str, sector: int = 0) -> subprocess.Popen[bytes]:

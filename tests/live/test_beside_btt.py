@@ -23,6 +23,7 @@ from btt_tables import (
     needs_tools,
 )
 from devices import LoopDevice
+from kernel_completions import done_again
 
 from converters import blktrace
 from converters.model.trace import Trace
@@ -64,6 +65,7 @@ def traced(device: LoopDevice, directory: Path, load: Callable[[], None]) -> Pat
     return prefix
 
 
+@done_again
 def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
     needs_bpf: None,
     loop_device: LoopDevice,

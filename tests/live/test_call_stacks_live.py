@@ -101,14 +101,12 @@ def test_work_of_kernel_threads_has_another_stack(
     needs_names()
     lower = make_loop()
     log = tmp_path / "x.biotrail"
-    path = devices.run("losetup", "--find", "--show", "--direct-io=on", lower.path).strip()
-    try:
+    with devices.loop_over(lower.path, direct_io=True) as upper:
         command = fio_command(
-            path, tmp_path / "fio.json", rw="read", bs="64k", size="1m", ioengine="psync"
+            upper.path, tmp_path / "fio.json", rw="read", bs="64k", size="1m", ioengine="psync"
         )
-        biotrail("record", "--stacks", "-d", path, "-d", lower.path, "-o", log, "--", *command)
-    finally:
-        devices.run("losetup", "--detach", path)
+        both = ["-d", upper.path, "-d", lower.path]
+        biotrail("record", "--stacks", *both, "-o", log, "--", *command)
     # WHEN stacks are looked at by command
     made = stacks_of(log)
     fio = {tuple(names(e)) for e in made["stacks"] if e["comm"] == "fio"}

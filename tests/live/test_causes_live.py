@@ -19,8 +19,9 @@ import devices
 import pytest
 from devices import MEBIBYTE, LoopDevice
 from held_batch import BLOCK, COPIED, held_writes
-from holding import frozen, in_flight, on_a_file_system, wait_until, waits_for_the_disk
-from record_helpers import SECONDS, biotrail, recorder, stop
+from holding import frozen, in_flight, on_a_file_system, waits_for_the_disk
+from kernel_completions import done_again
+from record_helpers import SECONDS, biotrail, recorder, stop, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -69,6 +70,7 @@ def longest(slow: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@done_again
 def test_a_write_flood_under_a_scheduler_is_named(
     tmp_path: Path, held: tuple[LoopDevice, Path]
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_write_flood_under_a_scheduler_is_named(
     assert max(stages, key=lambda name: stages[name]["share"]) == "I2D"
 
 
+@done_again
 def test_the_scheduler_is_where_a_flood_waits(
     tmp_path: Path, loop_device: LoopDevice, fio: Callable[..., Any]
 ) -> None:
@@ -126,6 +129,7 @@ def test_the_scheduler_is_where_a_flood_waits(
     assert means[2 * tags] > 10 * means[4]
 
 
+@done_again
 def test_a_plugged_batch_is_named(tmp_path: Path, loop_device: LoopDevice) -> None:
     # GIVEN a file in memory, whose reading takes a while
     log, cached = tmp_path / "a.biotrail", devices.SHM / f"{loop_device.backing.name}.cached"
@@ -155,6 +159,7 @@ def test_a_plugged_batch_is_named(tmp_path: Path, loop_device: LoopDevice) -> No
     assert max(stages, key=lambda name: stages[name]["share"]) == "M2D"
 
 
+@done_again
 def test_flushes_that_share_are_named(tmp_path: Path, held: tuple[LoopDevice, Path]) -> None:
     # GIVEN a write that the device does not answer, and that ends with a flush (FUA)
     (device, where), log = held, tmp_path / "a.biotrail"
@@ -182,6 +187,7 @@ def test_flushes_that_share_are_named(tmp_path: Path, held: tuple[LoopDevice, Pa
     assert "waited for a flush" in biotrail("slow", "--op", "flush", log).stdout
 
 
+@done_again
 def test_a_request_that_the_driver_gave_back_is_named(
     tmp_path: Path, make_loop: Callable[..., Any]
 ) -> None:

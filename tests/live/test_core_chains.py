@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from core_decoder import decode
 from core_recording import recording
+from kernel_completions import done_again
 
 from recorder.probes.core import CoreProbes, ProbeConfig
 from recorder.records import D_FLAG_CHAIN_CUT, NO_TAG, Kind
@@ -150,6 +151,7 @@ def test_a_split_names_the_parent(fio, loop_device):
     assert [e.bio for e in splits] + [queued.bio] == [e.bio for e in issued]
 
 
+@done_again
 def test_flush_and_discard_carry_no_page(loop_device):
     # GIVEN a write, a flush and a discard
     with recording("all", [(loop_device.dev, 0)]) as record:
@@ -184,6 +186,7 @@ def test_flush_and_discard_carry_no_page(loop_device):
     assert len(ends) == 1
 
 
+@done_again
 def test_an_error_carries_its_status(loop_device):
     # GIVEN a loop device whose file was cut short behind its back
     os.truncate(loop_device.backing, 1 << 20)

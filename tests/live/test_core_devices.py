@@ -4,15 +4,18 @@
 import mmap
 import os
 import shutil
-import subprocess
 import time
 import uuid
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import devices
 import pytest
 from core_decoder import decode
 from core_recording import recording
+from devices import dev_of
+from kernel_completions import done_again
 
 from recorder.errors import ProbeError
 from recorder.probes.core import CoreProbes, ProbeConfig
@@ -21,11 +24,6 @@ from recorder.records import Kind
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 ZRAM = Path("/sys/class/zram-control")
-
-
-def _dev(path):
-    number = os.stat(path).st_rdev
-    return os.major(number) << 20 | os.minor(number)
 
 
 def _read(path, offset=0, size=4096):
@@ -51,21 +49,17 @@ def disk(needs_root):
     if shutil.which("addpart") is None:
         pytest.skip("needs addpart (util-linux)")
     backing = Path(f"/dev/shm/biotrail-test-{uuid.uuid4().hex}.img")
-    backing.write_bytes(bytes(32 << 20))
-    command = ["losetup", "--find", "--show", "--partscan", str(backing)]
-    path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    try:
+    with ExitStack() as stack:
+        stack.callback(backing.unlink, missing_ok=True)
+        backing.write_bytes(bytes(32 << 20))
+        loop = stack.enter_context(devices.loop_over(backing, False, "--partscan"))
         for number, start in (("1", "2048"), ("2", "20480")):
-            subprocess.run(["addpart", path, number, start, "16384"], check=True)
-        parts = [f"{path}p{number}" for number in (1, 2)]
+            devices.run("addpart", loop.path, number, start, "16384")
+            stack.callback(devices.run, "delpart", loop.path, number)
+        parts = [f"{loop.path}p{number}" for number in (1, 2)]
         if not all(_appears(part) for part in parts):
             pytest.skip("needs device nodes of partitions, which nobody makes here")
-        yield Partitioned(path, _dev(path), parts)
-    finally:
-        for number in ("1", "2"):
-            subprocess.run(["delpart", path, number], check=False)
-        subprocess.run(["losetup", "--detach", path], check=True)
-        backing.unlink()
+        yield Partitioned(loop.path, loop.dev, parts)
 
 
 def _appears(path):
@@ -85,17 +79,18 @@ def test_a_partition_is_kept_beside_its_disk(disk):
     # THEN the remap names the partition and where it came from
     events = decode(record.segments)
     (remap,) = events.of(Kind.A)
-    assert (remap.dev, remap.from_dev) == (disk.dev, _dev(disk.parts[1]))
+    assert (remap.dev, remap.from_dev) == (disk.dev, dev_of(disk.parts[1]))
     assert (remap.from_sector, remap.sector) == (16, 20480 + 16)
     # AND the queued bio is on the disk, by way of the partition
     (queued,) = events.of(Kind.Q)
-    assert (queued.dev, queued.part) == (disk.dev, _dev(disk.parts[1]))
+    assert (queued.dev, queued.part) == (disk.dev, dev_of(disk.parts[1]))
     assert (queued.bio, queued.sector) == (remap.bio, remap.sector)
 
 
+@done_again
 def test_a_filter_on_a_partition(disk):
     # GIVEN a recording of one partition
-    wanted = _dev(disk.parts[0])
+    wanted = dev_of(disk.parts[0])
     with recording("all", [(disk.dev, wanted)]) as record:
         # WHEN both, and the bare disk, are read
         _read(disk.parts[0])
@@ -155,7 +150,7 @@ def zram():
 
 def test_a_bio_based_device_has_queue_and_bio_completion_alone(zram):
     # GIVEN a device without requests
-    with recording("all", [(_dev(zram), 0)]) as record:
+    with recording("all", [(dev_of(zram), 0)]) as record:
         # WHEN it is written and read
         fd = os.open(zram, os.O_RDWR | os.O_DIRECT)
         buffer = mmap.mmap(-1, 4096)
@@ -175,18 +170,16 @@ def test_a_bio_based_device_has_queue_and_bio_completion_alone(zram):
 def test_the_first_page_links_a_loop_device_to_what_is_below(make_loop):
     # GIVEN a direct-I/O loop device over another loop device, which is in memory
     lower = make_loop()
-    command = ["losetup", "--find", "--show", "--direct-io=on", lower.path]
-    upper = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    try:
+    with (
+        devices.loop_over(lower.path, direct_io=True) as upper,
+        recording("all", [(upper.dev, 0), (lower.dev, 0)]) as record,
+    ):
         # WHEN the upper one is read
-        with recording("all", [(_dev(upper), 0), (lower.dev, 0)]) as record:
-            _read(upper, offset=4096)
-    finally:
-        subprocess.run(["losetup", "--detach", upper], check=True)
+        _read(upper.path, offset=4096)
 
     # THEN the lower bio carries the same first page
     events = decode(record.segments)
-    above = events.of(Kind.Q, dev=_dev(upper))
+    above = events.of(Kind.Q, dev=upper.dev)
     below = events.of(Kind.Q, dev=lower.dev)
     assert [e.sector for e in above] == [e.sector for e in below] == [8]
     assert above[0].page == below[0].page != 0

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 from core_decoder import decode
 from core_recording import recording
+from record_helpers import remove_cgroup
 
 from recorder.records import Kind
 
@@ -110,13 +110,7 @@ def cgroup():
     path = root / f"biotrail-{uuid.uuid4().hex[:8]}"
     path.mkdir()
     yield path
-    for _ in range(50):
-        try:
-            path.rmdir()
-            return
-        except OSError:
-            time.sleep(0.1)
-    path.rmdir()
+    remove_cgroup(path)
 
 
 def test_the_charged_cgroup_is_recorded_and_named(loop_device, cgroup):

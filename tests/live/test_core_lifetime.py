@@ -7,12 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import devices
 import pytest
 from core_decoder import decode
+from kernel_completions import done_again
+from record_helpers import wait_until
 
 from recorder.errors import ProbeError
 from recorder.probes.btf import KernelBtf
@@ -31,7 +32,7 @@ probes.open()
 probes.attach()
 print(" ".join(str(probes._object.info(p.name).id) for p in probes.programs() if p.attached))
 sys.stdout.flush()
-time.sleep(60)
+time.sleep(1000)
 """
 
 
@@ -51,11 +52,8 @@ def _ids(probes):
 
 def _gone(ids):
     """Programs are freed after a grace period."""
-    for _ in range(100):
-        if not ids & set(_loaded()):
-            return True
-        time.sleep(0.05)
-    return False
+    wait_until(lambda: not ids & set(_loaded()), "the programs are still there")
+    return True
 
 
 def test_everything_is_gone_after_close():
@@ -110,6 +108,7 @@ def test_two_recordings_at_once(loop_device):
 
 
 @pytest.mark.parametrize("missing", ["nothing", "bpf_local_irq_save"])
+@done_again
 def test_programs_that_hold_preemption_off_record(loop_device, monkeypatch, missing):
     # GIVEN the programs for kernels whose tracepoints leave preemption on, with interrupts held off
     # at their end, or not, as the kernel offers it

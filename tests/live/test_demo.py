@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from record_helpers import ROOT, biotrail, read
 
-from biotrail.demo_load import FILE_BYTES, LOADS, RANDOM_READS
+from biotrail.demo_load import FILE_BYTES, JOURNAL_ENTRIES, LOADS, RANDOM_READS, held
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -53,9 +53,37 @@ def test_the_sample_is_a_small_real_log() -> None:
 
 
 def test_the_load_names_its_failures(tmp_path: Path) -> None:
-    # GIVEN a directory that is not there WHEN the load runs in it THEN its status says so
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "biotrail" / "demo_load.py"), str(tmp_path / "none")],
-        capture_output=True,
-    )
-    assert done.returncode == len(LOADS)
+    # GIVEN a directory that is not there WHEN a load runs in it THEN its status says so
+    for name in LOADS:
+        command = [sys.executable, str(ROOT / "biotrail" / "demo_load.py")]
+        done = subprocess.run([*command, str(tmp_path / "none"), name], capture_output=True)
+        assert done.returncode != 0
+
+
+def test_the_loads_wait_until_they_are_released(tmp_path: Path) -> None:
+    # GIVEN all loads, prepared
+    with held(tmp_path) as loads:
+        # WHEN nobody has released them THEN files that need no reading are not begun
+        assert (tmp_path / "journal").stat().st_size == 0
+        assert (tmp_path / "table").stat().st_size == FILE_BYTES
+        # WHEN the command runs that releases them THEN it lasts until they have done their work
+        subprocess.run(loads.release, check=True, timeout=120)
+        assert loads.failed() == 0
+        assert len((tmp_path / "journal").read_text().split("entry ")) == 20 * JOURNAL_ENTRIES + 1
+
+
+def test_a_load_that_cannot_begin_is_told_and_the_others_end(tmp_path: Path) -> None:
+    # GIVEN a place where one of the loads cannot write its file
+    (tmp_path / "movie").mkdir()
+    # WHEN all are prepared THEN that is an error, and none is left
+    with pytest.raises(OSError, match="did not start"), held(tmp_path):
+        pass
+    assert [path.name for path in Path("/proc").glob("[0-9]*") if str(tmp_path) in told(path)] == []
+
+
+def told(process: Path) -> str:
+    """A process's command line; empty when it has gone."""
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,17 @@ from typing import Any
 import devices
 import numpy as np
 import pytest
-from record_helpers import BIOTRAIL, SECONDS, biotrail, environment, read, recorder, stop
+from record_helpers import (
+    BIOTRAIL,
+    SECONDS,
+    biotrail,
+    busy,
+    environment,
+    read,
+    recorder,
+    stop,
+    wait_until,
+)
 
 from recorder.log import LogReader
 from recorder.records import Kind
@@ -30,10 +39,7 @@ def files_in(directory: Path) -> list[Path]:
 
 
 def wait_for_files(directory: Path, number: int) -> None:
-    deadline = time.monotonic() + SECONDS
-    while len(files_in(directory)) < number:
-        assert time.monotonic() < deadline, "no further file is begun"
-        time.sleep(0.02)
+    wait_until(lambda: len(files_in(directory)) >= number, "no further file is begun")
 
 
 def test_a_stopped_recorder_counts_what_it_missed(
@@ -63,18 +69,12 @@ def test_a_killed_rotation_leaves_files_that_read(
     tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
 ) -> None:
     # GIVEN a rotating recording with a few files
-    load = subprocess.Popen(
-        ["fio", "--output=/dev/null", *devices.fio_arguments(loop_device.path, loops=99, **READS)]
-    )
-    try:
-        with recorder("-d", loop_device.name, "-o", tmp_path / "x", "--rotate", "300ms") as process:
-            wait_for_files(tmp_path, 3)
-            # WHEN it is killed
-            process.kill()
-            process.wait(SECONDS)
-    finally:
-        load.terminate()
-        load.wait(SECONDS)
+    where = ("-d", loop_device.name, "-o", tmp_path / "x")
+    with busy(loop_device.path), recorder(*where, "--rotate", "300ms") as process:
+        wait_for_files(tmp_path, 3)
+        # WHEN it is killed
+        process.kill()
+        process.wait(SECONDS)
     # THEN all but the last are complete, that one may lack its end, and each converts
     paths = files_in(tmp_path)
     for path in paths:

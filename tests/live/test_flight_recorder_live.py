@@ -14,14 +14,25 @@ from typing import Any
 import devices
 import numpy as np
 import pytest
-from holding import MEBIBYTE, frozen, in_flight, loop_over, mounted, wait_until, write
-from record_helpers import SECONDS, read, recorder, stop
+from holding import (
+    MEBIBYTE,
+    frozen,
+    held_in_flight,
+    in_flight,
+    loop_over,
+    mounted,
+    on_a_file_system,
+    write,
+)
+from kernel_completions import done_again
+from record_helpers import SECONDS, read, recorder, stop, wait_until
 
 from recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 SLOW_NS = 200_000_000
+DEEP = 64
 
 
 def dumps(directory: Path) -> list[Path]:
@@ -41,6 +52,7 @@ def recording(device: str, directory: Path, *arguments: str) -> Any:
     return recorder("-d", device, *after, *arguments)
 
 
+@done_again
 def test_a_slow_write_is_dumped_with_what_led_to_it(
     tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
 ) -> None:
@@ -77,6 +89,7 @@ def test_a_slow_write_is_dumped_with_what_led_to_it(
     assert [LogReader(p).header["kept"]["number"] for p in dumps(out)] == [1, 2]
 
 
+@done_again
 def test_a_failed_write_is_dumped(tmp_path: Path, needs_root: None) -> None:
     # GIVEN a loop device over a sparse file on a file system that has no room for it
     where, out = tmp_path / "small", tmp_path / "out"
@@ -88,11 +101,11 @@ def test_a_failed_write_is_dumped(tmp_path: Path, needs_root: None) -> None:
         with backing.open("wb") as file:
             os.truncate(file.fileno(), 8 * MEBIBYTE)
         (where / "ballast").write_bytes(bytes(MEBIBYTE - 16384))
-        path = devices.run("losetup", "--find", "--show", backing).strip()
-        stack.callback(devices.run, "losetup", "--detach", path)
-        with recording(Path(path).name, out, "--trigger", "failed") as process:
+        loop = stack.enter_context(devices.loop_over(backing))
+        with recording(loop.name, out, "--trigger", "failed") as process:
             # WHEN it is written to until that fails
-            command = ["dd", "if=/dev/zero", f"of={path}", "bs=64k", "oflag=direct", "count=16"]
+            where = f"of={loop.path}"
+            command = ["dd", "if=/dev/zero", where, "bs=64k", "oflag=direct", "count=16"]
             assert subprocess.run(command, capture_output=True, check=False).returncode != 0
             dump = wait_for_dump(out)
             stop(process, signal.SIGINT)
@@ -103,23 +116,32 @@ def test_a_failed_write_is_dumped(tmp_path: Path, needs_root: None) -> None:
     assert hit["sector"] in read(dump).requests.sector.tolist()
 
 
+@done_again
 def test_many_in_flight_are_dumped(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
 ) -> None:
     # GIVEN a flight recorder that waits for 16 requests in flight
-    with recording(loop_device.name, tmp_path, "--trigger", "depth=16") as process:
-        # WHEN a load stays below, and then one goes beyond
-        job = {"rw": "randread", "bs": "4k", "ioengine": "io_uring", "number_ios": 2000}
-        fio(loop_device.path, iodepth=2, **job)
-        time.sleep(0.3)
-        assert not dumps(tmp_path)
-        fio(loop_device.path, iodepth=64, **job)
-        path = wait_for_dump(tmp_path)
-        stop(process, signal.SIGINT)
+    out, where = tmp_path / "out", tmp_path / "lower"
+    out.mkdir()
+    job = {"bs": "4k", "ioengine": "libaio", "number_ios": DEEP}
+    with on_a_file_system(make_loop, where) as device:
+        many = ["fio", *devices.fio_arguments(device.path, rw="write", iodepth=DEEP, **job)]
+        with recording(device.name, out, "--trigger", "depth=16") as process:
+            # WHEN a load stays below, and then one goes beyond
+            few = fio(device.path, rw="randread", iodepth=2, **job)
+            with held_in_flight(where, device.name, DEEP):
+                writing = subprocess.Popen(many, stdout=subprocess.DEVNULL, cwd=tmp_path)
+            assert writing.wait(SECONDS) == 0
+            path = wait_for_dump(out)
+            stop(process, signal.SIGINT)
     # THEN the dump says how many there were
     hit = LogReader(path).header["kept"]["trigger"]
-    assert (hit["trigger"], hit["dev"]) == ("depth", loop_device.dev)
+    assert (hit["trigger"], hit["dev"]) == ("depth", device.dev)
     assert hit["value"] >= 16
+    # AND it was made for the second load: all of the first is in it
+    log = read(path)
+    reads = [log.context.op_name(int(opf)) == "read" for opf in log.bios.opf]
+    assert sum(reads) >= few["jobs"][0]["read"]["total_ios"] == DEEP
 
 
 @pytest.fixture

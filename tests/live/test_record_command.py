@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,18 @@ from record_helpers import (
     ROOT,
     SECONDS,
     biotrail,
+    busy,
     count_events,
     environment,
     read,
     recorder,
+    started,
     stop,
     wait_for_size,
+    wait_until,
 )
 
+from converters.model.trace import Trace
 from recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -34,22 +37,11 @@ pytestmark = pytest.mark.usefixtures("needs_bpf")
 RECORD_SIDE = {"numpy", "zstandard", "click"}
 
 
-def busy(path: str, **options: object) -> subprocess.Popen[bytes]:
-    """fio reading at random until killed."""
-    job = {"rw": "randread", "bs": "4k", "ioengine": "psync", "time_based": True, "runtime": 60}
-    arguments = devices.fio_arguments(path, **{**job, **options})
-    return subprocess.Popen(["fio", "--output=/dev/null", *arguments])
-
-
 @pytest.fixture
 def load(loop_device: Any, fio: Callable[..., Any]) -> Iterator[Any]:
     """A loop device that fio reads all the time."""
-    process = busy(loop_device.path)
-    try:
+    with busy(loop_device.path):
         yield loop_device
-    finally:
-        process.terminate()
-        process.wait(SECONDS)
 
 
 def test_a_killed_recorder_leaves_a_log_that_reads_and_converts(tmp_path: Path, load: Any) -> None:
@@ -100,15 +92,12 @@ def test_signals_end_the_log_well(
 def test_a_log_can_be_streamed_and_converted_on_the_way(tmp_path: Path, load: Any) -> None:
     # GIVEN a recorder that writes to a pipe
     trace = tmp_path / "trace.pftrace"
-    record = subprocess.Popen(
-        [*BIOTRAIL, "record", "-q", "-d", load.name, "-o", "-", "--duration", "1"],
-        env=environment(),
-        stdout=subprocess.PIPE,
-    )
-    # WHEN the other end converts it
-    done = biotrail("convert", "-", "-o", trace, stdin=record.stdout)
-    # THEN both end well, and the trace holds all of the stream
-    assert record.wait(SECONDS) == 0
+    command = [*BIOTRAIL, "record", "-q", "-d", load.name, "-o", "-", "--duration", "1"]
+    with started(command, env=environment(), stdout=subprocess.PIPE) as record:
+        # WHEN the other end converts it
+        done = biotrail("convert", "-", "-o", trace, stdin=record.stdout)
+        # THEN both end well, and the trace holds all of the stream
+        assert record.wait(SECONDS) == 0
     for complaint in ("interrupted", "damaged", "lost while recording", "could not be read"):
         assert complaint not in done.stdout
     assert trace.stat().st_size > 1000
@@ -126,21 +115,18 @@ def test_a_commands_output_is_kept_out_of_a_streamed_log(tmp_path: Path) -> None
 
 def test_a_reader_that_goes_away_ends_the_recording(load: Any) -> None:
     # GIVEN a recorder that streams to a reader which takes little and leaves
-    process = subprocess.Popen(
-        [*BIOTRAIL, "record", "-d", load.name, "-o", "-"],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.read(1000)
-    # WHEN it is gone THEN the recorder says so and fails, without a traceback
-    process.stdout.close()
-    assert process.stderr is not None
-    said = process.stderr.read().decode()
-    assert process.wait(SECONDS) == 1
-    assert "pipe" in said
-    assert "Traceback" not in said
+    command = [*BIOTRAIL, "record", "-d", load.name, "-o", "-"]
+    pipe = subprocess.PIPE
+    with started(command, env=environment(), stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.read(1000)
+        # WHEN it is gone THEN it says so and ends as by SIGPIPE, without a traceback
+        process.stdout.close()
+        process.stdout = None
+        _, said = process.communicate(timeout=SECONDS)
+        assert process.returncode == 141
+    assert b"pipe" in said
+    assert b"Traceback" not in said
 
 
 def test_two_recorders_at_once_see_the_same(
@@ -221,7 +207,7 @@ def test_a_duration_and_a_status(tmp_path: Path) -> None:
 def test_ctrl_c_reaches_the_command_and_keeps_the_log(tmp_path: Path) -> None:
     # GIVEN a command that would run for long
     log = tmp_path / "log"
-    with recorder("-o", log, "--", "sleep", "60") as process:
+    with recorder("-o", log, "--", "sleep", "1000") as process:
         # WHEN the recorder is interrupted, and the command by nobody
         status, _ = stop(process, signal.SIGINT)
     # THEN the command was asked to end, and the log is complete
@@ -238,9 +224,10 @@ def test_devices_and_cgroups_that_are_learned_while_recording(
         # WHEN a device appears and is used
         late = make_loop()
         fio(late.path, rw="randread", bs="4k", size="1m")
-        time.sleep(1.5)
+        # THEN the log tells of it before it ends
+        wait_until(lambda: late.dev in devices_in(log), "the device is not in the log")
         stop(process, signal.SIGINT)
-    # THEN the log tells what it is
+    # AND the log tells what it is
     found = read(log)
     entries = found.context.devices
     assert entries[late.dev]["name"] == late.name
@@ -248,6 +235,13 @@ def test_devices_and_cgroups_that_are_learned_while_recording(
     # AND every cgroup that was charged is known by its path
     charged = {int(number) for number in found.by("fio").cgroup if number}
     assert charged <= set(found.context.cgroups)
+
+
+def devices_in(log: Path) -> set[int]:
+    """Devices that the log's notes tell of, as far as it is written."""
+    trace = Trace(log)
+    list(trace.events())
+    return set(trace.context.devices)
 
 
 def test_record_imports_the_record_side_alone(tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters by I/O: of two loads at once all of one, none of the other, whole lifecycles only."""
 
-import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import devices
 import pytest
-from filter_loads import Load, Loads, assert_whole, dev_of, loads, on, record_both
-from record_helpers import biotrail
+from filter_loads import Load, Loads, assert_whole, loads, on, record_both
+from holding import held_in_flight, on_a_file_system
+from kernel_completions import KernelCompletions
+from record_helpers import biotrail, remove_cgroup
 
 from recorder import cgroups
 
@@ -16,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")
 
 
 @pytest.fixture
-def both() -> Iterator[Loads]:
-    with loads() as found:
+def both(completions: Callable[..., KernelCompletions]) -> Iterator[Loads]:
+    with loads(completions) as found:
         yield found
 
 
@@ -27,7 +30,7 @@ def cgroup(needs_root: None) -> Iterator[Path]:
     where = cgroups.hierarchy()
     if where is None:
         pytest.skip("needs a cgroup hierarchy")
-    directory = Path(where.mount) / "biotrail-test"
+    directory = Path(where.mount) / f"biotrail-test-{uuid.uuid4().hex[:8]}"
     below = directory / "below"
     try:
         below.mkdir(parents=True)
@@ -35,12 +38,12 @@ def cgroup(needs_root: None) -> Iterator[Path]:
         pytest.skip(f"needs cgroups: {error}")
     unified = directory / "cgroup.controllers"
     if unified.exists() and "io" not in unified.read_text().split():
-        below.rmdir()
-        directory.rmdir()
+        remove_cgroup(below)
+        remove_cgroup(directory)
         pytest.skip("needs cgroups: the io controller is not enabled")
     yield directory
-    below.rmdir()
-    directory.rmdir()
+    remove_cgroup(below)
+    remove_cgroup(directory)
 
 
 def check(found: Any, load: Load, dev: int) -> None:
@@ -177,18 +180,13 @@ def test_what_a_kernel_thread_queues_for_a_cgroup_is_that_cgroups(
 ) -> None:
     # GIVEN a loop device on another: its kernel threads queue what is written to it
     lower = make_loop()
-    upper = subprocess.run(
-        ["losetup", "--find", "--show", "--direct-io=on", lower.path],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-    try:
-        ours = both.fio(upper, rw="randwrite")
-        both.fio(upper, rw="randwrite")
+    with devices.loop_over(lower.path, direct_io=True) as upper:
+        both.devs.add(lower.dev)
+        ours = both.fio(upper.path, rw="randwrite")
+        both.fio(upper.path, rw="randwrite")
         (cgroup / "cgroup.procs").write_text(str(ours.process.pid))
         # WHEN the lower one is recorded by the cgroup of one of two loads on the upper one
         found, _ = record_both(tmp_path / "log", both, "-d", lower.name, "--cgroup", str(cgroup))
-    finally:
-        subprocess.run(["losetup", "--detach", upper], check=True)
     # THEN the log holds what was queued for it, though not by it
     check(found, ours, lower.dev)
     assert not len(found.by("fio"))
@@ -199,22 +197,16 @@ def test_a_device_and_those_below_it(
 ) -> None:
     # GIVEN a loop device on another, and a third
     lower, third = make_loop(), make_loop()
-    upper = subprocess.run(
-        ["losetup", "--find", "--show", "--direct-io=on", lower.path],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-    try:
-        ours = both.fio(upper)
+    with devices.loop_over(lower.path, direct_io=True) as upper:
+        both.devs.add(lower.dev)
+        ours = both.fio(upper.path)
         both.fio(third.path)
         # WHEN the upper one is recorded with what is below
-        found, _ = record_both(tmp_path / "log", both, "-d", upper, "--below")
-        dev = dev_of(upper)
-    finally:
-        subprocess.run(["losetup", "--detach", upper], check=True)
+        found, _ = record_both(tmp_path / "log", both, "-d", upper.path, "--below")
     # THEN the log holds both, and not the third
     assert_whole(found)
-    assert len(on(found, dev)) == len(on(found, lower.dev)) == ours.ios()
-    assert found.devices() - {0} == {dev, lower.dev}
+    assert len(on(found, upper.dev)) == len(on(found, lower.dev)) == ours.ios()
+    assert found.devices() - {0} == {upper.dev, lower.dev}
 
 
 def test_bios_of_others_in_a_request_are_counts(
@@ -236,19 +228,22 @@ def test_bios_of_others_in_a_request_are_counts(
 
 
 def test_what_finds_no_room_to_be_followed_is_a_loss(
-    tmp_path: Path, loop_device: Any, both: Loads
+    tmp_path: Path, make_loop: Callable[..., Any], both: Loads
 ) -> None:
-    # GIVEN more bios in flight than can be followed
-    both.fio(loop_device.path, ioengine="libaio", iodepth=1024, iodepth_batch=1024, size="16m")
-    # WHEN they are recorded
-    found, said = record_both(
-        tmp_path / "log", both, "-d", loop_device.name, "--op", "read", "--max-in-flight", "64"
-    )
+    # GIVEN more bios in flight than can be followed, as the device does not answer
+    where = tmp_path / "lower"
+    with on_a_file_system(make_loop, where) as device:
+        tags = int(Path(f"/sys/block/{device.name}/mq/0/nr_tags").read_text())
+        both.fio(device.path, rw="write", ioengine="libaio", iodepth=tags, size="4m")
+        # WHEN they are recorded
+        some = ("-d", device.name, "--op", "write", "--max-in-flight", str(tags // 2))
+        held = held_in_flight(where, device.name, tags)
+        found, said = record_both(tmp_path / "log", both, *some, begin_in=held)
     # THEN what was not followed is told as lost, and what was is whole
     unfollowed = (found.trace.reader.end or {})["left_out"]["unfollowed"]
     assert unfollowed > 0
     assert "--max-in-flight" in said
-    assert len(on(found, loop_device.dev)) + unfollowed == both.all[0].ios()
+    assert len(on(found, device.dev)) + unfollowed == both.all[0].ios()
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from holding import (
     loop_over,
     mounted,
     on_a_file_system,
-    wait_until,
     waits_for_the_disk,
     write,
 )
-from record_helpers import SECONDS, biotrail, recorder, stop
+from kernel_completions import done_again
+from record_helpers import SECONDS, biotrail, recorder, stop, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -49,6 +49,7 @@ def upper(tmp_path: Path, make_loop: Callable[..., Any]) -> Any:
         yield upper, where
 
 
+@done_again
 def test_a_queue_with_few_requests_is_named(tmp_path: Path, upper: Any) -> None:
     # GIVEN a device with four requests, which does not answer for a while
     device, where = upper
@@ -86,6 +87,7 @@ def _held(slow: dict[str, Any], stage: str) -> list[int]:
     return [s["ns"] for s in spans if s["stage"] == stage and s["ns"] >= HELD_NS]
 
 
+@done_again
 def test_a_slow_device_below_is_named(tmp_path: Path, make_loop: Callable[..., Any]) -> None:
     # GIVEN a loop device with direct I/O over a file system on a device that does not answer
     base, first, second = make_loop(size=64 * MEBIBYTE), tmp_path / "first", tmp_path / "second"

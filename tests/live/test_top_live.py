@@ -7,8 +7,7 @@ import pty
 import signal
 import subprocess
 import termios
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from typing import Any
 import devices
 import pytest
 from devices import LoopDevice
-from record_helpers import BIOTRAIL, SECONDS, biotrail, environment
+from kernel_completions import done_again
+from record_helpers import BIOTRAIL, SECONDS, biotrail, environment, started, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -27,24 +27,13 @@ WRITES = 200
 def top(*arguments: str | Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
     command = [*BIOTRAIL, "top", *map(str, arguments)]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    process = subprocess.Popen(command, env=environment(), text=True, **options)
-    try:
+    with started(command, env=environment(), text=True, **options) as process:
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(word) for word in text.split()]
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def gone(pid: int) -> bool:
@@ -60,6 +49,7 @@ def write(path: str) -> None:
     devices.run("dd", "if=/dev/zero", f"of={path}", *size, "oflag=direct", "conv=notrunc")
 
 
+@done_again
 def test_what_is_shown_is_what_the_log_has(loop_device: LoopDevice, tmp_path: Path) -> None:
     # GIVEN top on a device, beside a log
     log = tmp_path / "a.biotrail"
@@ -107,7 +97,7 @@ def test_nothing_stays_behind(loop_device: LoopDevice, number: signal.Signals) -
         process.send_signal(number)
         process.communicate(timeout=SECONDS)
         # THEN the recorder, and with it its programs, has ended too
-        wait_until(lambda: gone(recorder))
+        wait_until(lambda: gone(recorder), "the recorder stays")
     assert process.returncode == (-9 if number == signal.SIGKILL else 0)
 
 

@@ -6,11 +6,15 @@ that this name is a server of ours. The page takes `?url=` from its address as t
 fetches that, and reports the SHA-256 of what it got.
 """
 
+import ctypes
+import errno
 import hashlib
 import json
 import os
 import random
+import select
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -29,7 +33,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>stand-in</title><script>
 (async () => {
   const report = {origin: location.origin};
   try {
-    const url = location.hash.slice(location.hash.indexOf('?url=') + 5);
+    const url = new URLSearchParams(location.hash.slice(location.hash.indexOf('?'))).get('url');
     const response = await fetch(url);
     const data = await response.arrayBuffer();
     const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', data));
@@ -50,7 +54,7 @@ class StandIn:
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
              "-subj", "/CN=ui.perfetto.dev", "-keyout", key, "-out", certificate],
-            check=True, capture_output=True,
+            check=True, capture_output=True, timeout=PATIENCE,
         )  # fmt: skip
         self.reports: list[dict] = []
         self.reported = threading.Event()
@@ -80,6 +84,28 @@ class StandIn:
         self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@pytest.fixture(autouse=True)
+def own_network():
+    """A network namespace of the test's own, whose port 9001 nobody else has.
+
+    Where making one is not permitted, the test takes the machine's.
+    """
+    with open("/proc/thread-self/ns/net") as before:
+        if _libc.unshare(CLONE_NEWNET) != 0:
+            assert ctypes.get_errno() == errno.EPERM
+            yield
+            return
+        try:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=PATIENCE)
+            yield
+        finally:
+            assert _libc.setns(before.fileno(), CLONE_NEWNET) == 0
 
 
 @pytest.fixture
@@ -119,7 +145,7 @@ def browser(address: str, port: int, profile: Path):
         yield
     finally:
         os.killpg(process.pid, 9)
-        process.wait()
+        process.wait(PATIENCE)
         own.cleanup()
 
 
@@ -146,12 +172,15 @@ def viewing(source: Path):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
+        assert select.select([process.stdout], [], [], PATIENCE)[0], "it says nothing"
         first = process.stdout.readline()
-        assert first.startswith("open "), first + process.stderr.read()
+        if not first.startswith("open "):
+            process.kill()
+            pytest.fail(first + process.stderr.read())
         yield process, first.removeprefix("open ").strip()
     finally:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE)
         process.stdout.close()
         process.stderr.close()
 
@@ -187,3 +216,23 @@ def test_a_page_of_another_origin_is_refused(ui, trace, tmp_path):
         assert report["bytes"] == trace.stat().st_size
         assert process.wait(PATIENCE) == 0
         assert "refused a request: origin https://evil.example" in process.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def taken_port():
+    """The port of the machine's own network, taken, as by another `biotrail view`."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", 9001))
+            listener.listen()
+        except OSError as error:
+            assert error.errno == errno.EADDRINUSE  # so it is taken already
+        yield
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network of its own")
+def test_a_port_that_is_taken_elsewhere_is_in_nobodys_way(taken_port, trace):
+    # GIVEN port 9001 of this machine, taken / WHEN a trace is viewed here / THEN it is served
+    with viewing(trace) as (_, address):
+        assert address.startswith(f"{UI}/#!/?url=http://127.0.0.1:9001/")

@@ -53,7 +53,9 @@ def test_fifty_ppm_and_three_seconds(tmp_path):
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     fast=st.tuples(*[st.floats(-3e-4, 3e-4)] * 2),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from recorder.errors import ProbeError
-from recorder.probes import backends, bcc_capability, bcc_child, bcc_load, tracefs
+from recorder.probes import backends, bcc_capability, bcc_child, bcc_headers, bcc_load, tracefs
 from recorder.probes.bcc_probes import BccProbes
 from recorder.probes.core import CoreProbes, ProbeConfig
 
@@ -48,6 +48,7 @@ def test_missing_bcc_and_headers_have_remedies(
     # AND without headers likewise
     monkeypatch.setattr(bcc_child, "find_bcc", lambda: "/somewhere/bcc")
     monkeypatch.setattr(bcc_load, "headers", lambda: None)
+    monkeypatch.setattr(bcc_headers, "offered", lambda names: {names[0]})
     with pytest.raises(ProbeError, match="apt-get install linux-headers-"):
         bcc_load.require()
     # AND doctor says the same

@@ -184,6 +184,37 @@ def test_the_command(tmp_path: Path, cli: Cli) -> None:
     )
 
 
+def test_stacks_are_sorted_and_limited(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN stacks of which one has the most bios, and another the longest ones
+    records = [
+        task(START, 42, b"dd"),
+        task(START, 7, b"kworker/u8:1"),
+        *(one for at in range(4) for one in bio(at, 100_000, 5, 3)),
+        *bio(4, 3_000_000, 9, -14, tid=7, bytes=4096),
+        *bio(5, 900_000, 9, -14, tid=7, bytes=4096),
+        *bio(6, 2_000_000, -17, -14, tid=42, bytes=65536),
+    ]
+    path = write(tmp_path / "x.biotrail", records, NOTES)
+
+    def ranks(order: str) -> list[tuple[int, int]]:
+        told = json.loads(cli("stacks", path, "--json", "--sort", order).out)["stacks"]
+        return [(one["bios"], one["latency_ns"]) for one in told]
+
+    # WHEN they are sorted  THEN each figure decides by itself
+    many, long, large = (4, 400_000), (2, 3_900_000), (1, 2_000_000)
+    assert ranks("count") == [many, long, large]
+    assert ranks("bytes") == [large, many, long]
+    assert ranks("mean") == [large, long, many]
+    assert ranks("p99") == [long, large, many]
+    assert ranks("total") == [long, large, many]
+    # AND of one alone the others are counted, in every form
+    assert "2 more stacks with 3 bios: --limit 0 shows all" in cli("stacks", path, "-n", "1").out
+    assert "more stack" not in cli("stacks", path, "--limit", "0").out
+    told = json.loads(cli("stacks", path, "--json", "--top", "1").out)
+    assert (len(told["stacks"]), told["stacks_left_out"], told["bios"]) == (1, 2, 7)
+    assert len(cli("stacks", path, "--folded", "-n", "1").out.splitlines()) == 1
+
+
 def test_what_the_kernel_refused_is_counted(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a log in which one bio's stack found no place
     path = sample(tmp_path / "x.biotrail")
@@ -206,6 +237,7 @@ def test_wrong_usage_and_logs_without_stacks(tmp_path: Path, cli: Cli) -> None:
     # WHEN and THEN two weights or two forms are wrong usage
     assert cli("stacks", path, "--bytes", "--latency").status == 2
     assert cli("stacks", path, "--folded", "--json").status == 2
+    assert cli("stacks", path, "--folded", "--offsets").status == 2
     # AND the log without stacks is refused with what to do
     done = cli("stacks", without)
     assert done.status == 1
@@ -259,3 +291,56 @@ def test_a_pipes_notes_may_come_late(tmp_path: Path) -> None:
     (one,) = perfetto_check.read(late.getvalue()).slices("bio")
     assert one.callstack == []
     assert one.args["no_stack"] == "kernel stack not in the log"
+
+
+def other_places(frames: list[list[object]]) -> list[list[object]]:
+    """The same functions, each at another place."""
+    return [[name, where, offset + 4] for name, where, offset in frames]
+
+
+def two_places(path: Path) -> Path:
+    """dd: two bios and one, by the same functions, from different places within these."""
+    library = [["pread64", "/lib/libc.so.6", 18], ["", "", 77]]
+    user = {"3": library, "4": [*other_places(library), ["", "", 81]]}
+    notes = [{"kernel": {"5": READ, "6": other_places(READ), "9": WRITE}, "user": user}]
+    records = [task(START, 42, b"dd"), *bio(0, 100_000, 5, 3), *bio(1, 300_000, 6, 4)]
+    return write(path, [*records, *bio(2, 500_000, 5, 3), *bio(3, 1_500, 9, 3)], notes)
+
+
+def test_stacks_that_read_the_same_are_one_group(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN bios whose stacks differ in places within the same functions
+    path = two_places(tmp_path / "x.biotrail")
+    # WHEN they are shown THEN one group has all of them, as a folded line has
+    text = cli("stacks", path).out
+    assert text.startswith("dd: 3 bios, 12.0 KiB, 75.0 % of all bios\n")
+    assert text.count("ext4_mpage_readpages") == 1 and "mean 300 µs" in text
+    assert "4 bios, 16.0 KiB, from 2 distinct stacks" in text
+    folded_lines = cli("stacks", path, "--folded").out.splitlines()
+    assert [line.rsplit(" ", 1)[1] for line in folded_lines] == ["3", "1"]
+    # AND --limit counts groups
+    assert "1 more stack with 1 bio" in cli("stacks", path, "--limit", "1").out
+
+
+def test_the_json_leaves_open_what_differs_in_a_group(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN the same bios WHEN they are asked for as JSON
+    made = json.loads(cli("stacks", two_places(tmp_path / "x.biotrail"), "--json").out)
+    group, other = made["stacks"]
+    # THEN the group says of how many stacks it is, and its frames have no single offset
+    assert (group["stacks"], group["bios"], other["stacks"]) == (2, 3, 1)
+    assert group["kernel"][1] == {"name": "ext4_mpage_readpages", "where": "ext4", "offset": None}
+    assert [frame["offset"] for frame in group["user"]] == [None, None]
+    assert other["kernel"][0]["offset"] == 9
+
+
+def test_offsets_keep_places_apart(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN the same bios WHEN they are shown with offsets
+    path = two_places(tmp_path / "x.biotrail")
+    text = cli("stacks", path, "--offsets").out
+    made = json.loads(cli("stacks", path, "--offsets", "--json").out)
+    # THEN each recorded stack is a group, and its frames say where they are
+    assert text.startswith("dd: 2 bios")
+    assert "  ext4_mpage_readpages+0x28 [ext4]\n" in text
+    assert "  ext4_mpage_readpages+0x2c [ext4]\n" in text
+    assert "4 bios, 16.0 KiB, from 3 distinct stacks" in text
+    assert [group["bios"] for group in made["stacks"]] == [2, 1, 1]
+    assert made["stacks"][1]["user"][0]["offset"] == 22

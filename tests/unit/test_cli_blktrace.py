@@ -85,7 +85,7 @@ def test_dump_prints_blkparses_lines(folder: Path) -> None:
     # GIVEN a set whose lines blkparse printed
     expected = (DATA / "loop1.txt").read_text().splitlines()
     # WHEN it is dumped in that form
-    lines = _run(dump.command, "--format", "blkparse", "--limit", "20", "loop1").output
+    lines = _run(dump.command, "--format", "blkparse", "--limit", "20", "loop1").stdout
     # THEN they are the same
     assert [line.rstrip() for line in lines.splitlines()] == [
         line.rstrip() for line in expected[:20]

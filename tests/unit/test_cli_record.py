@@ -96,6 +96,7 @@ def test_the_summary_says_what_was_recorded_and_what_is_next(cli: Cli, recorder:
     done = cli("record", "-o", "my log")
     assert done.out == ""
     assert done.err.splitlines() == [
+        "biotrail: starting",
         "biotrail: recording all devices until Ctrl-C to my log",
         "biotrail: about 1,000,000 events in 10 s (duration), log 100 B, 5.0 bytes per event",
         "biotrail: cost: 5.0 % of one core (recorder 500 ms), 80.0 MiB of memory",

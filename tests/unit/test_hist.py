@@ -291,6 +291,16 @@ def test_wrong_usage(cli: Cli, wrong: tuple[str, ...]) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize("step", ["1us", "50us", "55us", "100us", "250us", "700us", "1.1ms"])
+def test_every_whole_step_is_taken(cli: Cli, step: str) -> None:
+    # GIVEN a step of whole microseconds, which a float of seconds cannot always hold
+    width = round(float(step[:-2]) * (1000 if step.endswith("ms") else 1))
+    # WHEN it is the width of buckets  THEN each is as wide as that
+    done = asked(cli("hist", "--linear", step, "--json", SAMPLE))
+    buckets = [bucket for one in done["histograms"] for bucket in one["buckets"]]
+    assert {b["to"] - b["from"] for b in buckets if b["to"] is not None} == {width - 1}
+
+
 def test_an_unknown_device_is_an_error(cli: Cli) -> None:
     # GIVEN a device that the log does not have / WHEN it is asked for / THEN that is said
     done = cli("hist", "-d", "9:9", SAMPLE)

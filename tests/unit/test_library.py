@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail.open`: a recording as Arrow tables, which say what the commands say."""
 
+import errno
 import io
 import json
 from pathlib import Path
@@ -106,6 +107,17 @@ def test_a_stream_can_be_read_once() -> None:
     assert len(t.requests) > len(bios)
     with pytest.raises(ValueError, match="read once: open a path"):
         _ = t.events
+
+
+def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
+    # GIVEN a name without a file  WHEN it is opened
+    path = tmp_path / "none.biotrail"
+    with pytest.raises(FileNotFoundError) as told:
+        biotrail.open(path)
+    # THEN it is Python's own error, and ours, and says which file
+    assert isinstance(told.value, LogFormatError)
+    assert (told.value.errno, told.value.filename) == (errno.ENOENT, str(path))
+    assert str(told.value).startswith(f"{path}: cannot be opened: No such file or directory; ")
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:

@@ -87,6 +87,30 @@ def test_the_first_question_is_answered_alike(tool: str) -> None:
 
 
 @pytest.mark.usefixtures("dataset")
+def test_who_waited_counts_bios_without_some_stages() -> None:
+    # GIVEN a dataset whose bios have some stages and not others
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
+    [query] = [text for text in blocks("sql") if "as scheduler" in text]
+    source = "read_parquet('archive/bios/**/*.parquet', hive_partitioning = true)"
+    parts = duckdb.sql(
+        f"select comm, sum(g2i_ns), sum(i2d_ns), sum(d2c_ns) from {source} group by comm"
+    ).fetchall()
+    wanted = {
+        comm: (((held or 0) + (queued or 0)) / 1e6, (device or 0) / 1e6)
+        for comm, held, queued, device in parts
+    }
+    uneven = f"select count(*) from {source} where (g2i_ns is null) <> (i2d_ns is null)"
+    assert duckdb.sql(uneven).fetchall()[0][0] > 0
+    # WHEN the page's question who waited for what is asked  THEN each stage counts by itself
+    rows = duckdb.sql(query).fetchall()
+    assert {comm: (held, device) for comm, _, _, held, device in rows} == {
+        comm: (pytest.approx(held), pytest.approx(device))
+        for comm, (held, device) in wanted.items()
+        if comm in {row[0] for row in rows}
+    }
+
+
+@pytest.mark.usefixtures("dataset")
 def test_the_pages_sql_runs_and_finds_something() -> None:
     # GIVEN a dataset  WHEN each query of the page runs  THEN it gives rows
     duckdb = pytest.importorskip("duckdb", reason="needs duckdb")

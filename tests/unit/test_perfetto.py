@@ -18,7 +18,7 @@ from perfetto_make import (
     direct,
     request,
 )
-from perfetto_scenes import LABELS, T, assert_shows, cuts, drawn, scenes, trace_of
+from perfetto_scenes import ROOT, T, assert_shows, cuts, drawn, scenes, trace_of
 
 from converters.model.tables import NEVER, Certainty, Stage
 from converters.perfetto import convert
@@ -45,69 +45,6 @@ def test_windows_change_nothing_that_is_drawn(scene, windows, keep_open):
     cut, _ = trace_of(scene, windows, keep_open=keep_open)
     # WHEN both are converted / THEN their slices are the same
     assert drawn(cut) == drawn(whole)
-
-
-def depth_at(rows, times, begin, end):
-    return [sum(1 for r in rows if begin(r) <= t < end(r)) for t in times]
-
-
-@settings(max_examples=50, deadline=None)
-@given(scenes(), st.lists(st.integers(T, T + 700), max_size=4))
-def test_depths_end_where_they_should(scene, windows):
-    # GIVEN any load / WHEN it is converted
-    trace, _ = trace_of(scene, windows)
-    for dev in {r["dev"] for r in scene.bios}:
-        bios = [r for r in scene.bios if r["dev"] == dev]
-        stuck = [r for r in bios if r["complete"] < 0 and r["certainty"] != Certainty.LOST]
-        queued = trace.counter(f"{LABELS[dev]}/queued")
-        running = trace.counter(f"{LABELS[dev]}/in device")
-        # THEN the counters rest at what never ended, and never go below zero
-        assert queued[-1][1] == sum(1 for r in stuck if r["issue"] < 0)
-        assert running[-1][1] == sum(1 for r in stuck if r["issue"] >= 0)
-        assert min(v for _, v in queued + running) >= 0
-        # AND hold one sample a millisecond at most
-        for samples in (queued, running):
-            bins = [at // 1_000_000 for at, _ in samples]
-            assert len(bins) == len(set(bins))
-
-
-def test_a_peak_within_a_millisecond_shows_and_the_rest_follows():
-    # GIVEN three bios at once for 3 µs, in the middle of a millisecond
-    scene = Scene(bios=[direct(n, T + 5_500_000, 40_000, family=n) for n in range(3)])
-    trace, _ = trace_of(scene)
-    # WHEN the depths are read / THEN the peak stands at the millisecond's start, then zero
-    assert trace.counter("nvme0n1 (259:0)/queued") == [
-        (T, 0), (T + 5_000_000, 3), (T + 6_000_000, 0),
-    ]  # fmt: skip
-    assert trace.counter("nvme0n1 (259:0)/in device")[1] == (T + 5_000_000, 3)
-
-
-def test_a_level_that_stays_is_shown_where_it_rests():
-    # GIVEN one bio in the device for long, and a short second one
-    scene = Scene(bios=[direct(1, T + 500_000, 50_000_000), direct(2, T + 700_000, 20_000)])
-    trace, _ = trace_of(scene)
-    # WHEN the depth is read / THEN it goes up to two, rests at one, ends at zero
-    assert trace.counter("nvme0n1 (259:0)/in device") == [
-        (T, 2), (T + 1_000_000, 1), (T + 51_000_000, 0),
-    ]  # fmt: skip
-
-
-def test_throughput_is_by_completion_and_direction():
-    # GIVEN a read and a write of 1 MB, and a discard
-    million = {"bytes": 1_000_000}
-    scene = Scene(
-        bios=[
-            direct(1, T + 1_000_000, 5_000, **million),
-            direct(2, T + 25_000_000, 5_000, opf=WRITE, **million),
-            direct(3, T + 25_000_000, 5_000, opf=3, bytes=2**30),
-        ]
-    )
-    trace, _ = trace_of(scene)
-    # WHEN rates are read / THEN each has its bin of 10 ms, and zero after it
-    assert trace.counter("nvme0n1 (259:0)/reads MB/s") == [(T, 100), (T + 10_000_000, 0)]
-    assert trace.counter("nvme0n1 (259:0)/writes MB/s") == [
-        (T, 0), (T + 20_000_000, 100), (T + 30_000_000, 0),
-    ]  # fmt: skip
 
 
 def test_bios_that_never_end_reach_the_end_of_the_recording():
@@ -207,7 +144,7 @@ def test_loss_is_visible():
         (T + 5, T + 900, {"cpu": 1, "kind": "complete", "count": 7}),
         (T + 500, T + 9_500_000, {"kind": "unknown"}),
     ]
-    assert {trace.path(s.track) for s in trace.slices("loss")} == {"testhost/lost events"}
+    assert {trace.path(s.track) for s in trace.slices("loss")} == {f"{ROOT}/lost events"}
     assert trace.counter("nvme0n1 (259:0)/lost events") == [(T, 0), (T + 1_000_000, 7)]
 
 

@@ -7,9 +7,10 @@ import captures
 import pytest
 from perfetto_check import read
 
-from converters.model.tables import STAGE_NAMES, Stage
+from converters.model.tables import Stage
 from converters.model.trace import Trace
 from converters.perfetto import convert
+from converters.perfetto_names import STAGE_TITLES
 
 NAMES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
 
@@ -56,6 +57,6 @@ def test_every_lifecycle_of_a_capture_is_in_its_trace(name, window_events, tmp_p
         for owner, stage, start, end in zip(
             stages.owner, stages.stage, stages.start, stages.end, strict=True
         ):
-            expected = (STAGE_NAMES[Stage(int(stage))], int(start), int(end))
+            expected = (STAGE_TITLES[Stage(int(stage))], int(start), int(end))
             nested = [(c.name, c.start, c.end) for c in bios[int(owner)][3]]
             assert start == end or expected in nested

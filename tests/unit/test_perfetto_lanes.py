@@ -86,6 +86,17 @@ def test_a_pool_that_fell_idle_begins_with_its_first_lane():
     assert assign(start, end, []).tolist() == [0, 1, 2, 0, 0]
 
 
+@given(intervals, cuts)
+def test_each_takes_the_lowest_free_lane(rows, windows):
+    # GIVEN any slices, in windows or not / WHEN they get lanes in the order of their starts
+    start, end = columns(rows)
+    lane = assign(start, end, windows)
+    # THEN every lane below was busy then
+    for row in range(len(start)):
+        busy = {int(lane[r]) for r in range(row) if end[r] >= start[row]}
+        assert set(range(lane[row])) <= busy
+
+
 def test_a_slice_that_stays_keeps_its_lane_for_ever():
     # GIVEN a slice without an end that is told once
     pool = LanePool()

@@ -50,7 +50,8 @@ def tables(trace):
     database = sqlite3.connect(":memory:")
     database.create_function("EXTRACT_ARG", 2, extract_arg)
     database.executescript(
-        "CREATE TABLE slice (ts, dur, name, category, arg_set_id, track_id);"
+        "CREATE TABLE slice (id INTEGER PRIMARY KEY, ts, dur, name, category, arg_set_id, track_id,"
+        " parent_id);"
         "CREATE TABLE track (id, name, parent_id);"
         "CREATE TABLE counter (ts, value, track_id);"
         "CREATE TABLE metadata (name, str_value, int_value);"
@@ -61,8 +62,9 @@ def tables(trace):
             "INSERT INTO track VALUES (?, ?, ?)", (str(uuid), track.name, above and str(above))
         )
         for s in track.slices:
-            row = (s.start, s.dur, s.name, s.category, json.dumps(s.args), str(uuid))
-            database.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?)", row)
+            outer = insert(database, s, str(uuid), None)
+            for stage in s.children:
+                insert(database, stage, str(uuid), outer)
         for at, value in track.samples:
             database.execute("INSERT INTO counter VALUES (?, ?, ?)", (at, value, str(uuid)))
     for name, value in trace.attributes.items():
@@ -72,6 +74,12 @@ def tables(trace):
         )
     database.row_factory = sqlite3.Row
     return database
+
+
+def insert(database, s, track, parent):
+    """The id of a slice's row."""
+    row = (None, s.start, s.dur, s.name, s.category, json.dumps(s.args), track, parent)
+    return database.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid
 
 
 def extract_arg(arguments, name):
@@ -144,3 +152,23 @@ def test_depth_and_attributes_have_their_host(trace, tables):
     found = dict(tuple(row) for row in tables.execute(query("hosts.md", "Which log is which:")))
     assert found["trace_attribute.biotrail.host"] == "db1"
     assert found["trace_attribute.biotrail.2.host"] == "db2"
+
+
+def test_stages_are_told_apart_from_what_they_are_part_of(trace, tables):
+    # GIVEN bios and requests with stages / WHEN time is asked for by stage
+    rows = tables.execute(query("perfetto.md", "Time by stage")).fetchall()
+    # THEN it is that of the category's slices, and no name stands for both
+    for category in ("bio", "request"):
+        inner = [c.dur for s in trace.slices(category) for c in s.children]
+        found = [row["total"] for row in rows if row["part_of"] == category]
+        assert sum(found) == sum(inner) > 0
+    assert not {row["name"] for row in rows} & {s.name for s in trace.slices("bio")}
+
+
+def test_the_slowest_are_a_list(trace, tables):
+    # GIVEN traces of two hosts / WHEN the slowest are asked for / THEN each bio there is one
+    rows = tables.execute(query("perfetto.md", "The slowest, as their track")).fetchall()
+    bios = {(s.start, s.dur) for s in trace.slices("bio")}
+    assert len(rows) > 20
+    assert {(row["ts"], row["dur"]) for row in rows} <= bios
+    assert [row["dur"] for row in rows] == sorted((row["dur"] for row in rows), reverse=True)

@@ -274,7 +274,7 @@ def sample(*ends: int) -> Samples:
     max_examples=25,
     derandomize=True,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     pieces=st.lists(piece, min_size=1, max_size=6),

@@ -121,7 +121,7 @@ def test_a_filtered_log_says_so_in_every_form(cli: Cli, tmp_path: Path) -> None:
     found = told(cli, "report", "--json", path)["filters"]
     assert (found["options"], found["devices"], found["ops"]) == (options, ["vda"], ["read"])
     # AND the text says so at its top
-    head = cli("report", path).out.splitlines()[:3]
+    head = cli("report", path).out.splitlines()[:4]
     assert f"recorded with filters: {options}" in head
     # AND so does each line of the CSV
     rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", path).out)))

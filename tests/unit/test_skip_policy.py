@@ -23,7 +23,7 @@ ENTRY = '[[skip]]\ntest = "test_it.py::*"\nreason = "no disk: *"\nwhy = "a reaso
 @pytest.fixture
 def run(pytester: pytest.Pytester):
     def in_fresh_tree(may_skip: str, body: str, *arguments: str) -> pytest.RunResult:
-        for name in ("conftest.py", "skip_policy.py"):
+        for name in ("conftest.py", "skip_policy.py", "time_limit.py"):
             (pytester.path / name).write_text((TESTS / name).read_text())
         (pytester.path / "may-skip.toml").write_text(may_skip)
         (pytester.path / "test_it.py").write_text(body)

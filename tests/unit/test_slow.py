@@ -62,6 +62,17 @@ def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
     assert around["when_issued"]["waiting"]["ios"] == 0
     assert tasks(around["completed_meanwhile"]) == (1, 65536, {"writer": 1})
     assert around["of_these_issued_later"]["ios"] == 0
+    # AND these one by one, with their times since the read was queued
+    assert [(n["queue_ns"] < 0, n["issue_ns"] < 0, n["comm"]) for n in around["before"]] == [
+        (True, True, "writer"),
+        (True, False, "writer"),
+        (False, False, "writer"),
+    ]
+    assert around["before_left_out"] == 0
+    for one in around["before"]:
+        assert one["waited_ns"] == one["issue_ns"] - one["queue_ns"]
+        assert one["end_ns"] is None or one["in_device_ns"] == one["end_ns"] - one["issue_ns"]
+        assert (one["ios"], one["bytes"], one["operation"]) == (1, 65536, "write")
 
 
 def test_every_event_has_its_offset_cpu_and_task(cli: Cli, flood: Path) -> None:
@@ -195,7 +206,8 @@ def test_a_line_for_each(cli: Cli, flood: Path) -> None:
     [
         ("--over", "fast"),
         ("--over", "5 parsecs"),
-        ("--top", "0"),
+        ("--limit", "-1"),
+        ("--limit", "1001"),
         ("--op", "reed"),
         ("--margin", "-1"),
     ],
@@ -287,7 +299,7 @@ def test_text_of_a_thread_is_made_printable(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_log_in_memory_is_read_twice(flood: Path) -> None:
     # GIVEN a log as a stream / WHEN it is opened again / THEN it is read from its beginning
-    from biotrail.slow import open_again
+    from biotrail.opening import open_again
 
     stream = io.BytesIO(flood.read_bytes())
     counts = [sum(len(w.bios) for w in open_again(stream, "auto").lifecycles()) for _ in "12"]

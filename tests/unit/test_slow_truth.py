@@ -10,6 +10,7 @@ from layers_loads import history
 from layers_model import Bio, History
 from layers_truth import Truth, ns
 
+from converters.answers.before import MOST_BEFORE
 from converters.answers.choosing import Choice
 from converters.answers.plain import IO
 from converters.answers.slow import Slowest, SlowIO, Wanted
@@ -127,6 +128,11 @@ def test_surroundings_are_the_same_in_any_windows(seed: int) -> None:
         if log.losses or any(b.certainty.max(initial=0) > 1 for b in tables):
             continue
         assert found.when_queued.in_device.ios == count
+        # AND what the device had before it is that, and all that was issued before it since
+        before = sum(n.ios for n in found.before) + found.before_left_out
+        if found.when_issued is not None:
+            assert before == count + found.ahead.ios + found.overtook_it.ios
+        assert len(found.before) <= MOST_BEFORE
 
 
 def gathered(log: History, ios: list[IO], window_events: int) -> list[object]:

@@ -118,6 +118,33 @@ def test_damage_costs_one_row_group_and_is_shown(cli: Cli, archived: Path, tmp_p
     assert "damaged: row group 1" in told.out
 
 
+def test_a_missing_file_is_not_called_damaged(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a name without a file, beside a log  WHEN both are checked
+    missing = tmp_path / "none.biotrail"
+    done = cli("verify", missing, SAMPLE)
+    # THEN it is said to be missing, and the status is 1
+    assert done.status == 1
+    assert done.out.splitlines()[0] == f"{missing}: NO SUCH FILE"
+    assert verified(cli, missing, 1)["missing"] is True
+
+
+def test_a_terminal_shows_how_far_it_is(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a directory of tables  WHEN it is checked with a terminal, and without
+    assert cli("archive", SAMPLE, "-o", tmp_path / "all").status == 0
+    quiet = cli("verify", tmp_path / "all")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    shown = cli("verify", tmp_path / "all")
+    # THEN standard error says which of how many, and ends clean; the lines are the same
+    assert quiet.err == ""
+    count = len(quiet.out.splitlines())
+    assert f"verifying {count} of {count}: " in shown.err
+    assert "looking for files in " in shown.err
+    assert shown.err.endswith("\r\x1b[K")
+    assert shown.out == quiet.out
+
+
 def test_a_log_that_was_interrupted_is_whole_up_to_there(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log without an end  WHEN it is checked  THEN that is a note
     log = tmp_path / "log"

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+import gzip
 import http.client
+import json
 import os
+import re
+import select
 import signal
 import socket
+import subprocess
+import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
+from urllib.parse import unquote
 
 import captures
 import pytest
@@ -15,10 +21,13 @@ from perfetto_check import read
 
 from biotrail import view
 from biotrail.cuts import Cut
+from biotrail.main import main
+from biotrail.perfetto_ui import address
 from biotrail.view_server import TraceServer
 from recorder.errors import LogFormatError, OutputError
 
 UI = "https://ui.perfetto.dev"
+PATIENCE = 60
 TRACE = b"\x0a\x02\x68\x01" * 100_000
 
 
@@ -63,6 +72,10 @@ def test_the_ui_gets_the_whole_trace_and_that_is_the_end(tmp_path, host):
         assert server.fetched.wait(20)
 
 
+def connected(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
 REFUSED = {
     "another origin": {"origin": "https://evil.example"},
     "no origin": {"origin": ""},
@@ -95,7 +108,7 @@ def test_whoever_else_asks_is_refused_and_ends_nothing(tmp_path, how, method):
 
 def test_two_origins_at_once_are_none(tmp_path):
     # GIVEN a request with two Origin headers / WHEN it arrives / THEN it is refused
-    with serving(tmp_path) as server, socket.create_connection(("127.0.0.1", server.port)) as raw:
+    with serving(tmp_path) as server, connected(server) as raw:
         head = f"GET {server.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
         raw.sendall(f"{head}Origin: {UI}\r\nOrigin: {UI}\r\n\r\n".encode())
         assert raw.recv(100).startswith(b"HTTP/1.1 403")
@@ -143,7 +156,7 @@ def test_a_fetch_that_breaks_off_ends_nothing(tmp_path):
     large = TRACE * 50
     with serving(tmp_path, large) as server:
         # WHEN a client goes away in the middle
-        with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        with connected(server) as raw:
             head = f"GET {server.path} HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
             raw.sendall(f"{head}Origin: {UI}\r\n\r\n".encode())
             assert raw.recv(1000).startswith(b"HTTP/1.1 200")
@@ -233,19 +246,153 @@ def test_view_prints_the_address_and_ends_when_it_was_fetched(tmp_path, cli):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_view_ends_well(tmp_path, cli, number):
-    # GIVEN a view that nobody fetches / WHEN Ctrl-C or a kill comes / THEN it ends without fuss
+def test_an_interrupted_view_ends_well(tmp_path, cli, number, usual_signals, monkeypatch):
+    # GIVEN a view that nobody fetches / WHEN Ctrl-C or a kill comes while it waits
     path = tmp_path / "disk.pftrace"
     path.write_bytes(TRACE)
+    waits = []
 
-    def interrupt():
-        time.sleep(0.5)
+    def interrupt(_event, _timeout):
+        assert not waits, "the signal was ignored"
+        waits.append(True)
         os.kill(os.getpid(), number)
+        return False
 
-    threading.Thread(target=interrupt).start()
+    monkeypatch.setattr(view, "wait_for", interrupt)
     done = cli("view", path, "--no-open", "--port", "0")
+    # THEN it ends without fuss
     assert done.status == 0
     assert done.out.endswith("stopped\n")
+
+
+@pytest.fixture
+def usual_signals():
+    """SIGINT and SIGTERM as a program at a terminal has them, however the tests were started."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("kind", ["log", "zstd"])
+def test_a_view_that_is_killed_leaves_nothing(tmp_path, number, kind):
+    # GIVEN a view that had to convert a log, or to decompress a trace
+    source, scratch = tmp_path / "disk.biotrail", tmp_path / "scratch"
+    scratch.mkdir()
+    if kind == "log":
+        captures.write_log(source, captures.load("plugged-merge-loop"))
+    else:
+        source.write_bytes(zstandard.ZstdCompressor().compress(TRACE))
+    command = ["env", "--default-signal=HUP,TERM", sys.executable, "-m", "biotrail.main", "view"]
+    with subprocess.Popen(
+        [*command, "--no-open", "--port", "0", str(source)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    ) as process:
+        assert select.select([process.stdout], [], [], PATIENCE)[0], "it does not come up"
+        assert process.stdout.readline().startswith(b"open ")
+        # WHEN it waits / THEN nothing of its own has a name
+        assert list(scratch.iterdir()) == []
+        # AND so nothing is left when it is killed
+        process.send_signal(number)
+        process.wait(PATIENCE)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_full_disk_is_told_with_a_remedy(tmp_path, cli, monkeypatch):
+    # GIVEN no room for what a log converts to
+    log = tmp_path / "disk.biotrail"
+    captures.write_log(log, captures.load("plugged-merge-loop"))
+    full = open("/dev/full", "r+b")  # noqa: SIM115 - the view closes it
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: full)
+    # WHEN it is viewed / THEN one line says so
+    done = cli("view", log, "--no-open", "--port", "0")
+    assert done.status == 1
+    assert "No space left on device" in done.err and "Make room" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def commands(address):
+    """What an address tells the UI to do, and its other parts."""
+    parts = dict(part.split("=", 1) for part in address.partition("/#!/?")[2].split("&"))
+    return json.loads(unquote(parts.pop("startupCommands"))), parts
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+def test_what_is_opened_shows_the_slowest_at_once(tmp_path, ending):
+    # GIVEN a log, and the trace of it, compressed or not
+    log, trace = tmp_path / "disk.biotrail", tmp_path / f"disk.pftrace{ending}"
+    captures.write_log(log, captures.load("kyber-loop-and-virtio"))
+    with pytest.raises(SystemExit, match="0"):
+        main(["convert", str(log), "-o", str(trace)])
+    # WHEN either is prepared for viewing
+    with view.trace_file(str(log)) as (stream, shown):
+        tracks = read(stream.read(), boottime=True)
+    with view.trace_file(str(trace)) as (stream, again):
+        assert stream.tell() == 0
+    # THEN both show the same part: around the slowest, and within the trace
+    assert (again.begin, again.end, again.device) == (shown.begin, shown.end, shown.device)
+    slowest = max(tracks.slices("slowest"), key=lambda s: s.dur)
+    assert shown.begin <= slowest.start and slowest.end <= shown.end
+    marks = [i.at for i in tracks.instants()]
+    assert min(marks) <= shown.begin and shown.end <= max(marks)
+    # AND the address opens the trace's groups and pins tracks that are there
+    where = address(UI, "http://127.0.0.1:9001/t/a.pftrace", shown)
+    found, parts = commands(where)
+    assert parts == {
+        "url": "http://127.0.0.1:9001/t/a.pftrace",
+        "visStart": str(shown.begin),
+        "visEnd": str(shown.end),
+    }
+    paths = set()
+    for track in tracks.tracks.values():
+        above = track.descriptor.parent_uuid
+        names = [track.name]
+        while above:
+            names.insert(0, tracks.tracks[above].name)
+            above = tracks.tracks[above].descriptor.parent_uuid
+        paths.add(tuple(names))
+    matched = [
+        {
+            " > ".join(path)
+            for path in paths
+            if re.search(c["args"][0], path[-1] if c["args"][1] == "name" else " > ".join(path))
+        }
+        for c in found
+    ]
+    root = "testhost: block I/O"
+    assert {root, f"{root} > {shown.device}"} <= matched[0]
+    assert matched[1] == {f"{root} > slowest I/Os"}
+    assert matched[2] == {f"{root} > {shown.device} > {name}" for name in ("queued", "in device")}
+    assert [c["id"].rpartition(".")[2] for c in found] == [
+        "ExpandTracksByRegex", "PinTracksByRegex", "PinTracksByRegex",
+    ]  # fmt: skip
+    # AND leaves the UI's own group as it is
+    assert not re.search(found[0]["args"][0], "System")
+
+
+def test_convert_prints_that_address(tmp_path, cli):
+    # GIVEN a log / WHEN it is converted / THEN the address to drop the trace at does the same
+    log = tmp_path / "disk.biotrail"
+    captures.write_log(log, captures.load("kyber-loop-and-virtio"))
+    done = cli("convert", log)
+    (line,) = [line for line in done.out.splitlines() if UI in line]
+    with view.trace_file(str(log.with_suffix(".pftrace"))) as (_, shown):
+        assert line.strip() == address(UI, view=shown)
+
+
+def test_traces_of_others_are_opened_as_they_are(tmp_path, cli):
+    # GIVEN traces that are none of biotrail's / WHEN one is prepared / THEN nothing is opened in it
+    for content in (TRACE, gzip.compress(TRACE), gzip.compress(TRACE)[:-20]):
+        path = tmp_path / "other.pftrace"
+        path.write_bytes(content)
+        with view.trace_file(str(path)) as (stream, shown):
+            assert shown is None
+            assert stream.read() == content
 
 
 def test_a_browser_is_opened_for_a_user_with_a_screen(monkeypatch, capsys):
@@ -268,11 +415,12 @@ def test_a_log_is_converted_to_a_private_file_that_is_gone_afterwards(tmp_path, 
     captures.write_log(log, captures.load("plugged-merge-loop"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     # WHEN it is prepared for viewing
-    with view.trace_file(str(log)) as path:
-        # THEN there is a trace of it that only its owner can read
-        assert read(path.read_bytes()).slices("bio")
-        assert path.stat().st_mode & 0o777 == 0o600
-        assert path.parent.stat().st_mode & 0o777 == 0o700
+    with view.trace_file(str(log)) as (trace, _):
+        # THEN there is a trace of it that has no name
+        assert read(trace.read()).slices("bio")
+        assert os.fstat(trace.fileno()).st_nlink == 0
+        assert os.fstat(trace.fileno()).st_mode & 0o077 == 0
+        assert list(tmp_path.iterdir()) == [log]
     # AND nothing is left of it
     assert list(tmp_path.iterdir()) == [log]
 
@@ -287,14 +435,14 @@ def test_a_trace_in_zstd_is_viewed_as_it_was(tmp_path, monkeypatch):
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     # WHEN it is prepared for viewing THEN it is a private copy, decompressed
-    with view.trace_file(str(packed)) as path:
-        assert path.read_bytes() == trace
-        assert path.stat().st_mode & 0o777 == 0o600
+    with view.trace_file(str(packed)) as (plain, _):
+        assert plain.read() == trace
+        assert os.fstat(plain.fileno()).st_mode & 0o077 == 0
     assert view.served_name(str(packed)) == "a.pftrace"
     # AND the other one is an error, or no more than its beginning; nothing is left of either
     assert not view.is_trace(str(log_in_zstd(tmp_path)))
-    with suppress(LogFormatError), view.trace_file(str(bad)) as path:
-        assert trace.startswith(path.read_bytes())
+    with suppress(LogFormatError), view.trace_file(str(bad)) as (plain, _):
+        assert trace.startswith(plain.read())
     assert list(scratch.iterdir()) == []
 
 
@@ -312,10 +460,10 @@ def test_a_part_of_a_log_is_viewed(tmp_path, cli):
     captures.write_log(log, captures.load("plugged-merge-loop"))
     whole = Cut()
     some = Cut(ops=("read",))
-    with view.trace_file(str(log), whole) as path:
-        every = read(path.read_bytes()).slices("bio")
-    with view.trace_file(str(log), some) as path:
-        reads = read(path.read_bytes()).slices("bio")
+    with view.trace_file(str(log), whole) as (stream, _):
+        every = read(stream.read()).slices("bio")
+    with view.trace_file(str(log), some) as (stream, _):
+        reads = read(stream.read()).slices("bio")
     assert {s.name for s in every} == {"write"} and reads == []
     # AND of a trace it cannot be
     trace = tmp_path / "disk.pftrace"

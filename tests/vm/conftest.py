@@ -19,6 +19,8 @@ OUT = os.environ.get("VMTEST_OUT")
 """Where to keep what the machines leave; what is there already is judged without a boot."""
 DOCUMENT = os.environ.get("VMTEST_MATRIX")
 """The page whose generated part is to be written."""
+BOOTS_SECONDS = 6 * 3600
+"""A test's limit: all machines may have to boot, and perform all cases, under emulation."""
 MATRIX = pytest.StashKey[matrix.Matrix]()
 AGAIN = "recorded again for events that the kernel skipped"
 CELLS = {"passed": "pass", "failed": "FAIL", "skipped": "skip"}
@@ -26,6 +28,11 @@ CELLS = {"passed": "pass", "failed": "FAIL", "skipped": "skip"}
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[MATRIX] = matrix.Matrix()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The first test of a kernel waits for its machine, which has limits of its own."""
+    item.add_marker(pytest.mark.limit(BOOTS_SECONDS))
 
 
 def say(config: pytest.Config, line: str) -> None:

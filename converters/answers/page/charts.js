@@ -28,6 +28,8 @@ const SUMMARY = [
   ["p99.9", "p99_9_ns"],
   ["max", "max_ns"],
 ];
+/** CSS pixels: a little less than the 186 mm that page.css leaves on a sheet. */
+const PAPER_WIDTH = 700;
 const shown = [];
 
 function css(name) {
@@ -55,6 +57,14 @@ function drawAll() {
 
 function forgetAll() {
   for (const one of shown.splice(0)) if (one.made) one.made.dispose();
+}
+
+/** Draws every chart again, as wide as said. A resize alone is drawn in the next frame: paper has none. */
+function drawAgain(width) {
+  for (const one of shown) {
+    one.made.resize({ width });
+    one.made.setOption({ ...basics(), ...one.options() }, true);
+  }
 }
 
 function basics() {

@@ -263,14 +263,11 @@ function start() {
 /** Paper is light, and as wide as paper. */
 window.addEventListener("beforeprint", () => {
   root.dataset.theme = "light";
-  for (const one of shown) {
-    one.made.setOption({ ...basics(), ...one.options() }, true);
-    one.made.resize({ width: 700 });
-  }
+  drawAgain(PAPER_WIDTH);
 });
 window.addEventListener("afterprint", () => {
-  shown.forEach((one) => one.made.resize({ width: "auto" }));
-  render();
+  root.dataset.theme = theme();
+  drawAgain("auto");
 });
 
 start();

@@ -153,6 +153,7 @@ function slowInside(slow, path) {
       `${slow.time ? `queued ${slow.time}, ` : ""}${format.ns(Math.max(slow.begin_ns - timeline.begin_ns, 0))} after the log's beginning; bio ${io.number}` +
         `${io.cgroup ? `; cgroup ${io.cgroup}` : ""}${io.file ? `; file ${io.file}` : ""}${marks.length ? `; ${marks.join("; ")}` : ""}`,
     ),
+    timelineOf(slow, path),
     stageTable(slow, path),
     aroundList(slow.surroundings),
     el(
