@@ -23,7 +23,7 @@ def filters(trace: Trace) -> dict[str, Any] | None:
     told = {key: value for key, value in header.items() if key != "devices" and value}
     end = trace.reader.end
     left_out = sum(read_left_out(end).bios.values()) if end and "left_out" in end else None
-    return {"options": text, "devices": named, **told, "left_out_bios": left_out}
+    return {**told, "options": text, "devices": named, "left_out_bios": left_out}
 
 
 def facts(trace: Trace, cut: Cut) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def parts(
     else stands at the top.
     """
     most = MOST_ROWS if limit is None else limit
-    yield "\n".join([*_head(report), *words])
+    first, *others = _head(report)
+    yield "\n".join([first, *words, *others])
     if not report.devices:
         return
     yield operations(report, width, limit or 0)

@@ -274,10 +274,11 @@ def _flushes(report: Report) -> Found | None:
     if not found:
         return None
     ns, whole, name, flushes = max(found, key=lambda one: one[:3])
+    each = f"{flushes.bios_per_request:.3g}"
     text = (
         f"Flushes of {units.printable(name)} (fsync, FUA) are {_percent(ns / whole)} of its I/O's "
         f"time: {units.plural(flushes.requests, 'request')} of {units.duration(flushes.time.mean)} "
-        f"on average, with {flushes.bios_per_request:.3g} waiting bios for each"
+        f"on average, with {each} waiting {'bio' if each == '1' else 'bios'} for each"
     )
     figures = {
         "device": name,
