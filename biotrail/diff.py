@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail diff`: two recordings side by side."""
 
-import json
 import os
 
 import click
@@ -10,6 +9,7 @@ from biotrail import tallies
 from biotrail.cut_options import choice_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import associate_option
+from biotrail.printing import say, say_json
 from biotrail.progress import progress
 from converters.answers.blocks import Recording, read_slots
 from converters.answers.diff import CONFIDENCE, Comparison
@@ -74,7 +74,7 @@ def command(
     if as_json:
         from converters.answers.diff_json import as_dict
 
-        click.echo(json.dumps(as_dict(diff), indent=2))
+        say_json(as_dict(diff), indent=2)
     else:
         _print(diff, (a, b), everything)
 
@@ -85,10 +85,10 @@ def _read(log: str, cut: Cut, associate: str) -> Recording:
         with progress(trace, f"reading {os.path.basename(log)}") as windows:
             recording = read_slots(trace, source.chosen(windows))
     for line in source.lines():
-        click.echo(f"biotrail: {log}: {line}", err=True)
+        say(f"biotrail: {log}: {line}", err=True)
     if lost := tallies.loss_lines(trace):
         for line in lost:
-            click.echo(f"biotrail: {log}: {line}", err=True)
+            say(f"biotrail: {log}: {line}", err=True)
     return recording
 
 

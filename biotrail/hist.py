@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
 
-import json
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ from biotrail import hist_text, tallies, units
 from biotrail.cut_options import choice_options
 from biotrail.cuts import Cut, opened, read_lines
 from biotrail.opening import associate_option, log_argument
+from biotrail.printing import say_all, say_json
 from converters.answers.choosing import Choice
 from converters.answers.distribution import (
     Q2C,
@@ -98,10 +98,9 @@ def command(
         trace = source.trace
         found = distribution(trace, question, source.selection.choice)
     if as_json:
-        click.echo(json.dumps(as_dict(trace, found, NAMES[chosen]), indent=2))
+        say_json(as_dict(trace, found, NAMES[chosen]), indent=2)
         return
-    for line in [*hist_text.lines(trace, found, NAMES[chosen]), *read_lines(trace)]:
-        click.echo(line)
+    say_all([*hist_text.lines(trace, found, NAMES[chosen]), *read_lines(trace)])
 
 
 def _measure(size: bool, depth: bool, stage: str | None) -> Measure:

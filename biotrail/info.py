@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail info`: what a log holds, what is missing from it, and how much is certain."""
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ import click
 
 from biotrail import tallies, units
 from biotrail.opening import associate_option, log_argument, open_trace, own_io_option
+from biotrail.printing import say_all, say_json
 from biotrail.record_filters import filters_text, left_out_text, read_left_out
 from biotrail.record_keeping import let_pass_text
 from converters.model.trace import Trace
@@ -38,9 +38,9 @@ def command(log: str, associate: str, own_io: bool, as_json: bool) -> None:
     for _ in trace.lifecycles():
         pass
     if as_json:
-        click.echo(json.dumps(facts(trace), indent=2))
+        say_json(facts(trace), indent=2)
     else:
-        click.echo("\n".join(lines(log, trace)))
+        say_all(lines(log, trace))
 
 
 def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:

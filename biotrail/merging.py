@@ -15,6 +15,7 @@ from biotrail.progress import progress
 from biotrail.recordings import Recording
 from converters.model.alignment import Alignment, Clocks, choose_reference
 from recorder import output
+from recorder.strings import characters
 
 
 @dataclass
@@ -63,7 +64,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO) -> str | None:
         context = log.recording.trace.context
         host, boot = log.clocks.boot
         aligned = log.alignment is not None
-        named.append(Named(context.log_id, host, boot, log.recording.name, aligned))
+        named.append(Named(context.log_id, host, boot, characters(log.recording.name), aligned))
     total = perfetto.PerfettoSummary()
     for log, alone in zip(logs, places(named), strict=True):
         log.label = alone.host

@@ -13,6 +13,7 @@ from biotrail import units
 from converters.model.lifecycles import Result as Associated
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
+from recorder.strings import shown
 
 OnWindow = Callable[[Associated, Lifecycles], None]
 
@@ -29,7 +30,9 @@ def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
         seconds = time.monotonic() - begun
         return f"{units.size((offset or 0) / seconds)}/s" if seconds > 0 else ""
 
-    with click.progressbar(length=size, label=label, file=sys.stderr, item_show_func=rate) as bar:
+    with click.progressbar(
+        length=size, label=shown(label), file=sys.stderr, item_show_func=rate
+    ) as bar:
 
         def reached(offset: int) -> None:
             bar.update(offset - bar.pos, offset)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from biotrail import __version__, record_keeping, units
+from biotrail.printing import say
 from biotrail.record_filters import filter_options, left_out_text
 from recorder.filters import Filters
 from recorder.probes.backends import BACKENDS
@@ -184,7 +185,7 @@ def default_name(several: bool = False) -> str:
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    say(text, err=True)
 
 
 def _what(options: RecordOptions) -> str:

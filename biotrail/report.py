@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail report`: where the time of I/O went."""
 
-import json
 import sys
 
 import click
@@ -10,6 +9,7 @@ from biotrail import tallies
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import associate_option, log_argument
+from biotrail.printing import cells, guard_option, say, say_json
 from biotrail.progress import progress
 from biotrail.units import Duration
 from converters.answers.keys import KEYS
@@ -32,6 +32,7 @@ LEAST_INTERVAL = 1e-6
 @click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
 @click.option("--json", "form", flag_value="json", help="Print one JSON object.")
 @click.option("--csv", "form", flag_value="csv", help="Print a line for each stage of each group.")
+@guard_option
 def command(
     log: str,
     cut: Cut,
@@ -41,6 +42,7 @@ def command(
     page: str | None,
     force: bool,
     form: str | None,
+    guard: bool,
 ) -> None:
     """Tell where the time of the I/O in LOG went.
 
@@ -80,11 +82,11 @@ def command(
         from converters.answers.report_json import as_dict
 
         facts = cut.facts(trace)
-        click.echo(json.dumps({**as_dict(report), **({"cut": facts} if facts else {})}, indent=2))
+        say_json({**as_dict(report), **({"cut": facts} if facts else {})}, indent=2)
     elif form == "csv":
         from converters.answers.report_csv import write
 
-        write(report, sys.stdout)
+        write(report, sys.stdout, cells(guard, sys.stdout.isatty()))
     else:
         _print(trace, report, source.lines())
 
@@ -94,7 +96,7 @@ def _write_page(log: str, associate: str, cut: Cut, target: str, force: bool) ->
 
     path = report_html.write(log, associate, cut, target, force)
     size = units.size(path.stat().st_size)
-    click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
+    say(f"wrote {path} ({size}): open it in a browser; it needs no network")
 
 
 def _print(trace: Trace, report: Report, chosen: list[str]) -> None:
@@ -108,8 +110,6 @@ def _print(trace: Trace, report: Report, chosen: list[str]) -> None:
     for line in chosen:
         screen.print(line)
     lost = tallies.loss_lines(trace)
-    screen.print(
-        "\n".join(["missing from the log:", *(f"  {line}" for line in lost)])
-        if lost
-        else "nothing is missing from the log"
-    )
+    screen.print("missing from the log:" if lost else "nothing is missing from the log")
+    for line in lost:
+        screen.print(f"  {line}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail import units
-from biotrail.columns import Column, table, without_repeats
+from biotrail.columns import Column, block, table, without_repeats
 from converters.answers.tree import DeviceReport, GroupReport, OperationReport, Report, Summary
 
 NOT_KNOWN = "(file not known: direct I/O, buffers)"
@@ -38,7 +38,7 @@ _NONE = "-"
 
 def parts(report: Report, width: int) -> Iterator[RenderableType]:
     """What to print, a blank line between two."""
-    yield "\n".join(_head(report))
+    yield block(_head(report))
     if not report.devices:
         return
     yield operations(report, width)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail slow`: the slowest I/Os of a log, each whole, with what was in its way."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from biotrail import slow_text, tallies, units
 from biotrail.cut_options import choice_options, nanoseconds
 from biotrail.cuts import Cut, read_lines
 from biotrail.opening import associate_option, log_argument, open_again, readable_twice
+from biotrail.printing import say, say_all, say_json
 from biotrail.slow_text import Detail
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.choosing import Choice
@@ -113,16 +113,14 @@ def command(
         second = cut.limited(open_again(source, associate))
         written = look_around(found, second, target, nanoseconds(margin), force)
     if as_json:
-        click.echo(json.dumps(as_dict(found), indent=2, ensure_ascii=False))
+        say_json(as_dict(found), indent=2)
     else:
         detail = Detail.LINE if brief else Detail.ALL if verbose else Detail.USUAL
-        for line in slow_text.lines(found.trace, found.slowest, found.wanted, detail):
-            click.echo(line)
-        for line in read_lines(found.trace):
-            click.echo(line)
+        say_all(slow_text.lines(found.trace, found.slowest, found.wanted, detail))
+        say_all(read_lines(found.trace))
     if written is not None:
         size = units.size(written.stat().st_size)
-        click.echo(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
+        say(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
 
 
 def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:

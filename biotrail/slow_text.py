@@ -104,7 +104,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]
     yield click.style(f"#{place}  {_took(io)}  {_what(io)}, {_who(io)}", bold=True)
     yield f"    {_when(trace, slow)}; bio {io.number}"
     if io.file is not None:
-        yield f"    file {units.printable(io.file)}"
+        yield f"    file {io.file}"
     marks = _marks(io)
     if marks:
         yield click.style(f"    {marks}", fg="yellow")
@@ -134,7 +134,7 @@ def _what(io: IO) -> str:
 def _who(io: IO) -> str:
     if io.tid is None:
         return "task unknown"
-    name = units.printable(io.comm) if io.comm is not None else "?"
+    name = io.comm if io.comm is not None else "?"
     return f"{name} ({io.tid})"
 
 
@@ -265,7 +265,7 @@ def _event(step: Step, io: IO, names: dict[int, str]) -> str:
     words += [f"of {step.bios} bios"] if (step.bios or 0) > 1 else []
     words += [step.status] if step.status not in (None, "OK") else []
     if step.tid is not None:
-        words.append(f"by {units.printable(step.comm or '?')} ({step.tid})")
+        words.append(f"by {step.comm or '?'} ({step.tid})")
     offset = f"{step.offset_ns / 1000:+,.3f} µs"
     line = f"  {offset:>15}  {step.cpu:>3}  {step.letter} {step.name:<13}{place:<18}"
     return f"{line}{', '.join(words)}".rstrip()

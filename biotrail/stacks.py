@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail stacks`: who queued the I/O of a log, by call stack and command."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from biotrail import tallies, units
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import log_argument
+from biotrail.printing import say_all, say_json
 from biotrail.terminating import terminated_as_interrupted
 from converters.answers.stacks import (
     BUCKETS,
@@ -71,17 +71,14 @@ def command(
         trace = source.trace
         table = gather(trace, source.chosen)
     if as_json:
-        click.echo(json.dumps(as_dict(trace, table, by)))
+        say_json(as_dict(trace, table, by))
         return
     stacks = trace.stacks.all()
     if as_folded:
-        for line in folded(table.callers(), stacks, by):
-            click.echo(units.printable(line))
-        for line in notes(trace, table, stacks):
-            click.echo(f"biotrail: {line}", err=True)
+        say_all(folded(table.callers(), stacks, by))
+        say_all((f"biotrail: {line}" for line in notes(trace, table, stacks)), err=True)
         return
-    for line in [*text_lines(trace, table, by, top), *source.lines()]:
-        click.echo(line)
+    say_all([*text_lines(trace, table, by, top), *source.lines()])
 
 
 def gather(trace: Trace, chosen: Chosen = iter) -> StackTable:
@@ -123,15 +120,15 @@ def _block(caller: Callers, stacks: list[Stack], by: Weight, total: int) -> Iter
     share = f"{100 * caller.weight(by) / total:.1f} % of " if total else ""
     what = {Weight.COUNT: "all bios", Weight.BYTES: "all bytes", Weight.LATENCY: "all time"}[by]
     yield (
-        f"{units.printable(caller.comm)}: {units.plural(caller.bios, 'bio')}, "
+        f"{caller.comm}: {units.plural(caller.bios, 'bio')}, "
         f"{units.size(caller.bytes)}, {share}{what}"
     )
     stack = _stack_of(caller, stacks)
     kernel, user = stack_texts(stack)
-    yield from (f"  {units.printable(text)}" for text in kernel)
+    yield from (f"  {text}" for text in kernel)
     if user:
         yield "  -- user"
-    yield from (f"  {units.printable(text)}" for text in user)
+    yield from (f"  {text}" for text in user)
     if stack.missing:
         yield f"  [{stack.missing}]"
     yield from _histogram(caller)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail top`: what the block layer does right now."""
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import BinaryIO, Protocol, cast
 import click
 
 from biotrail import units
+from biotrail.printing import relay, say_json
 from biotrail.record_filters import filter_options
 from biotrail.top_child import Recorder, Tee, filter_arguments
 from biotrail.top_screen import screen
@@ -120,7 +120,7 @@ def command(
         if source is None:
             if target:
                 Path(target).unlink()
-            click.echo(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
+            relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
         with ExitStack() as drawing:
             shown = Lines() if as_json else drawing.enter_context(screen(recorder.stop))
@@ -129,7 +129,7 @@ def command(
             tee.drain()
         status = recorder.wait()
         if said := recorder.said().rstrip():
-            click.echo(said, err=True)
+            relay(said, err=True)
         return status
 
 
@@ -224,7 +224,7 @@ class Lines:
             "top_cpu_share": round(cost.top, 6),
             "behind_ns": cost.behind_ns,
         }
-        click.echo(json.dumps(told))
+        say_json(told)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 
 from biotrail import units
-from biotrail.columns import Column, table, without_repeats
+from biotrail.columns import Column, block, table, without_repeats
 from biotrail.report_text import name_cells
 from converters.answers.live_tree import Snapshot, Stretch
 from converters.answers.tree import GroupReport, OperationReport, Summary
@@ -34,7 +34,7 @@ def parts(
 ) -> Iterator[RenderableType]:
     """What to show. height: lines that there are; None: any."""
     rows = PLAIN_ROWS if height is None else max((height - _FURNITURE) // 4, 1)
-    yield "\n".join(_head(snapshot, cost))
+    yield block(_head(snapshot, cost))
     if snapshot.devices:
         yield _devices(snapshot, width, rows)
     if snapshot.minute.operations:

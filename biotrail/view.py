@@ -16,6 +16,7 @@ import click
 from biotrail import compressing
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
+from biotrail.printing import say
 from biotrail.terminating import terminated_as_interrupted
 from biotrail.view_server import TraceServer
 from recorder import output
@@ -78,7 +79,7 @@ def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[Path]:
         with opened(source, cut) as log:
             result = convert(log, PERFETTO, str(target), False)
         if result.warning:
-            click.echo(result.warning, err=True)
+            say(result.warning, err=True)
         yield target
 
 
@@ -125,10 +126,10 @@ def served_name(source: str) -> str:
 def show(address: str, port: int, no_open: bool) -> None:
     """Opens the address where there is a browser to open it in, and prints it in any case."""
     opened = not no_open and has_browser() and webbrowser.open(address)
-    click.echo(f"{'opened' if opened else 'open'} {address}")
+    say(f"{'opened' if opened else 'open'} {address}")
     if not opened and "SSH_CONNECTION" in os.environ:
-        click.echo(f"from another machine: ssh -L {port}:127.0.0.1:{port} and open it there")
-    click.echo("waiting for the UI to fetch the trace; Ctrl-C ends")
+        say(f"from another machine: ssh -L {port}:127.0.0.1:{port} and open it there")
+    say("waiting for the UI to fetch the trace; Ctrl-C ends")
     sys.stdout.flush()
 
 
@@ -147,9 +148,9 @@ def wait(server: TraceServer) -> None:
     try:
         while not server.fetched.wait(0.2):
             for why in server.refused[told:]:
-                click.echo(f"refused a request: {ascii(why)[1:-1]}", err=True)
+                say(f"refused a request: {why}", err=True)
                 told += 1
     except KeyboardInterrupt:
-        click.echo("stopped")
+        say("stopped")
         return
-    click.echo("the UI has the trace")
+    say("the UI has the trace")

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+from recorder.strings import shown
+
 from .html_data import as_json
 
 SCRIPTS = ("format.js", "charts.js", "overtime.js", "tables.js", "slow.js", "main.js")
@@ -20,15 +22,24 @@ def page(title: str, data: Mapping[str, Any]) -> str:
     """The page as HTML text. title: plain text. data: page_data's, and `words` for people."""
     library, script = _part(_LIBRARY), "\n".join(map(_part, SCRIPTS))
     parts = {
-        "title": _escaped(title),
+        "title": _escaped(shown(title)),
         # Nothing else runs: not even a script that got in by a name.
         "scripts": f"'{_hash(library)}' '{_hash(script)}'",
         "style": _part("page.css"),
         "library": library,
         "script": script,
-        "data": as_json(data),
+        "data": as_json(readable(data)),
     }
     return _PLACE.sub(lambda found: parts[found[1]], _part("page.html"))
+
+
+def readable(value: Any) -> Any:
+    """Return the value with every text in it as a person is shown it (docs/names.md)."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, Mapping):
+        return {key: readable(item) for key, item in value.items()}
+    return [readable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _part(name: str) -> str:

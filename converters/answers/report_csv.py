@@ -2,8 +2,10 @@
 """A report as CSV: a line for each stage of each group. docs/report.md lists the columns."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
+
+from recorder.strings import guarded
 
 from .report_json import summary
 from .tree import FORMAT, GroupReport, Report, Summary
@@ -34,12 +36,23 @@ COLUMNS = (
 Line = dict[str, Any]
 
 
-def write(report: Report, out: TextIO) -> None:
-    """The head, then all lines."""
-    writer = csv.DictWriter(out, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+def write(report: Report, out: TextIO, cell: Callable[[str], str] = guarded) -> None:
+    """Write the head, then all lines. cell: what stands for a text."""
+    rows = csv.DictWriter(_Rows(out), COLUMNS, restval="", extrasaction="ignore")
+    rows.writeheader()
     for line in lines(report):
-        writer.writerow({"format": FORMAT, **line})
+        cells = {name: cell(v) if isinstance(v, str) else v for name, v in line.items()}
+        rows.writerow({"format": FORMAT, **cells})
+
+
+class _Rows:
+    """Takes rows that end in CR LF, so that csv quotes a CR in a name; they end in LF."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, row: str) -> None:
+        self._out.write(row.removesuffix("\r\n") + "\n")
 
 
 def lines(report: Report) -> Iterator[Line]:
