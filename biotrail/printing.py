@@ -13,9 +13,18 @@ import click
 from recorder.strings import guarded, harmless, shown
 
 
+class Styled(str):
+    """A line with colours of our own, for a terminal; what else is in it is `shown` already."""
+
+
+def styled(line: str, **style: Any) -> Styled:
+    """Return the line, shown, in the style of `click.style`."""
+    return Styled(click.style(shown(line), **style))
+
+
 def say(line: str = "", *, err: bool = False) -> None:
     """Print one line; err: to standard error. A line feed within it is shown, not obeyed."""
-    click.echo(shown(line), err=err)
+    click.echo(line if isinstance(line, Styled) else shown(line), err=err)
 
 
 def say_all(lines: Iterable[str], *, err: bool = False) -> None:

@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 
-import click
-
 from biotrail import tallies, units
+from biotrail.printing import Styled, styled
 from biotrail.slow_around import device_lines
 from converters.answers.plain import IO, RequestFacts, Span
 from converters.answers.slow import Slowest, SlowIO, Step, Wanted
 from converters.model.context import Context
 from converters.model.tables import SECTOR_BYTES
 from converters.model.trace import Trace
+from recorder.strings import shown
 
 SHOWN_EVENTS = 24
 SHOWN_OTHERS = 4
@@ -58,7 +58,7 @@ def lines(trace: Trace, slowest: Slowest, wanted: Wanted, detail: Detail) -> Ite
     missing = tallies.loss_lines(trace)
     if missing:
         yield ""
-        yield from (click.style(f"missing: {line}", fg="yellow") for line in missing)
+        yield from (styled(f"missing: {line}", fg="yellow") for line in missing)
 
 
 def _summary(slowest: Slowest, wanted: Wanted) -> Iterator[str]:
@@ -101,13 +101,13 @@ def _brief(place: int, slow: SlowIO) -> str:
 
 def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool) -> Iterator[str]:
     io = slow.io
-    yield click.style(f"#{place}  {_took(io)}  {_what(io)}, {_who(io)}", bold=True)
+    yield styled(f"#{place}  {_took(io)}  {_what(io)}, {_who(io)}", bold=True)
     yield f"    {_when(trace, slow)}; bio {io.number}"
     if io.file is not None:
         yield f"    file {io.file}"
     marks = _marks(io)
     if marks:
-        yield click.style(f"    {marks}", fg="yellow")
+        yield styled(f"    {marks}", fg="yellow")
     yield from _stage_lines(trace.context, slow)
     yield from _pause_lines(slow)
     yield from device_lines(trace.context, slow)
@@ -173,7 +173,8 @@ def _stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
         bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
         line = f"{span.stage:<10} {units.duration(span.ns):>9} {_percent(span.share):>7}  {bar}"
         if span is io.longest:
-            yield click.style(f"  > {line}", fg="red") + f"  {_meaning(context, span, slow)}"
+            meaning = shown(f"  {_meaning(context, span, slow)}")
+            yield Styled(styled(f"  > {line}", fg="red") + meaning)
         else:
             yield f"    {line}"
 

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail top`: what the block layer does right now."""
 
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO, Protocol, cast
 
 import click
@@ -15,7 +12,7 @@ import click
 from biotrail import units
 from biotrail.printing import relay, say_json
 from biotrail.record_filters import filter_options
-from biotrail.top_child import Recorder, Tee, filter_arguments
+from biotrail.top_child import Recorder, Tee, filter_arguments, stopping
 from biotrail.top_screen import screen
 from converters.answers.live import QUIET_NS, Live, LiveTrace
 from converters.answers.live_json import as_dict
@@ -28,7 +25,6 @@ from recorder.probes.backends import BACKENDS
 
 LEAST_INTERVAL = 1.0
 """s: how often a log gets a chunk."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -114,7 +110,7 @@ def command(
     with ExitStack() as stack:
         kept = stack.enter_context(output.create(target, force=force)) if target else None
         recorder = stack.enter_context(Recorder(arguments))
-        stack.enter_context(_stopping(recorder))
+        stack.enter_context(stopping(recorder))
         tee = Tee(recorder.stream, kept, target or "the recorder's log")
         source = _opened(recorder, tee)
         if source is None:
@@ -225,25 +221,3 @@ class Lines:
             "behind_ns": cost.behind_ns,
         }
         say_json(told)
-
-
-@contextmanager
-def _stopping(recorder: Recorder) -> Iterator[None]:
-    """The first signal ends the recording, a second one all; one that is ignored stays so."""
-    seen = 0
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        seen += 1
-        if seen > 1:
-            recorder.kill()
-            raise KeyboardInterrupt
-        recorder.stop()
-
-    taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in taken}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

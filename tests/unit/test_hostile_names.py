@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -273,8 +274,6 @@ def test_csv_on_a_terminal_is_escaped_as_text_is(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     # GIVEN a hostile log, and a terminal
-    import sys
-
     log = write(tmp_path, name)
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
     for arguments in (("export",), ("report", "--csv")):
@@ -283,6 +282,22 @@ def test_csv_on_a_terminal_is_escaped_as_text_is(
         # THEN it is harmless, and a row is a line
         assert done.status == 0
         assert _harmless(done.out)
+
+
+@pytest.mark.parametrize("name", [NAMES[key] for key in SOME], ids=SOME)
+def test_colours_on_a_terminal_are_ours_alone(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # GIVEN a hostile log, and a terminal
+    log = write(tmp_path, name)
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
+    for arguments in (("slow",), ("hist", "--heatmap")):
+        # WHEN lines that have colours are printed there
+        done = cli(*arguments, log.path)
+        # THEN but for the colours nothing moves the terminal
+        assert done.status == 0
+        assert "\x1b[" in done.out
+        assert _harmless(re.sub(r"\x1b\[\d+(;\d+)*m", "", done.out))
 
 
 @HOSTILE
