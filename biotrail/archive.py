@@ -9,6 +9,7 @@ import click
 from biotrail import __version__, units
 from biotrail.convert import stem
 from biotrail.opening import associate_option, own_io_option
+from biotrail.printing import say_all
 from biotrail.progress import working
 from biotrail.recordings import Recording, logs_argument, open_recordings
 from biotrail.terminating import terminated_as_interrupted
@@ -80,8 +81,7 @@ def command(
             from biotrail.archive_dataset import Wanted, add
 
             wanted = Wanted(chosen(tables), level, associate, own_io, force)
-            for line in add(recordings, Path(target), wanted):
-                click.echo(line)
+            say_all(add(recordings, Path(target), wanted))
 
 
 def chosen(tables: str | None) -> tuple[str, ...]:
@@ -107,8 +107,7 @@ def _file(
         )
     [recording] = recordings
     events = write_events(recording, target, level, force)
-    for line in told(target, events, recording.trace.reader):
-        click.echo(line)
+    say_all(told(target, events, recording.trace.reader))
 
 
 def write_events(

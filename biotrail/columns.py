@@ -3,8 +3,9 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from biotrail.rows import left_out
-from biotrail.units import printable
+from recorder.strings import shown
 
 PIPE_WIDTH = 160
 """Columns of characters where there is no terminal."""
@@ -29,21 +30,35 @@ class Column:
     left: bool = False
 
 
-def console() -> Console:
+class Screen(Console):
+    """A console that takes a `str` for one line, and shows what it cannot print."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Return the line as it is shown. A Text, of `block` or `table`, is so already."""
+        return super().render_str(shown(text), **how)
+
+
+def block(lines: Iterable[str]) -> Text:
+    """Lines without anything between them, as one part of what is printed."""
+    return Text("\n".join(map(shown, lines)))
+
+
+def console() -> Screen:
     """Standard output: plain text where that is no terminal."""
     known = "COLUMNS" in os.environ
     terminal = os.isatty(1)
     width = shutil.get_terminal_size().columns if terminal or known else PIPE_WIDTH
-    return Console(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
+    return Screen(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
 
 
 def table(
     title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> Table:
     """Rows under their heads; `width` is what there is room for."""
+    rows = [[shown(cell) for cell in row] for row in rows]
     kept = _that_fit(columns, rows, width)
     made = Table(
-        title=Text(title, style="bold"),
+        title=Text(shown(title), style="bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -59,7 +74,7 @@ def table(
             overflow="ellipsis",
         )
     for row in rows:
-        made.add_row(*(Text(printable(row[place])) for place in kept))
+        made.add_row(*(Text(row[place]) for place in kept))
     return made
 
 

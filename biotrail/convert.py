@@ -15,6 +15,7 @@ from biotrail.cuts import Cut, Opened, cut_of, opened
 from biotrail.moments import Times
 from biotrail.opening import associate_option, own_io_option
 from biotrail.perfetto_ui import UI, address
+from biotrail.printing import say_all
 from biotrail.progress import progress
 from biotrail.recordings import Recording, logs_argument, open_recordings
 from biotrail.terminating import terminated_as_interrupted
@@ -133,8 +134,7 @@ def command(
                         "a part of several recordings cannot be chosen: convert parts one by one"
                     )
                 result, lines = _convert_several(recordings, form, target, force, drawing)
-    for line in lines:
-        click.echo(line, err=result.path is None)
+    say_all(lines, err=result.path is None)
 
 
 def checked(

@@ -14,6 +14,7 @@ from biotrail import __version__, demo_load, tallies, units
 from biotrail.columns import console
 from biotrail.convert import PERFETTO
 from biotrail.perfetto_ui import UI, address
+from biotrail.printing import say
 from biotrail.report_text import operations, processes
 from converters import perfetto
 from converters.answers.report import Reporter
@@ -53,16 +54,14 @@ def command(directory: str) -> None:
     try:
         summary = _record(log)
     except ProbeError as error:
-        _say(f"Nothing can be recorded here: {error}")
-        _say("So this is the sample log that comes with biotrail.\n")
+        say(f"Nothing can be recorded here: {error}")
+        say("So this is the sample log that comes with biotrail.")
+        say()
         log = _sample(place)
     else:
-        _say(_recorded(summary))
+        say(_recorded(summary))
+        say()
     _show(log, place)
-
-
-def _say(text: str) -> None:
-    click.echo(text)
 
 
 def _prepared(directory: str) -> Path:
@@ -107,7 +106,7 @@ def workplace() -> Path:
     candidates = [Path.cwd(), Path("/var/tmp"), Path(tempfile.gettempdir()), Path.home()]
     usable = [path for path in candidates if _usable(path)]
     if not usable:
-        _say("No block device is below the directories here: little of the I/O may be seen.")
+        say("No block device is below the directories here: little of the I/O may be seen.")
         return Path(tempfile.gettempdir())
     if usable[0] == candidates[0]:
         return usable[0]
@@ -133,7 +132,7 @@ def _recorded(summary: Summary) -> str:
     return (
         f"Recorded {about}{units.plural(summary.events, 'event')} in "
         f"{units.duration(summary.seconds * 1e9)}: the log has {units.size(summary.log_bytes)}, "
-        f"the recorder took {summary.cpu_seconds:.2f} s of CPU time.\n"
+        f"the recorder took {summary.cpu_seconds:.2f} s of CPU time."
     )
 
 
@@ -159,9 +158,10 @@ def _show(log: Path, place: Path) -> None:
         screen.print(table)
         screen.print()
     for line in [*tallies.certainty_lines(trace), *tallies.loss_lines(trace)]:
-        _say(line)
-    _say(f"\nLog:   {log}\nTrace: {target} ({units.size(target.stat().st_size)}, {PERFETTO})")
-    _say(f"Where the time goes: biotrail report {log}")
-    _say(f"See every bio: biotrail view {target}")
-    _say("or drop the trace here; it stays in your browser:")
-    _say(f"  {address(UI, view=summary.view)}")
+        say(line)
+    say()
+    say(f"Log:   {log}\nTrace: {target} ({units.size(target.stat().st_size)}, {PERFETTO})")
+    say(f"Where the time goes: biotrail report {log}")
+    say(f"See every bio: biotrail view {target}")
+    say("or drop the trace here; it stays in your browser:")
+    say(f"  {address(UI, view=summary.view)}")

@@ -119,7 +119,8 @@ def run_one(name: str, directory: Path) -> None:
     done = os.open(directory / _DONE, os.O_RDWR)
 
     def start() -> None:
-        print(READY, flush=True)
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
         waiting = select.poll()
         waiting.register(gate, 0)  # until whoever opened it for writing has closed it
         waiting.poll()

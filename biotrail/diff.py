@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail diff`: two recordings side by side."""
 
-import json
 import os
 
 import click
@@ -10,6 +9,7 @@ from biotrail import tallies, units
 from biotrail.cut_options import choice_options
 from biotrail.cuts import Cut
 from biotrail.opening import associate_option
+from biotrail.printing import say, say_json
 from biotrail.progress import progress
 from biotrail.recordings import open_recordings
 from biotrail.several import Given, of_each, recordings
@@ -96,7 +96,7 @@ def command(
     if as_json:
         from converters.answers.diff_json import as_dict
 
-        click.echo(json.dumps(as_dict(diff), indent=2))
+        say_json(as_dict(diff), indent=2)
     else:
         _print(diff, (_name(sides[0]), _name(sides[1])), everything)
 
@@ -137,7 +137,7 @@ def _read_one(one: Given, cut: Cut) -> Recording:
     with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
         recording = read_slots(trace, source.chosen(windows))
     for line in [*source.lines(), *tallies.loss_lines(trace)]:
-        click.echo(f"biotrail: {one.name}: {line}", err=True)
+        say(f"biotrail: {one.name}: {line}", err=True)
     return recording
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail import units
-from biotrail.columns import Column, table, without_repeats
+from biotrail.columns import Column, block, table, without_repeats
 from converters.answers.diff_tree import DeviceDiff, Diff, Figure, SideReport
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
@@ -40,17 +40,17 @@ def parts(
     diff: Diff, names: tuple[str, str], width: int, everything: bool
 ) -> Iterator[RenderableType]:
     """What to print, a blank line between two. names: of the logs."""
-    yield "\n".join(_head(diff, names))
+    yield block(_head(diff, names))
     for device in diff.devices:
         yield _table(device, width, everything)
-    yield "\n".join(_foot(diff, everything))
+    yield block(_foot(diff, everything))
 
 
 def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
     found = []
     for letter, name, side in zip("AB", names, (diff.a, diff.b), strict=True):
         found.append(
-            f"{letter}: {units.printable(name)}: {side.host}, kernel {side.kernel}; from "
+            f"{letter}: {name}: {side.host}, kernel {side.kernel}; from "
             f"{side.begin or 'an unknown time'}, {units.duration(side.span_ns)}"
         )
         found += [f"   {line}" for line in _remarks(side)]
@@ -179,4 +179,4 @@ def _foot(diff: Diff, everything: bool) -> list[str]:
 
 
 def _only(names: Sequence[str], which: str) -> str:
-    return f"only in {which}: {', '.join(map(units.printable, names))}" if names else ""
+    return f"only in {which}: {', '.join(names)}" if names else ""

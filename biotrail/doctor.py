@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail doctor`: what this machine can record, and what to do about the rest."""
 
-import json
 from dataclasses import asdict
 
 import click
 
+from biotrail.printing import say, say_all, say_json
 from recorder.probes import bcc_capability
 from recorder.probes.capability import Check, possible, report
 
@@ -32,12 +32,12 @@ def command(as_json: bool) -> int:
     backends = [name for name, found in able.items() if found]
     if as_json:
         found = {"possible": bool(backends), "backends": backends}
-        click.echo(json.dumps(found | {"checks": [asdict(c) for c in checks]}, indent=2))
+        say_json(found | {"checks": [asdict(c) for c in checks]}, indent=2)
     else:
-        for line in lines(checks):
-            click.echo(line)
+        say_all(lines(checks))
         which = f" (backends: {', '.join(backends)})" if backends else ""
-        click.echo(f"\nbiotrail {'can' if backends else 'cannot'} record here{which}")
+        say()
+        say(f"biotrail {'can' if backends else 'cannot'} record here{which}")
     return 0 if backends else IMPOSSIBLE
 
 

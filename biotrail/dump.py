@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail dump`: records one by one, as text or as JSON lines."""
 
-import json
 import sys
 from collections.abc import Collection, Iterator
 from itertools import islice
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from biotrail import units
 from biotrail.cut_options import record_options
 from biotrail.cuts import Cut, opened
 from biotrail.opening import log_argument
+from biotrail.printing import as_json, say
 from biotrail.rows import limit_option
 from converters.answers.choosing import device_named
 from converters.model.context import Context, dev_numbers
@@ -22,6 +21,7 @@ from converters.model.tables import SECTOR_BYTES, Bool
 from converters.model.trace import Trace
 from recorder.errors import ConversionError
 from recorder.records import BY_KIND, BY_LETTER, NO_TAG, Q_FLAG_OWN, Kind
+from recorder.strings import shown
 
 WINDOW_EVENTS = 20_000
 """Decoded at once: output begins soon, and memory stays small."""
@@ -103,15 +103,15 @@ def command(
         trace = source.trace
         choice = Choice(trace.context, kinds, cut.devices)
         if form == "blkparse":
-            texts = (units.printable(line) for line in _blkparse(trace, choice))
+            texts = (shown(line) for line in _blkparse(trace, choice))
         elif form == "json":
-            texts = (_json(row) for row in rows(trace, choice))
+            texts = (as_json(row) for row in rows(trace, choice))
         else:
-            texts = (units.printable(_text(row)) for row in rows(trace, choice))
+            texts = (shown(_text(row)) for row in rows(trace, choice))
         for text in islice(texts, limit or None):
             out.write(text + "\n")  # click.echo would flush each line
         if limit and next(texts, None) is not None:
-            click.echo("biotrail: more records follow: --limit 0 shows all", err=True)
+            say("biotrail: more records follow: --limit 0 shows all", err=True)
 
 
 def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
@@ -231,10 +231,6 @@ def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> d
 def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
     names = trace.tasks.table().comm
     return [names[row] if row >= 0 else None for row in trace.tasks.rows(tid, ts).tolist()]
-
-
-def _json(row: Row) -> str:
-    return json.dumps(row, ensure_ascii=False)
 
 
 def _text(row: Row) -> str:

@@ -12,10 +12,12 @@ from biotrail import tallies, units
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, Opened, opened
 from biotrail.opening import associate_option, log_argument, own_io_option
+from biotrail.printing import cells, guard_option, say_all
 from biotrail.progress import size_of, working
 from biotrail.terminating import terminated_as_interrupted
 from converters.model.tables import Lifecycles
 from recorder import output
+from recorder.strings import guarded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +63,7 @@ BINARY = ("parquet", "arrow")
 @cut_options
 @associate_option
 @own_io_option
+@guard_option
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 def command(
     log: str,
@@ -70,6 +73,7 @@ def command(
     cut: Cut,
     associate: str,
     own_io: bool,
+    guard: bool,
     force: bool,
 ) -> None:
     """Write the bios, requests or events of LOG as a table.
@@ -93,8 +97,8 @@ def command(
     if what == "events" and cut.chooses:
         raise click.UsageError("of events only a time can be chosen; by device: biotrail dump -d")
     with terminated_as_interrupted(), opened(log, cut, associate, own_io) as source:
-        for line in export(source, what, form, target, force):
-            click.echo(line, err=True)
+        cell = cells(guard, target == "-" and sys.stdout.isatty())
+        say_all(export(source, what, form, target, force, cell), err=True)
 
 
 def chosen(target: str) -> str:
@@ -109,15 +113,22 @@ def chosen(target: str) -> str:
     )
 
 
-def export(source: Opened, what: str, form: str, target: str, force: bool) -> Iterator[str]:
-    """Write it, and give what to say of it. Raises TraceError."""
+def export(
+    source: Opened,
+    what: str,
+    form: str,
+    target: str,
+    force: bool,
+    cell: Callable[[str], str] = guarded,
+) -> Iterator[str]:
+    """Write it, and give what to say of it. cell: CSV's, of a text. Raises TraceError."""
     trace = source.trace
 
     def into(stream: BinaryIO) -> list[str]:
         with working(size_of(trace), "exporting") as reached:
             if form == IOLOG:
                 return _iolog(source, stream, reached)
-            return _table(source, what, form, stream, reached)
+            return _table(source, what, form, stream, reached, cell)
 
     if target == "-":
         lines = into(sys.stdout.buffer)
@@ -142,6 +153,7 @@ def _table(
     form: str,
     stream: BinaryIO,
     reached: Callable[[int], None] | None,
+    cell: Callable[[str], str],
 ) -> list[str]:
     from converters import export as writer
     from converters.model.arrow_columns import BIO_SCHEMA, REQUEST_SCHEMA
@@ -157,7 +169,7 @@ def _table(
         make = bios_table if what == "bios" else requests_table
         schema = BIO_SCHEMA if what == "bios" else REQUEST_SCHEMA
         tables = (make(window, context) for window in _windows(source, reached))
-    rows = writer.write(tables, schema, form, stream)
+    rows = writer.write(tables, schema, form, stream, cell)
     return [units.plural(rows, what.removesuffix("s"))]
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
 
-import json
 import math
 from typing import Any
 
@@ -11,6 +10,7 @@ from biotrail import hist_text, tallies, units
 from biotrail.cut_options import choice_options
 from biotrail.cuts import Cut, read_lines
 from biotrail.opening import associate_option
+from biotrail.printing import say_all, say_json
 from biotrail.recordings import logs_argument
 from biotrail.rows import Order, limit_option, sort_option
 from biotrail.several import Given, of_each, recordings
@@ -111,13 +111,12 @@ def command(
     if as_json:
         each = [(one, as_dict(trace, drawn, name, rows)) for one, (trace, drawn) in told]
         whole = {"format": FORMAT, "recordings": [one.marked(facts) for one, facts in each]}
-        click.echo(json.dumps(whole if several else each[0][1], indent=2))
+        say_json(whole if several else each[0][1], indent=2)
         return
     for number, (one, (trace, drawn)) in enumerate(told):
         blank = [""] if number else []
         lines = [*hist_text.lines(trace, drawn, name, rows), *read_lines(trace)]
-        for line in [*blank, *one.head(), *lines]:
-            click.echo(line)
+        say_all([*blank, *one.head(), *lines])
 
 
 def _read(one: Given, cut: Cut, question: Question) -> tuple[Trace, Distribution]:

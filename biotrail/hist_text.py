@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from biotrail import tallies, units
+from biotrail.printing import Styled
 from biotrail.rows import Order, first, left_out
 from converters.answers.distribution import Distribution, Group, Measure
 from converters.answers.histogram import Columns, Histogram, Scale
@@ -141,13 +142,13 @@ def heat_map(group: Group, columns: Columns, unit: str, margin: int) -> Iterator
     shades = Shades.for_output()
     yield f"{unit:>{margin}}"
     for slot in sorted(labels, reverse=True):
-        yield f"{labels[slot]:>{margin}} |{shades.row(cells[slot].tolist(), most)}|"
+        yield Styled(f"{labels[slot]:>{margin}} |{shades.row(cells[slot].tolist(), most)}|")
     width = cells.shape[1]
     span = columns.used * columns.width
     end = f"{units.duration(span)}"
     yield f"{'':{margin}}  0{end:>{max(width - 1, len(end))}}"
     column = units.duration(columns.width * together)
-    yield f"each column is {column}; {shades.legend(most)}"
+    yield Styled(f"each column is {column}; {shades.legend(most)}")
 
 
 def _labels(scale: Scale, counts: U32) -> dict[int, str]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail info`: what a log holds, what is missing from it, and how much is certain."""
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ import click
 
 from biotrail import tallies, units
 from biotrail.opening import associate_option, own_io_option
+from biotrail.printing import say_all, say_json
 from biotrail.record_filters import filters_text, left_out_text, read_left_out
 from biotrail.record_keeping import let_pass_text
 from biotrail.recordings import logs_argument
@@ -43,10 +43,10 @@ def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) 
         told = of_each(found, _read)
     if as_json:
         each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in told]
-        click.echo(json.dumps({"recordings": each} if several else each[0], indent=2))
+        say_json({"recordings": each} if several else each[0], indent=2)
         return
-    blocks = ["\n".join([*one.head(), *lines(one.name, trace)]) for one, trace in told]
-    click.echo("\n\n".join(blocks))
+    for number, (one, trace) in enumerate(told):
+        say_all([*([""] if number else []), *one.head(), *lines(one.name, trace)])
 
 
 def _read(one: Given) -> Trace:

@@ -6,6 +6,7 @@ recording needs is installed, and no command pays for what another one imports.
 """
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from biotrail import __version__
-from recorder.errors import ReaderGoneError, TraceError
+from biotrail.printing import relay, say, say_all
+from recorder.errors import ProbeError, ReaderGoneError, TraceError
 
 ERROR_STATUS = 1
 INTERRUPTED_STATUS = 130
@@ -143,22 +145,32 @@ def _run(arguments: list[str] | None) -> int:
     except click.exceptions.Abort:
         return INTERRUPTED_STATUS
     except click.ClickException as error:
-        error.show()
+        _wrong_usage(error)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS
     except ReaderGoneError as error:
-        return _failed(str(error), PIPE_STATUS)
+        return _failed(str(error), status=PIPE_STATUS)
     except TraceError as error:
-        return _failed(str(error))
+        # What the kernel or a compiler says to a probe has lines of its own.
+        lines = str(error).split("\n") if isinstance(error, ProbeError) else [str(error)]
+        return _failed(*lines)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _failed(f"{where}{error.strerror or error}")
     return status if isinstance(status, int) else 0
 
 
-def _failed(message: str, status: int = ERROR_STATUS) -> int:
-    click.echo(f"biotrail: error: {message}", err=True)
+def _wrong_usage(error: click.ClickException) -> None:
+    """Print click's own words, which quote arguments, without what a terminal would obey."""
+    words = io.StringIO()
+    error.show(words)
+    relay(words.getvalue().rstrip("\n"), err=True)
+
+
+def _failed(message: str, *further: str, status: int = ERROR_STATUS) -> int:
+    say(f"biotrail: error: {message}", err=True)
+    say_all(further, err=True)
     return status
 
 

@@ -17,6 +17,7 @@ from converters.model.alignment import Alignment, Clocks, choose_reference
 from converters.perfetto_names import Colour
 from converters.perfetto_summary import PerfettoSummary
 from recorder import output
+from recorder.strings import characters
 
 
 @dataclass
@@ -69,7 +70,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSu
         context = log.recording.trace.context
         host, boot = log.clocks.boot
         aligned = log.alignment is not None
-        named.append(Named(context.log_id, host, boot, log.recording.name, aligned))
+        named.append(Named(context.log_id, host, boot, characters(log.recording.name), aligned))
     total = PerfettoSummary()
     for log, alone in zip(logs, places(named), strict=True):
         log.label = alone.host

@@ -14,6 +14,7 @@ from biotrail import units
 from converters.model.lifecycles import Result as Associated
 from converters.model.tables import Lifecycles
 from converters.model.trace import Trace
+from recorder.strings import shown
 
 _CLEAR = "\x1b[K"
 """ECMA-48: erase to the end of the line."""
@@ -32,7 +33,9 @@ def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
         seconds = time.monotonic() - begun
         return f"{units.size((offset or 0) / seconds)}/s" if seconds > 0 else ""
 
-    with click.progressbar(length=size, label=label, file=sys.stderr, item_show_func=rate) as bar:
+    with click.progressbar(
+        length=size, label=shown(label), file=sys.stderr, item_show_func=rate
+    ) as bar:
 
         def reached(offset: int) -> None:
             bar.update(offset - bar.pos, offset)
@@ -78,7 +81,7 @@ class StatusLine:
         """Show `text`, cut to the terminal's width, in place of what was shown before."""
         if self._terminal:
             width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r{units.printable(text)[:width]}{_CLEAR}")
+            sys.stderr.write(f"\r{shown(text)[:width]}{_CLEAR}")
             sys.stderr.flush()
 
     def clear(self) -> None:

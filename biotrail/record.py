@@ -11,8 +11,10 @@ from typing import Any
 
 import click
 
-from biotrail import __version__, record_closing, record_keeping, units
+from biotrail import __version__, record_closing, record_keeping, record_print, units
+from biotrail.printing import say
 from biotrail.record_filters import filter_options, left_out_text
+from biotrail.record_print import RecordCommand
 from recorder.filters import Filters
 from recorder.probes.backends import BACKENDS
 from recorder.probes.stack_maps import Stacks
@@ -23,7 +25,7 @@ EVENT_SETS = ("minimal", "lifecycle", "all")
 LOG_SUFFIX = ".biotrail"
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=RecordCommand, context_settings={"allow_interspersed_args": False})
 @click.option(
     "-d",
     "--device",
@@ -86,6 +88,7 @@ LOG_SUFFIX = ".biotrail"
     show_default=True,
     help="zstd's compression level; 0: none.",
 )
+@record_print.options
 @record_keeping.options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
@@ -106,6 +109,8 @@ def command(
     quiet: bool,
     command: tuple[str, ...],
     filters: Filters,
+    print_ios: bool,
+    as_json: bool,
     **keeping: Any,
 ) -> int:
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
@@ -134,8 +139,10 @@ def command(
     sudo biotrail record --stacks --duration 10s          # and who queued it, function by function
     sudo biotrail record --files --duration 10s           # and of which file it is
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
+    sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    record_print.check(print_ios, as_json, output, keeping)
     path = None if output == "-" else output or default_name(record_keeping.several_files(keeping))
     if path is None and sys.stdout.isatty():
         raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
@@ -166,6 +173,8 @@ def command(
         give_up_rights=True,
         **record_keeping.chosen(keeping, path),
     )
+    if print_ios:
+        return _print(options, output, as_json, quiet)
     if not quiet:
         _say("biotrail: starting")  # compiling, or finding thousands of devices, takes a while
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
@@ -174,6 +183,22 @@ def command(
     finally:
         line.clear()
     return _finish(options, summary, quiet)
+
+
+def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
+    what = _what(options).partition(" to ")[0]
+    return record_print.run(
+        record_print.Printing(
+            what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
+            target=kept,
+            force=options.force,
+            as_json=as_json,
+            quiet=quiet,
+            filters=options.filters,
+            arguments=record_print.given(click.get_current_context()),
+            command=options.command,
+        )
+    )
 
 
 def default_name(several: bool = False) -> str:
@@ -189,7 +214,7 @@ def default_name(several: bool = False) -> str:
 
 def _say(text: str) -> None:
     with suppress(OSError):  # a terminal that was closed: no reason to end a log badly
-        click.echo(text, err=True)
+        say(text, err=True)
 
 
 def _what(options: RecordOptions) -> str:

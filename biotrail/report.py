@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail report`: where the time of I/O went."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from biotrail import report_scope, tallies
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, Opened
 from biotrail.opening import associate_option
+from biotrail.printing import cells, guard_option, say, say_json
 from biotrail.progress import progress
 from biotrail.recordings import logs_argument
 from biotrail.report_rows import arranged, shortened
@@ -61,6 +61,7 @@ LEAST_INTERVAL = 1e-6
 @click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
+@guard_option
 def command(
     logs: tuple[str, ...],
     cut: Cut,
@@ -73,6 +74,7 @@ def command(
     force: bool,
     as_json: bool,
     as_csv: bool,
+    guard: bool,
 ) -> None:
     """Tell where the time of the I/O in LOGs went.
 
@@ -119,7 +121,7 @@ def command(
         for one, (source, report) in answers
     ]
     if as_json:
-        click.echo(json.dumps(_as_dict(told, lined, limit), indent=2))
+        say_json(_as_dict(told, lined, limit), indent=2)
     elif as_csv:
         from converters.answers.report_csv import write_all
 
@@ -127,7 +129,7 @@ def command(
             (one.given.label, shortened(one.report, limit)[0], report_scope.words(one.scope))
             for one in told
         ]
-        write_all(rows, sys.stdout)
+        write_all(rows, sys.stdout, cells(guard, sys.stdout.isatty()))
     else:
         _print_all(told, lined, limit, order)
 
@@ -198,7 +200,7 @@ def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, f
 
         for _, path in of_each(found, write):
             size = units.size(path.stat().st_size)
-            click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
+            say(f"wrote {path} ({size}): open it in a browser; it needs no network")
 
 
 def _print_all(
@@ -239,8 +241,6 @@ def _print(one: Told, limit: int | None, order: Order | None) -> None:
     for line in [*one.source.lines(), *tallies.pairing_lines(one.source.trace.account.pairing)]:
         screen.print(line)
     lost = tallies.loss_lines(one.source.trace)
-    screen.print(
-        "\n".join(["missing from the log:", *(f"  {line}" for line in lost)])
-        if lost
-        else "nothing is missing from the log"
-    )
+    screen.print("missing from the log:" if lost else "nothing is missing from the log")
+    for line in lost:
+        screen.print(f"  {line}")

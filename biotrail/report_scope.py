@@ -46,12 +46,12 @@ def lines(scope: dict[str, Any]) -> list[str]:
     """Return the scope (of `facts`) in sentences for the top of a report; none: all there is."""
     found = []
     if scope["filters"]:
-        found.append(f"recorded with filters: {units.printable(scope['filters']['options'])}")
+        found.append(f"recorded with filters: {scope['filters']['options']}")
         if left_out := scope["filters"]["left_out_bios"]:
             found[0] += f" ({units.plural(left_out, 'bio')} left out while recording)"
     chosen = scope.get("cut", {})
     parts = [chosen["cut"]] if "cut" in chosen else []
-    parts += [units.printable(chosen["chosen"])] if "chosen" in chosen else []
+    parts += [chosen["chosen"]] if "chosen" in chosen else []
     if parts:
         found.append(f"a part of the log: {'; '.join(parts)}")
     return found

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from biotrail import tallies, units
-from biotrail.columns import Column, table, with_more, without_repeats
+from biotrail.columns import Column, block, table, with_more, without_repeats
 from biotrail.report_rows import in_order
 from biotrail.rows import Order, first
 from converters.answers.tree import DeviceReport, GroupReport, OperationReport, Report, Summary
@@ -55,7 +55,7 @@ def parts(
     """
     most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
-    yield "\n".join([first, *words, *others])
+    yield block([first, *words, *others])
     if not report.devices:
         return
     yield operations(report, width, limit or 0)

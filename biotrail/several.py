@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import click
-
 from biotrail import units
 from biotrail.cuts import Cut, Opened, cut_of
 from biotrail.opening import open_again, open_trace, readable_twice
+from biotrail.printing import say
 from biotrail.recordings import Recording, open_recordings
 from converters.model.alignment import Alignment, Clocks, choose_reference
 from converters.model.trace import Trace
@@ -40,7 +39,7 @@ class Given:
     @property
     def title(self) -> str:
         """`db1: a.biotrail`: the head of what is said of it among others."""
-        return units.printable(f"{self.label}: {self.name}")
+        return f"{self.label}: {self.name}"
 
     def head(self) -> list[str]:
         """What is printed before its part of an output: a line, where it is one of several."""
@@ -123,7 +122,7 @@ def of_each(
     if not answers:
         raise refused[0][1]
     for one, why in refused:
-        click.echo(f"biotrail: {one.title}: left out: {why}", err=True)
+        say(f"biotrail: {one.title}: left out: {why}", err=True)
     return answers
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail slow`: the slowest I/Os of a log, each whole, with what was in its way."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from biotrail import slow_text, tallies, units
 from biotrail.cut_options import choice_options, nanoseconds
 from biotrail.cuts import Cut, read_lines
 from biotrail.opening import associate_option
+from biotrail.printing import say, say_json
 from biotrail.recordings import logs_argument
 from biotrail.rows import Order, limit_option, sort_option
 from biotrail.several import Given, of_each, recordings
@@ -132,18 +132,18 @@ def command(
     if as_json:
         made = _several_as_dict(told) if len(given) > 1 else as_dict(told[0][1])
         made["ios"].sort(key=(lambda row: -row["io"]["bytes"]) if by_size else _by_time)
-        click.echo(json.dumps(made, indent=2, ensure_ascii=False))
+        say_json(made, indent=2)
     else:
         detail = Detail.LINE if brief else Detail.ALL if verbose else Detail.USUAL
         pairs = [(one.label, found.trace, found.slowest) for one, found in told]
         for line in slow_text.lines_of_all(pairs, wanted, detail, by_size):
-            click.echo(line)
+            say(line)
         for one, found in told:
             for line in read_lines(found.trace):
-                click.echo(f"{one.label}: {line}" if one.label else line)
+                say(f"{one.label}: {line}" if one.label else line)
     if written is not None:
         size = units.size(written.stat().st_size)
-        click.echo(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
+        say(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
 
 
 def _by_time(row: dict[str, Any]) -> int:

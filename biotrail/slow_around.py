@@ -85,7 +85,7 @@ def _group(group: Group, what: str = "") -> str:
     operations = ", ".join(
         f"{units.count(share.ios)} {name} {units.size(share.bytes)}" for name, share in kinds
     )
-    tasks = ", ".join(f"{units.printable(n)} {units.count(i)}" for n, i in _most(group.tasks))
+    tasks = ", ".join(f"{n} {units.count(i)}" for n, i in _most(group.tasks))
     return f"{units.count(group.ios)}{space} ({operations}; by {tasks})"
 
 

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-import click
-
 from biotrail import tallies, units
+from biotrail.printing import Styled, styled
 from biotrail.rows import left_out
 from biotrail.slow_around import device_lines
 from converters.answers.plain import IO, RequestFacts, Span
@@ -15,6 +14,7 @@ from converters.answers.slow import Counts, Slowest, SlowIO, Step, Wanted
 from converters.model.context import Context
 from converters.model.tables import SECTOR_BYTES
 from converters.model.trace import Trace
+from recorder.strings import shown
 
 MOST = 1_000
 """I/Os that are shown at most: each is kept with all its events."""
@@ -66,7 +66,7 @@ def lines_of_all(
     slow_ios.sort(key=lambda row: -(row[2].io.bytes if by_size else row[2].io.waited_ns))
     yield from _summary([one for _, _, one in found], wanted)
     for place, (label, trace, slow) in enumerate(slow_ios, 1):
-        above = f"{units.printable(label)}: " if label else ""
+        above = f"{label}: " if label else ""
         if detail == Detail.LINE:
             yield _brief(place, slow, above)
             continue
@@ -79,7 +79,7 @@ def lines_of_all(
     ]
     if missing:
         yield ""
-        yield from (click.style(f"missing: {line}", fg="yellow") for line in missing)
+        yield from (styled(f"missing: {line}", fg="yellow") for line in missing)
 
 
 def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
@@ -138,13 +138,13 @@ def _brief(place: int, slow: SlowIO, above: str) -> str:
 
 def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> Iterator[str]:
     io = slow.io
-    yield click.style(f"#{place}  {_took(io)}  {above}{_what(io)}, {_who(io)}", bold=True)
+    yield styled(f"#{place}  {_took(io)}  {above}{_what(io)}, {_who(io)}", bold=True)
     yield f"    {_when(trace, slow)}; bio {io.number}"
     if io.file is not None:
-        yield f"    file {units.printable(io.file)}"
+        yield f"    file {io.file}"
     marks = _marks(io)
     if marks:
-        yield click.style(f"    {marks}", fg="yellow")
+        yield styled(f"    {marks}", fg="yellow")
     yield from _stage_lines(trace.context, slow)
     yield from _pause_lines(slow)
     yield from device_lines(trace.context, slow)
@@ -171,7 +171,7 @@ def _what(io: IO) -> str:
 def _who(io: IO) -> str:
     if io.tid is None:
         return "task unknown"
-    name = units.printable(io.comm) if io.comm is not None else "?"
+    name = io.comm if io.comm is not None else "?"
     return f"{name} ({io.tid})"
 
 
@@ -210,7 +210,8 @@ def _stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
         bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
         line = f"{span.stage:<10} {units.duration(span.ns):>9} {_percent(span.share):>7}  {bar}"
         if span is io.longest:
-            yield click.style(f"  > {line}", fg="red") + f"  {_meaning(context, span, slow)}"
+            meaning = shown(f"  {_meaning(context, span, slow)}")
+            yield Styled(styled(f"  > {line}", fg="red") + meaning)
         else:
             yield f"    {line}"
 
@@ -302,7 +303,7 @@ def _event(step: Step, io: IO, names: dict[int, str]) -> str:
     words += [f"of {step.bios} bios"] if (step.bios or 0) > 1 else []
     words += [step.status] if step.status not in (None, "OK") else []
     if step.tid is not None:
-        words.append(f"by {units.printable(step.comm or '?')} ({step.tid})")
+        words.append(f"by {step.comm or '?'} ({step.tid})")
     offset = f"{step.offset_ns / 1000:+,.3f} µs"
     line = f"  {offset:>15}  {step.cpu:>3}  {step.letter} {step.name:<13}{place:<18}"
     return f"{line}{', '.join(words)}".rstrip()

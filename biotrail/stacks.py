@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail stacks`: who queued the I/O of a log, by call stack and command."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 from biotrail import tallies, units
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, Opened
+from biotrail.printing import say, say_all, say_json
 from biotrail.recordings import logs_argument
 from biotrail.rows import Order, first, left_out, limit_option, sort_option
 from biotrail.several import Given, of_each, recordings
@@ -106,7 +106,7 @@ def command(
             for one, (source, table) in told
         ]
         whole = {"recordings": [one.marked(facts) for one, facts in each]}
-        click.echo(json.dumps(whole if several else each[0][1]))
+        say_json(whole if several else each[0][1])
         return
     if flame is not None:
         _write_flame(
@@ -121,8 +121,7 @@ def command(
         blank = [""] if number else []
         shown = text_lines(source.trace, table, by, most, order, offsets=offsets)
         lines = [*shown, *source.lines()]
-        for line in [*blank, *one.head(), *lines]:
-            click.echo(line)
+        say_all([*blank, *one.head(), *lines])
 
 
 def _read(one: Given, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
@@ -138,10 +137,10 @@ def _print_folded(
     groups, _ = first(ranked(grouped(table.callers(), stacks, by), order), limit)
     above = f"{one.label.replace(';', ':')};" if one.label else ""
     for line in folded([group.sums for group in groups], stacks, by):
-        click.echo(units.printable(above + line))
+        say(above + line)
     about = f"{one.label}: " if one.label else ""
     for line in notes(trace, table, stacks):
-        click.echo(f"biotrail: {about}{line}", err=True)
+        say(f"biotrail: {about}{line}", err=True)
 
 
 def _check_flame(target: str, force: bool) -> None:
@@ -172,9 +171,9 @@ def _write_flame(
     with terminated_as_interrupted():
         path = stacks_flame.write(target, name, recorded, by, lines, force)
     size = units.size(path.stat().st_size)
-    click.echo(f"wrote {path} ({size}): open it in a browser; it needs no network")
+    say(f"wrote {path} ({size}): open it in a browser; it needs no network")
     for line in lines:
-        click.echo(f"biotrail: {line}", err=True)
+        say(f"biotrail: {line}", err=True)
 
 
 def ranked(groups: list[Group], order: Order | None) -> list[Group]:
@@ -249,8 +248,7 @@ def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]
     share = f"{100 * sums.weight(by) / total:.1f} % of " if total else ""
     what = {Weight.COUNT: "all bios", Weight.BYTES: "all bytes", Weight.LATENCY: "all time"}[by]
     yield (
-        f"{units.printable(sums.comm)}: {units.plural(sums.bios, 'bio')}, "
-        f"{units.size(sums.bytes)}, {share}{what}"
+        f"{sums.comm}: {units.plural(sums.bios, 'bio')}, {units.size(sums.bytes)}, {share}{what}"
     )
     yield from _frame_lines(group.stack, offsets)
     yield from _histogram(sums)
@@ -259,10 +257,10 @@ def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]
 
 def _frame_lines(stack: Stack, offsets: bool) -> Iterator[str]:
     kernel, user = stack_texts(stack, offsets=offsets)
-    yield from (f"  {units.printable(text)}" for text in kernel)
+    yield from (f"  {text}" for text in kernel)
     if user:
         yield "  -- user"
-    yield from (f"  {units.printable(text)}" for text in user)
+    yield from (f"  {text}" for text in user)
     if stack.missing:
         yield f"  [{stack.missing}]"
 

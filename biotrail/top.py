@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail top`: what the block layer does right now."""
 
-import json
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO, Protocol, cast
 
 import click
 
 from biotrail import units
+from biotrail.printing import relay, say_json
 from biotrail.record_filters import filter_options
 from biotrail.rows import Order, limit_option, sort_option
-from biotrail.top_child import Recorder, Tee, filter_arguments
+from biotrail.top_child import Recorder, Tee, filter_arguments, stopping
 from biotrail.top_screen import screen
 from biotrail.top_text import arranged, shortened
 from converters.answers.live import QUIET_NS, Live, LiveTrace
@@ -30,7 +27,6 @@ from recorder.probes.backends import BACKENDS
 
 LEAST_INTERVAL = 1.0
 """s: how often a log gets a chunk."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -128,13 +124,13 @@ def command(
     with ExitStack() as stack:
         kept = stack.enter_context(output.create(target, force=force)) if target else None
         recorder = stack.enter_context(Recorder(arguments))
-        stack.enter_context(_stopping(recorder))
+        stack.enter_context(stopping(recorder))
         tee = Tee(recorder.stream, kept, target or "the recorder's log")
         source = _opened(recorder, tee)
         if source is None:
             if target:
                 Path(target).unlink()
-            click.echo(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
+            relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
         with ExitStack() as drawing:
             shown: Shown = Lines(limit or 0, order)
@@ -145,7 +141,7 @@ def command(
             tee.drain()
         status = recorder.wait()
         if said := recorder.said().rstrip():
-            click.echo(said, err=True)
+            relay(said, err=True)
         return status
 
 
@@ -245,26 +241,4 @@ class Lines:
             "top_cpu_share": round(cost.top, 6),
             "behind_ns": cost.behind_ns,
         }
-        click.echo(json.dumps(told))
-
-
-@contextmanager
-def _stopping(recorder: Recorder) -> Iterator[None]:
-    """The first signal ends the recording, a second one all; one that is ignored stays so."""
-    seen = 0
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        seen += 1
-        if seen > 1:
-            recorder.kill()
-            raise KeyboardInterrupt
-        recorder.stop()
-
-    taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in taken}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        say_json(told)

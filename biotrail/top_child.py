@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import TracebackType
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
 from typing import BinaryIO, Self, cast
 
 from recorder import output
@@ -21,6 +22,10 @@ END_SECONDS = 10.0
 """After this, a recorder that was asked to end is killed; the kernel removes its programs."""
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOOK_SECONDS = 0.05
+
+
 def filter_arguments(filters: Filters) -> list[str]:
     """The options of `record` that make these filters."""
     found = [f"--pid={pid}" for pid in filters.pids] + [f"--tid={tid}" for tid in filters.tids]
@@ -30,6 +35,7 @@ def filter_arguments(filters: Filters) -> list[str]:
     found += [f"--flags={'+'.join(flags)}" for flags in filters.flags]
     found += [f"--sectors={first}-{last}" for first, last in filters.sectors]
     found += [f"--{name}" for name in ("children", "below") if getattr(filters, name)]
+    found += ["--own-io"] if filters.own_io else []
     if filters.min_bytes:
         found.append(f"--min-size={filters.min_bytes}")
     return [*found, f"--max-in-flight={filters.max_followed}"]
@@ -53,10 +59,22 @@ def _end_with(parent: int) -> Callable[[], None]:
 class Recorder:
     """`biotrail record -o -` as a process of its own; ended when the block ends."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        command: Sequence[str] = (),
+        *,
+        log: BinaryIO | None = None,
+        speaks: bool = False,
+    ) -> None:
+        """arguments, command: record's. log: a file that it writes, instead of `stream`.
+
+        speaks: its standard error is this process's own; `said` is empty then.
+        """
         # -P: a directory `biotrail` in the current one is not what root wants to run.
         self._command = [sys.executable, "-P", "-m", "biotrail.main", "record", "-q", "-o", "-"]
-        self._command += arguments
+        self._command += [*arguments, *(["--", *command] if command else [])]
+        self._log, self._speaks = log, speaks
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process: subprocess.Popen[bytes]
 
@@ -65,8 +83,8 @@ class Recorder:
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
+            stdout=subprocess.PIPE if self._log is None else self._log,
+            stderr=None if self._speaks else self._said,
             start_new_session=True,
             preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509 - no thread runs yet
         )
@@ -112,6 +130,10 @@ class Recorder:
         """Its exit status, once its stream has ended."""
         return self._process.wait()
 
+    def ended(self) -> bool:
+        """Whether it has ended: it writes nothing any more."""
+        return self._process.poll() is not None
+
     def said(self) -> str:
         """What it wrote to standard error."""
         self._said.seek(0)
@@ -125,6 +147,52 @@ class Recorder:
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def stopping(recorder: Recorder) -> Iterator[None]:
+    """The first signal ends the recording, a second one all; one that is ignored stays so."""
+    seen = 0
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            recorder.kill()
+            raise KeyboardInterrupt
+        recorder.stop()
+
+    taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in taken}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Tail:
+    """A stream of what a recorder writes to a file, while it does."""
+
+    def __init__(self, file: BinaryIO, ended: Callable[[], bool], name: str) -> None:
+        """file: open to write, from its beginning. ended: whether no more will be written."""
+        self._stream = open(f"/proc/self/fd/{file.fileno()}", "rb", buffering=0)  # noqa: SIM115
+        self._ended, self.name = ended, name
+
+    def read(self, count: int = -1) -> bytes:
+        """At most `count` bytes, as soon as there are any; none at the end."""
+        while True:
+            over = self._ended()  # asked before: what was written until then is read
+            if (data := self._stream.read(count)) or over:
+                return data
+            time.sleep(_LOOK_SECONDS)
+
+    def seekable(self) -> bool:
+        """Never: its end is not known."""
+        return False
+
+    def drain(self) -> None:
+        """Nothing: the file has all of it."""
 
 
 class Tee:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 
 from biotrail import units
-from biotrail.columns import Column, table, with_more, without_repeats
+from biotrail.columns import Column, block, table, with_more, without_repeats
 from biotrail.report_rows import in_order, weight
 from biotrail.report_text import name_cells
 from biotrail.rows import Order, first
@@ -68,14 +68,14 @@ def parts(
     """
     if order is not None:
         snapshot = arranged(snapshot, order)
-    head = "\n".join(_head(snapshot, cost))
-    yield head
+    head = _head(snapshot, cost)
+    yield block(head)
     tables = [one for one in _tables(snapshot) if one.rows]
     if height is None:
         for one in tables:
             yield one.drawn(one.most if limit is None else limit, width)
         return
-    room = height - sum(len(textwrap.wrap(line, width)) for line in head.split("\n"))
+    room = height - sum(len(textwrap.wrap(line, width)) for line in head)
     shares = fitting([len(one.rows) for one in tables], limit or 0, room)
     for one, rows in zip(tables, shares, strict=False):
         yield one.drawn(rows, width, screen=True)

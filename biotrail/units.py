@@ -89,13 +89,6 @@ def duration(nanoseconds: float) -> str:
     return f"{minutes} min {seconds} s"
 
 
-def printable(text: str) -> str:
-    """The text as a terminal may get it: a thread can give itself a name of escape sequences."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def plural(number: int, one: str, many: str = "") -> str:
     """`1 event`, `2,000 events`."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"

@@ -129,7 +129,7 @@ def _operation(one: OperationReport) -> str:
 
 
 def _where(device: str, name: str) -> str:
-    return f"{_ios(name)} on {units.printable(device)}"
+    return f"{_ios(name)} on {device}"
 
 
 def _upper(report: Report) -> list[DeviceReport]:
@@ -217,7 +217,7 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
     if share < MAIN_SHARE:
         return "", {}
     name, pid = str(first.name["process"]), first.name["pid"]
-    text = f"; {_percent(share)} of all time is of {units.printable(name)} (pid {pid})"
+    text = f"; {_percent(share)} of all time is of {name} (pid {pid})"
     return text, {"process": name, "pid": pid, "process_share": round(share, 6)}
 
 
@@ -276,7 +276,7 @@ def _flushes(report: Report) -> Found | None:
     ns, whole, name, flushes = max(found, key=lambda one: one[:3])
     each = f"{flushes.bios_per_request:.3g}"
     text = (
-        f"Flushes of {units.printable(name)} (fsync, FUA) are {_percent(ns / whole)} of its I/O's "
+        f"Flushes of {name} (fsync, FUA) are {_percent(ns / whole)} of its I/O's "
         f"time: {units.plural(flushes.requests, 'request')} of {units.duration(flushes.time.mean)} "
         f"on average, with {each} waiting {'bio' if each == '1' else 'bios'} for each"
     )
@@ -381,7 +381,7 @@ def _idle(report: Report) -> Found | None:
         return None
     share, name = max(known)
     others = ", other devices for less" if len(known) > 1 else ""
-    text = f"{units.printable(name)} had I/O in flight for {_percent(share)} of the time{others}"
+    text = f"{name} had I/O in flight for {_percent(share)} of the time{others}"
     figures = {"device": name, "share": round(share, 6)}
     return text, "what the programs do between their I/Os", figures
 

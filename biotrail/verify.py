@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail verify`: every checksum and count of logs and archives."""
 
-import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from biotrail import units
 from biotrail.main import ERROR_STATUS
 from biotrail.opening import open_log
+from biotrail.printing import say, say_json
 from biotrail.progress import StatusLine
 from biotrail.recordings import logs_argument
 from converters.model.sources import LogSource, Source
@@ -64,7 +64,10 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
         found = check(path)
         intact &= found.intact
         status.clear()
-        click.echo(json.dumps(asdict(found)) if as_json else _line(found))
+        if as_json:
+            say_json(asdict(found))
+        else:
+            say(_line(found))
     return 0 if intact else ERROR_STATUS
 
 

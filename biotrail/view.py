@@ -18,6 +18,7 @@ from biotrail import compressing
 from biotrail.cut_options import cut_options
 from biotrail.cuts import Cut, opened
 from biotrail.perfetto_ui import UI, address, view_of
+from biotrail.printing import say
 from biotrail.terminating import terminated_as_interrupted
 from biotrail.view_server import TraceServer
 from converters.perfetto_summary import View
@@ -85,7 +86,7 @@ def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View |
             summary = Drawing().to(log, log.chosen(windows), trace)
         written(trace)
         if summary.warning:
-            click.echo(summary.warning, err=True)
+            say(summary.warning, err=True)
         yield trace, summary.view
 
 
@@ -162,10 +163,10 @@ def served_name(source: str) -> str:
 def show(address: str, port: int, no_open: bool) -> None:
     """Opens the address where there is a browser to open it in, and prints it in any case."""
     opened = not no_open and has_browser() and webbrowser.open(address)
-    click.echo(f"{'opened' if opened else 'open'} {address}")
+    say(f"{'opened' if opened else 'open'} {address}")
     if not opened and "SSH_CONNECTION" in os.environ:
-        click.echo(f"from another machine: ssh -L {port}:127.0.0.1:{port} and open it there")
-    click.echo("waiting for the UI to fetch the trace; Ctrl-C ends")
+        say(f"from another machine: ssh -L {port}:127.0.0.1:{port} and open it there")
+    say("waiting for the UI to fetch the trace; Ctrl-C ends")
     sys.stdout.flush()
 
 
@@ -189,9 +190,9 @@ def wait(server: TraceServer) -> None:
     try:
         while not wait_for(server.fetched, 0.2):
             for why in server.refused[told:]:
-                click.echo(f"refused a request: {ascii(why)[1:-1]}", err=True)
+                say(f"refused a request: {why}", err=True)
                 told += 1
     except KeyboardInterrupt:
-        click.echo("stopped")
+        say("stopped")
         return
-    click.echo("the UI has the trace")
+    say("the UI has the trace")

@@ -19,6 +19,7 @@ from converters.model.events import Events
 from converters.model.tables import I64
 from converters.model.tasks import TaskNames
 from recorder.errors import OutputError
+from recorder.strings import shown
 
 _NOTIFY = int(Category.NOTIFY) << CATEGORY_SHIFT
 _COMM_BYTES = 16
@@ -83,7 +84,7 @@ class _Output:
 
     def _path(self, dev: int) -> Path:
         entry = self._context.devices.get(dev, {})
-        name = str(entry.get("name") or dev_numbers(dev).replace(":", "_")).replace("/", "_")
+        name = shown(str(entry.get("name") or dev_numbers(dev).replace(":", "_"))).replace("/", "_")
         if self._prefix.is_dir():
             return self._prefix / name
         return self._prefix.with_name(f"{self._prefix.name}.{name}")

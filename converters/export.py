@@ -12,20 +12,31 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from recorder.strings import guarded
+
 _JSON_ROWS = 10_000
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 _TIME_TEXT = "%Y-%m-%dT%H:%M:%SZ"
 """Seconds have all nine digits of the ns behind the point."""
+Cell = Callable[[str], str]
+Put = Callable[[pa.Table], Any]
 
 
-def write(tables: Iterator[pa.Table], schema: pa.Schema, form: str, out: BinaryIO) -> int:
+def write(
+    tables: Iterator[pa.Table],
+    schema: pa.Schema,
+    form: str,
+    out: BinaryIO,
+    cell: Cell = guarded,
+) -> int:
     """Write the tables, which have that schema, one behind the other; gives the number of rows.
 
-    form: of FORMATS. Raises OSError where `out` fails, and what the tables raise.
+    form: of FORMATS. cell: what CSV has for a text. Raises OSError where `out` fails, and
+    what the tables raise.
     """
     plain = _plain_schema(schema)
     rows = 0
-    with _WRITERS[form](out, plain) as put:
+    with _csv(out, plain, cell) if form == "csv" else _WRITERS[form](out, plain) as put:
         for table in tables:
             if len(table):
                 put(table.cast(plain))
@@ -40,11 +51,9 @@ def _plain_schema(schema: pa.Schema) -> pa.Schema:
     )
 
 
-Put = Callable[[pa.Table], Any]
-
-
 @contextmanager
-def _csv(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
+def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
+    names = [f.name for f in schema if pa.types.is_string(f.type)]
     lists = [f.name for f in schema if pa.types.is_list(f.type)]
     for name in lists:
         at = schema.get_field_index(name)
@@ -52,6 +61,9 @@ def _csv(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
     writer = pyarrow.csv.CSVWriter(out, schema)
 
     def put(table: pa.Table) -> None:
+        for name in names:
+            texts = _cells(table[name].combine_chunks(), cell)
+            table = table.set_column(table.schema.get_field_index(name), name, texts)
         for name in lists:
             texts = pc.binary_join(table[name].cast(pa.list_(pa.string())), " ")
             table = table.set_column(table.schema.get_field_index(name), name, texts)
@@ -59,6 +71,13 @@ def _csv(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
 
     yield put
     writer.close()
+
+
+def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
+    """Return what `cell` makes of each text; it is asked once for texts that are the same."""
+    distinct = texts.dictionary_encode()
+    made = [None if text is None else cell(text) for text in distinct.dictionary.to_pylist()]
+    return pa.array(made, pa.string()).take(distinct.indices)
 
 
 @contextmanager
@@ -70,8 +89,8 @@ def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
             texts = pc.strftime(table[name], _TIME_TEXT)
             table = table.set_column(table.schema.get_field_index(name), name, texts)
         for batch in table.to_batches(max_chunksize=_JSON_ROWS):
-            rows = [json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()]
-            out.write("".join(rows).encode("utf-8", "replace"))
+            rows = [json.dumps(row) + "\n" for row in batch.to_pylist()]
+            out.write("".join(rows).encode())
 
     yield put
 
@@ -96,7 +115,6 @@ def _arrow(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
 
 
 _WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], AbstractContextManager[Put]]] = {
-    "csv": _csv,
     "jsonl": _jsonl,
     "parquet": _parquet,
     "arrow": _arrow,

@@ -14,6 +14,7 @@ import numpy as np
 from converters.model.context import Context
 from converters.model.operations import operations
 from converters.model.tables import I64, NEVER, Bios, Bool, Lifecycles
+from recorder.strings import shown
 
 _HEADER = "fio version 3 iolog"
 _START_US = 1
@@ -141,4 +142,5 @@ class _Writer:
     def _name(self, dev: int) -> str:
         """As below /dev; the mapper's names are not unique to it."""
         entry = self._context.devices.get(dev, {})
-        return str(entry.get("name") or self._context.device_name(dev)).replace(" ", "_")
+        name = str(entry.get("name") or self._context.device_name(dev))
+        return shown(name).replace(" ", "_")

@@ -17,6 +17,7 @@ from typing import Any
 from converters.otf2_files import CHUNK_BYTES, EventFile, check_room
 from converters.otf2_records import Records
 from recorder.errors import ConversionError, OutputError
+from recorder.strings import shown
 
 NAME = "traces"
 """Of the archive; `traces.otf2` is its anchor file."""
@@ -136,7 +137,8 @@ class Archive:
         )
 
     def string(self, text: str) -> int:
-        """Number of a string, the same for the same text."""
+        """Number of a string, the same for the same text; as OTF2's tools print it: shown."""
+        text = shown(text)
         if text not in self.strings:
             self.strings[text] = len(self.strings)
             if self._definitions is not None:

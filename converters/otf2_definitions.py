@@ -9,6 +9,7 @@ from converters.model.tables import NEVER
 from converters.otf2_archive import Archive
 from converters.otf2_attributes import ATTRIBUTES, MEANINGS
 from converters.otf2_gauges import GAUGES
+from recorder.strings import shown
 
 if TYPE_CHECKING:
     from converters.otf2 import Otf2Summary
@@ -193,8 +194,8 @@ def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> Non
         summary.lost_unknown > 0
     )
     text = f"{summary.bios} bios, {summary.requests} requests; lost {summary.lost} events{unknown}"
-    archive.call(lib.Archive_SetMachineName, handle, context.host)
-    archive.call(lib.Archive_SetCreator, handle, str(header.get("created_by", "biotrail")))
+    archive.call(lib.Archive_SetMachineName, handle, shown(context.host))
+    archive.call(lib.Archive_SetCreator, handle, shown(str(header.get("created_by", "biotrail"))))
     archive.call(lib.Archive_SetDescription, handle, text)
     for name, value in (
         ("LOG_ID", context.log_id),
@@ -203,7 +204,7 @@ def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> Non
         ("LOST_EVENTS", str(summary.lost)),
         ("LOSS_WINDOWS_OF_UNKNOWN_COUNT", str(summary.lost_unknown)),
     ):
-        archive.call(lib.Archive_SetProperty, handle, f"BIOTRAIL::{name}", value, True)
+        archive.call(lib.Archive_SetProperty, handle, f"BIOTRAIL::{name}", shown(value), True)
 
 
 def define(

@@ -8,6 +8,7 @@ from typing import Any
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackEvent
 
 from converters.model.context import Context
+from recorder.strings import characters
 
 Facts = Mapping[str, str | int]
 
@@ -50,7 +51,7 @@ def attributes(facts: Facts, number: int = 1) -> TracePacket:
         if isinstance(value, int):
             attribute.long_value = value
         else:
-            attribute.string_value = value
+            attribute.string_value = characters(value)
     return packet
 
 
@@ -66,5 +67,5 @@ def instant(track: int, at: int, name: str, facts: Facts) -> TracePacket:
         if isinstance(value, int):
             annotation.int_value = value
         else:
-            annotation.string_value = value
+            annotation.string_value = characters(value)
     return packet

@@ -6,12 +6,12 @@ have written them. What is known has the type and the range that its readers cou
 """
 
 import base64
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from recorder.log_frames import DamagedError
 from recorder.records import BLOCK_BYTES, Kind
+from recorder.strings import characters
 
 Shape: TypeAlias = Callable[[Any, str], None]
 """Raises DamagedError, with the place, where a value is of another shape."""
@@ -23,7 +23,6 @@ _MAX_SHOWN = 40
 _MAX_DEV = (1 << 32) - 1
 _MAX_COUNT = 1 << 62
 _MAX_STACK = (1 << 31) - 1
-_NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _fail(value: Any, where: str, wanted: str) -> DamagedError:
@@ -295,14 +294,15 @@ def note(name: str, payload: dict[str, Any]) -> None:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """The same value with texts that can be printed: what is no character becomes U+FFFD.
+    """Return the same value with texts of characters alone: what is none becomes U+FFFD.
 
-    File names and command lines are bytes, which JSON's text can hold but UTF-8 cannot; and a
-    terminal or a file system must not be told what to do by a log (escapes, NUL).
+    File names and command lines are bytes, which JSON's text can hold but UTF-8 cannot. Control
+    characters stay: machine formats quote them, and whoever prints them does so by
+    `recorder.strings`.
     Raises DamagedError where it is nested too deeply.
     """
     if isinstance(value, str):
-        return _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", value)
+        return characters(value)
     if depth > _MAX_DEPTH:
         raise DamagedError(f"is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, list):

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from recorder.strings import shown
+
 from .html_data import as_json
 
 SCRIPTS = (
@@ -46,15 +48,24 @@ def _whole(
 ) -> str:
     library, script = _part(_LIBRARY), "\n".join(map(_part, scripts))
     parts = {
-        "title": _escaped(title),
+        "title": _escaped(shown(title)),
         # Nothing else runs: not even a script that got in by a name.
         "scripts": f"'{_hash(library)}' '{_hash(script)}'",
         "style": "\n".join(map(_part, styles)),
         "library": library,
         "script": script,
-        "data": as_json(data),
+        "data": as_json(readable(data)),
     }
     return _PLACE.sub(lambda found: parts[found[1]], _part(template))
+
+
+def readable(value: Any) -> Any:
+    """Return the value with every text in it as a person is shown it (docs/names.md)."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, Mapping):
+        return {key: readable(item) for key, item in value.items()}
+    return [readable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _part(name: str) -> str:

@@ -38,8 +38,8 @@ QUIET_NS = 1_500_000_000
 class LiveTrace(Trace):
     """A trace that never ends: what is old is forgotten."""
 
-    def __init__(self, source: LiveSource) -> None:
-        super().__init__(source)
+    def __init__(self, source: LiveSource, *, own_io: bool = False) -> None:
+        super().__init__(source, own_io=own_io)
         self.source = source
 
     def windows(self) -> Iterator[Lifecycles]:

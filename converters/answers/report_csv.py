@@ -2,8 +2,10 @@
 """A report as CSV: a line for each stage of each group. docs/report.md lists the columns."""
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
+
+from recorder.strings import guarded
 
 from .report_json import summary
 from .tree import FORMAT, GroupReport, Report, Summary
@@ -53,17 +55,31 @@ def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -
     write_all([("", report, scope or {})], out)
 
 
-def write_all(reports: Sequence[Labelled], out: TextIO) -> None:
+def write_all(
+    reports: Sequence[Labelled], out: TextIO, cell: Callable[[str], str] = guarded
+) -> None:
     """Write the head, then all lines of each report.
 
-    Where labels are not empty, a column `recording` has them.
+    Where labels are not empty, a column `recording` has them. cell: what stands for a text.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
-    writer = csv.DictWriter(out, columns, restval="", extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+    rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")
+    rows.writeheader()
     for label, report, scope in reports:
         for line in lines(report):
-            writer.writerow({"format": FORMAT, "recording": label, **line, **scope})
+            found = {"recording": label, **line, **scope}
+            cells = {name: cell(v) if isinstance(v, str) else v for name, v in found.items()}
+            rows.writerow({"format": FORMAT, **cells})
+
+
+class _Rows:
+    """Takes rows that end in CR LF, so that csv quotes a CR in a name; they end in LF."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, row: str) -> None:
+        self._out.write(row.removesuffix("\r\n") + "\n")
 
 
 def lines(report: Report) -> Iterator[Line]:

@@ -8,7 +8,7 @@ damaged window for the model, so that what was in flight there counts as lost.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,19 @@ IDLE_SECONDS = 0.25
 MOST_NAMES = 1000
 """Skipped chunks whose names of tasks, cgroups and files are kept."""
 _NAMING = [int(kind) for kind in (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)]
+MOST_SKIPS = 100_000
+"""Of which nobody has asked yet: a day of recording."""
 MOST_WINDOWS = 1000
 """Loss windows that are remembered."""
+
+
+class Skip(NamedTuple):
+    """A chunk that nobody got; CLOCK_MONOTONIC."""
+
+    first_ns: int
+    last_ns: int
+    bios: int
+    """That were queued in it."""
 
 
 class LiveSource(LogSource):
@@ -39,6 +50,7 @@ class LiveSource(LogSource):
         super().__init__(stream)
         self.skipped_ns = 0
         self.skipped_parts = 0
+        self._skips: deque[Skip] = deque(maxlen=MOST_SKIPS)
         self.error: Exception | None = None
         """Why reading ended before the log's end."""
         self.on_idle: Callable[[], None] | None = None
@@ -74,6 +86,13 @@ class LiveSource(LogSource):
     def lost_records(self) -> int:
         """Records that the recorder counted as lost so far."""
         return self._forgotten + _count(self.losses)
+
+    def take_skips(self) -> list[Skip]:
+        """Return what was skipped since the last call, in the order of time."""
+        with self._changed:
+            found = list(self._skips)
+            self._skips.clear()
+        return found
 
     def forget(self, most: int = MOST_WINDOWS) -> tuple[int, int]:
         """Lets go of all loss windows but the newest; (losses, damaged) let go of."""
@@ -115,6 +134,8 @@ class LiveSource(LogSource):
         self.damaged.append(window)
         # Each name is told once: without it, all that its task does later has none.
         events = self._names_decoder.decode(chunk).events
+        queued = int((events.kind == Kind.Q).sum())
+        self._skips.append(Skip(chunk.first_ns, chunk.last_ns, queued))
         names = events.take(np.isin(events.kind, _NAMING))
         if len(names):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))

@@ -29,14 +29,26 @@ def log_that_says(text: str) -> bytes:
     return stream.getvalue()
 
 
-def test_texts_of_a_log_hold_no_control_characters() -> None:
+def test_texts_of_a_log_reach_no_terminal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     # GIVEN a log whose texts are escape sequences
-    # WHEN it is read
-    reader = LogReader(io.BytesIO(log_that_says(ESCAPE)))
-    # THEN they are there, made harmless
-    assert reader.header["host"]["name"] == "\ufffd]0;pwned\ufffd\ufffd"
+    log = log_that_says(ESCAPE)
+    # WHEN it is read THEN they are what they are, for who quotes them
+    reader = LogReader(io.BytesIO(log))
+    assert reader.header["host"]["name"] == ESCAPE
     assert reader.end is not None
-    assert reader.end["reason"] == "\ufffd]0;pwned\ufffd\ufffd"
+    assert reader.end["reason"] == ESCAPE
+    # AND what is printed of them is escaped
+    from biotrail.main import main
+
+    path = tmp_path / "log"
+    path.write_bytes(log)
+    with pytest.raises(SystemExit):
+        main(["info", str(path)])
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and "\0" not in said and "\x07" not in said
+    assert r"\x1b]0;pwned\x07\x00" in said
 
 
 @pytest.mark.parametrize("form", ["text", "blkparse"])
@@ -58,7 +70,7 @@ def test_a_thread_s_name_is_shown_without_its_escapes(
     # THEN the terminal does not get it
     said = capsys.readouterr().out
     assert "\x1b" not in said
-    assert "\ufffd[2Jiscard" in said
+    assert r"\x1b[2Jiscard" in said
 
 
 def test_a_header_that_is_no_header_is_refused_with_the_place() -> None:
