@@ -160,7 +160,8 @@ def _show(log: Path, place: Path) -> None:
     for line in [*tallies.certainty_lines(trace), *tallies.loss_lines(trace)]:
         say(line)
     say()
-    say(f"Log:   {log}\nTrace: {target} ({units.size(target.stat().st_size)}, {PERFETTO})")
+    say(f"Log:   {log}")
+    say(f"Trace: {target} ({units.size(target.stat().st_size)}, {PERFETTO})")
     say(f"Where the time goes: biotrail report {log}")
     say(f"See every bio: biotrail view {target}")
     say("or drop the trace here; it stays in your browser:")

@@ -24,6 +24,9 @@ def test_the_demo_shows_real_io(tmp_path: Path) -> None:
     # THEN a log and a trace are there, and the summary names what was done
     assert "Recorded" in done.stdout
     assert "biotrail view" in done.stdout
+    said = done.stdout.splitlines()
+    assert f"Log:   {tmp_path / 'out' / 'demo.biotrail'}" in said
+    assert any(line.startswith(f"Trace: {tmp_path / 'out' / 'demo.pftrace'} ") for line in said)
     assert (tmp_path / "out" / "demo.pftrace").stat().st_size > 100_000
     found = read(tmp_path / "out" / "demo.biotrail")
     assert found.account.total > 1000
