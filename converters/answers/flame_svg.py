@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from recorder.strings import shown
+
 from .flame import Flame, Node
 from .stacks import Weight
 
@@ -104,6 +106,5 @@ def _short(text: str, most: int) -> str:
 
 
 def _text(text: str) -> str:
-    """As XML may hold it: a lone surrogate or a control character would make it no XML."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return escape(shown)
+    """Return text for XML: shown by the rule of docs/names.md, so without control characters."""
+    return escape(shown(text))
