@@ -36,7 +36,8 @@ demo: setup ## record real I/O and make a trace of it
 	$(BIN)/biotrail demo
 
 test: setup-test lint generated ## lint, types, layers, and every test but the virtual machines
-	$(BIN)/python -m pytest --ignore=tests/vm $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(shell nproc) --ignore=tests/vm --ignore=tests/live $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/live $(PYTEST_ARGS)
 
 prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt" FIRST=60000
 	PROVE_FIRST=$(or $(FIRST),0) $(BIN)/python tests/prove/prove.py $(PARTS)

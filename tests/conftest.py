@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; what is printed here is a pipe's
     config.stash[PERMISSIONS] = read_permissions(MAY_SKIP)
     config.stash[SKIPS] = []
     config.pluginmanager.register(SkipRecorder(config.stash[SKIPS]))
