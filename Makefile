@@ -49,7 +49,7 @@ lint: .venv/.ready ## ruff's rules and format, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-logo
 
 generated: .venv/.ready ## what is generated from the schema is up to date
-	$(BIN)/python -m recorder.generate --check
+	$(BIN)/python -m biotrail.recorder.schema.generate --check
 
 fuzz: .venv/.ready ## look for inputs that break a reader: make fuzz FUZZ_SECONDS=600 TARGETS="log"
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" scripts/fuzz $(TARGETS)

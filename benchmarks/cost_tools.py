@@ -25,7 +25,7 @@ from cost_ftrace import BlkFtrace, blk_ftrace
 from cost_loads import SkippedError, cpu_ns
 
 ROOT = Path(__file__).resolve().parents[1]
-BIOTRAIL = (sys.executable, "-m", "biotrail.main")
+BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 BUFFER_MIB = 16
 """Buffer per CPU, the same for every tool: biotrail's own default."""
 START_SECONDS = 60

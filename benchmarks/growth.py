@@ -24,8 +24,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from heavy_loads import EVENT_SETS, LOADS, Stretch, log_of, stretch  # noqa: E402
 
-from converters import perfetto  # noqa: E402
-from converters.model.trace import Trace  # noqa: E402
+from biotrail.converters.outputs.perfetto import convert as perfetto  # noqa: E402
+from biotrail.converters.pipeline import Trace  # noqa: E402
 
 REPEATS = 3
 """The least of so many is taken: others run on the machine as well."""

@@ -26,11 +26,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from devices import LoopDevice, fio_arguments, loop  # noqa: E402
 
-from converters import archive, otf2, perfetto  # noqa: E402
-from converters.model.opening import open_source  # noqa: E402
-from converters.model.trace import Trace  # noqa: E402
+from biotrail.converters.inputs.opening import open_source  # noqa: E402
+from biotrail.converters.outputs.otf2 import convert as otf2
+from biotrail.converters.outputs.parquet import archive
+from biotrail.converters.outputs.perfetto import convert as perfetto  # noqa: E402
+from biotrail.converters.pipeline import Trace  # noqa: E402
 
-BIOTRAIL = (sys.executable, "-m", "biotrail.main")
+BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 
 BLKTRACE = """
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug

@@ -40,7 +40,7 @@ from offered_figures import (  # noqa: E402
 from offered_load import Generator, build, on_cpu, rings_of  # noqa: E402
 from record_cost import describe, write_json  # noqa: E402
 
-from recorder.ring import RingSizes  # noqa: E402
+from biotrail.recorder.probes.ring import RingSizes  # noqa: E402
 
 MILLION = 1_000_000
 MEBIBYTE = 1 << 20

@@ -11,9 +11,9 @@ import numpy as np
 from cost_figures import number
 from offered_load import Offer
 
-from recorder.log import LogReader
-from recorder.log_columns import record_starts
-from recorder.records import Kind
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.log.columns import record_starts
+from biotrail.recorder.schema.records import Kind
 
 _NO_EVENTS = (Kind.PAD, Kind.TASK, Kind.CGROUP)
 

@@ -8,13 +8,13 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from biotrail import tallies
-from converters.model.arrow_columns import BIO_SCHEMA, REQUEST_SCHEMA
-from converters.model.arrow_events import EVENT_SCHEMA, events_table
-from converters.model.arrow_tables import bios_table, requests_table
-from converters.model.opening import open_source
-from converters.model.sources import Source
-from converters.model.trace import Trace
+from biotrail.converters.inputs.log import Source
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
+from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
+from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
+from biotrail.converters.pipeline import Trace
+from biotrail.text import tallies
 
 
 class Recording:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the bcc backend's programs write. recorder/probes/bcc_source.py makes the programs
+ * What the bcc backend's programs write. recorder/probes/bcc/source.py makes the programs
  * themselves from this kernel's tracepoint formats and puts them behind this text: each fills
  * a struct bt_said and calls one of the functions below.
  */
@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) int bt_moved(struct bt_said *said, 
 	       bt_wanted(said, kind);
 }
 
-/* Operation and flags by their letters; recorder/kernel_names.py has the same in Python. */
+/* Operation and flags by their letters; recorder/schema/kernel_names.py has the same in Python. */
 static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 {
 	u32 first = rwbs & 0xff, next = rwbs >> 8 & 0xff;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Rings and tasks for the bcc backend, which knows no global variables and rewrites
- * look-ups by itself. recorder/probes/bcc_source.py puts records.h and its constants before
+ * look-ups by itself. recorder/probes/bcc/source.py puts records.h and its constants before
  * this text, and bcc.h behind it. It uses nothing of the kernel's headers.
  *
- * The rings are those of ring.h (recorder/ring.py reads both), of which level 0 alone is used:
+ * The rings are those of ring.h (recorder/probes/ring.py reads both), of which level 0 alone is used:
  * the kernel runs one program on a CPU's tracepoints at a time, and counts what it skips.
  */
 #define BT_LEVELS 3
@@ -18,7 +18,7 @@
 #define opaque(var) asm volatile("" : "+r"(var))
 #define bt_barrier() asm volatile("" ::: "memory")
 
-/* An element of the map begins with it; recorder/ring.py knows the offsets. */
+/* An element of the map begins with it; recorder/probes/ring.py knows the offsets. */
 struct bt_area {
 	u64 depth;
 	u64 head[BT_LEVELS];

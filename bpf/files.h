@@ -13,7 +13,7 @@
 
 #include "own.h"
 
-#define BT_FILE_SLOT_BITS 15 /* recorder/file_names.py has the same */
+#define BT_FILE_SLOT_BITS 15 /* recorder/log/file_names.py has the same */
 #define BT_FILE_HASH 0x9e3779b97f4a7c15ULL /* 2^64 / golden ratio */
 #define BT_NAME_RECORDS 32 /* of one path, at most */
 #define BT_MODE_TYPE 0170000 /* S_IFMT, include/uapi/linux/stat.h */

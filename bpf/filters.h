@@ -11,7 +11,7 @@
 #define BT_CGROUP_DEPTH 32
 #define BT_VERDICTS 1024
 
-/* Why a bio was left out; recorder/filters.py names them in this order. */
+/* Why a bio was left out; recorder/filters/filters.py names them in this order. */
 enum bt_reason {
 	BT_BY_DEVICE,
 	BT_BY_OP,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Written by recorder/generate.py from recorder/records.py: change the schema, not this file. */
+/* Written by recorder/schema/generate.py from recorder/schema/records.py: change the schema, not this file. */
 #ifndef BIOTRAIL_RECORDS_H
 #define BIOTRAIL_RECORDS_H
 

@@ -22,7 +22,7 @@
 #define BT_HEADER_BYTES 4096
 #define BT_REASONS 16 /* enum bt_reason, filters.h */
 
-/* recorder/ring.py knows these offsets. */
+/* recorder/probes/ring.py knows these offsets. */
 struct bt_area {
 	__u64 depth;
 	__u64 head[BT_LEVELS];

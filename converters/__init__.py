@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns logs into timelines, archives and answers. Needs no root, kernel or BPF."""
+"""Turns logs into timelines, archives and figures. Needs no root, kernel or BPF."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records block-layer events to a log. Knows nothing of converters."""
+"""Records block I/O: from the kernel to the log."""

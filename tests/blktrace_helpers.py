@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from converters.model.blktrace import BlktraceSource
-from converters.model.events import Events
+from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.blktrace.source import BlktraceSource
 
 DATA = Path(__file__).parent / "data" / "blktrace"
 STREAM = DATA / "stream.bin"

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converters.model.events import Events
-from converters.model.tables import NEVER, Bios, Edges, Requests
-from recorder.records import Kind
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import NEVER, Bios, Edges, Requests
+from biotrail.recorder.schema.records import Kind
 
 STAGES = ("Q2G", "G2I", "Q2M", "I2D", "M2D", "D2C", "Q2C")
 REMAPPERS = (9, 253, 254)

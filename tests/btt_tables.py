@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from btt_rules import STAGES, Comparison, Rules, compare, figures, merge_table, ours, printed
 
-from converters.model.tables import Bios, Edges, Requests
-from converters.model.trace import Trace
-from recorder.records import Kind
+from biotrail.converters.events.tables import Bios, Edges, Requests
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 120
@@ -121,7 +121,7 @@ def check_sizes(whole: Whole, report: str) -> None:
 
 def check_report(path: Path, report: str) -> None:
     """What `biotrail report --json` says of the device: btt's figures, to its precision."""
-    command = [sys.executable, "-m", "biotrail.main", "report", "--json", str(path)]
+    command = [sys.executable, "-m", "biotrail.cli.main", "report", "--json", str(path)]
     done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
     [device] = json.loads(done.stdout)["devices"]
     mine = {stage["stage"]: stage for stage in device["total"]["stages"]}

@@ -14,8 +14,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from recorder.kernel_names import FLAGS, OPS
-from recorder.records import BY_LETTER
+from biotrail.recorder.schema.kernel_names import FLAGS, OPS
+from biotrail.recorder.schema.records import BY_LETTER
 
 Event = dict[str, Any]
 

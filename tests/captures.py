@@ -25,8 +25,8 @@ from capture_text import (
     parse,
 )
 
-from recorder.log import LogWriter, Segment
-from recorder.records import (
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import (
     BLOCK_BYTES,
     BY_KIND,
     BY_LETTER,

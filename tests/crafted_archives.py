@@ -10,10 +10,10 @@ import captures
 import numpy as np
 import pyarrow.parquet as pq
 
-from converters import archive
-from converters.model.archive_account import Metadata, pack
-from converters.model.opening import open_source
-from recorder.log import LogWriter
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.parquet.account import Metadata, pack
+from biotrail.converters.outputs.parquet import archive
+from biotrail.recorder.log import LogWriter
 
 
 def plain(capture: str = "fsync-virtio") -> bytes:

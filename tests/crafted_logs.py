@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from recorder.log import LogWriter
-from recorder.log_frames import (
+from biotrail.recorder.log import LogWriter
+from biotrail.recorder.log.frames import (
     FRAME_BYTES,
     INDEX_ENTRY,
     MAX_RAW,

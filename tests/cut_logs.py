@@ -8,7 +8,7 @@ from typing import Any
 
 import captures
 
-from recorder.log import LogWriter
+from biotrail.recorder.log import LogWriter
 
 SECONDS = 600
 EVERY_NS = 125_000_000

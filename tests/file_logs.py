@@ -7,8 +7,8 @@ from typing import Any
 
 from stack_logs import DEV, HEADER, START, clock, ended, queued, record
 
-from recorder.log import LogWriter, Segment
-from recorder.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
 
 PIECE = 35
 MOUNTS = {str(DEV): [["/", "/srv"]]}

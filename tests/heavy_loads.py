@@ -25,7 +25,7 @@ from layers_model import (
 from layers_sim import Process, Sim
 from layers_world import UNIT, VDA, Devices
 
-from recorder.log import LogWriter, Segment
+from biotrail.recorder.log import LogWriter, Segment
 
 EVENT_SETS = {
     "minimal": MINIMAL,

@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from converters.model.trace import Trace
-from recorder.records import Kind
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 
 SERVICE_THREADS = frozenset({"tokio-rt-worker"})
 """Names of threads in whose interrupts no BPF program runs."""

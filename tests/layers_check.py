@@ -16,10 +16,10 @@ from layers_delivery import log_of
 from layers_model import SECTOR, Bio, History, Request
 from layers_truth import NEVER, Truth, ns
 
-from converters.model import trace as trace_module
-from converters.model.account import Account, Reason
-from converters.model.tables import STAGE_NAMES, Certainty, Lifecycles, Stage
-from converters.model.trace import Trace
+from biotrail.converters import pipeline as trace_module
+from biotrail.converters.events.tables import STAGE_NAMES, Certainty, Lifecycles, Stage
+from biotrail.converters.lifecycles.account import Account, Reason
+from biotrail.converters.pipeline import Trace
 
 UNSEEN = 1 << 62
 SHORT_HOLD_NS = 2_500_000

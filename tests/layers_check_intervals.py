@@ -9,7 +9,7 @@ from layers_check import Checker, Row, Tables, structure
 from layers_model import Bio, History, Request
 from layers_truth import NEVER, ns
 
-from converters.model.tables import Certainty
+from biotrail.converters.events.tables import Certainty
 
 TIMES = ("getrq", "merge", "insert", "issue")
 

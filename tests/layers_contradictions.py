@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from layers_model import Bio, History, Rec
 from layers_truth import NEVER, ns
 
-from converters.model.tables import Certainty
+from biotrail.converters.events.tables import Certainty
 
 Row = dict[str, int]
 Whose = Callable[[Row], Bio | None]

@@ -9,8 +9,8 @@ from typing import Any
 import captures
 from layers_model import History, Rec
 
-from recorder.log import LogWriter, Segment
-from recorder.records import BLOCK_BYTES, BY_LETTER, TIMESTAMP_BITS, Kind
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import BLOCK_BYTES, BY_LETTER, TIMESTAMP_BITS, Kind
 
 LATE_NS = 1_000_000
 """A CPU's records may arrive this much later than those of others."""

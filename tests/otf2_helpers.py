@@ -12,8 +12,8 @@ import captures
 import numpy as np
 import pytest
 
-from converters.model.context import Context
-from converters.model.tables import (
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
     NEVER,
     Bios,
     Edges,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from converters.model.context import Context
-from converters.model.tables import (
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
     NEVER,
     Bios,
     Certainty,

@@ -18,10 +18,10 @@ from perfetto_make import (
     request,
 )
 
-from converters.model.context import Context
-from converters.model.tables import NEVER, Certainty, RequestKind, Stage
-from converters.perfetto import convert
-from converters.perfetto_names import STAGE_TITLES, stage_argument
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Certainty, RequestKind, Stage
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.names import STAGE_TITLES, stage_argument
 
 T = 1_000_000_000
 ROOT = "testhost: block I/O"

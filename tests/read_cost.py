@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from converters.model import archive, blktrace_files
-from recorder import log_frames
-from recorder.log_source import Source
+from biotrail.converters.inputs.blktrace import files as blktrace_files
+from biotrail.converters.inputs.parquet import source as archive
+from biotrail.recorder.log import frames as log_frames
+from biotrail.recorder.log.source import Source
 
 
 @dataclass

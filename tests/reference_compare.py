@@ -7,7 +7,7 @@ from layers_model import SECTOR, History
 from layers_truth import NEVER, Truth, ns
 from reference_intervals import IntervalReference, RefBio
 
-from converters.model.tables import Certainty
+from biotrail.converters.events.tables import Certainty
 
 COLUMNS = ("complete", "fragments", "requests", "requeues", "status", "done_bytes")
 TIMES = ("getrq", "merge", "insert", "issue")

@@ -28,9 +28,8 @@ import numpy as np
 from capture_follow import Follower
 from capture_text import Event
 
-from converters.model.account import Account
-from converters.model.context import Context
-from converters.model.tables import (
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
     NEVER,
     STAGE_NAMES,
     Bios,
@@ -42,8 +41,9 @@ from converters.model.tables import (
     Stage,
     Stages,
 )
-from converters.model.trace import Trace
-from recorder.records import BLK_STATUS, NO_TAG
+from biotrail.converters.lifecycles.account import Account
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import BLK_STATUS, NO_TAG
 
 _SHORT = re.compile(
     r"(?P<us>\d+(\.\d+)?) +(cpu(?P<cpu>\d+) )?(?P<letter>\w) ((?P<dev>\d+:\d+) )?"

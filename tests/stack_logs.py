@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from recorder.log import LogWriter, Segment
-from recorder.records import BY_KIND, TIMESTAMP_BITS, Kind, schema
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind, schema
 
 START = 5_000_000_000_000
 DEV = 254 << 20

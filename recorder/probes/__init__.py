@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loaders of the kernel side."""
+"""BPF programs in the kernel: loading, rings, maps, and what the kernel offers."""

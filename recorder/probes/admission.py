@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from recorder import cgroups
-from recorder.errors import ProbeError
-from recorder.filters import Filters, cgroup_id, is_stacked, masks
-from recorder.own_io import pid_namespace
-from recorder.probes.file_maps import NO_FILES, Files
-from recorder.probes.stack_maps import Stacks
-from recorder.ring import RingSizes
+from biotrail.recorder.filters.filters import Filters, cgroup_id, is_stacked, masks
+from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.own_io import pid_namespace
+from biotrail.recorder.probes.file_maps import NO_FILES, Files
+from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.schema.errors import ProbeError
 
 MAX_DEVICES = 32
 """Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""

@@ -9,8 +9,8 @@ import ctypes
 from types import TracebackType
 from typing import Self
 
-from recorder.errors import ProbeError
-from recorder.probes.libbpf import load_library
+from biotrail.recorder.probes.libbpf import load_library
+from biotrail.recorder.schema.errors import ProbeError
 
 _KIND_PTR = 2
 _KIND_STRUCT = 4

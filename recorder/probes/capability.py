@@ -7,13 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder import capabilities, rights
-from recorder.errors import ProbeError
-from recorder.kallsyms import symbols_shown
-from recorder.probes import tracefs
-from recorder.probes.btf import KernelBtf, kernel_enums
-from recorder.probes.libbpf import load_library
-from recorder.probes.programs import (
+from biotrail.recorder.probes import tracefs
+from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.libbpf import load_library
+from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     OBJECT_NAME,
     PROBES,
@@ -22,6 +19,9 @@ from recorder.probes.programs import (
     is_preemptible,
     offered,
 )
+from biotrail.recorder.rights import capabilities, rights
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.symbols.kallsyms import symbols_shown
 
 BTF_PATH = Path("/sys/kernel/btf/vmlinux")
 _LOCKDOWN = Path("/sys/kernel/security/lockdown")

@@ -9,16 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from recorder.errors import ProbeError
-from recorder.filters import Filters, check_tasks, descendants
-from recorder.own_io import OwnFile
-from recorder.probes import admission, file_maps
-from recorder.probes.btf import KernelBtf, kernel_enums
-from recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
-from recorder.probes.libbpf import BpfObject, RefusedError, load_library
-from recorder.probes.mapped import MappedProbes
-from recorder.probes.own_files import OwnFiles
-from recorder.probes.programs import (
+from biotrail.recorder.filters.filters import Filters, check_tasks, descendants
+from biotrail.recorder.filters.triggers import Hit, Triggers
+from biotrail.recorder.host.own_io import OwnFile
+from biotrail.recorder.probes import admission, file_maps
+from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
+from biotrail.recorder.probes.libbpf import BpfObject, RefusedError, load_library
+from biotrail.recorder.probes.mapped import MappedProbes
+from biotrail.recorder.probes.own_files import OwnFiles
+from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     Choice,
     all_programs,
@@ -26,10 +26,10 @@ from recorder.probes.programs import (
     default_object_path,
     without_plugs,
 )
-from recorder.probes.stack_maps import FreshStacks, StackMaps, Stacks
-from recorder.probes.trigger_maps import TriggerMaps
-from recorder.ring import SMALLEST_RING_BYTES, Rings, RingSizes
-from recorder.triggers import Hit, Triggers
+from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, Rings, RingSizes
+from biotrail.recorder.probes.stack_maps import FreshStacks, StackMaps, Stacks
+from biotrail.recorder.probes.trigger_maps import TriggerMaps
+from biotrail.recorder.schema.errors import ProbeError
 
 _OLD_LIMIT = 4 << 20
 """Array elements that old kernels (5.10) accept are no larger: KMALLOC_MAX_SIZE."""

@@ -3,10 +3,10 @@
 
 from typing import NamedTuple
 
-from recorder.file_names import SLOT_BITS
-from recorder.kallsyms import address_of
-from recorder.probes.btf import KernelBtf
-from recorder.probes.libbpf import BpfObject
+from biotrail.recorder.log.file_names import SLOT_BITS
+from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.libbpf import BpfObject
+from biotrail.recorder.symbols.kallsyms import address_of
 
 _SLOT_BYTES = 24
 """`struct bt_file_slot`."""

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recorder.errors import ProbeError
+from biotrail.recorder.schema.errors import ProbeError
 
 _NAMES = ("libbpf.so.1", "libbpf.so.0")
 _MAX_ERRNO = 4095

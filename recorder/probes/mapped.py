@@ -4,11 +4,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.errors import ProbeError
-from recorder.filters import LeftOut, read_left_out
-from recorder.log import Segment
-from recorder.probes.run_stats import RunStats
-from recorder.ring import Rings
+from biotrail.recorder.filters.filters import LeftOut, read_left_out
+from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.ring import Rings
+from biotrail.recorder.probes.run_stats import RunStats
+from biotrail.recorder.schema.errors import ProbeError
 
 
 class MappedProbes:

@@ -5,8 +5,8 @@ import ctypes
 import threading
 from collections import deque
 
-from recorder.own_io import OwnFile
-from recorder.probes.libbpf import BpfObject
+from biotrail.recorder.host.own_io import OwnFile
+from biotrail.recorder.probes.libbpf import BpfObject
 
 FILES = 8
 """BT_OWN_FILES of bpf/own.h: the newest; what is written back reaches the disk 30 s late."""

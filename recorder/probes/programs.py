@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from recorder.errors import ProbeError
-from recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.schema.errors import ProbeError
 
 PREEMPTION_OFF = "_p"
 """Suffix of the programs that hold preemption off by themselves."""
@@ -153,7 +153,7 @@ def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
 
 def default_object_path() -> Path:
     """The compiled programs. Raises ProbeError where they were not built."""
-    path = Path(str(resources.files("bpf"))) / OBJECT_NAME
+    path = Path(str(resources.files("biotrail.bpf"))) / OBJECT_NAME
     if not path.exists():
         raise ProbeError(
             f"the compiled BPF programs are missing ({path}): run scripts/build-bpf "

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from recorder.errors import ProbeError
-from recorder.probes.libbpf import load_library
+from biotrail.recorder.probes.libbpf import load_library
+from biotrail.recorder.schema.errors import ProbeError
 
 _BPF_STATS_RUN_TIME = 0
 _CHILD = Path(__file__).with_name("stats_child.py")

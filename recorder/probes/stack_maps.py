@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.probes.libbpf import BpfObject
+from biotrail.recorder.probes.libbpf import BpfObject
 
 KERNEL_STACKS = 16384
 USER_STACKS = 8192

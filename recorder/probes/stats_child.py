@@ -26,7 +26,7 @@ def _library() -> ctypes.CDLL:
 def _main() -> None:
     # Neither a virtual environment nor an installation is on the path here.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from recorder import capabilities
+    from biotrail.recorder.rights import capabilities
 
     library = _library()
     right = capabilities.mask(["CAP_SYS_ADMIN"])

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.errors import ProbeError
+from biotrail.recorder.schema.errors import ProbeError
 
 PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 REMEDY = "mount -t tracefs tracefs /sys/kernel/tracing"

@@ -4,9 +4,9 @@
 import ctypes
 import time
 
-from recorder.log_chunks import unwrap
-from recorder.probes.libbpf import BpfObject
-from recorder.triggers import Hit, Triggers
+from biotrail.recorder.filters.triggers import Hit, Triggers
+from biotrail.recorder.log.chunks import unwrap
+from biotrail.recorder.probes.libbpf import BpfObject
 
 _INFLIGHT_SLOTS = 65536
 _DEPTH_SLOTS = 4096

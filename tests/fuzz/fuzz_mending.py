@@ -4,7 +4,7 @@
 import struct
 import zlib
 
-from recorder.log_frames import FRAME_BYTES, MAGIC, PREAMBLE_BYTES, SYNC, Codec, FrameType
+from biotrail.recorder.log.frames import FRAME_BYTES, MAGIC, PREAMBLE_BYTES, SYNC, Codec, FrameType
 
 _CRC = struct.Struct("<I")
 _TAG_AT, _RAW_AT, _STORED_AT, _PAYLOAD_CRC_AT, _HEAD_CRC_AT = 12, 32, 36, 40, 44

@@ -20,7 +20,7 @@ from capture_text import load  # noqa: E402
 from captures import clock, header, records  # noqa: E402
 from fuzz_mending import plain  # noqa: E402
 
-from recorder.log import LogWriter  # noqa: E402
+from biotrail.recorder.log import LogWriter  # noqa: E402
 
 DATA = Path(__file__).parents[1] / "data"
 CORPUS = Path(__file__).with_name("corpus")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from make_corpus import CORPUS, END
 from targets import COMMANDS
 
-from recorder.log import LogWriter, Segment
-from recorder.log_frames import FrameType
-from recorder.records import BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.log.frames import FrameType
+from biotrail.recorder.schema.records import BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
 
 EDGES = (0, 1, 7, 8, 255, 256, 4095, 4096, 0xFFFF, 1 << 31, (1 << 32) - 1)
 FAR = (*EDGES, 1 << 55, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 4096, (1 << 64) - 1)

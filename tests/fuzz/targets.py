@@ -17,21 +17,23 @@ from pathlib import Path
 from fuzz_mending import mended
 from read_cost import Counting, check, counted
 
-import biotrail.view
-from biotrail import hist_text, info, report_html, slow_text, stacks, stacks_flame
-from biotrail.main import main
-from biotrail.slow import Findings, look_around
-from converters import perfetto
-from converters.answers import html
-from converters.answers.choosing import Choice
-from converters.answers.distribution import Distribution, Measure, Question
-from converters.answers.flame import Recorded, flame
-from converters.answers.slow import Slowest, Wanted
-from converters.answers.stacks import Weight
-from converters.model.opening import open_source
-from converters.model.trace import Trace
-from recorder.errors import LogFormatError
-from recorder.log import LogReader
+import biotrail.cli.view
+from biotrail.cli import info, report_html, stacks, stacks_flame
+from biotrail.cli.main import main
+from biotrail.cli.slow import Findings, look_around
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
+from biotrail.converters.analysis.page import html
+from biotrail.converters.analysis.slow.slow import Slowest, Wanted
+from biotrail.converters.analysis.stacks.flame import Recorded, flame
+from biotrail.converters.analysis.stacks.stacks import Weight
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.outputs.perfetto import convert as perfetto
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.text import hist as hist_text
+from biotrail.text import slow as slow_text
 
 COMMANDS = (b"info", b"dump", b"convert", b"view", b"stacks", b"report", b"slow", b"hist")
 FILE = "@"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from recorder.log import LogReader, LogWriter
-from recorder.log_frames import MAX_RAW, Codec, FrameType, encode_frame
+from biotrail.recorder.log import LogReader, LogWriter
+from biotrail.recorder.log.frames import MAX_RAW, Codec, FrameType, encode_frame
 
 ROOT = Path(__file__).parents[2]
 MEMORY = 3 << 30

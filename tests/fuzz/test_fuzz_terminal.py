@@ -9,8 +9,8 @@ from fuzz_mending import mended
 from make_corpus import CORPUS
 from targets import run
 
-from recorder.log import LogReader, LogWriter
-from recorder.log_frames import FrameType
+from biotrail.recorder.log import LogReader, LogWriter
+from biotrail.recorder.log.frames import FrameType
 
 ESCAPE = "\x1b]0;pwned\x07\0"
 
@@ -40,7 +40,7 @@ def test_texts_of_a_log_reach_no_terminal(
     assert reader.end is not None
     assert reader.end["reason"] == ESCAPE
     # AND what is printed of them is escaped
-    from biotrail.main import main
+    from biotrail.cli.main import main
 
     path = tmp_path / "log"
     path.write_bytes(log)
@@ -63,7 +63,7 @@ def test_a_thread_s_name_is_shown_without_its_escapes(
     named = data[chunk:].replace(b"blkdiscard", b"\x1b[2Jiscard")
     path.write_bytes(mended(data[:chunk] + named))
     # WHEN it is dumped
-    from biotrail.main import main
+    from biotrail.cli.main import main
 
     with pytest.raises(SystemExit):
         main(["dump", "--format", form, str(path)])

@@ -7,7 +7,7 @@ import captures
 import pytest
 from click.testing import CliRunner
 
-from biotrail.hist import command
+from biotrail.cli.hist import command
 
 EXPECTED = Path(__file__).parent / "hist"
 SAMPLE = Path(__file__).parents[2] / "biotrail" / "data" / "demo.biotrail"

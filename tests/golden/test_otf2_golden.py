@@ -9,10 +9,10 @@ import captures
 import pytest
 from otf2_helpers import Operation, assert_legal, operations, otf2_print
 
-from converters.model.context import Context
-from converters.model.tables import NEVER, Bios, Lifecycles, Requests
-from converters.model.trace import Trace
-from converters.otf2 import Otf2Summary, convert
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, Requests
+from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
+from biotrail.converters.pipeline import Trace
 
 otf2 = pytest.importorskip("otf2")
 

@@ -8,8 +8,8 @@ import pytest
 from perfetto_check import read, render
 from perfetto_make import LOOP, PART, PREFLUSH, SYNC, WRITE, Scene, bio, context, direct, request
 
-from converters.model.tables import NEVER, Certainty, RequestKind, Stage
-from converters.perfetto import convert
+from biotrail.converters.events.tables import NEVER, Certainty, RequestKind, Stage
+from biotrail.converters.outputs.perfetto.convert import convert
 
 T = 1_000_000_000
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import captures
 import pytest
 
-from biotrail.report_html import collect
-from converters.model.trace import Trace
+from biotrail.cli.report_html import collect
+from biotrail.converters.pipeline import Trace
 
 EXPECTED = Path(__file__).parent / "html"
 CASES = ("partial-completion-error-loop", "plugged-merge-loop")

@@ -9,7 +9,7 @@ from answers_scenarios import FLOOD
 from click.testing import CliRunner
 from scenario_tools import events_of
 
-from biotrail.slow import command
+from biotrail.cli.slow import command
 
 EXPECTED = Path(__file__).parent / "slow"
 CASES = {

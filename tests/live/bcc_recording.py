@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from core_recording import Recording
 
-from recorder.filters import Filters
-from recorder.probes import bcc_child, bcc_load
-from recorder.probes.bcc_probes import BccProbes
-from recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.bcc import child as bcc_child
+from biotrail.recorder.probes.bcc import load as bcc_load
+from biotrail.recorder.probes.bcc.probes import BccProbes
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
 
 SOURCES = Path("/usr/src")
 

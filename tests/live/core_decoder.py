@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from recorder.log import Segment
-from recorder.records import BLOCK_BYTES, BY_KIND, Kind
+from biotrail.recorder.log import Segment
+from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, Kind
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 from core_decoder import Decoded
 from kernel_completions import KernelCompletions, Unseen, recorded
 
-from recorder.filters import Filters, LeftOut
-from recorder.log import Segment
-from recorder.probes.core import CoreProbes, ProbeConfig, ProgramInfo
-from recorder.records import BLOCK_BYTES, Kind, sizes
+from biotrail.recorder.filters.filters import Filters, LeftOut
+from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig, ProgramInfo
+from biotrail.recorder.schema.records import BLOCK_BYTES, Kind, sizes
 
 DRAIN_SECONDS = 0.005
 

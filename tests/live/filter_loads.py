@@ -15,7 +15,7 @@ import devices
 from kernel_completions import KernelCompletions
 from record_helpers import Log, assert_ended, read, recorder, stop
 
-from converters.model.tables import NEVER
+from biotrail.converters.events.tables import NEVER
 
 SECONDS = 120
 

@@ -17,13 +17,13 @@ import devices
 import numpy as np
 from kernel_completions import Unseen
 
-from converters.model.account import Account
-from converters.model.context import Context
-from converters.model.tables import NEVER, Bios, Certainty, Requests
-from converters.model.trace import Trace
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests
+from biotrail.converters.lifecycles.account import Account
+from biotrail.converters.pipeline import Trace
 
 ROOT = Path(__file__).parents[2]
-BIOTRAIL = (sys.executable, "-m", "biotrail.main")
+BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 SECONDS = 120
 ENDLESS_SECONDS = 10**6
 BEGUN = "recording"

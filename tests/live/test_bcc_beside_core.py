@@ -12,10 +12,10 @@ from core_decoder import decode
 from core_recording import unseen
 from kernel_completions import done_again
 
-from recorder.filters import Filters
-from recorder.kernel_names import FLAGS, OPS, RWBS_FLAGS
-from recorder.probes.btf import KernelBtf, kernel_enums
-from recorder.records import BY_KIND, Kind
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
+from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
+from biotrail.recorder.schema.records import BY_KIND, Kind
 
 __all__ = ["needs_bcc"]
 

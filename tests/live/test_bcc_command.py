@@ -12,11 +12,11 @@ from core_decoder import decode
 from core_recording import Recording
 from record_helpers import biotrail, environment, fio_command, read, recorder, stop
 
-from converters.model.tables import Certainty
-from recorder.log import LogReader
-from recorder.probes.bcc_probes import BccProbes
-from recorder.probes.core import ProbeConfig
-from recorder.records import Kind
+from biotrail.converters.events.tables import Certainty
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.probes.bcc.probes import BccProbes
+from biotrail.recorder.probes.core import ProbeConfig
+from biotrail.recorder.schema.records import Kind
 
 __all__ = ["needs_bcc"]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from record_helpers import biotrail, environment
 
-from recorder.log import LogReader
-from recorder.probes import bcc_child, bcc_headers
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.probes.bcc import child as bcc_child
+from biotrail.recorder.probes.bcc import headers as bcc_headers
 
 pytestmark = pytest.mark.usefixtures("needs_root")
 

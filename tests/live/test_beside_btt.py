@@ -25,8 +25,8 @@ from btt_tables import (
 from devices import LoopDevice
 from kernel_completions import done_again
 
-from converters import blktrace
-from converters.model.trace import Trace
+from biotrail.converters.outputs.blktrace import convert as blktrace
+from biotrail.converters.pipeline import Trace
 
 Fio = Callable[..., dict[str, Any]]
 

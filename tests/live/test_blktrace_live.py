@@ -19,12 +19,12 @@ from blktrace_helpers import split
 from btt_tables import blkparse_binary, btt, needs_tools
 from devices import LoopDevice
 
-from converters import blktrace
-from converters.blkparse import lines
-from converters.model.blktrace import BlktraceSource
-from converters.model.context import Context
-from converters.model.events import Events, letters
-from converters.model.trace import Trace
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events, letters
+from biotrail.converters.inputs.blktrace.source import BlktraceSource
+from biotrail.converters.outputs.blktrace import convert as blktrace
+from biotrail.converters.outputs.blktrace.blkparse import lines
+from biotrail.converters.pipeline import Trace
 
 SCHEDULERS = ["none", "mq-deadline", "bfq", "kyber"]
 LETTERS = letters()

@@ -14,8 +14,8 @@ import pytest
 from devices import LoopDevice
 from record_helpers import biotrail, fio_command, read
 
-from recorder.kallsyms import LiveKernelSymbols
-from recorder.log import LogReader
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -13,8 +13,8 @@ from core_decoder import decode
 from core_recording import recording
 from kernel_completions import done_again
 
-from recorder.probes.core import CoreProbes, ProbeConfig
-from recorder.records import D_FLAG_CHAIN_CUT, NO_TAG, Kind
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, NO_TAG, Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

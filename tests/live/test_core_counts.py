@@ -9,8 +9,8 @@ from core_decoder import decode
 from core_recording import recording, unseen
 from kernel_completions import SERVICE_THREADS
 
-from recorder.probes.core import CoreProbes, ProbeConfig
-from recorder.records import Kind
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.schema.records import Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

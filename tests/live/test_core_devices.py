@@ -17,9 +17,9 @@ from core_recording import recording
 from devices import dev_of
 from kernel_completions import done_again
 
-from recorder.errors import ProbeError
-from recorder.probes.core import CoreProbes, ProbeConfig
-from recorder.records import Kind
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.records import Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -14,7 +14,7 @@ from core_decoder import decode
 from core_recording import recording
 from record_helpers import remove_cgroup
 
-from recorder.records import Kind
+from biotrail.recorder.schema.records import Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

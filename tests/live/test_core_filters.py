@@ -10,9 +10,9 @@ from core_decoder import decode
 from core_recording import Recording, unseen
 from kernel_completions import done_again
 
-from recorder.filters import Filters
-from recorder.probes.core import CoreProbes, ProbeConfig
-from recorder.records import CHAIN_COUNT, D_FLAG_CHAIN_CUT, Kind
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.schema.records import CHAIN_COUNT, D_FLAG_CHAIN_CUT, Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -15,10 +15,10 @@ from core_decoder import decode
 from kernel_completions import done_again
 from record_helpers import wait_until
 
-from recorder.errors import ProbeError
-from recorder.probes.btf import KernelBtf
-from recorder.probes.core import CoreProbes, ProbeConfig
-from recorder.records import Kind
+from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.records import Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

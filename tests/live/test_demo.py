@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from record_helpers import ROOT, biotrail, read
 
-from biotrail.demo_load import FILE_BYTES, JOURNAL_ENTRIES, LOADS, RANDOM_READS, held
+from biotrail.cli.demo_load import FILE_BYTES, JOURNAL_ENTRIES, LOADS, RANDOM_READS, held
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

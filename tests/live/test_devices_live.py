@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from recorder import devices
-from recorder.errors import ProbeError
+from biotrail.recorder.host import devices
+from biotrail.recorder.schema.errors import ProbeError
 
 
 def run(*command: str) -> str:

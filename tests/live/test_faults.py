@@ -25,8 +25,8 @@ from record_helpers import (
     wait_until,
 )
 
-from recorder.log import LogReader
-from recorder.records import Kind
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.records import Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -15,7 +15,7 @@ import devices
 import pytest
 from record_helpers import biotrail, read
 
-from recorder.log import LogReader
+from biotrail.recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -27,7 +27,7 @@ from holding import (
 from kernel_completions import done_again
 from record_helpers import SECONDS, read, recorder, stop, wait_until
 
-from recorder.log import LogReader
+from biotrail.recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -9,11 +9,11 @@ import perfetto_check
 from devices import LoopDevice
 from record_helpers import biotrail, read, recorder, stop
 
-from biotrail import tallies
-from biotrail.recordings import open_recordings
-from converters.model.alignment import Clocks
-from converters.model.tables import Bios, Certainty
-from converters.model.trace import Trace
+from biotrail.cli.options.recordings import open_recordings
+from biotrail.converters.clocks.alignment import Clocks
+from biotrail.converters.events.tables import Bios, Certainty
+from biotrail.converters.pipeline import Trace
+from biotrail.text import tallies
 
 LOAD = {"rw": "randrw", "bs": "4k", "ioengine": "libaio", "iodepth": 8}
 

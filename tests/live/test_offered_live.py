@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from devices import LoopDevice
 
-from recorder.records import Kind
+from biotrail.recorder.schema.records import Kind
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from record_helpers import BIOTRAIL, SECONDS, biotrail, environment
 
-from converters.model.tables import Bios, Requests
-from converters.model.trace import Trace
+from biotrail.converters.events.tables import Bios, Requests
+from biotrail.converters.pipeline import Trace
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

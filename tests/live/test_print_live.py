@@ -18,7 +18,7 @@ import pytest
 from devices import LoopDevice
 from record_helpers import BEGUN, BIOTRAIL, SECONDS, biotrail, environment
 
-from converters.model.trace import Trace
+from biotrail.converters.pipeline import Trace
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

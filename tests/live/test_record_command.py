@@ -29,8 +29,8 @@ from record_helpers import (
     wait_until,
 )
 
-from converters.model.trace import Trace
-from recorder.log import LogReader
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -13,7 +13,7 @@ from holding import held_in_flight, on_a_file_system
 from kernel_completions import KernelCompletions
 from record_helpers import biotrail, remove_cgroup
 
-from recorder import cgroups
+from biotrail.recorder.host import cgroups
 
 pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from devices import fio_arguments, read_fio_report
 
-from converters.model.trace import Trace
-from recorder.records import Kind
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 
 ROOT = Path(__file__).parents[2]
 RECORD_SIDE = ("numpy", "zstandard", "click")

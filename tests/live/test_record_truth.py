@@ -11,7 +11,7 @@ import pytest
 from kernel_completions import SERVICE_THREADS, KernelCompletions
 from record_helpers import assert_ended, biotrail, count_events, fio_command, read
 
-from converters.model.tables import NEVER
+from biotrail.converters.events.tables import NEVER
 
 pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")
 

@@ -16,7 +16,7 @@ import devices
 import pytest
 from record_helpers import SECONDS, biotrail, environment, read, recorder, stop
 
-from recorder.log import LogReader
+from biotrail.recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -16,11 +16,11 @@ import file_logs
 import pytest
 from stack_logs import DEV, START
 
-from biotrail import units
+from biotrail.text import units
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
-BIOTRAIL = (sys.executable, "-m", "biotrail.main")
+BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 PATIENCE = 120
 LEAST_FIGURES = 200
 SHOWN = {"ns": units.duration, "bytes": units.size, "count": lambda x: units.count(round(x))}

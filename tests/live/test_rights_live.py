@@ -18,9 +18,9 @@ import pytest
 from record_helpers import ROOT, biotrail, environment, read, recorder, stop, wait_until
 from test_flight_recorder_live import dumps
 
-from biotrail import units
-from recorder import capabilities
-from recorder.log import LogReader
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.rights import capabilities
+from biotrail.text import units
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from record_helpers import read, recorder, stop
 
-from recorder.log import LogReader
+from biotrail.recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -168,7 +168,7 @@ def trace(tmp_path):
 def viewing(source: Path):
     """`biotrail view --no-open` on its usual port; gives the process and its address."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "biotrail.main", "view", "--no-open", str(source)],
+        [sys.executable, "-m", "biotrail.cli.main", "view", "--no-open", str(source)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

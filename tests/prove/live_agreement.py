@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import devices
 
-from converters.model.account import Account, Reason
-from converters.model.context import Context
-from converters.model.tables import NEVER, Bios, Certainty, Edges, Requests, Stages
-from converters.model.trace import Trace
-from recorder.devices import resolve
-from recorder.session import RecordOptions, record
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Bios, Certainty, Edges, Requests, Stages
+from biotrail.converters.lifecycles.account import Account, Reason
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.host.devices import resolve
+from biotrail.recorder.session.session import RecordOptions, record
 
 AGREE, MARKED = 0.998, 0.01
 SECTOR = 512

@@ -12,8 +12,6 @@ sys.path.insert(0, sys.argv[1])
 
 from histories import outcome
 
-import converters
-
 WIDTH = 90
 
 

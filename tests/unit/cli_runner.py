@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.main import main
+from biotrail.cli.main import main
 
 
 @dataclass

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from log_samples import ring
 
-from recorder.log import LogWriter, Segment
-from recorder.records import BY_KIND, TIMESTAMP_BITS, Kind, schema
-from recorder.series import Series
-from recorder.sinks import Limit, RotatingLog
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind, schema
 
 SECOND = 1_000_000_000
 EPOCH = 1_790_000_000 * SECOND

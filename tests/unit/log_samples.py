@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from recorder.log import Chunk, LogReader, LogWriter, Segment
-from recorder.records import BLOCK_BYTES, BY_KIND, TIMESTAMP_BITS, Kind
+from biotrail.recorder.log import Chunk, LogReader, LogWriter, Segment
+from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, TIMESTAMP_BITS, Kind
 
 START = 5_000_000_000_000
 PERIOD = 1_000_000

@@ -14,10 +14,10 @@ from capture_text import Event
 from scenario_tools import Scenario, Tables, events_of, run, tables_of
 from test_events_decoder import record, ring
 
-from converters.model.account import Account, Reason
-from converters.model.trace import Trace
-from recorder.log import LogWriter, Segment
-from recorder.records import BY_LETTER, Kind
+from biotrail.converters.lifecycles.account import Account, Reason
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import BY_LETTER, Kind
 
 CASES = [
     *scenario_cases.CASES,

@@ -9,11 +9,11 @@ from hosts_logs import SECOND, Machine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biotrail.alignment_text import alignment_lines
-from converters.model.alignment import Clocks, choose_reference
-from converters.model.trace import Trace
-from converters.model.wall_clock import Reading, WallClock
-from recorder.errors import ConversionError
+from biotrail.converters.clocks.alignment import Clocks, choose_reference
+from biotrail.converters.clocks.wall_clock import Reading, WallClock
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import ConversionError
+from biotrail.text.alignment import alignment_lines
 
 SPAN = (0, 10 * SECOND)
 BIOS = list(range(SECOND // 10, 10 * SECOND, SECOND // 3))
@@ -150,7 +150,7 @@ def test_a_log_from_before_a_machines_start_makes_another_the_reference(tmp_path
 
 def test_a_log_without_clocks_is_refused(tmp_path):
     # GIVEN a log whose header has no reading, and no chunk / WHEN it shall be lined up
-    from recorder.log import LogWriter
+    from biotrail.recorder.log import LogWriter
 
     path = tmp_path / "old.biotrail"
     with path.open("wb") as stream:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converters.answers.sketch import (
+from biotrail.converters.analysis.distributions.sketch import (
     RELATIVE_ERROR,
     Distribution,
     add_grouped,
     bucket_begin,
     buckets_of,
 )
-from converters.answers.tree import SHARES
+from biotrail.converters.analysis.report.tree import SHARES
 
 MANY = settings(max_examples=150, deadline=None)
 value = st.one_of(

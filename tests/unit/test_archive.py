@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from cli_runner import Cli
 
-from converters import archive
-from converters.model.archive import ArchiveSource
-from converters.model.opening import open_source
-from converters.model.sources import Source
-from recorder.log import LogWriter
-from recorder.records import RECORDS, Kind
+from biotrail.converters.inputs.log import Source
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.parquet.source import ArchiveSource
+from biotrail.converters.outputs.parquet import archive
+from biotrail.recorder.log import LogWriter
+from biotrail.recorder.schema.records import RECORDS, Kind
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from cli_runner import Cli
 
-from converters.model.opening import open_source
-from converters.model.trace import Trace
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.pipeline import Trace
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
@@ -130,7 +130,7 @@ def test_another_directory_is_left_alone(cli: Cli, tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing_but_a_message(target: str, tmp_path: Path) -> None:
     # GIVEN room for 20 KB  WHEN an archive of more is written
     done = subprocess.run(
-        [sys.executable, "-m", "biotrail.main", "archive", SAMPLE, "-o", tmp_path / target],
+        [sys.executable, "-m", "biotrail.cli.main", "archive", SAMPLE, "-o", tmp_path / target],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
         capture_output=True,

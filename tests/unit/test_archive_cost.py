@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import zstandard
 
-from converters.model import archive as archive_module
-from converters.model.archive import ArchiveSource
-from converters.model.archive_account import _unpack_chunks
-from recorder.errors import LogFormatError
+from biotrail.converters.inputs.parquet import source as archive_module
+from biotrail.converters.inputs.parquet.account import _unpack_chunks
+from biotrail.converters.inputs.parquet.source import ArchiveSource
+from biotrail.recorder.schema.errors import LogFormatError
 
 
 def test_row_groups_that_share_their_bytes_are_refused() -> None:

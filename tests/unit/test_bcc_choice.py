@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from recorder.errors import ProbeError
-from recorder.probes import backends, bcc_capability, bcc_child, bcc_headers, bcc_load, tracefs
-from recorder.probes.bcc_probes import BccProbes
-from recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes import choice as backends
+from biotrail.recorder.probes import tracefs
+from biotrail.recorder.probes.bcc import capability as bcc_capability
+from biotrail.recorder.probes.bcc import child as bcc_child
+from biotrail.recorder.probes.bcc import headers as bcc_headers
+from biotrail.recorder.probes.bcc import load as bcc_load
+from biotrail.recorder.probes.bcc.probes import BccProbes
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.schema.errors import ProbeError
 
 
 @pytest.mark.parametrize(

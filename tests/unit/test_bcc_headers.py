@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recorder.errors import ProbeError
-from recorder.probes import bcc_headers
-from recorder.probes.bcc_headers import Headers
+from biotrail.recorder.probes.bcc import headers as bcc_headers
+from biotrail.recorder.probes.bcc.headers import Headers
+from biotrail.recorder.schema.errors import ProbeError
 
 COMMON, MADE = "include/linux/kconfig.h", "include/generated/autoconf.h"
 

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from recorder.errors import ProbeError
-from recorder.filters import Filters
-from recorder.kernel_names import ERRNO, FLAGS, OPS, RWBS_FLAGS, RWBS_OPS, opf_of
-from recorder.probes import bcc_filters, bcc_source, tracefs
-from recorder.probes.admission import DeviceFilter
-from recorder.probes.programs import PROBES
-from recorder.records import BY_LETTER
-from recorder.ring import RingSizes
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes import tracefs
+from biotrail.recorder.probes.admission import DeviceFilter
+from biotrail.recorder.probes.bcc import filters as bcc_filters
+from biotrail.recorder.probes.bcc import source as bcc_source
+from biotrail.recorder.probes.programs import PROBES
+from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.kernel_names import ERRNO, FLAGS, OPS, RWBS_FLAGS, RWBS_OPS, opf_of
+from biotrail.recorder.schema.records import BY_LETTER
 
 SIZES = RingSizes(1 << 20, 4096)
 

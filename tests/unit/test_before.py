@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from converters.answers.before import MOST_BEFORE, Before, Neighbour
-from converters.model.tables import NEVER, Bios, Tasks
+from biotrail.converters.analysis.slow.before import MOST_BEFORE, Before, Neighbour
+from biotrail.converters.events.tables import NEVER, Bios, Tasks
 
 QUEUE, END, FOREVER = 1_000_000, 9_000_000, np.iinfo(np.int64).max
 

@@ -25,14 +25,14 @@ from blktrace_helpers import (
 )
 from captures import load, parse, write_log
 
-from converters import blktrace
-from converters.blkparse import lines
-from converters.model.blktrace import BlktraceSource
-from converters.model.context import Context
-from converters.model.events import Events
-from converters.model.trace import Trace
-from recorder.errors import OutputError
-from recorder.records import BY_KIND, Kind
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.blktrace.source import BlktraceSource
+from biotrail.converters.outputs.blktrace import convert as blktrace
+from biotrail.converters.outputs.blktrace.blkparse import lines
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.records import BY_KIND, Kind
 
 CAPTURES = sorted(p.stem for p in (DATA.parent / "captures").glob("*.txt"))
 

@@ -28,13 +28,13 @@ from captures import load, write_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converters.model import blktrace
-from converters.model.blktrace import BlktraceSource, find, is_blktrace
-from converters.model.blktrace_files import RecordFile
-from converters.model.context import Context
-from converters.model.opening import open_source
-from converters.model.sources import LogSource
-from recorder.errors import LogFormatError
+from biotrail.converters.events.context import Context
+from biotrail.converters.inputs.blktrace import source as blktrace
+from biotrail.converters.inputs.blktrace.files import RecordFile
+from biotrail.converters.inputs.blktrace.source import BlktraceSource, find, is_blktrace
+from biotrail.converters.inputs.log import LogSource
+from biotrail.converters.inputs.opening import open_source
+from biotrail.recorder.schema.errors import LogFormatError
 
 
 @pytest.mark.parametrize("cut", range(0, 30, 7))

@@ -31,11 +31,11 @@ from blktrace_helpers import (
     write_set,
 )
 
-from converters.model import blktrace
-from converters.model.blktrace import BlktraceSource
-from converters.model.context import Context
-from converters.model.events import Events, letters
-from recorder.records import Kind
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events, letters
+from biotrail.converters.inputs.blktrace import source as blktrace
+from biotrail.converters.inputs.blktrace.source import BlktraceSource
+from biotrail.recorder.schema.records import Kind
 
 NO_SECTOR = 2**64 - 1
 LETTERS = letters()

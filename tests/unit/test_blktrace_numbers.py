@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from blktrace_helpers import DATA, READ, C, Q, everything, record, stream, write_set
 
-from biotrail.main import main
-from converters.model import blktrace
-from converters.model.blktrace import BlktraceSource
-from converters.model.trace import Trace
-from recorder.records import Kind
+from biotrail.cli.main import main
+from biotrail.converters.inputs.blktrace import source as blktrace
+from biotrail.converters.inputs.blktrace.source import BlktraceSource
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 
 
 def queued(number: int, time: int, *, cpu: int = 0) -> bytes:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from recorder.errors import ProbeError
-from recorder.probes import programs
-from recorder.probes.btf import KernelBtf, kernel_enums
-from recorder.probes.programs import (
+from biotrail.recorder.probes import programs
+from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.programs import (
     PROBES,
     choose,
     is_preemptible,
     wanted_letters,
     without_plugs,
 )
-from recorder.records import BY_LETTER
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.records import BY_LETTER
 
 SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "biotrail.bpf.c"
 

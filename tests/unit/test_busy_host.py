@@ -5,7 +5,7 @@ import pytest
 import scenario_cases_more
 from scenario_tools import events_of, tables_of
 
-from converters.model.tables import Certainty
+from biotrail.converters.events.tables import Certainty
 
 (REQUEUE,) = (case for case in scenario_cases_more.CASES if case.slug == "12-requeue")
 

@@ -12,12 +12,20 @@ from cli_runner import Cli
 from log_samples import pipe_of
 from stack_logs import READ, START, TRACING, bio, ended, log, queued, stack, task, write
 
-from converters.answers.stacks import BUCKETS, Callers, StackTable, Weight, folded, heaviest, log2
-from converters.model.account import Reason
-from converters.model.stacks import Frame, Stack
-from converters.model.tables import Bios
-from converters.model.trace import Trace
-from converters.perfetto import convert
+from biotrail.converters.analysis.stacks.stacks import (
+    BUCKETS,
+    Callers,
+    StackTable,
+    Weight,
+    folded,
+    heaviest,
+    log2,
+)
+from biotrail.converters.events.stacks import Frame, Stack
+from biotrail.converters.events.tables import Bios
+from biotrail.converters.lifecycles.account import Reason
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.pipeline import Trace
 
 
 @pytest.fixture

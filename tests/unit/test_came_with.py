@@ -13,11 +13,12 @@ from layers_check import run
 from layers_loads import history
 from layers_model import LIFECYCLE_WITHOUT_START, SECTOR
 
-from converters.model import association, stages
-from converters.model.association import Association, came_with
-from converters.model.tables import I64
-from converters.model.trace import Trace
-from recorder.records import Kind
+from biotrail.converters.association.identity import association
+from biotrail.converters.association.identity.association import Association, came_with
+from biotrail.converters.events.tables import I64
+from biotrail.converters.lifecycles import stages
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 
 
 def one_by_one(a: Association) -> I64:

@@ -6,8 +6,8 @@ from pathlib import Path
 import captures
 import pytest
 
-from converters.model.tables import Bios, Certainty
-from converters.model.trace import Trace
+from biotrail.converters.events.tables import Bios, Certainty
+from biotrail.converters.pipeline import Trace
 
 NAMES = sorted(p.stem for p in captures.DATA.glob("*.txt"))
 FIELDS = (

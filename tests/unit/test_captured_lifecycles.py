@@ -9,7 +9,7 @@ import pytest
 from capture_text import Event
 from scenario_tools import Tables, tables_of
 
-from converters.model.tables import NEVER, Certainty, RequestKind, Stage
+from biotrail.converters.events.tables import NEVER, Certainty, RequestKind, Stage
 
 FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
 

@@ -7,8 +7,8 @@ import captures
 import numpy as np
 import pytest
 
-from recorder.log import LogReader
-from recorder.records import BLOCK_BYTES, BY_KIND, TIMESTAMP_BITS, Kind, sizes
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, TIMESTAMP_BITS, Kind, sizes
 
 FILES = sorted(captures.DATA.glob("*.txt"))
 SIZES = sizes()

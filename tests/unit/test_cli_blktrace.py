@@ -9,8 +9,8 @@ import captures
 import pytest
 from click.testing import CliRunner, Result
 
-from biotrail import convert, dump, info
-from converters.model.trace import Trace
+from biotrail.cli import convert, dump, info
+from biotrail.converters.pipeline import Trace
 
 DATA = Path(__file__).parents[1] / "data" / "blktrace"
 

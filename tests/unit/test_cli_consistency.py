@@ -10,7 +10,7 @@ import click
 import pytest
 from cli_runner import Cli
 
-from biotrail import main
+from biotrail.cli import main
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

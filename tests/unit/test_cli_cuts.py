@@ -251,7 +251,7 @@ def test_standard_input_is_read_through(log: Path, tmp_path: Path) -> None:
     # GIVEN a log in a pipe / WHEN parts are cut out, which need it once, its end, or it twice
     for options in (("--from", "10s", "--to", "12s"), ("--from", "last 20s"), ("--slowest", "5")):
         out = [tmp_path / f"{options[-1]}-{name}.pftrace" for name in ("file", "pipe")]
-        base = [sys.executable, "-m", "biotrail.main", "convert", *options]
+        base = [sys.executable, "-m", "biotrail.cli.main", "convert", *options]
         subprocess.run([*base, str(log), "-o", str(out[0])], cwd=ROOT, check=True, stdout=-3)
         subprocess.run(
             [*base, "-", "-o", str(out[1])], cwd=ROOT, check=True, input=log.read_bytes(), stdout=-3

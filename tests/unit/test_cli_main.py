@@ -9,8 +9,10 @@ import click
 import pytest
 from cli_runner import Cli
 
-from biotrail import __version__, main, units
-from recorder.errors import LogFormatError
+from biotrail import __version__
+from biotrail.cli import main
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.text import units
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,7 +102,7 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     # GIVEN a command that prints more than a pipe holds
     sample = ROOT / "biotrail" / "data" / "demo.biotrail"
     process = subprocess.Popen(
-        [sys.executable, "-m", "biotrail.main", "dump", str(sample)],
+        [sys.executable, "-m", "biotrail.cli.main", "dump", str(sample)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

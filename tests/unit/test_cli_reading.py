@@ -14,8 +14,8 @@ import captures
 import pytest
 from cli_runner import Cli
 
-from recorder.log import LogReader, LogWriter
-from recorder.records import BY_LETTER
+from biotrail.recorder.log import LogReader, LogWriter
+from biotrail.recorder.schema.records import BY_LETTER
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
@@ -204,7 +204,7 @@ def test_convert_says_what_an_archive_had_to_cancel(cli: Cli, tmp_path: Path) ->
 def test_convert_streams(log: Path) -> None:
     # GIVEN a log on standard input WHEN it is converted to standard output
     done = subprocess.run(
-        [sys.executable, "-m", "biotrail.main", "convert", "-", "-o", "-"],
+        [sys.executable, "-m", "biotrail.cli.main", "convert", "-", "-o", "-"],
         cwd=ROOT,
         input=log.read_bytes(),
         capture_output=True,
@@ -219,8 +219,8 @@ def test_a_conversion_that_fails_leaves_nothing(
     cli: Cli, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a converter that fails after it wrote something
-    from converters import perfetto
-    from recorder.errors import ConversionError
+    from biotrail.converters.outputs.perfetto import convert as perfetto
+    from biotrail.recorder.schema.errors import ConversionError
 
     def fail(_windows: object, _context: object, out: Any, **_how: object) -> None:
         out.write(b"half")
@@ -237,8 +237,8 @@ def test_demo_falls_back_to_the_sample(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a machine where nothing can be recorded
-    from biotrail import demo
-    from recorder.errors import ProbeError
+    from biotrail.cli import demo
+    from biotrail.recorder.schema.errors import ProbeError
 
     def refuse(*_: object) -> None:
         raise ProbeError("no rights")
@@ -266,8 +266,8 @@ def test_demo_falls_back_to_the_sample(
 
 def test_doctor_tells_the_remedy(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a machine that lacks something, and one that lacks nothing that matters
-    from biotrail import doctor
-    from recorder.probes.capability import Check
+    from biotrail.cli import doctor
+    from biotrail.recorder.probes.capability import Check
 
     good = Check("rights", True, "root")
     bad = Check("libbpf", False, "not found", "apt-get install libbpf1")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from cli_runner import Cli
 
-from biotrail import record as module
-from recorder.errors import OutputError
-from recorder.records import Kind
-from recorder.session import RecordOptions, Status, Summary
+from biotrail.cli import record as module
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.session.session import RecordOptions, Status, Summary
 
 
 @pytest.fixture

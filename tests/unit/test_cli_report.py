@@ -15,7 +15,7 @@ import captures
 import pytest
 from cli_runner import Cli
 
-from biotrail import units
+from biotrail.text import units
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
@@ -105,7 +105,7 @@ def test_it_reads_blktrace_data_and_standard_input(cli: Cli) -> None:
     # GIVEN blktrace's files, and a log in a pipe
     told = report_of(cli, ROOT / "tests" / "data" / "blktrace" / "vda")
     assert told["total"]["ios"] > 0
-    command = [sys.executable, "-m", "biotrail.main", "report", "--json", "-"]
+    command = [sys.executable, "-m", "biotrail.cli.main", "report", "--json", "-"]
     with SAMPLE.open("rb") as stream:
         done = subprocess.run(command, stdin=stream, capture_output=True, cwd=ROOT, check=True)
     # THEN both are reported on
@@ -137,7 +137,7 @@ def test_some_devices_alone(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_pipe_gets_plain_text_as_wide_as_it_is_told(width: int) -> None:
     # GIVEN a width WHEN a report goes to a pipe
-    command = [sys.executable, "-m", "biotrail.main", "report", str(SAMPLE)]
+    command = [sys.executable, "-m", "biotrail.cli.main", "report", str(SAMPLE)]
     environment = os.environ | {"COLUMNS": str(width), "TERM": "xterm-256color"}
     done = subprocess.run(
         command, capture_output=True, cwd=ROOT, check=True, env=environment, text=True

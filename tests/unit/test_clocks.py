@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder import clocks, host
+from biotrail.recorder.host import clocks, host
 
 
 def test_a_reading_lies_between_two_looks_at_the_clocks() -> None:

@@ -5,7 +5,7 @@ import captures
 import numpy as np
 import pytest
 
-from converters.model.context import Context, dev_numbers
+from biotrail.converters.events.context import Context, dev_numbers
 
 VDA, LOOP1, PART = 254 << 20, 7 << 20 | 1, 259 << 20
 

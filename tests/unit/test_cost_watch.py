@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from test_session_record import FakeProbes, options
 
-from biotrail.record_keeping import Percent
-from recorder import cost
-from recorder.cost_watch import (
+from biotrail.cli.options.record_keeping import Percent
+from biotrail.recorder.accounting import cost
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.probes.core import ProgramInfo
+from biotrail.recorder.session.cost_watch import (
     EARLY_TICKS,
     QUIET_NS,
     SAMPLE_BYTES,
@@ -17,9 +19,7 @@ from recorder.cost_watch import (
     CostWatch,
     ns_per_run,
 )
-from recorder.log import LogReader
-from recorder.probes.core import ProgramInfo
-from recorder.session import record
+from biotrail.recorder.session.session import record
 
 
 def program(runs: int, spent: int, misses: int = 0) -> ProgramInfo:

@@ -13,16 +13,16 @@ from cut_logs import MS, Io, S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converters.answers.choosing import Choice, Who
-from converters.answers.outcomes import Finder, Wish
-from converters.answers.select import Selection
-from converters.model.cutting import Span
-from converters.model.events import Events
-from converters.model.sources import LogSource
-from converters.model.tables import NEVER, Bios, Certainty, Requests, Table
-from converters.model.trace import Trace
-from recorder.log import LogWriter, Segment
-from recorder.records import BY_KIND, TIMESTAMP_BITS, Kind
+from biotrail.converters.analysis.choosing.choosing import Choice, Who
+from biotrail.converters.analysis.choosing.outcomes import Finder, Wish
+from biotrail.converters.analysis.choosing.select import Selection
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests, Table
+from biotrail.converters.inputs.log import LogSource
+from biotrail.converters.lifecycles.cutting import Span
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
 
 BASE = captures.BASE_NS
 FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))

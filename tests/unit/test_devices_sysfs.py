@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from recorder import device_paths, device_sysfs, devices
-from recorder.device_mounts import parse_mount, unescape
-from recorder.errors import ProbeError
+from biotrail.recorder.host import device_paths, device_sysfs, devices
+from biotrail.recorder.host.device_mounts import parse_mount, unescape
+from biotrail.recorder.schema.errors import ProbeError
 
 
 def dev(major: int, minor: int) -> int:

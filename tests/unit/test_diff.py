@@ -16,12 +16,17 @@ import pytest
 from cli_runner import Cli
 from scenario_tools import events_of
 
-from converters.answers.blocks import LEAST_SLOTS, MOST_SLOTS, Recording, read_slots
-from converters.answers.bootstrap import Resampling, interval, student_t
-from converters.answers.diff import Comparison
-from converters.answers.diff_tree import Diff, Figure
-from converters.answers.report import make_report
-from converters.model.trace import Trace
+from biotrail.converters.analysis.diff.bootstrap import Resampling, interval, student_t
+from biotrail.converters.analysis.diff.diff import Comparison
+from biotrail.converters.analysis.diff.tree import Diff, Figure
+from biotrail.converters.analysis.distributions.blocks import (
+    LEAST_SLOTS,
+    MOST_SLOTS,
+    Recording,
+    read_slots,
+)
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.pipeline import Trace
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from biotrail.main import cli
+from biotrail.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

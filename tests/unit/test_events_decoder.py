@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenario_tools import events_of
 
-from converters.model.events import Decoder, Events
-from recorder.log import Chunk, Segment
-from recorder.records import BLOCK_BYTES, BY_KIND, TIMESTAMP_BITS, Kind, schema, sizes
+from biotrail.converters.events.events import Decoder, Events
+from biotrail.recorder.log import Chunk, Segment
+from biotrail.recorder.schema.records import (
+    BLOCK_BYTES,
+    BY_KIND,
+    TIMESTAMP_BITS,
+    Kind,
+    schema,
+    sizes,
+)
 
 NOW = captures.BASE_NS
 MASK = (1 << TIMESTAMP_BITS) - 1

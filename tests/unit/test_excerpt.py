@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from perfetto_check import read
 
-from converters.answers.excerpt import around, excerpt
-from converters.model.trace import Trace
-from converters.perfetto import convert
+from biotrail.converters.analysis.choosing.excerpt import around, excerpt
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.pipeline import Trace
 
 SAMPLE = Path(__file__).parents[2] / "biotrail" / "data" / "demo.biotrail"
 MS = 1_000_000

@@ -16,9 +16,9 @@ import pytest
 from cli_runner import Cli
 from scenario_tools import events_of
 
-from converters.model.arrow_columns import BIO_SCHEMA, REQUEST_SCHEMA
-from converters.model.arrow_events import EVENT_SCHEMA
-from converters.model.trace import Trace
+from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
+from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA
+from biotrail.converters.pipeline import Trace
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
@@ -148,7 +148,15 @@ def test_what_exists_is_kept(cli: Cli, tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing_but_a_message(ending: str, tmp_path: Path) -> None:
     # GIVEN room for 20 KB  WHEN more is written  THEN one message says so, and no part stays
     done = subprocess.run(
-        [sys.executable, "-m", "biotrail.main", "export", SAMPLE, "-o", tmp_path / f"x.{ending}"],
+        [
+            sys.executable,
+            "-m",
+            "biotrail.cli.main",
+            "export",
+            SAMPLE,
+            "-o",
+            tmp_path / f"x.{ending}",
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
         capture_output=True,

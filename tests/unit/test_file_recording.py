@@ -11,20 +11,20 @@ from test_files import paths_of
 from test_rotation import HEADER as PLAIN
 from test_session_record import FakeProbes, options
 
-from converters.model.trace import Trace
-from recorder.errors import ProbeError
-from recorder.file_names import FileNames, slot
-from recorder.files import MountWatch
-from recorder.keeping import KeptLog
-from recorder.log import LogReader, Segment
-from recorder.names import find
-from recorder.probes.bcc_probes import BccProbes
-from recorder.probes.core import ProbeConfig
-from recorder.probes.file_maps import Files, files_of
-from recorder.records import schema
-from recorder.series import Series
-from recorder.session import record
-from recorder.sinks import Limit, RotatingLog
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.log.file_names import FileNames, slot
+from biotrail.recorder.log.names import find
+from biotrail.recorder.notes.files import MountWatch
+from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.probes.bcc.probes import BccProbes
+from biotrail.recorder.probes.core import ProbeConfig
+from biotrail.recorder.probes.file_maps import Files, files_of
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.records import schema
+from biotrail.recorder.session.session import record
 
 HEADER = {**PLAIN, "devices": [{"dev": DEV, "name": "vda"}], "schema": schema(), "files": {}}
 
@@ -173,7 +173,7 @@ def test_a_backend_without_files_is_refused(tmp_path: Path, cli: Cli) -> None:
 
 def test_bcc_says_that_it_records_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN the bcc backend, with the rights that it needs
-    monkeypatch.setattr("recorder.probes.bcc_probes.require_rights", lambda: None)
+    monkeypatch.setattr("biotrail.recorder.probes.bcc.probes.require_rights", lambda: None)
     # WHEN it is to record files  THEN it says so before it looks for anything else
     with pytest.raises(ProbeError, match="bcc backend records no files"):
         BccProbes(ProbeConfig(files=True)).open()
@@ -191,7 +191,7 @@ class OtherBtf:
 
 def test_what_kernels_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN kernels with all members, without one, and without iomap's direct I/O
-    monkeypatch.setattr("recorder.probes.file_maps.address_of", lambda name: 4096)
+    monkeypatch.setattr("biotrail.recorder.probes.file_maps.address_of", lambda name: 4096)
     whole, without = OtherBtf(), OtherBtf(("page", "mapping"))
     # WHEN they are asked  THEN what is missing is named, or only direct I/O is left out
     assert files_of(whole) == Files(True, 4096)  # type: ignore[arg-type]

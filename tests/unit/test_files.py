@@ -13,12 +13,12 @@ from cli_runner import Cli
 from file_logs import bio, file, names, write
 from stack_logs import DEV, START, ended, queued, stack, task
 
-from converters.model.account import Reason
-from converters.model.events import Events
-from converters.model.files import NO_FILE, files_of
-from converters.model.tables import Bios
-from converters.model.trace import Trace
-from converters.perfetto import convert
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.files import NO_FILE, files_of
+from biotrail.converters.events.tables import Bios
+from biotrail.converters.lifecycles.account import Reason
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.pipeline import Trace
 
 LONG = b"n" * 120
 

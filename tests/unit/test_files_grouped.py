@@ -10,9 +10,9 @@ from cli_runner import Cli
 from file_logs import DEV, bio, names, write
 from stack_logs import START
 
-from converters.answers.report import make_report
-from converters.answers.tree import Report
-from converters.model.trace import Trace
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.analysis.report.tree import Report
+from biotrail.converters.pipeline import Trace
 
 AGAIN = 9
 """How often the journal is deleted and made again."""

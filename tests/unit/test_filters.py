@@ -11,26 +11,26 @@ import pytest
 from click.testing import CliRunner
 from test_events_decoder import chunk, record, ring
 
-from biotrail.record_filters import (
+from biotrail.cli.options.record_filters import (
     filter_options,
     filters_text,
     left_out_text,
     read_left_out,
 )
-from converters.model.association import associate
-from converters.model.completion import bio_ends, request_ends
-from converters.model.context import Context
-from converters.model.events import Decoder
-from converters.model.generations import chain_others, chain_rows
-from recorder import filters as module
-from recorder.cgroups import Hierarchy
-from recorder.errors import ProbeError
-from recorder.filters import Filters, cgroup_id, descendants, masks
-from recorder.filters import read_left_out as from_counters
-from recorder.log import Segment
-from recorder.probes.admission import config
-from recorder.records import CHAIN_COUNT, Kind
-from recorder.ring import RingSizes
+from biotrail.converters.association.completion.completion import bio_ends, request_ends
+from biotrail.converters.association.identity.association import associate
+from biotrail.converters.association.identity.generations import chain_others, chain_rows
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Decoder
+from biotrail.recorder.filters import filters as module
+from biotrail.recorder.filters.filters import Filters, cgroup_id, descendants, masks
+from biotrail.recorder.filters.filters import read_left_out as from_counters
+from biotrail.recorder.host.cgroups import Hierarchy
+from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.admission import config
+from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.records import CHAIN_COUNT, Kind
 
 ENUMS = {
     "op_enum": {"READ": 0, "WRITE": 1, "FLUSH": 2, "DISCARD": 3, "DRV_IN": 34},

@@ -12,16 +12,16 @@ from click.testing import CliRunner
 from test_rotation import CLOCK, HEADER, clock, queue, task, times
 from test_session_record import FakeProbes, options
 
-from biotrail import info
-from biotrail.record_keeping import Amount, TriggerType, limit, together
-from recorder.errors import OutputError
-from recorder.keeping import KeptLog
-from recorder.log import LogReader, Segment
-from recorder.records import Kind
-from recorder.series import Series
-from recorder.session import Status, record
-from recorder.sinks import Limit
-from recorder.triggers import Hit, Triggers
+from biotrail.cli import info
+from biotrail.cli.options.record_keeping import Amount, TriggerType, limit, together
+from biotrail.recorder.filters.triggers import Hit, Triggers
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.session.session import Status, record
 
 SECOND = 1_000_000_000
 

@@ -9,11 +9,11 @@ import pytest
 from cli_runner import Cli
 from layers_model import LIFECYCLE, MINIMAL
 
-from biotrail.tallies import pairing_lines
-from converters.model.flush_pairing import FlushPairing, Pairing
-from converters.model.pending import Held
-from converters.model.tables import Bios, Certainty
-from converters.model.trace import Trace
+from biotrail.converters.association.without_pointers.flush_pairing import FlushPairing, Pairing
+from biotrail.converters.association.without_pointers.pending import Held
+from biotrail.converters.events.tables import Bios, Certainty
+from biotrail.converters.pipeline import Trace
+from biotrail.text.tallies import pairing_lines
 
 
 def held(number: int) -> Held:

@@ -7,8 +7,8 @@ import pytest
 from scenario_stacks import HEAD, PATH_A
 from scenario_tools import events_of, tables_of
 
-from converters.model.tables import Bios, Certainty, Requests
-from converters.model.trace import Trace
+from biotrail.converters.events.tables import Bios, Certainty, Requests
+from biotrail.converters.pipeline import Trace
 
 TWICE = """
     0   Q 259:8 W 0+16 bio=1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recorder import generate
-from recorder.errors import TraceError
-from recorder.records import RECORDS
+from biotrail.recorder.schema import generate
+from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.records import RECORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +37,7 @@ def test_a_stale_header_is_shown(tmp_path, capsys):
     assert status == 1
     assert "-\tBT_Q = 2," in said.out
     assert "+\tBT_Q = 1," in said.out
-    assert "recorder.generate" in said.err
+    assert "biotrail.recorder.schema.generate" in said.err
     assert "BT_Q = 2," in header.read_text()
 
 

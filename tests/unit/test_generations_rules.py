@@ -7,12 +7,19 @@ import pytest
 from scenario_tools import events_of
 from test_events_decoder import chunk, record, ring
 
-from converters.model.context import Context
-from converters.model.events import Decoder, Events
-from converters.model.generations import bio_generations, chain_owners, chain_rows
-from converters.model.request_generations import Operations, request_generations
-from recorder.log import Segment
-from recorder.records import BY_KIND, Kind
+from biotrail.converters.association.identity.generations import (
+    bio_generations,
+    chain_owners,
+    chain_rows,
+)
+from biotrail.converters.association.identity.request_generations import (
+    Operations,
+    request_generations,
+)
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Decoder, Events
+from biotrail.recorder.log import Segment
+from biotrail.recorder.schema.records import BY_KIND, Kind
 
 CONTEXT = Context(captures.header())
 ZONE_APPEND = captures.OPS["ZONE_APPEND"]

@@ -9,13 +9,13 @@ import pytest
 from test_rotation import clock, queue, rotating
 from test_session_record import FakeProbes, options
 
-from recorder import output
-from recorder.errors import OutputError, ProbeError
-from recorder.held_directory import HeldDirectory
-from recorder.log import LogReader, Segment
-from recorder.series import Series
-from recorder.session import record
-from recorder.sinks import Limit
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.output import output
+from biotrail.recorder.output.held_directory import HeldDirectory
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.schema.errors import OutputError, ProbeError
+from biotrail.recorder.session.session import record
 
 PRECIOUS = b"precious"
 

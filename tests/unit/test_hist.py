@@ -14,12 +14,18 @@ from layers_delivery import log_of
 from layers_loads import history
 from scenario_tools import events_of, tables_of
 
-from biotrail import hist_text
-from converters.answers.choosing import Choice
-from converters.answers.distribution import Distribution, Measure, Question
-from converters.answers.histogram import MOST_COLUMNS, Columns, HeatMap, Histogram, Scale
-from converters.model.tables import NEVER, Stage
-from converters.model.trace import Trace
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
+from biotrail.converters.analysis.distributions.histogram import (
+    MOST_COLUMNS,
+    Columns,
+    HeatMap,
+    Histogram,
+    Scale,
+)
+from biotrail.converters.events.tables import NEVER, Stage
+from biotrail.converters.pipeline import Trace
+from biotrail.text import hist as hist_text
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from test_rotation import CLOCK, HEADER, queue
 
-from converters.model.trace import Trace
-from recorder import surroundings
-from recorder.log import LogReader, LogWriter, Segment
-from recorder.probes.core import _may_shrink
-from recorder.records import schema
-from recorder.ring import SMALLEST_RING_BYTES, RingSizes, rings_note
-from recorder.surroundings import MANY_DEVICES, DeviceWatch
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.notes import hotplug as surroundings
+from biotrail.recorder.notes.hotplug import MANY_DEVICES, DeviceWatch
+from biotrail.recorder.probes.core import _may_shrink
+from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, RingSizes, rings_note
+from biotrail.recorder.schema.records import schema
 
 SECOND = 10**9
 
@@ -65,7 +65,7 @@ def test_among_thousands_of_devices_only_changed_ones_are_looked_at(
         return [{"dev": dev, "name": "new"} for dev in sorted(only or ())]
 
     monkeypatch.setattr(surroundings, "fingerprint", lambda: dict(seen))
-    monkeypatch.setattr("recorder.devices.snapshot", snapshot)
+    monkeypatch.setattr("biotrail.recorder.host.devices.snapshot", snapshot)
     watch = DeviceWatch([])
     assert watch.changes() is None
     # WHEN one comes, one is set anew and one goes

@@ -21,9 +21,9 @@ import pytest
 import stack_logs
 from cli_runner import Cli, Done
 
-from recorder.log import LogWriter, Segment
-from recorder.records import Kind
-from recorder.strings import GUARDED_BEGINNINGS, guarded, harmless, shown
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.strings import GUARDED_BEGINNINGS, guarded, harmless, shown
 
 NAMES = {
     "bells": "\x01\x07\x08\x7f",
@@ -341,7 +341,7 @@ def test_top_and_tables_show_names_and_no_markup() -> None:
     # GIVEN a table as every command prints them, and names with escapes and with markup
     from rich.console import Console
 
-    from biotrail.columns import Column, Screen, block, table
+    from biotrail.text.columns import Column, Screen, block, table
 
     out = io.StringIO()
     screen = Screen(file=out, width=80, markup=False, highlight=False, force_terminal=False)

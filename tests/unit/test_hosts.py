@@ -12,7 +12,7 @@ from cli_runner import Cli
 from hosts_logs import LATENCY, SECOND, Machine
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
-from recorder.log import LogWriter
+from biotrail.recorder.log import LogWriter
 
 SPAN = (0, 4 * SECOND)
 BIOS = list(range(SECOND // 10, 4 * SECOND, SECOND // 7))
@@ -189,7 +189,7 @@ def test_the_same_logs_give_the_same_bytes(cli, tmp_path):
 
 def test_to_standard_output(tmp_path, capfdbinary):
     # GIVEN two logs / WHEN they are converted to a pipe
-    from biotrail.main import main
+    from biotrail.cli.main import main
 
     logs = [m.write(tmp_path / f"{m.host}.biotrail", BIOS, span=SPAN) for m in (DB1, DB2)]
     with pytest.raises(SystemExit) as ended:

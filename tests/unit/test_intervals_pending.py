@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from converters.model.intervals import PendingRanges
-from converters.model.sweeping import Pending, Question, sweep
+from biotrail.converters.association.ranges.intervals import PendingRanges
+from biotrail.converters.association.ranges.queries import Pending, Question, sweep
 
 SECTORS = st.integers(0, 64)
 ITEMS = st.integers(0, 9)

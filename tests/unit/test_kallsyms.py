@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.kallsyms import (
+from biotrail.recorder.symbols.kallsyms import (
     KernelSymbols,
     LiveKernelSymbols,
     Symbol,

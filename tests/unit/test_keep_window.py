@@ -12,11 +12,11 @@ from test_flight_recorder import SECOND, end, fill, kept
 from test_rotation import clock, times
 from test_session_record import FakeProbes, options
 
-from recorder.errors import OutputError
-from recorder.keeping import KeptLog
-from recorder.log import LogReader, LogWriter, Segment
-from recorder.session import record
-from recorder.sinks import Limit
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.session.session import record
 
 
 def dump(log: KeptLog, at: int) -> tuple[Path, str]:
@@ -94,7 +94,7 @@ def test_an_idle_recording_is_dumped_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a recorder that keeps 0.2 s, whose probes give a few records and then nothing
-    monkeypatch.setattr("recorder.session.CHUNK_NS", 1)
+    monkeypatch.setattr("biotrail.recorder.session.session.CHUNK_NS", 1)
     probes, last = FakeProbes(), time.monotonic_ns()
     give = probes.drain
 

@@ -7,8 +7,8 @@ import perfetto_check
 import pytest
 from cli_runner import Cli
 
-from converters.model.tables import NEVER, Bios
-from converters.model.trace import Trace
+from biotrail.converters.events.tables import NEVER, Bios
+from biotrail.converters.pipeline import Trace
 
 DATA = Path(__file__).parents[1] / "data" / "kernels"
 LOGS = sorted(DATA.glob("*.biotrail"))

@@ -13,7 +13,7 @@ import pytest
 from cli_runner import Cli
 
 import biotrail
-from recorder.errors import LogFormatError
+from biotrail.recorder.schema.errors import LogFormatError
 
 SAMPLE = Path(biotrail.__file__).parent / "data" / "demo.biotrail"
 

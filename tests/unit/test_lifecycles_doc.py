@@ -14,8 +14,8 @@ from capture_follow import Follower
 from capture_text import Event
 from scenario_tools import Scenario, event_of_line, tidy
 
-from converters.model.account import Reason
-from converters.model.tables import STAGE_NAMES, Certainty
+from biotrail.converters.events.tables import STAGE_NAMES, Certainty
+from biotrail.converters.lifecycles.account import Reason
 
 DOC = Path(__file__).parents[2] / "docs" / "lifecycles.md"
 TWENTY = [*scenario_cases.CASES, *scenario_cases_more.CASES]

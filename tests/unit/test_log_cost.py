@@ -12,8 +12,8 @@ import zstandard
 from log_samples import LOSSES, NOTE, content, read, read_pipe, sample
 from read_cost import check, counted
 
-from recorder.log import LogReader, LogWriter
-from recorder.log_frames import (
+from biotrail.recorder.log import LogReader, LogWriter
+from biotrail.recorder.log.frames import (
     FRAME_BYTES,
     MAX_RATIO,
     SYNC,

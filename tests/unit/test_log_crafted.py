@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_samples import read, read_pipe, sample
 
-from recorder.errors import LogFormatError
-from recorder.log_frames import FRAME_BYTES, Frame, FrameType, decode_frame, encode_frame
+from biotrail.recorder.log.frames import FRAME_BYTES, Frame, FrameType, decode_frame, encode_frame
+from biotrail.recorder.schema.errors import LogFormatError
 
 LOG = sample(3).data
 EDGES = [0, 1, 2, 48, 255, 2**31, 2**32 - 1, 2**63, 2**64 - 1, len(LOG), len(LOG) - FRAME_BYTES]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from log_samples import LOSSES, NOTE, PERIOD, START, Sample, read, read_pipe, sample
 
-from recorder.errors import LogFormatError
-from recorder.log import LogReader
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.errors import LogFormatError
 
 Read = Callable[[bytes], tuple[LogReader, list[tuple[Any, ...]]]]
 READS = pytest.mark.parametrize("read_back", [read, read_pipe], ids=["file", "pipe"])

@@ -24,12 +24,12 @@ from log_samples import (
     sample,
 )
 
-from recorder import log_columns
-from recorder.errors import LogFormatError
-from recorder.log import LogReader, LogWriter, Segment
-from recorder.log_chunks import first_time, split, unwrap
-from recorder.log_frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
-from recorder.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log import columns as log_columns
+from biotrail.recorder.log.chunks import first_time, split, unwrap
+from biotrail.recorder.log.frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
 
 LETTERS = [r.kind for r in RECORDS if r.kind != Kind.PAD]
 
@@ -190,7 +190,7 @@ def test_chunks_outside_the_range_are_not_read() -> None:
 
 def test_every_index_part_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a log whose index came in several parts
-    monkeypatch.setattr("recorder.log_writer.INDEX_FRAMES", 4)
+    monkeypatch.setattr("biotrail.recorder.log.writer.INDEX_FRAMES", 4)
     made = sample(11)
     # WHEN it is read, whole and by time
     reader, chunks = read(made.data)

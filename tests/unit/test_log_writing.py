@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from log_samples import HEADER, PERIOD, START, chunk_segments, clock, content, read, sample
 
-from recorder.errors import OutputError
-from recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.schema.errors import OutputError
 
 
 class FailingStream(io.RawIOBase):
@@ -168,7 +168,7 @@ def test_sync_needs_a_file() -> None:
 
 def test_the_writer_forgets_what_it_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a recording that goes on for ever
-    monkeypatch.setattr("recorder.log_writer.INDEX_FRAMES", 16)
+    monkeypatch.setattr("biotrail.recorder.log.writer.INDEX_FRAMES", 16)
     writer = LogWriter(io.BytesIO(), HEADER)
     # WHEN many chunks are written
     for number in range(100):

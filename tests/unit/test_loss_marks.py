@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scenario_tools import bio_lines, events_of, read, tables_of
 
-from converters.model.loss import loss_windows
-from converters.model.tables import NEVER, Certainty
+from biotrail.converters.events.loss import loss_windows
+from biotrail.converters.events.tables import NEVER, Certainty
 
 READS = """
 0   Q R 0+8 bio=1

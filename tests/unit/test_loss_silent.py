@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scenario_tools import Tables, describe, tables_of
 from test_windows_invariance import CASES, HEADER, SOURCES, loads, shifted
 
-from converters.model.tables import Certainty
+from biotrail.converters.events.tables import Certainty
 
 COMPLETIONS = "CEd"
 Truth = dict[tuple[int, int, int], tuple[int, int, int] | None]

@@ -9,9 +9,9 @@ import captures
 import pytest
 from test_windows_invariance import SOURCES, shifted
 
-from biotrail.tallies import loss_lines
-from converters.model.trace import Trace
-from recorder.records import Kind
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
+from biotrail.text.tallies import loss_lines
 
 ROOT = Path(__file__).parents[2]
 OF_ITS_OWN = "(the kernel ran no program for it, for a reason of its own: it counted no recursion)"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from log_samples import START, chunk_segments, clock, record
 
-from recorder.log import LogWriter, Segment
-from recorder.records import Kind
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import Kind
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -23,10 +23,10 @@ from otf2_helpers import (
     window,
 )
 
-from converters.model.tables import Lifecycles
-from converters.otf2 import Otf2Summary, convert
-from recorder.errors import ConversionError, OutputError
-from recorder.records import Kind
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
+from biotrail.recorder.schema.errors import ConversionError, OutputError
+from biotrail.recorder.schema.records import Kind
 
 otf2 = pytest.importorskip("otf2")
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from otf2_helpers import VDA, bios, requests
 
-from converters.model.tables import NEVER
-from converters.otf2_events import (
+from biotrail.converters.events.tables import NEVER
+from biotrail.converters.outputs.otf2.events import (
     BLOCKING,
     LONG_NS,
     TRUNCATED,
@@ -18,7 +18,7 @@ from converters.otf2_events import (
     Queue,
     finished_events,
 )
-from converters.otf2_operations import bio_operations, request_operations
+from biotrail.converters.outputs.otf2.operations import bio_operations, request_operations
 
 
 def short(events: EventArray) -> list[tuple[str, int, int]]:

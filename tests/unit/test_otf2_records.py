@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from otf2_helpers import LOOP, bios, context, event_files, otf2_print, requests, rewritten, window
 
-from converters.model.tables import NEVER, Certainty, Lifecycles
-from converters.model.trace import Trace
-from converters.otf2 import Otf2Summary, convert
-from converters.otf2_files import CHUNK_BYTES
-from recorder.errors import OutputError
+from biotrail.converters.events.tables import NEVER, Certainty, Lifecycles
+from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
+from biotrail.converters.outputs.otf2.files import CHUNK_BYTES
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import OutputError
 
 pytest.importorskip("otf2")
 
@@ -77,7 +77,7 @@ def test_batches_do_not_change_the_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     # GIVEN the same events / WHEN laid out at once, and 7 at a time
     windows = [many(500)]
     whole = convert(windows, context(), tmp_path / "a")
-    monkeypatch.setattr("converters.otf2_writer.WRITE_EVENTS", 7)
+    monkeypatch.setattr("biotrail.converters.outputs.otf2.writer.WRITE_EVENTS", 7)
     small = convert(windows, context(), tmp_path / "b")
     # THEN the bytes are the same
     assert event_files(small.anchor) == event_files(whole.anchor)
@@ -127,7 +127,7 @@ def test_a_full_disk_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("converters.otf2_files.EventFile._flush", full)
+    monkeypatch.setattr("biotrail.converters.outputs.otf2.files.EventFile._flush", full)
     # WHEN converted / THEN the error names the directory, and nothing is left
     rows = bios({"queue": START, "complete": START + 1})
     with pytest.raises(OutputError, match=r"a: OTF2 cannot be written: No space left"):

@@ -25,11 +25,11 @@ from otf2_helpers import (
     window,
 )
 
-from converters.model.context import Context
-from converters.model.counters import LEVEL_BIN, RATE_BIN
-from converters.model.tables import NEVER, Bios, Certainty, Lifecycles, Requests
-from converters.model.trace import Trace
-from converters.otf2 import Otf2Summary, convert
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Bios, Certainty, Lifecycles, Requests
+from biotrail.converters.outputs.counters import LEVEL_BIN, RATE_BIN
+from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
+from biotrail.converters.pipeline import Trace
 
 otf2 = pytest.importorskip("otf2")
 

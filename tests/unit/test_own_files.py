@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from test_session_record import FakeProbes, options
 
-from biotrail.record_filters import filters_text, left_out_text
-from recorder import own_io
-from recorder.filters import BY_OWN, Filters, read_left_out
-from recorder.own_io import OwnFile, own_file, pid_namespace
-from recorder.probes import own_files
-from recorder.probes.admission import config
-from recorder.probes.own_files import FILES, OwnFiles, Section, section
-from recorder.ring import RingSizes
-from recorder.session import record
-from recorder.sinks import Limit
+from biotrail.cli.options.record_filters import filters_text, left_out_text
+from biotrail.recorder.filters.filters import BY_OWN, Filters, read_left_out
+from biotrail.recorder.host import own_io
+from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.probes import own_files
+from biotrail.recorder.probes.admission import config
+from biotrail.recorder.probes.own_files import FILES, OwnFiles, Section, section
+from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.session.session import record
 
 ENUMS: dict[str, dict[str, int]] = {
     "op_enum": {"READ": 0, "WRITE": 1, "ZONE_APPEND": 7},
@@ -135,7 +135,7 @@ def test_every_file_is_told(tmp_path: Path, more: dict[str, Any], count: int) ->
 def test_a_pipe_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a pipe as output
     read, write = os.pipe()
-    monkeypatch.setattr("recorder.sinks_open._STDOUT", write)
+    monkeypatch.setattr("biotrail.recorder.session.sinks_open._STDOUT", write)
     probes = Told()
     # WHEN something is recorded THEN there is no file to tell of
     record(options(None, duration=0.01), probes=probes)
@@ -147,7 +147,9 @@ def test_a_pipe_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_the_programs_know_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN the host's processes, and a container's
     for space in (None, (4, 99)):
-        monkeypatch.setattr("recorder.probes.admission.pid_namespace", lambda space=space: space)
+        monkeypatch.setattr(
+            "biotrail.recorder.probes.admission.pid_namespace", lambda space=space: space
+        )
         found = config(RingSizes(1 << 16, 1 << 13), [], Filters(own_io=bool(space)), ENUMS)
         # WHEN the programs are told THEN it is the number there, and where
         assert found.recorder == os.getpid()

@@ -14,12 +14,12 @@ from scenario_cases_more import LOOP_BY_PAGE
 from scenario_stacks import FOUR_LEVELS
 from scenario_tools import Tables, check, devices_with, events_of, join
 
-from converters import perfetto
-from converters.model.account import Reason
-from converters.model.events import Events
-from converters.model.trace import Trace
-from recorder.log import LogWriter
-from recorder.records import schema
+from biotrail.converters.events.events import Events
+from biotrail.converters.lifecycles.account import Reason
+from biotrail.converters.outputs.perfetto import convert as perfetto
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogWriter
+from biotrail.recorder.schema.records import schema
 
 ALONE = """
     0   Q 254:0 W 100+8 bio=1 flags=1

@@ -4,7 +4,7 @@
 import pytest
 from scenario_tools import events_of, tables_of
 
-from converters.model.tables import NEVER
+from biotrail.converters.events.tables import NEVER
 
 PARITY = """
     0   Q 9:5 W 0+8 bio=1

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from cli_runner import Cli
 
-from converters.model.arrow_columns import BIOS, NAME, REQUESTS, Column
-from converters.model.context import Context
-from converters.model.trace import Trace
+from biotrail.converters.events.context import Context
+from biotrail.converters.lifecycles.arrow.columns import BIOS, NAME, REQUESTS, Column
+from biotrail.converters.pipeline import Trace
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "parquet.md"

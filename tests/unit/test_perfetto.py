@@ -20,10 +20,10 @@ from perfetto_make import (
 )
 from perfetto_scenes import ROOT, T, assert_shows, cuts, drawn, scenes, trace_of
 
-from converters.model.tables import NEVER, Certainty, Stage
-from converters.perfetto import convert
-from converters.perfetto_names import ARGUMENTS, BIO, REQUEST
-from recorder.errors import OutputError
+from biotrail.converters.events.tables import NEVER, Certainty, Stage
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, REQUEST
+from biotrail.recorder.schema.errors import OutputError
 
 
 @settings(max_examples=80, deadline=None)
@@ -204,7 +204,7 @@ def test_two_logs_can_be_concatenated():
 
 def test_many_texts_are_interned_anew_without_harm(monkeypatch):
     # GIVEN room for ten texts, and far more process names, in many windows
-    monkeypatch.setattr("converters.perfetto._MOST_STRINGS", 10)
+    monkeypatch.setattr("biotrail.converters.outputs.perfetto.convert._MOST_STRINGS", 10)
     rng = random.Random(1)
     tasks = [{"tid": i + 1, "tgid": i + 1, "comm": f"job{i}"} for i in range(60)]
     scene = Scene(

@@ -7,10 +7,10 @@ import captures
 import pytest
 from perfetto_check import read
 
-from converters.model.tables import Stage
-from converters.model.trace import Trace
-from converters.perfetto import convert
-from converters.perfetto_names import STAGE_TITLES
+from biotrail.converters.events.tables import Stage
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.names import STAGE_TITLES
+from biotrail.converters.pipeline import Trace
 
 NAMES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
 

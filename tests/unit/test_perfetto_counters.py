@@ -15,7 +15,7 @@ from perfetto_make import (
 )
 from perfetto_scenes import LABELS, T, scenes, trace_of
 
-from converters.model.tables import Certainty
+from biotrail.converters.events.tables import Certainty
 
 
 @settings(max_examples=50, deadline=None)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
-from converters.perfetto_encode import Rows, tag, varint, widths
+from biotrail.converters.outputs.perfetto.encode import Rows, tag, varint, widths
 
 U64 = st.integers(0, 2**64 - 1)
 

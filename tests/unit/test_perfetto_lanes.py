@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converters.perfetto_lanes import FOREVER, LanePool
+from biotrail.converters.outputs.perfetto.lanes import FOREVER, LanePool
 
 NEVER_ENDS = 10**6
 

@@ -19,10 +19,10 @@ from perfetto_make import (
 )
 from perfetto_scenes import LABELS, ROOT, T, trace_of
 
-from converters.model.tables import Certainty, Stage
-from converters.perfetto import convert
-from converters.perfetto_names import STAGE_TITLES, Colour
-from converters.perfetto_slowest import size_text
+from biotrail.converters.events.tables import Certainty, Stage
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.names import STAGE_TITLES, Colour
+from biotrail.converters.outputs.perfetto.slowest import size_text
 
 
 def test_nothing_is_said_of_losses_where_there_are_none():
@@ -130,7 +130,7 @@ def test_the_slowest_have_a_track_of_their_own_above_the_devices():
     begin, end = summary.view.begin - boot, summary.view.end - boot
     assert (begin, summary.view.device) == (T + 40_000 - 13_400, LABELS[DISK])
     assert end == min(T + 40_000 + 2 * 13_400, max(i.at for i in whole.instants()))
-    assert whole.attributes["biotrail.view"] == str(summary.view)
+    assert whole.attributes["biotrail.cli.view"] == str(summary.view)
 
 
 def test_sizes_are_in_their_units():

@@ -14,7 +14,7 @@ import captures
 import perfetto_check
 import pytest
 
-from biotrail.main import main
+from biotrail.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOSTS = ("db1", "db2")

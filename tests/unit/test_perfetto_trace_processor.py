@@ -10,8 +10,8 @@ import pytest
 from hosts_logs import SECOND, Machine
 from perfetto_make import Scene, context, direct, request
 
-from biotrail.main import main
-from converters.perfetto import convert
+from biotrail.cli.main import main
+from biotrail.converters.outputs.perfetto.convert import convert
 
 T = 1_000_000_000
 BOOTTIME = 500_000_000

@@ -14,17 +14,17 @@ import click
 import pytest
 from cli_runner import Cli
 
-from biotrail import print_live, record
-from biotrail.print_lines import HEAD, Text, rwbs
-from biotrail.record_print import Printing, given
-from biotrail.top_child import Tail
-from converters.answers.plain import IO
-from converters.model import backlog
-from converters.model.backlog import LiveSource
-from converters.model.context import Context
-from converters.model.trace import Trace
-from recorder.filters import Filters
-from recorder.log import LogReader
+from biotrail.cli import print_live, record
+from biotrail.cli.options.record_print import Printing, given
+from biotrail.cli.top_child import Tail
+from biotrail.converters.analysis.slow.io_details import IO
+from biotrail.converters.events.context import Context
+from biotrail.converters.inputs import backlog
+from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.log import LogReader
+from biotrail.text.print_lines import HEAD, Text, rwbs
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

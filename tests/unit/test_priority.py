@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from recorder.priority import FILLED, LONG_NS, Urgency
+from biotrail.recorder.rights.priority import FILLED, LONG_NS, Urgency
 
 TOLD = "import os; print(os.sched_getscheduler(0))"
 

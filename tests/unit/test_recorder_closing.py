@@ -17,13 +17,13 @@ from cli_runner import Cli
 from test_cli_record import Recorder, summary
 from test_session_record import FakeProbes, options
 
-from biotrail import record as module
-from biotrail import record_closing
-from recorder.errors import OutputError, ProbeError, ReaderGoneError
-from recorder.log import LogReader, LogWriter, Segment
-from recorder.session import record
-from recorder.session_types import Moment
-from recorder.sinks import Limit
+from biotrail.cli import record as module
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.schema.errors import OutputError, ProbeError, ReaderGoneError
+from biotrail.recorder.session.session import record
+from biotrail.recorder.session.session_types import Moment
+from biotrail.text import record_closing
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def fail_in_chunk(monkeypatch: pytest.MonkeyPatch, number: int, error: Callable[
         return write(self, segments, clock)
 
     monkeypatch.setattr(LogWriter, "write_chunk", writing)
-    monkeypatch.setattr("recorder.session.CHUNK_NS", 1)
+    monkeypatch.setattr("biotrail.recorder.session.session.CHUNK_NS", 1)
 
 
 def test_starting_is_said_before_anything_is_loaded(cli: Cli, recorder: Recorder) -> None:
@@ -248,7 +248,7 @@ def test_a_closed_terminal_is_no_reason_to_end_badly(
     def refuse(*_arguments: Any, **_options: Any) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("biotrail.record.click.echo", refuse)
+    monkeypatch.setattr("biotrail.cli.record.click.echo", refuse)
     # WHEN something is recorded THEN that is no error
     assert cli("record", "-o", "x").status == 0
     assert glob.glob("x") == ["x"]

@@ -8,9 +8,9 @@ import pytest
 import zstandard
 from log_samples import HEADER
 
-from recorder.log_packing import _compressor
-from recorder.log_writer import _JOINED, LogWriter
-from recorder.memory import keep_freed_memory
+from biotrail.recorder.log.packing import _compressor
+from biotrail.recorder.log.writer import _JOINED, LogWriter
+from biotrail.recorder.output.memory import keep_freed_memory
 
 
 def test_a_machine_without_mallopt_goes_on(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,7 @@ from captures import BASE_NS
 from scenario_cases_more import DM, LOOP, REQUEST_BASED
 from scenario_tools import events_of, tables_of
 
-from converters.model.tables import NEVER, Certainty
+from biotrail.converters.events.tables import NEVER, Certainty
 
 NVME = ("259:8", {"name": "nvme0n1", "kind": "disk", "stacked_on": [254 << 20]})
 

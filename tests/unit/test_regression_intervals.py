@@ -5,7 +5,7 @@ from captures import BASE_NS
 from scenario_cases_more import REQUEST_BASED
 from scenario_tools import events_of, tables_of
 
-from converters.model.tables import NEVER, Certainty
+from biotrail.converters.events.tables import NEVER, Certainty
 
 
 def _by_intervals(text: str) -> list[tuple[int, int, int]]:

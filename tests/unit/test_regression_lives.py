@@ -10,10 +10,10 @@ from captures import BASE_NS
 from scenario_cases_more import REQUEST_BASED
 from scenario_tools import events_of, tables_of
 
-from converters.model.association import associate
-from converters.model.lives import Known, Lives
-from converters.model.tables import NEVER, Certainty
-from converters.model.trace import Trace
+from biotrail.converters.association.identity.address_reuse import Known, Lives
+from biotrail.converters.association.identity.association import associate
+from biotrail.converters.events.tables import NEVER, Certainty
+from biotrail.converters.pipeline import Trace
 
 
 def test_a_bio_is_not_of_a_request_that_lies_elsewhere_than_it_was_merged() -> None:

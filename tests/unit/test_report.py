@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from scenario_tools import Tables, events_of, read
 from test_windows_invariance import HEADER, followed, loads, piece, write
 
-from converters.answers.groups import OTHERS, Group, Groups
-from converters.answers.keys import ByCpu, name_of
-from converters.answers.report import make_report
-from converters.answers.report_json import as_dict
-from converters.answers.samples import COUNTERS, Samples
-from converters.answers.series import Series
-from converters.answers.tree import GroupReport, Report
-from converters.model.tables import NEVER, STAGE_NAMES, RequestKind, Stage
-from converters.model.trace import Trace
+from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups
+from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
+from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
+from biotrail.converters.analysis.distributions.series import Series
+from biotrail.converters.analysis.report.json import as_dict
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.analysis.report.tree import GroupReport, Report
+from biotrail.converters.events.tables import NEVER, STAGE_NAMES, RequestKind, Stage
+from biotrail.converters.pipeline import Trace
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

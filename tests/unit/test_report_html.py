@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from cli_runner import Cli
 
-from biotrail.report_html import collect
-from converters.answers import html, html_data
-from converters.answers.report import Reporter
-from converters.answers.sketch import Distribution
-from converters.answers.timeline import MOST_COLUMNS, Timeline
-from converters.model.trace import Trace
+from biotrail.cli.report_html import collect
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.page import data as html_data
+from biotrail.converters.analysis.page import html
+from biotrail.converters.analysis.report.report import Reporter
+from biotrail.converters.analysis.report.timeline import MOST_COLUMNS, Timeline
+from biotrail.converters.pipeline import Trace
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
@@ -238,7 +239,17 @@ def test_what_it_does_not_take_is_said(cli: Cli, tmp_path: Path, more: tuple[str
 def test_some_devices_alone_and_standard_input(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log in a pipe WHEN a page of one of its devices is asked for
     path = tmp_path / "out.html"
-    command = [sys.executable, "-m", "biotrail.main", "report", "-d", "loop1", "--html", path, "-"]
+    command = [
+        sys.executable,
+        "-m",
+        "biotrail.cli.main",
+        "report",
+        "-d",
+        "loop1",
+        "--html",
+        path,
+        "-",
+    ]
     with SAMPLE.open("rb") as stream:
         subprocess.run(command, stdin=stream, capture_output=True, cwd=ROOT, check=True)
     # THEN it holds the report of that device

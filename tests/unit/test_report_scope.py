@@ -12,7 +12,7 @@ import pytest
 from cli_runner import Cli
 from scenario_tools import events_of
 
-from biotrail import report_scope
+from biotrail.cli.options import report_scope
 
 LOAD = """
 0       Q R 0+8 bio=1 pid=11 comm=fio

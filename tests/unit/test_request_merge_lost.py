@@ -5,7 +5,7 @@ import pytest
 import scenario_cases
 from scenario_tools import Scenario, bio_lines, events_of, run
 
-from converters.model.tables import NEVER, Certainty
+from biotrail.converters.events.tables import NEVER, Certainty
 
 CASES = [c for c in scenario_cases.CASES if "m" in {e["letter"] for e in events_of(c.given)}]
 

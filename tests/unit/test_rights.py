@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 from test_session_record import FakeProbes, options
 
-from biotrail import info, record
-from recorder import capabilities, priority, rights, rights_kept
-from recorder.errors import ProbeError
-from recorder.filters import Filters
-from recorder.log import LogReader
-from recorder.probes import capability, run_stats, tracefs
-from recorder.probes.stack_maps import Stacks
-from recorder.session import RecordOptions
-from recorder.session import record as record_session
-from recorder.sinks import Limit
+from biotrail.cli import info, record
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.probes import capability, run_stats, tracefs
+from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.rights import capabilities, priority, rights
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.session import rights_kept
+from biotrail.recorder.session.session import RecordOptions
+from biotrail.recorder.session.session import record as record_session
 
 ROOT = Path(__file__).resolve().parents[2]
 ROTATED: dict[str, Any] = {"rotate": Limit(bytes=1 << 20)}
@@ -73,7 +74,7 @@ def test_a_sticky_directory_of_another_needs_one_more(
     some, owner = options(tmp_path / "x", **KEPT), tmp_path.stat().st_uid
     # WHEN it is somebody else's THEN deleting files there takes a right; else not
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    monkeypatch.setattr("recorder.output.owner", lambda: (1000, 1000))
+    monkeypatch.setattr("biotrail.recorder.output.output.owner", lambda: (1000, 1000))
     assert rights_kept.needed(some) == FILES | {"CAP_FOWNER"}
     monkeypatch.setattr(os, "geteuid", lambda: owner)
     assert rights_kept.needed(some) == FILES
@@ -239,7 +240,7 @@ def test_hidden_processes_concern_children_alone(monkeypatch: pytest.MonkeyPatch
     plain = RecordOptions(created_by="t", argv=[], output=None)
     assert all(lack.key != "processes" for lack in rights_kept.lacking(plain))
     # AND a process that is not there may be one that is hidden
-    from recorder import filters
+    from biotrail.recorder.filters import filters
 
     with pytest.raises(ProbeError, match="hides those here"):
         filters.check_tasks(Filters(pids=(1 << 22,)))

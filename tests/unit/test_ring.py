@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from recorder.errors import ProbeError
-from recorder.records import Kind
-from recorder.ring import LEVELS, Membarrier, NoBarrier, Rings, RingSizes
+from biotrail.recorder.probes.ring import LEVELS, Membarrier, NoBarrier, Rings, RingSizes
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.records import Kind
 
 SIZES = RingSizes(ring_bytes=32 << 10, upper_bytes=4096)
 CPUS = 3

@@ -9,10 +9,10 @@ import pytest
 from cli_runner import Cli
 from hosts_logs import LATENCY, SECOND, Machine
 
-from converters.model.series import SeriesSource
-from converters.model.sources import LogSource
-from converters.model.trace import Trace
-from recorder.errors import LogFormatError
+from biotrail.converters.inputs.log import LogSource
+from biotrail.converters.inputs.series import SeriesSource
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import LogFormatError
 
 SPAN = (0, SECOND)
 EVERY = SECOND // 4

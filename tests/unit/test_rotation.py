@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from test_session_record import FakeProbes, options
 
-from recorder.errors import OutputError
-from recorder.log import LogReader, Segment
-from recorder.loss import NOT_ONE_CPU
-from recorder.names import NO_CPU, Names, find
-from recorder.records import BY_KIND, TIMESTAMP_BITS, Kind
-from recorder.series import Series, shifted
-from recorder.session import record
-from recorder.sinks import Limit, RotatingLog
+from biotrail.recorder.accounting.loss import NOT_ONE_CPU
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.log.names import NO_CPU, Names, find
+from biotrail.recorder.output.series import Series, shifted
+from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
+from biotrail.recorder.session.session import record
 
 CLOCK = {"monotonic": 1000, "boottime": 2000, "realtime": 3000, "uncertainty": 1}
 HEADER: dict[str, Any] = {"log_id": "f" * 32, "clocks": CLOCK, "devices": [], "schema": []}
@@ -180,7 +180,7 @@ def test_a_plain_recording_whose_file_is_removed_stops_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a recording whose file is removed
-    monkeypatch.setattr("recorder.session.NOTES_NS", 10_000_000)
+    monkeypatch.setattr("biotrail.recorder.session.session.NOTES_NS", 10_000_000)
     probes, path = FakeProbes(), tmp_path / "x"
     probes.at_drain = lambda: path.unlink(missing_ok=True)
     # WHEN it notices

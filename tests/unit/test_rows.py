@@ -13,9 +13,9 @@ from cli_runner import Cli
 from rich.console import Console
 from test_top import COST, follow, patient
 
-from biotrail import main
-from biotrail.rows import Order, left_out
-from biotrail.top_text import fitting, parts
+from biotrail.cli import main
+from biotrail.text.rows import Order, left_out
+from biotrail.text.top import fitting, parts
 
 __all__ = ["patient"]
 ROOT = Path(__file__).parents[2]

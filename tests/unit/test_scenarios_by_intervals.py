@@ -5,7 +5,7 @@ import pytest
 from scenario_intervals import OTHERWISE, SAME, Otherwise
 from scenario_tools import Scenario, bio_lines, describe, events_of, run, tables_of, tidy
 
-from recorder.probes.programs import EVENT_SETS
+from biotrail.recorder.probes.programs import EVENT_SETS
 
 ONE_QUEUE = (("254:0", {"name": "vda", "kind": "disk", "queue": {"nr_hw_queues": 1}}),)
 

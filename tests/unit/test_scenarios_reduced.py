@@ -13,7 +13,7 @@ import scenario_variants
 from capture_text import Event
 from scenario_tools import STARTS, Scenario, Tables, describe, events_of, run, tables_of, tidy
 
-from recorder.probes.programs import EVENT_SETS
+from biotrail.recorder.probes.programs import EVENT_SETS
 
 WHOLE = [
     *scenario_cases.CASES,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder import output
-from recorder.errors import OutputError
+from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import OutputError
 
 
 def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:

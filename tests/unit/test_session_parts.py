@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder import cgroups
-from recorder.child import Child
-from recorder.errors import OutputError, TraceError
-from recorder.log import LogReader, LogWriter, Segment
-from recorder.loss import LossCounters
-from recorder.meter import Meter
-from recorder.pace import GLANCE, LONGEST, SHORTEST, Pace
-from recorder.records import BLOCK_BYTES, BY_KIND, Kind
-from recorder.stop import Every, StopRequests
-from recorder.writer import WriterThread, merge
+from biotrail.recorder.accounting.loss import LossCounters
+from biotrail.recorder.accounting.meter import Meter
+from biotrail.recorder.host import cgroups
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.output.writer import WriterThread, merge
+from biotrail.recorder.schema.errors import OutputError, TraceError
+from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, Kind
+from biotrail.recorder.session.child import Child
+from biotrail.recorder.session.pace import GLANCE, LONGEST, SHORTEST, Pace
+from biotrail.recorder.session.stop import Every, StopRequests
 
 CLOCK = {"monotonic": 10**9, "boottime": 10**9, "realtime": 10**18, "uncertainty": 100}
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.errors import OutputError, ProbeError, TraceError
-from recorder.log import LogReader, Segment
-from recorder.probes.core import ProgramInfo
-from recorder.records import BY_KIND, Kind
-from recorder.ring import RingSizes
-from recorder.session import RecordOptions, Status, Summary, record
-from recorder.triggers import Hit
+from biotrail.recorder.filters.triggers import Hit
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.probes.core import ProgramInfo
+from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
+from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 
 
 class FakeProbes:
@@ -232,7 +232,7 @@ def test_a_failing_output_ends_the_recording_and_keeps_what_is_there(
 ) -> None:
     # GIVEN a limit on the size of files, as a full disk would be one
     path = tmp_path / "log"
-    monkeypatch.setattr("recorder.session.CHUNK_NS", 1)
+    monkeypatch.setattr("biotrail.recorder.session.session.CHUNK_NS", 1)
     record(options(tmp_path / "short", level=0, duration=0.001), probes=FakeProbes())
     limit = (tmp_path / "short").stat().st_size + 10_000
     old = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -16,10 +16,10 @@ import stack_logs
 from cli_runner import Cli
 from hosts_logs import DEV, LATENCY, SECOND, Machine
 
-from biotrail.several import Given, names_beside
-from converters.model import trace
-from recorder import clocks
-from recorder.log import Segment
+from biotrail.cli.options.several import Given, names_beside
+from biotrail.converters import pipeline as trace
+from biotrail.recorder.host import clocks
+from biotrail.recorder.log import Segment
 
 SPAN = (0, 4 * SECOND)
 EVERY = SECOND // 4

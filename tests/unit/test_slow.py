@@ -105,7 +105,7 @@ def test_the_slowest_come_first_and_top_bounds_them(cli: Cli, flood: Path) -> No
 @pytest.mark.parametrize("window", [40, 400, 1 << 20])
 def test_windows_do_not_matter(cli: Cli, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN the sample / WHEN it is read in windows of any size
-    from converters.model import trace
+    from biotrail.converters import pipeline as trace
 
     monkeypatch.setattr(trace.Trace.lifecycles, "__defaults__", (1 << 20, None, None))
     expected = cli("slow", "--top", "5", "--json", SAMPLE).out
@@ -244,7 +244,7 @@ def test_blktrace_files(cli: Cli, name: str) -> None:
 def test_standard_input(flood: Path) -> None:
     # GIVEN a log in a pipe / WHEN it is read twice / THEN that is possible
     done = subprocess.run(
-        [sys.executable, "-m", "biotrail.main", "slow", "--top", "1", "-"],
+        [sys.executable, "-m", "biotrail.cli.main", "slow", "--top", "1", "-"],
         cwd=ROOT,
         input=flood.read_bytes(),
         capture_output=True,
@@ -299,7 +299,7 @@ def test_text_of_a_thread_is_made_printable(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_log_in_memory_is_read_twice(flood: Path) -> None:
     # GIVEN a log as a stream / WHEN it is opened again / THEN it is read from its beginning
-    from biotrail.opening import open_again
+    from biotrail.cli.options.opening import open_again
 
     stream = io.BytesIO(flood.read_bytes())
     counts = [sum(len(w.bios) for w in open_again(stream, "auto").lifecycles()) for _ in "12"]

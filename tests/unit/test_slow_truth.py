@@ -10,15 +10,15 @@ from layers_loads import history
 from layers_model import Bio, History
 from layers_truth import Truth, ns
 
-from converters.answers.before import MOST_BEFORE
-from converters.answers.choosing import Choice
-from converters.answers.plain import IO
-from converters.answers.slow import Slowest, SlowIO, Wanted
-from converters.answers.surroundings import Neighbourhood
-from converters.model.histories import histories
-from converters.model.lifecycles import Result
-from converters.model.tables import Lifecycles
-from converters.model.trace import Trace
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.slow.before import MOST_BEFORE
+from biotrail.converters.analysis.slow.io_details import IO
+from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
+from biotrail.converters.analysis.slow.surroundings import Neighbourhood
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.lifecycles.histories import histories
+from biotrail.converters.lifecycles.lifecycles import Result
+from biotrail.converters.pipeline import Trace
 
 SEEDS = range(60)
 NOT_TOLD = "bTPU"

@@ -11,15 +11,15 @@ from stack_logs import READ, bio, clock
 from test_rotation import HEADER as ROTATED
 from test_session_record import FakeProbes, options
 
-from recorder.errors import ProbeError
-from recorder.keeping import KeptLog
-from recorder.log import LogReader, Segment
-from recorder.probes.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
-from recorder.series import Series
-from recorder.session import record
-from recorder.sinks import Limit, RotatingLog
-from recorder.stack_notes import STACKS_PER_NOTE, StackNotes
-from recorder.stacks import StackWatch
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.notes.stacks import StackWatch
+from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.output.stack_notes import STACKS_PER_NOTE, StackNotes
+from biotrail.recorder.probes.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.session.session import record
 
 NO_USER = np.zeros(0, BUILD_ID_FRAME)
 

@@ -13,9 +13,10 @@ from perfetto_check import read as read_trace
 from scenario_stacks import DM_ON_PARTITION, FOUR_LEVELS, NVME_PATHS, PATH_LOST
 from scenario_tools import Scenario, Tables, devices_with, events_of, run
 
-from converters import blktrace, perfetto
-from converters.model.tables import NEVER
-from converters.model.trace import Trace
+from biotrail.converters.events.tables import NEVER
+from biotrail.converters.outputs.blktrace import convert as blktrace
+from biotrail.converters.outputs.perfetto import convert as perfetto
+from biotrail.converters.pipeline import Trace
 
 HEAD_BYTES = 48
 """Of a blktrace record; a remap's payload follows: from device, to device, from sector."""

@@ -12,12 +12,12 @@ import pytest
 from cli_runner import Cli
 from stack_logs import READ, START, bio, queued, task, write
 
-from biotrail import stacks_flame
-from converters.answers.flame import OF_EACH, Flame, Recorded, Side, flame
-from converters.answers.flame_svg import MARGIN, WIDTH
-from converters.answers.html_data import as_json
-from converters.answers.stacks import Callers, Weight
-from converters.model.stacks import Frame, Stack
+from biotrail.cli import stacks_flame
+from biotrail.converters.analysis.page.data import as_json
+from biotrail.converters.analysis.stacks.flame import OF_EACH, Flame, Recorded, Side, flame
+from biotrail.converters.analysis.stacks.stacks import Callers, Weight
+from biotrail.converters.analysis.stacks.svg import MARGIN, WIDTH
+from biotrail.converters.events.stacks import Frame, Stack
 
 NASTY = '</title></script><script>alert(1)</script><img src=x onerror="a">&\x1b[31m\udc80\u202e'
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,10 +4,10 @@
 import numpy as np
 from test_events_decoder import NOW, chunk, record, ring
 
-from converters.model.events import Decoder, Events
-from converters.model.tasks import TaskNames
-from recorder.log import Segment
-from recorder.records import Kind
+from biotrail.converters.events.events import Decoder, Events
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.recorder.log import Segment
+from biotrail.recorder.schema.records import Kind
 
 
 def events(*names: tuple[int, int, int, bytes]) -> Events:

@@ -9,13 +9,13 @@ from pathlib import Path
 import captures
 import pytest
 
-from biotrail.main import main
-from biotrail.terminating import terminated_as_interrupted
+from biotrail.cli.main import main
+from biotrail.cli.options.terminating import terminated_as_interrupted
 
 WRITERS = {
-    "a.pftrace": "converters.perfetto.convert",
-    "a.otf2": "converters.otf2.convert",
-    "a.blktrace": "converters.blktrace.write",
+    "a.pftrace": "biotrail.converters.outputs.perfetto.convert.convert",
+    "a.otf2": "biotrail.converters.outputs.otf2.convert.convert",
+    "a.blktrace": "biotrail.converters.outputs.blktrace.convert.write",
 }
 
 

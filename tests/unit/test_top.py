@@ -13,20 +13,20 @@ import pytest
 from cli_runner import Cli
 from rich.console import Console
 
-from biotrail import record_filters
-from biotrail.top import Cost
-from biotrail.top_child import Tee, filter_arguments
-from biotrail.top_text import parts
-from converters.answers.live import MOST_SLOW, Live, LiveTrace
-from converters.answers.live_json import as_dict
-from converters.answers.live_tree import Snapshot
-from converters.answers.report import make_report
-from converters.model import backlog
-from converters.model.backlog import LiveSource
-from converters.model.trace import Trace
-from recorder.errors import OutputError
-from recorder.filters import Filters
-from recorder.log import LogReader
+from biotrail.cli.options import record_filters
+from biotrail.cli.top import Cost
+from biotrail.cli.top_child import Tee, filter_arguments
+from biotrail.converters.analysis.live.json import as_dict
+from biotrail.converters.analysis.live.live import MOST_SLOW, Live, LiveTrace
+from biotrail.converters.analysis.live.tree import Snapshot
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.inputs import backlog
+from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.text.top import parts
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder.elf import Elf, NoElfError
-from recorder.user_symbols import UserSymbols
+from biotrail.recorder.symbols.elf import Elf, NoElfError
+from biotrail.recorder.symbols.user_symbols import UserSymbols
 
 BUILD_ID = bytes(range(1, 21))
 FUNCTIONS = {"main": (0x1100, 0x40), "_start": (0x1000, 0), "helper": (0x1140, 0x10)}

@@ -13,11 +13,11 @@ import scenario_cases
 from cli_runner import Cli
 from scenario_tools import events_of
 
-from biotrail import verdict
-from biotrail.verdict import RULES, Sentence
-from converters.answers.report import make_report
-from converters.answers.tree import Report
-from converters.model.trace import Trace
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.analysis.report.tree import Report
+from biotrail.converters.pipeline import Trace
+from biotrail.text import verdict
+from biotrail.text.verdict import RULES, Sentence
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from cli_runner import Cli
 
-from converters import archive
-from converters.model.archive import ArchiveSource
+from biotrail.converters.inputs.parquet.source import ArchiveSource
+from biotrail.converters.outputs.parquet import archive
 
 SAMPLE = Path(__file__).parents[2] / "biotrail" / "data" / "demo.biotrail"
 

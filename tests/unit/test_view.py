@@ -19,12 +19,12 @@ import zstandard
 from cli_runner import Cli
 from perfetto_check import read
 
-from biotrail import view
-from biotrail.cuts import Cut
-from biotrail.main import main
-from biotrail.perfetto_ui import address
-from biotrail.view_server import TraceServer
-from recorder.errors import LogFormatError, OutputError
+from biotrail.cli import view
+from biotrail.cli.main import main
+from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.perfetto_ui import address
+from biotrail.cli.view_server import TraceServer
+from biotrail.recorder.schema.errors import LogFormatError, OutputError
 
 UI = "https://ui.perfetto.dev"
 PATIENCE = 60
@@ -287,7 +287,14 @@ def test_a_view_that_is_killed_leaves_nothing(tmp_path, number, kind):
         captures.write_log(source, captures.load("plugged-merge-loop"))
     else:
         source.write_bytes(zstandard.ZstdCompressor().compress(TRACE))
-    command = ["env", "--default-signal=HUP,TERM", sys.executable, "-m", "biotrail.main", "view"]
+    command = [
+        "env",
+        "--default-signal=HUP,TERM",
+        sys.executable,
+        "-m",
+        "biotrail.cli.main",
+        "view",
+    ]
     with subprocess.Popen(
         [*command, "--no-open", "--port", "0", str(source)],
         stdout=subprocess.PIPE,

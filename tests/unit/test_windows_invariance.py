@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scenario_tools import Tables, events_of, read
 
-from converters.model.tables import Table
-from converters.model.trace import HOLD_NS
-from recorder.log import LogWriter, Segment
+from biotrail.converters.events.tables import Table
+from biotrail.converters.pipeline import HOLD_NS
+from biotrail.recorder.log import LogWriter, Segment
 
 CASES = [
     *scenario_cases.CASES,

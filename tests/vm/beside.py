@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from converters.model.context import Context
-from converters.model.tables import NEVER, Bios
-from converters.model.trace import Trace
-from recorder.kernel_names import RWBS_FLAGS
-from recorder.records import Kind
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Bios
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.kernel_names import RWBS_FLAGS
+from biotrail.recorder.schema.records import Kind
 
 KINDS = (
     Kind.Q,

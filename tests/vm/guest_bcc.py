@@ -18,7 +18,7 @@ from pathlib import Path
 from guest_case import Case, Unavailable, disk, fio, module, run, scheduler, tool
 from guest_devices import null_blk
 
-from recorder.probes import bcc_child
+from biotrail.recorder.probes.bcc import child as bcc_child
 
 ONE_AT_A_TIME = {"ioengine": "psync", "iodepth": 1, "rw": "randrw", "bsrange": "4k-64k"}
 BATCHES = {"rw": "write", "iodepth": 16, "iodepth_batch_submit": 8, "iodepth_batch_complete_min": 8}

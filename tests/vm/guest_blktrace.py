@@ -16,7 +16,7 @@ from pathlib import Path
 
 from guest_case import Case, Unavailable, disk, fio, module, put, scheduler, tool
 
-from recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.btf import KernelBtf
 
 RANDOM = {"bsrange": "4k-64k", "iodepth": 8}
 BATCHES = {"iodepth": 16, "iodepth_batch_submit": 8, "iodepth_batch_complete_min": 8}

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import biotrail.record  # noqa: F401 - what main() would import in each child
-from biotrail.main import main
+import biotrail.cli.record  # noqa: F401 - what main() would import in each child
+from biotrail.cli.main import main
 
 OUT = Path(os.environ.get("VM_OUT", "/run/out"))
 DISK_BYTES = 64 << 20

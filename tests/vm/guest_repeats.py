@@ -11,8 +11,8 @@ from typing import Any
 
 from guest_case import Case
 
-from recorder.log_reader import LogReader
-from recorder.loss import NOT_ONE_CPU
+from biotrail.recorder.accounting.loss import NOT_ONE_CPU
+from biotrail.recorder.log.reader import LogReader
 
 REPEATS = 4
 TICK_NS = 20_000_000

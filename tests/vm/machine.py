@@ -14,8 +14,8 @@ import pytest
 from boots import CONSOLE, CONSOLE_SO_FAR, HERE
 from devices import read_fio_report
 
-from biotrail.main import main
-from converters.model.tables import (
+from biotrail.cli.main import main
+from biotrail.converters.events.tables import (
     NEVER,
     STAGE_NAMES,
     Bios,
@@ -25,9 +25,9 @@ from converters.model.tables import (
     Requests,
     Stages,
 )
-from converters.model.trace import Trace
-from recorder.loss import NOT_ONE_CPU
-from recorder.records import Kind
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.accounting.loss import NOT_ONE_CPU
+from biotrail.recorder.schema.records import Kind
 
 SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
 """Ends a hang; two quiet cores take a tenth of it."""

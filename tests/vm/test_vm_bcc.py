@@ -7,8 +7,8 @@ from beside import KINDS, check_times, events
 from devices import read_fio_report
 from machine import OP_MASK, READ, WRITE, Case, Log, Machine
 
-from converters.model.tables import Certainty
-from recorder.records import Kind
+from biotrail.converters.events.tables import Certainty
+from biotrail.recorder.schema.records import Kind
 
 MS = 1_000_000
 DISKS = ("plain", "merging")

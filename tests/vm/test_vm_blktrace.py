@@ -22,10 +22,10 @@ from btt_tables import (
 from devices import read_fio_report
 from machine import Case, Machine
 
-from converters import blktrace
-from converters.model.tables import Bios, Certainty
-from converters.model.trace import Trace
-from recorder.records import Kind
+from biotrail.converters.events.tables import Bios, Certainty
+from biotrail.converters.outputs.blktrace import convert as blktrace
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 
 JOBS = {"plain": ["plain"], "merging": ["merging", "batches"], "hard": []}
 """fio's accounts of each disk: without a scheduler, with merges, with all that is hard for btt

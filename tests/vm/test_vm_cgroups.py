@@ -8,7 +8,7 @@ import pytest
 from devices import read_fio_report
 from machine import Case, Machine, biotrail
 
-from converters.model.tables import Certainty
+from biotrail.converters.events.tables import Certainty
 
 MS = 1_000_000
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from machine import Case, Machine
 
-from converters.model.tables import NEVER, Bios
+from biotrail.converters.events.tables import NEVER, Bios
 
 MS = 1_000_000
 

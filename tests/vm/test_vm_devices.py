@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from machine import OP_MASK, READ, WRITE, Case, Machine
 
-from converters.model.tables import Certainty
-from recorder.records import Kind
+from biotrail.converters.events.tables import Certainty
+from biotrail.recorder.schema.records import Kind
 
 DISKS = (
     "nvme",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from machine import Machine, biotrail
 
-from recorder.records import Kind
+from biotrail.recorder.schema.records import Kind
 
 
 @pytest.mark.parametrize("index", range(3), ids=["nvme", "virtio-scsi", "virtio-blk"])

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from machine import OP_MASK, READ, WRITE, Case, Machine
 
-from converters.model.tables import NEVER, SECTOR_BYTES, Bios, Certainty, Requests
-from converters.model.trace import Trace
-from recorder.records import Kind
+from biotrail.converters.events.tables import NEVER, SECTOR_BYTES, Bios, Certainty, Requests
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
 
 BLOCK = 4096
 """What raid5 writes at once."""

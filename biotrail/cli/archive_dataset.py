@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A directory of archives and tables, by host, date and device: `biotrail archive -o DIR`."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from biotrail import __version__
+from biotrail.cli.archive import told, write_events
+from biotrail.cli.options.recordings import Recording, open_recordings
+from biotrail.converters.inputs.log import Source
+from biotrail.converters.inputs.parquet.source import TABLE_KEY
+from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.text import tallies, units
+from biotrail.text.progress import working
+
+MARKER = "*/host=*"
+"""What a dataset holds."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is written of each recording, and how."""
+
+    tables: tuple[str, ...]
+    level: int
+    associate: str
+    own_io: bool
+    force: bool
+
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """Tables that take association."""
+        return tuple(name for name in self.tables if name != "events")
+
+
+def add(recordings: list[Recording], target: Path, wanted: Wanted) -> Iterator[str]:
+    """Add recordings to a dataset, one after the other; gives what to say of each.
+
+    Raises TraceError; a recording that failed is not in it, those before are.
+    """
+    twice = wanted.derived and "events" in wanted.tables
+    if twice and any("-" in recording.paths for recording in recordings):
+        raise click.UsageError("standard input is read once: give --tables events, or a file")
+    for recording in recordings:
+        name = stem(recording)
+        _refuse_again(target, name, wanted.force)
+        with output.adding_to_directory(target, force=wanted.force, marker=MARKER) as part:
+            lines = list(_write(recording, name, part, wanted))
+        more = len(recording.paths) - 1
+        others = f" and {units.plural(more, 'file')} more of its recording" if more else ""
+        yield f"{recording.paths[0]}{others}:"
+        yield from (line.replace(str(part), str(target)) for line in lines)
+
+
+def stem(recording: Recording) -> str:
+    """Of files' names: the log's id; of a log without one, its name."""
+    found = recording.trace.reader.header.get("log_id")
+    return quote(str(found) if found else Path(recording.paths[0]).name, safe="")
+
+
+def _refuse_again(target: Path, name: str, force: bool) -> None:
+    there = next(iter(sorted(target.glob(f"*/host=*/**/{name}.parquet"))), None)
+    if there is not None and not force:
+        raise OutputError(
+            f"{there} already exists: the recording is in {target}; --force writes it again"
+        )
+
+
+def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Iterator[str]:
+    day = date_of(recording.trace.reader)
+    if "events" in wanted.tables:
+        host = quote(recording.trace.context.host, safe="")
+        folder = part / "events" / f"host={host}" / f"date={day}"
+        folder.mkdir(parents=True)
+        file = folder / f"{name}.parquet"
+        events = write_events(recording, file, wanted.level, False)
+        yield from (f"  {line}" for line in told(file, events, recording.trace.reader))
+    if wanted.derived:
+        if "events" in wanted.tables:  # a log is read once
+            [recording] = open_recordings(recording.paths, wanted.associate, wanted.own_io)
+        yield from _write_tables(recording.trace, name, part, wanted, day)
+
+
+def date_of(source: Source) -> str:
+    """UTC date of a recording's start; 1970-01-01 where its header has no clocks."""
+    ns = int(source.header.get("clocks", {}).get("realtime", 0))
+    return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d}"
+
+
+def _write_tables(trace: Trace, name: str, part: Path, wanted: Wanted, day: str) -> Iterator[str]:
+    from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
+    from biotrail.converters.outputs.parquet.tables import Partitions
+
+    schemas = {"bios": (BIO_SCHEMA, "queue_time"), "requests": (REQUEST_SCHEMA, "start_time")}
+    made = {
+        table: Partitions(
+            part / table,
+            *schemas[table],
+            host=trace.context.host,
+            stem=name,
+            level=wanted.level,
+            day=day,
+        )
+        for table in wanted.derived
+    }
+    with _closed(made), working(trace.reader.size, "associating") as reached:
+        for window in trace.lifecycles(on_progress=reached):
+            if "bios" in made:
+                made["bios"].write(bios_table(window, trace.context))
+            if "requests" in made:
+                made["requests"].write(requests_table(window, trace.context))
+        for partitions in made.values():
+            partitions.close(_facts(trace))
+    for table, partitions in made.items():
+        yield f"  {table}: {units.plural(partitions.rows, 'row')}"
+    yield from (f"  {line}" for line in tallies.own_lines(trace))
+    yield from (f"  {line}" for line in tallies.loss_lines(trace))
+
+
+@contextmanager
+def _closed(made: dict[str, Any]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for partitions in made.values():
+            partitions.abandon()
+        raise
+
+
+def _facts(trace: Trace) -> dict[str, str]:
+    """What a table's files say of where they come from, and of what is missing."""
+    return {
+        TABLE_KEY: "1",
+        "biotrail.created_by": __version__,
+        "biotrail.log_id": trace.context.log_id,
+        "biotrail.missing": json.dumps(tallies.loss_lines(trace)),
+    }

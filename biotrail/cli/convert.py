@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail convert`: a log becomes a Perfetto trace or an OTF2 archive."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from biotrail.cli.convert_perfetto import LEAST_PART, Drawing, Result
+from biotrail.cli.options import compressing
+from biotrail.cli.options.cut_options import cut_options
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, opened
+from biotrail.cli.options.moments import Times
+from biotrail.cli.options.opening import associate_option, own_io_option
+from biotrail.cli.options.perfetto_ui import UI, address
+from biotrail.cli.options.recordings import Recording, logs_argument, open_recordings
+from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.outputs.perfetto.names import Colour, Detail
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.output import output
+from biotrail.text import tallies, units
+from biotrail.text.printing import say_all
+from biotrail.text.progress import progress
+
+LOG_SUFFIXES = (".biotrail", ".parquet")
+PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
+ENDINGS = {
+    ".pftrace": PERFETTO,
+    ".perfetto-trace": PERFETTO,
+    ".otf2": OTF2,
+    ".blktrace": BLKTRACE,
+}
+SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
+BLKTRACE_FILES = "*.blktrace.*"
+OTF2_ANCHOR = "traces.otf2"
+WHOLE = Drawing()
+
+
+@click.command()
+@logs_argument
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    help="Default: LOG with another ending.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
+    help="Default: by the ending of OUT (.pftrace, .otf2 or DIR/, .blktrace), else perfetto.",
+)
+@cut_options
+@click.option(
+    "--max-size",
+    type=units.Size(),
+    metavar="SIZE",
+    help="Write a Perfetto trace in parts of at most that (500M): OUT-1.pftrace, OUT-2.pftrace, …",
+)
+@click.option(
+    "--detail",
+    type=click.Choice([str(detail) for detail in Detail]),
+    default=str(Detail.FULL),
+    show_default=True,
+    help="Of a Perfetto trace: without arguments and requests, and without stages, too.",
+)
+@click.option(
+    "--colour",
+    type=click.Choice([str(colour) for colour in Colour]),
+    default=str(Colour.AUTO),
+    show_default=True,
+    help="Of a Perfetto trace: by operation, by family (a bio, its requests, what came of it on "
+    "lower devices), or by family only what passes through stacked devices.",
+)
+@associate_option
+@own_io_option
+@click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
+def command(
+    logs: tuple[str, ...],
+    target: str | None,
+    form: str | None,
+    cut: Cut,
+    max_size: int | None,
+    detail: str,
+    colour: str,
+    associate: str,
+    own_io: bool,
+    force: bool,
+) -> None:
+    """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
+
+    LOG is a log, an archive, or blktrace's files: DEV (for DEV.blktrace.*) or one merged
+    stream. A trace is a file, compressed where its name ends in .gz or .zst; an OTF2 archive is
+    a directory, and so are files for blkparse, a set for each device. What is written is
+    readable by you alone, and gets its name when it is complete. LOG - reads standard input;
+    -o - writes a Perfetto trace to standard output. docs/cuts.md says what a part of a log holds.
+
+    Several LOGs: the files of one rotated recording, in any order, are read as one log; logs
+    of several recordings or hosts become one Perfetto trace on one timeline (docs/hosts.md).
+
+    \b
+    biotrail convert disk.biotrail                  # → disk.pftrace
+    biotrail convert --from 10s --to 12s -d nvme0n1 disk.biotrail -o short.pftrace.gz
+    biotrail convert --slowest 1000 disk.biotrail -o slowest.pftrace
+    biotrail convert disk.biotrail -o disk.otf2     # → disk.otf2/traces.otf2
+    biotrail convert sda                            # sda.blktrace.* → sda.pftrace
+    biotrail convert db1.biotrail db2.biotrail -o both.pftrace
+    biotrail convert disk-*.biotrail                # a rotated recording: one trace
+    biotrail convert disk.biotrail -o d.blktrace && blkparse -i d.blktrace/nvme0n1
+    ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    drawing = Drawing(max_size, Detail(detail), Colour(colour))
+    how = associate, own_io
+    with terminated_as_interrupted():
+        if len(logs) == 1:
+            form, target = checked(logs[0], target, form, cut, drawing)  # before a pipe is read
+            with opened(logs[0], cut, *how) as source:
+                result = convert(source, form, target, force, drawing)
+            lines = report_lines(source, result, form)
+        else:
+            recordings = open_recordings(logs, *how)
+            if len(recordings) == 1:
+                form, target = checked(recordings[0].paths[0], target, form, cut, drawing)
+                source = cut_of(lambda: open_recordings(logs, *how)[0].trace, cut)
+                result = convert(source, form, target, force, drawing)
+                lines = report_lines(source, result, form)
+            else:
+                if cut != Cut() or replace(drawing, colour=Colour.AUTO) != WHOLE:
+                    raise click.UsageError(
+                        "a part of several recordings cannot be chosen: convert parts one by one"
+                    )
+                result, lines = _convert_several(recordings, form, target, force, drawing)
+    say_all(lines, err=result.path is None)
+
+
+def checked(
+    log: str, target: str | None, form: str | None, cut: Cut, drawing: Drawing
+) -> tuple[str, str]:
+    """As `chosen`. Raises click.UsageError also where that cannot be cut or drawn so."""
+    form, target = chosen(log, target, form)
+    check_drawing(form, target, drawing)
+    if form == BLKTRACE:
+        check_records(cut)
+    return form, target
+
+
+def _convert_several(
+    recordings: list[Recording],
+    form: str | None,
+    target: str | None,
+    force: bool,
+    drawing: Drawing,
+) -> tuple[Result, list[str]]:
+    from biotrail.cli import merging
+
+    if target is None:
+        raise click.UsageError("logs of several recordings need -o OUT: whose name it has is open")
+    form, target = chosen(target, target, form)
+    if form != PERFETTO:
+        raise click.UsageError(
+            f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
+            "by one"
+        )
+    return merging.convert(recordings, target, force, drawing.colour)
+
+
+def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
+    """(format, output) for what was asked for. Raises click.UsageError."""
+    if target is None:
+        if log == "-":
+            raise click.UsageError("a log from standard input needs -o OUT")
+        form = form or PERFETTO
+        return form, stem(log) + SUFFIX[form]
+    if target == "-":
+        if form in (OTF2, BLKTRACE):
+            raise click.UsageError(f"{form} output is a directory: give -o OUT")
+        if sys.stdout.isatty():
+            raise click.UsageError("-o - writes a binary trace: send it to a file or a pipe")
+        return PERFETTO, target
+    plain = compressing.plain(target)
+    ending = Path(plain).suffix
+    if target.endswith("/") and ending not in ENDINGS:
+        return form or OTF2, target
+    if form is None and ending not in ENDINGS:
+        known = ", ".join(ENDINGS)
+        raise click.UsageError(
+            f"the ending of {target} names no format ({known}): give --format as well"
+        )
+    form = form or ENDINGS[ending]
+    if form != PERFETTO and compressing.plain(target) != target:
+        raise click.UsageError(f"{form} output is a directory, which {target} cannot be")
+    return form, target
+
+
+def check_drawing(form: str, target: str, drawing: Drawing) -> None:
+    """Raises click.UsageError where a trace cannot be written so."""
+    if form != PERFETTO and drawing.detail != Detail.FULL:
+        raise click.UsageError("--detail is for Perfetto traces")
+    if form != PERFETTO and drawing.colour != Colour.AUTO:
+        raise click.UsageError("--colour is for Perfetto traces")
+    max_size = drawing.max_size
+    if max_size is None:
+        return
+    if form != PERFETTO or target == "-":
+        raise click.UsageError("--max-size is for Perfetto traces that are written to files")
+    if max_size < LEAST_PART:
+        raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
+
+
+def check_records(cut: Cut) -> None:
+    """Raises click.UsageError where blktrace's files, which hold records, cannot be cut so."""
+    if replace(cut, times=Times()) != Cut():
+        raise click.UsageError(
+            "files for blkparse hold records, of whole devices: only --from, --to and --around "
+            "choose among these"
+        )
+
+
+def stem(log: str) -> str:
+    """The log's path without its ending; of a dataset, its directory's."""
+    for suffix in LOG_SUFFIXES:
+        log = log.rstrip("/").removesuffix(suffix)
+    return log
+
+
+def convert(
+    source: Opened, form: str, target: str, force: bool, drawing: Drawing = WHOLE
+) -> Result:
+    """Write what is chosen of the trace to `target`; a Perfetto trace as `drawing` says.
+
+    Raises TraceError; then nothing is left there.
+    """
+    trace = source.trace
+    if form == BLKTRACE:
+        return _to_blktrace(trace, target, force)
+    with progress(trace, window_events=drawing.window_events) as windows:
+        lifecycles = source.chosen(windows)
+        if form == OTF2:
+            return _to_otf2(trace, lifecycles, target, force)
+        return drawing.write(source, lifecycles, target, force)
+
+
+def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force: bool) -> Result:
+    from biotrail.converters.outputs.otf2 import convert as otf2
+
+    with output.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
+        summary = otf2.convert(lifecycles, trace.context, part)
+    path = Path(target)
+    files = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+    told = []
+    if summary.cancelled:
+        what = units.plural(summary.cancelled, "operation")
+        told.append(f"  {what} cancelled: no completion is known (docs/otf2.md)")
+    if summary.moved:
+        what = units.plural(summary.moved, "time")
+        told.append(f"  {what} moved: the log contradicts itself, and OTF2 wants an order")
+    return Result(path, sum(files), told=tuple(told))
+
+
+def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
+    from biotrail.converters.outputs.blktrace import convert as blktrace
+
+    with output.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:
+        summary = blktrace.write(trace.shown_events(), trace.context, part)
+    told = [f"  {units.plural(summary.records, 'record')} for blkparse and btt"]
+    if summary.left_out:
+        kinds = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.left_out.items())
+        told.append(f"  left out, as blktrace has no record for them: {kinds}")
+    told += [f"  {line}" for line in tallies.own_lines(trace)]
+    told += [f"read it: blkparse -i {Path(target) / p.name}" for p in summary.sets.values()]
+    return Result(Path(target), summary.bytes, told=tuple(told))
+
+
+def report_lines(source: Opened, result: Result, form: str) -> list[str]:
+    """What was written, how to look at it, and how far to trust it."""
+    trace = source.trace
+    cut = [f"  {line}" for line in source.lines()]
+    where = "standard output" if result.path is None else str(result.path)
+    size = f" ({units.size(result.bytes)})" if result.bytes else ""
+    if form == BLKTRACE:
+        return [f"wrote {where}{size}", *cut, *result.told]
+    what = units.plural(result.parts, "part") if result.parts else where
+    found = [f"wrote {what}{size}: {units.plural(trace.account.total, 'event')}"]
+    found += [*result.told, *cut]
+    found += [f"  {line}" for line in tallies.certainty_lines(trace)]
+    found += [f"  {line}" for line in tallies.own_lines(trace)]
+    found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
+    if result.warning:
+        found.append(result.warning)
+    if form == OTF2:
+        found.append(f"open it: otf2-print {where}/{OTF2_ANCHOR}, or Vampir")
+    elif result.path is not None:
+        found += open_lines(where, result)
+    return found
+
+
+def open_lines(where: str, result: Result) -> list[str]:
+    """How to look at a Perfetto trace."""
+    return [
+        f"open it: biotrail view {where}, or drop it here (it stays in the browser):",
+        f"  {address(UI, view=result.view)}",
+    ]

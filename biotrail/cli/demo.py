@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail demo`: real I/O, recorded, converted, and shown in a few lines."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from biotrail import __version__
+from biotrail.cli import demo_load
+from biotrail.cli.convert import PERFETTO
+from biotrail.cli.options.perfetto_ui import UI, address
+from biotrail.converters.analysis.report.report import Reporter
+from biotrail.converters.outputs.perfetto import convert as perfetto
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.host import devices
+from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
+from biotrail.recorder.session.session import RecordOptions, Summary, record
+from biotrail.text import tallies, units
+from biotrail.text.columns import console
+from biotrail.text.printing import say
+from biotrail.text.report import operations, processes
+
+SAMPLE = "demo.biotrail"
+NEEDED_BYTES = 256 << 20
+_SPACE = "Is there space? Run it from a directory on another file system"
+
+
+@click.command()
+@click.option(
+    "--output",
+    "directory",
+    default="demo-output",
+    show_default=True,
+    metavar="DIR",
+    type=click.Path(),
+    help="Where demo.biotrail and demo.pftrace go; older ones are replaced.",
+)
+def command(directory: str) -> None:
+    """Record real I/O, convert it to a Perfetto trace, and tell what it shows.
+
+    Five processes read and write in a temporary directory, with and without the page cache,
+    with fsync and without, for some seconds. Where BPF programs may not be loaded, a log that
+    comes with biotrail takes the recording's place.
+
+    \b
+    sudo biotrail demo
+    biotrail demo --output /tmp/demo     # without root: from the sample log
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    place = _prepared(directory)
+    log = place / SAMPLE
+    try:
+        summary = _record(log)
+    except ProbeError as error:
+        say(f"Nothing can be recorded here: {error}")
+        say("So this is the sample log that comes with biotrail.")
+        say()
+        log = _sample(place)
+    else:
+        say(_recorded(summary))
+        say()
+    _show(log, place)
+
+
+def _prepared(directory: str) -> Path:
+    place = Path(directory)
+    try:
+        place.mkdir(output.PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        if (ids := output.owner()) is not None and place.stat().st_uid == 0:
+            os.chown(place, *ids)
+    except OSError as error:
+        raise OutputError(f"cannot make {directory}: {error.strerror}; give --output") from error
+    return place
+
+
+def _record(log: Path) -> Summary:
+    """A recording of the demo's own I/O. Raises ProbeError where that is not possible."""
+    with tempfile.TemporaryDirectory(prefix="biotrail-demo-", dir=workplace()) as directory:
+        try:
+            with demo_load.held(Path(directory)) as loads:
+                options = RecordOptions(
+                    created_by=f"biotrail {__version__}",
+                    argv=["biotrail", "demo"],
+                    output=str(log),
+                    force=True,
+                    command=loads.release,
+                )
+                summary = record(options)
+                failed = 0 if summary.error else loads.failed()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise TraceError(
+                f"the demo's own I/O failed in {directory}: {error}. {_SPACE}"
+            ) from error
+    if summary.error is not None:
+        raise summary.error
+    if failed or summary.command_status:
+        what = units.plural(failed, "process", "processes")
+        raise TraceError(f"the demo's own I/O failed in {directory} ({what}). {_SPACE}")
+    return summary
+
+
+def workplace() -> Path:
+    """A directory to cause I/O in: here, or where the most space on a block device is."""
+    candidates = [Path.cwd(), Path("/var/tmp"), Path(tempfile.gettempdir()), Path.home()]
+    usable = [path for path in candidates if _usable(path)]
+    if not usable:
+        say("No block device is below the directories here: little of the I/O may be seen.")
+        return Path(tempfile.gettempdir())
+    if usable[0] == candidates[0]:
+        return usable[0]
+    return max(usable, key=lambda path: shutil.disk_usage(path).free)
+
+
+def _usable(path: Path) -> bool:
+    """Whether files there are on a block device that can be recorded, with space for more."""
+    if not os.access(path, os.W_OK) or shutil.disk_usage(path).free < NEEDED_BYTES:
+        return False
+    mount = path.resolve()
+    while not mount.is_mount():
+        mount = mount.parent
+    try:
+        devices.resolve(str(mount))
+    except ProbeError:
+        return False
+    return True
+
+
+def _recorded(summary: Summary) -> str:
+    about = "" if summary.events_exact else "about "
+    return (
+        f"Recorded {about}{units.plural(summary.events, 'event')} in "
+        f"{units.duration(summary.seconds * 1e9)}: the log has {units.size(summary.log_bytes)}, "
+        f"the recorder took {summary.cpu_seconds:.2f} s of CPU time."
+    )
+
+
+def _sample(place: Path) -> Path:
+    """The sample log, copied to `place`."""
+    source = resources.files("biotrail") / "data" / SAMPLE
+    data = source.read_bytes()
+    with output.replacing(place / SAMPLE, force=True) as stream:
+        stream.write(data)
+    return place / SAMPLE
+
+
+def _show(log: Path, place: Path) -> None:
+    trace = Trace(log)
+    reporter = Reporter(trace.context)
+    target = place / Path(SAMPLE).with_suffix(".pftrace")
+    with output.replacing(target, force=True) as stream:
+        summary = perfetto.convert(
+            reporter.watch(trace.lifecycles()), trace.context, stream, stacks=trace.stacks
+        )
+    report, screen = reporter.finish(trace), console()
+    for table in (operations(report, screen.width), processes(report, screen.width)):
+        screen.print(table)
+        screen.print()
+    for line in [*tallies.certainty_lines(trace), *tallies.loss_lines(trace)]:
+        say(line)
+    say()
+    say(f"Log:   {log}")
+    say(f"Trace: {target} ({units.size(target.stat().st_size)}, {PERFETTO})")
+    say(f"Where the time goes: biotrail report {log}")
+    say(f"See every bio: biotrail view {target}")
+    say("or drop the trace here; it stays in your browser:")
+    say(f"  {address(UI, view=summary.view)}")

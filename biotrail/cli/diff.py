@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail diff`: two recordings side by side."""
+
+import os
+
+import click
+
+from biotrail.cli.options.cut_options import choice_options
+from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.recordings import open_recordings
+from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
+from biotrail.converters.analysis.diff.pooled import pooled
+from biotrail.converters.analysis.diff.tree import Diff
+from biotrail.converters.analysis.distributions.blocks import Recording, read_slots
+from biotrail.text import tallies, units
+from biotrail.text.printing import say, say_json
+from biotrail.text.progress import progress
+
+_BEHIND = "biotrail.cli.diff.behind"
+"""In the context's `meta`: the logs behind `--`."""
+MOST_PER_CENT = 99.9
+"""So that 1000 draws have one beyond the interval's ends."""
+
+
+class TwoSides(click.Command):
+    """A command whose arguments may be `A... -- B...`: click itself tells no `--` from nothing."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's. What stands behind `--`, if A's stand before it, becomes `_BEHIND`."""
+        if "--" in args:
+            at = args.index("--")
+            given, _, _ = self.make_parser(ctx).parse_args(args[:at])
+            logs = given.get("logs")
+            if isinstance(logs, tuple | list) and logs:  # click's mark for "not given" is neither
+                ctx.meta[_BEHIND] = tuple(args[at + 1 :])
+                args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=TwoSides)
+@click.argument("logs", metavar="A... [--] B...", nargs=-1, required=True, type=click.Path())
+@choice_options
+@click.option("--device-a", metavar="DEV", help="Compare this device of A alone.")
+@click.option("--device-b", metavar="DEV", help="With this one of B. Default: as --device-a.")
+@click.option(
+    "--confidence",
+    type=click.FloatRange(50, MOST_PER_CENT),
+    default=100 * CONFIDENCE,
+    show_default=True,
+    help="Of each interval, in per cent.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random draws."
+)
+@associate_option
+@click.option("--all", "everything", is_flag=True, help="Print every figure, not the main ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    logs: tuple[str, ...],
+    cut: Cut,
+    device_a: str | None,
+    device_b: str | None,
+    confidence: float,
+    seed: int,
+    associate: str,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Compare recording B with recording A, and tell noise from change.
+
+    For each device (by name) and operation: rates, sizes, merges, errors, and mean and
+    percentiles of Q2C and of every stage; for each device what was in flight. Every
+    difference has a confidence interval, from blocks of the recordings' time drawn again;
+    only where it excludes 0 is the figure marked as changed. docs/diff.md explains it.
+    A and B are anything that convert reads; a part that is chosen of them is chosen of both.
+    Each can be the files of a rotated recording, and with -- between them several recordings.
+
+    \b
+    biotrail diff before.biotrail after.biotrail
+    biotrail diff before-*.biotrail -- after-*.biotrail
+    biotrail diff --device-a sda --device-b nvme0n1 old.biotrail new.biotrail
+    biotrail diff --json a.biotrail b.biotrail | jq '.devices[].operations[].figures[] | select(.changed)'
+    """  # noqa: D301, E501 - \b is click's mark for text that keeps its lines
+    sides = _sides(logs, click.get_current_context().meta.get(_BEHIND))
+    if sides[0] == sides[1] == ("-",):
+        raise click.UsageError("only one of A and B can be standard input")
+    if device_b is not None and device_a is None:
+        device_a = device_b
+    parts = [_read(side, cut, associate) for side in sides]
+    by_host = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
+    a, b = (pooled(side, by_host) for side in parts)
+    comparison = Comparison(a, b, confidence=confidence / 100, seed=seed)
+    diff = comparison.diff(_pairs(comparison, device_a, device_b or device_a))
+    if as_json:
+        from biotrail.converters.analysis.diff.json import as_dict
+
+        say_json(as_dict(diff), indent=2)
+    else:
+        _print(diff, (_name(sides[0]), _name(sides[1])), everything)
+
+
+def _sides(
+    logs: tuple[str, ...], behind: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The logs of A and those of B. Raises click.UsageError: which is which is not said."""
+    if behind:
+        return logs, behind
+    if behind is not None or len(logs) < 2:
+        raise click.UsageError("Missing argument 'B': give two recordings to compare.")
+    if len(logs) == 2:
+        return logs[:1], logs[1:]
+    found = open_recordings(logs)
+    if len(found) != 2:
+        raise click.UsageError(
+            f"these are {units.plural(len(found), 'recording')}: put -- between the logs of A and "
+            "those of B"
+        )
+    return tuple(found[0].paths), tuple(found[1].paths)
+
+
+def _name(side: tuple[str, ...]) -> str:
+    more = len(side) - 1
+    return side[0] + (f" and {units.plural(more, 'more log')}" if more else "")
+
+
+def _read(side: tuple[str, ...], cut: Cut, associate: str) -> list[Recording]:
+    """The recordings of A or of B, read to their ends."""
+    with recordings(side, associate, twice=cut.needs_file()) as found:
+        return [told for _, told in of_each(found, lambda one: _read_one(one, cut))]
+
+
+def _read_one(one: Given, cut: Cut) -> Recording:
+    source = one.opened(cut)
+    trace = source.trace
+    with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
+        recording = read_slots(trace, source.chosen(windows))
+    for line in [*source.lines(), *tallies.loss_lines(trace)]:
+        say(f"biotrail: {one.name}: {line}", err=True)
+    return recording
+
+
+def _pairs(
+    comparison: Comparison, name_a: str | None, name_b: str | None
+) -> list[tuple[str, str]] | None:
+    if name_a is None or name_b is None:
+        return None
+    chosen = []
+    known = comparison.devices()
+    for name, names, option in zip(
+        (name_a, name_b), known, ("--device-a", "--device-b"), strict=True
+    ):
+        plain = name.removeprefix("/dev/").removeprefix("mapper/")
+        if plain not in names:
+            there = ", ".join(names) or "no device"
+            raise click.BadParameter(f"{name} has no I/O there; {there} has", param_hint=option)
+        chosen.append(plain)
+    return [(chosen[0], chosen[1])]
+
+
+def _print(diff: Diff, names: tuple[str, str], everything: bool) -> None:
+    from biotrail.text.columns import console
+    from biotrail.text.diff import parts
+
+    screen = console()
+    for part in parts(diff, names, screen.width, everything):
+        screen.print(part)
+        screen.print()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail doctor`: what this machine can record, and what to do about the rest."""
+
+from dataclasses import asdict
+
+import click
+
+from biotrail.recorder.probes.bcc import capability as bcc_capability
+from biotrail.recorder.probes.capability import Check, possible, report
+from biotrail.text.printing import say, say_all, say_json
+
+bcc_report = bcc_capability.report
+
+IMPOSSIBLE = 1
+"""Exit status where nothing can be recorded."""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(as_json: bool) -> int:
+    """Tell what this machine can record, what is missing, and the remedy.
+
+    Loads nothing that stays. NO stops the core backend; bcc may still record. The last line
+    names the backends that can. Exit status 1: nothing can be recorded here (by this user).
+
+    \b
+    sudo biotrail doctor
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    core, bcc = report(), bcc_report()
+    checks = [*core, *bcc]
+    able = {"core": possible(core), "bcc": bcc_capability.possible(bcc)}
+    backends = [name for name, found in able.items() if found]
+    if as_json:
+        found = {"possible": bool(backends), "backends": backends}
+        say_json(found | {"checks": [asdict(c) for c in checks]}, indent=2)
+    else:
+        say_all(lines(checks))
+        which = f" (backends: {', '.join(backends)})" if backends else ""
+        say()
+        say(f"biotrail {'can' if backends else 'cannot'} record here{which}")
+    return 0 if backends else IMPOSSIBLE
+
+
+def lines(checks: list[Check]) -> list[str]:
+    """A line per check, its remedy below it. `NO` stops the core backend, `no` is worth knowing."""
+    width = max((len(check.name) for check in checks), default=0)
+    found = []
+    for check in checks:
+        mark = "ok" if check.ok else "NO" if check.required else "no"
+        found.append(f"{mark:<4}{check.name:<{width}}  {check.detail}".rstrip())
+        if not check.ok and check.remedy:
+            found.append(f"{'':<{width + 4}}  → {check.remedy}")
+    return found

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail dump`: records one by one, as text or as JSON lines."""
+
+import sys
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from biotrail.cli.options.cut_options import record_options
+from biotrail.cli.options.cuts import Cut, opened
+from biotrail.cli.options.opening import log_argument
+from biotrail.converters.analysis.choosing.choosing import device_named
+from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import SECTOR_BYTES, Bool
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import ConversionError
+from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, NO_TAG, Q_FLAG_OWN, Kind
+from biotrail.recorder.schema.strings import shown
+from biotrail.text.printing import as_json, say
+from biotrail.text.rows import limit_option
+
+WINDOW_EVENTS = 20_000
+"""Decoded at once: output begins soon, and memory stays small."""
+NO_SECTOR = (1 << 64) - 1
+_POINTERS = frozenset({"bio", "rq", "parent", "page"})
+_HIDDEN = frozenset({"head", "reserved"})
+_DEVICES = frozenset({"dev", "part", "from_dev"})
+_PLACE = frozenset({"time_ns", "seconds", "cpu", "kind", "name", "dev", "device"})
+_SHOWN_APART = _PLACE | frozenset(
+    {"op", "opf", "op_flags", "sector", "bytes", "tid", "comm", "status_name", "own"}
+)
+_TAGS = frozenset({"tag", "sched_tag", "hctx"})
+
+Row = dict[str, Any]
+
+
+if TYPE_CHECKING:  # generic in click 8.2 and later only
+    _KindsType = click.ParamType[frozenset[int]]
+else:
+    _KindsType = click.ParamType
+
+
+class Kinds(_KindsType):
+    """`Q,D,C` or `QDC`: record kinds by letter."""
+
+    name = "kinds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> frozenset[int]:
+        """Kind numbers; a usage error for an unknown letter."""
+        if isinstance(value, frozenset):
+            return value
+        letters = [letter for letter in str(value) if letter not in ", "]
+        known = [letter for letter, found in BY_LETTER.items() if found.kind != Kind.PAD]
+        for letter in letters:
+            if letter not in known:
+                self.fail(
+                    f"{letter!r} is no kind of record; there are: {' '.join(known)}", param, ctx
+                )
+        return frozenset(int(BY_LETTER[letter].kind) for letter in letters)
+
+
+@click.command()
+@log_argument
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "blkparse"]),
+    default="text",
+    show_default=True,
+    help="json: one object per line, with every field by its name. blkparse: its default lines.",
+)
+@click.option("--kind", "kinds", type=Kinds(), metavar="Q,D,..", help="Only these kinds.")
+@record_options
+@limit_option("all")
+def command(
+    log: str,
+    form: str,
+    kinds: frozenset[int] | None,
+    cut: Cut,
+    limit: int | None,
+) -> None:
+    """Print the records of LOG in the order of their time stamps.
+
+    Times are seconds since the recording began. A line has time, CPU, kind, device, operation,
+    first sector + sectors, and what else the record holds; see docs/log-format.md for the
+    fields. --device with a partition chooses by sectors, so it leaves out records without any.
+    LOG - reads standard input.
+
+    \b
+    biotrail dump disk.biotrail | less -S
+    biotrail dump --kind QC -d nvme0n1 --from 1.5 --to 1.6 disk.biotrail
+    biotrail dump --format blkparse disk.biotrail | awk '$6 == "C"'
+    biotrail dump --format json disk.biotrail | jq 'select(.kind == "C" and .status != 0)'
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    out = sys.stdout
+    with opened(log, cut) as source:
+        trace = source.trace
+        choice = Choice(trace.context, kinds, cut.devices)
+        if form == "blkparse":
+            texts = (shown(line) for line in _blkparse(trace, choice))
+        elif form == "json":
+            texts = (as_json(row) for row in rows(trace, choice))
+        else:
+            texts = (shown(_text(row)) for row in rows(trace, choice))
+        for text in islice(texts, limit or None):
+            out.write(text + "\n")  # click.echo would flush each line
+        if limit and next(texts, None) is not None:
+            say("biotrail: more records follow: --limit 0 shows all", err=True)
+
+
+def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
+    """blkparse's lines of what is wanted; names are learnt from all of the log."""
+    from biotrail.converters.outputs.blktrace import blkparse
+
+    tasks = trace.tasks
+
+    def wanted() -> Iterator[tuple[Events, int]]:
+        for events, end in trace.events(WINDOW_EVENTS):
+            tasks.learn(events)
+            yield events.take(choice.mask(events)), end
+
+    return blkparse.lines(wanted(), trace.context, tasks)
+
+
+class Choice:
+    """Which records are wanted."""
+
+    def __init__(
+        self,
+        context: Context,
+        kinds: frozenset[int] | None = None,
+        devices: Collection[str] = (),
+    ) -> None:
+        """kinds: numbers; None: all. devices: names; none: all."""
+        self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
+        self._context = context
+        self._devices = devices
+
+    def mask(self, events: Events) -> Bool:
+        """Which of the events are wanted."""
+        wanted = np.ones(len(events), dtype=np.bool_)
+        if self._kinds is not None:
+            wanted &= np.isin(events.kind, self._kinds)
+        if self._devices:
+            wanted &= np.any([self._on_device(name, events) for name in self._devices], axis=0)
+        return wanted
+
+    def _on_device(self, name: str, events: Events) -> Bool:
+        """Raises ConversionError: no such device. It can have come while recording."""
+        dev = device_named(self._context, name)
+        if dev not in self._context.devices:
+            known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
+            raise ConversionError(f"the log has no device {name}; it has {known or 'none'}")
+        entry = self._context.devices[dev]
+        disk = self._context.disk_of(dev)
+        on_disk: Bool = events.dev == disk
+        if disk == dev or "start" not in entry:
+            return on_disk
+        first = np.uint64(entry["start"])
+        last = first + np.uint64(entry["sectors"])
+        inside: Bool = (events.sector >= first) & (events.sector < last)
+        return on_disk & inside
+
+
+def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
+    """The wanted records in time order."""
+    for events, _ in trace.events(window_events=WINDOW_EVENTS):
+        trace.tasks.learn(events)
+        wanted = events.take(choice.mask(events))
+        yield from _window_rows(trace, wanted, trace.start)
+
+
+def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
+    found: list[Row] = [{}] * len(events)
+    for number in np.unique(events.kind).tolist():
+        kind = Kind(number)
+        at = events.rows(kind)
+        records = events.fields(kind, at)
+        columns = _columns(trace.context, records)
+        if kind == Kind.Q:
+            columns["own"] = (records["flags"] & Q_FLAG_OWN != 0).tolist()
+        if "tid" in columns:
+            columns["comm"] = columns.get("comm") or _comms(trace, records["tid"], events.ts[at])
+        letter, name = BY_KIND[kind].letter, BY_KIND[kind].name
+        for row, values in zip(at.tolist(), zip(*columns.values(), strict=True), strict=True):
+            found[row] = {
+                "time_ns": int(events.ts[row]),
+                "seconds": (int(events.ts[row]) - start_ns) / 1e9,
+                "cpu": int(events.cpu[row]),
+                "kind": letter,
+                "name": name,
+                **dict(zip(columns, values, strict=True)),
+            }
+    return found
+
+
+def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> dict[str, list[Any]]:
+    """Every field as plain values, devices and operations also by name."""
+    columns: dict[str, list[Any]] = {}
+    for name in records.dtype.names or ():
+        if name in _HIDDEN:
+            continue
+        values = records[name].tolist()
+        if name in _POINTERS:
+            values = [f"{v:#x}" if v else None for v in values]
+        elif name == "bios":
+            values = [[f"{v:#x}" for v in chain if v] for chain in values]
+        elif records.dtype[name].kind == "S":
+            values = [v.decode("utf-8", "replace") for v in values]
+        elif name in ("sector", "from_sector"):
+            values = [None if v == NO_SECTOR else v for v in values]
+        elif name in _TAGS:
+            values = [None if v == NO_TAG else v for v in values]
+        columns[name] = values
+    if "dev" in columns:
+        columns["device"] = [context.device_name(v) for v in columns["dev"]]
+    if "opf" in columns:
+        columns["op"] = [context.op_name(v) for v in columns["opf"]]
+        columns["op_flags"] = [context.flag_names(v) for v in columns["opf"]]
+    if "status" in columns:
+        columns["status_name"] = [context.status_name(v) for v in columns["status"]]
+    return columns
+
+
+def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
+    names = trace.tasks.table().comm
+    return [names[row] if row >= 0 else None for row in trace.tasks.rows(tid, ts).tolist()]
+
+
+def _text(row: Row) -> str:
+    parts = [f"{row['seconds']:14.9f} {row['cpu']:3d} {row['kind']}"]
+    if "dev" in row:
+        parts.append(f"{dev_numbers(row['dev']):>7} {row['device']}")
+    if "op" in row:
+        parts.append(row["op"] + (f" {row['op_flags']}" if row["op_flags"] else ""))
+    if "sector" in row:
+        sector = "-" if row["sector"] is None else row["sector"]
+        parts.append(f"{sector} + {row['bytes'] // SECTOR_BYTES}")
+        if row["bytes"] % SECTOR_BYTES or row["sector"] is None:
+            parts.append(f"bytes={row['bytes']}")
+    # A Q's flags are told by name.
+    named = {"flags"} if "own" in row else set()
+    parts += [_pair(k, v) for k, v in row.items() if k not in named and _shown(k, v)]
+    if row.get("own"):
+        parts.append("own")
+    if "tid" in row:
+        parts.append(f"{row['tid']} [{row['comm'] or '?'}]")
+    return " ".join(parts)
+
+
+def _shown(name: str, value: Any) -> bool:
+    return value is not None and name not in _SHOWN_APART
+
+
+def _pair(name: str, value: Any) -> str:
+    if name in _DEVICES:
+        return f"{name}={dev_numbers(value)}"
+    if name == "bios":
+        return f"bios={','.join(value)}"
+    return f"{name}={value}"

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail export`: bios, requests or events as a table; bios for fio to replay."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from biotrail.cli.options.cut_options import cut_options
+from biotrail.cli.options.cuts import Cut, Opened, opened
+from biotrail.cli.options.opening import associate_option, log_argument, own_io_option
+from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.recorder.output import output
+from biotrail.recorder.schema.strings import guarded
+from biotrail.text import tallies, units
+from biotrail.text.printing import cells, guard_option, say_all
+from biotrail.text.progress import size_of, working
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+IOLOG = "iolog"
+ENDINGS = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".iolog": IOLOG,
+}
+FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
+BINARY = ("parquet", "arrow")
+
+
+@click.command()
+@log_argument
+@click.option(
+    "--what",
+    type=click.Choice(["bios", "requests", "events"]),
+    default="bios",
+    show_default=True,
+    help="A row for each.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="Default: by the ending of OUT, else csv. iolog: for fio's --read_iolog.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    default="-",
+    help="Default: -, printed.",
+)
+@cut_options
+@associate_option
+@own_io_option
+@guard_option
+@click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
+def command(
+    log: str,
+    what: str,
+    form: str | None,
+    target: str,
+    cut: Cut,
+    associate: str,
+    own_io: bool,
+    guard: bool,
+    force: bool,
+) -> None:
+    """Write the bios, requests or events of LOG as a table.
+
+    As CSV, JSON lines, Parquet or Arrow IPC; docs/parquet.md lists columns and units. Or bios as an
+    iolog (version 3) that fio replays with the times at which they were queued: what a device got
+    from above; with --device, what that device got. LOG - reads standard input.
+
+    \b
+    biotrail export disk.biotrail -o bios.csv
+    biotrail export --what requests disk.biotrail -o requests.parquet
+    biotrail export --format jsonl disk.biotrail | jq 'select(.latency_ns > 5e6)'
+    biotrail export -d nvme0n1 disk.biotrail -o disk.iolog
+    fio --name=replay --read_iolog=disk.iolog --replay_redirect=/dev/nvme1n1 --direct=1
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    form = form or chosen(target)
+    if form == IOLOG and what != "bios":
+        raise click.UsageError("an iolog is made of bios")
+    if target == "-" and form in BINARY and sys.stdout.isatty():
+        raise click.UsageError(f"{form} is binary: give -o OUT, or send it to a pipe")
+    if what == "events" and cut.chooses:
+        raise click.UsageError("of events only a time can be chosen; by device: biotrail dump -d")
+    with terminated_as_interrupted(), opened(log, cut, associate, own_io) as source:
+        cell = cells(guard, target == "-" and sys.stdout.isatty())
+        say_all(export(source, what, form, target, force, cell), err=True)
+
+
+def chosen(target: str) -> str:
+    """The format by the output's ending. Raises click.UsageError."""
+    if target == "-":
+        return "csv"
+    if (ending := Path(target).suffix) in ENDINGS:
+        return ENDINGS[ending]
+    known = ", ".join(ENDINGS)
+    raise click.UsageError(
+        f"the ending of {target} names no format ({known}): give --format as well"
+    )
+
+
+def export(
+    source: Opened,
+    what: str,
+    form: str,
+    target: str,
+    force: bool,
+    cell: Callable[[str], str] = guarded,
+) -> Iterator[str]:
+    """Write it, and give what to say of it. cell: CSV's, of a text. Raises TraceError."""
+    trace = source.trace
+
+    def into(stream: BinaryIO) -> list[str]:
+        with working(size_of(trace), "exporting") as reached:
+            if form == IOLOG:
+                return _iolog(source, stream, reached)
+            return _table(source, what, form, stream, reached, cell)
+
+    if target == "-":
+        lines = into(sys.stdout.buffer)
+    else:
+        with output.replacing(target, force=force) as stream:
+            lines = into(stream)
+        size = units.size(Path(target).stat().st_size)
+        lines[0] = f"wrote {target} ({size}): {lines[0]}"
+    yield from lines
+    yield from (f"  {line}" for line in source.lines())
+    yield from (f"  {line}" for line in tallies.own_lines(trace))
+    yield from (f"  {line}" for line in tallies.loss_lines(trace))
+
+
+def _windows(source: Opened, reached: Callable[[int], None] | None) -> Iterator[Lifecycles]:
+    return source.chosen(source.trace.lifecycles(on_progress=reached))
+
+
+def _table(
+    source: Opened,
+    what: str,
+    form: str,
+    stream: BinaryIO,
+    reached: Callable[[int], None] | None,
+    cell: Callable[[str], str],
+) -> list[str]:
+    from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
+    from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
+    from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
+    from biotrail.converters.outputs.tables import convert as writer
+
+    context = source.trace.context
+    if what == "events":
+        events = source.trace.shown_events()
+        tables: Iterator[pa.Table] = (events_table(e, context) for e, _ in events)
+        schema = EVENT_SCHEMA
+    else:
+        make = bios_table if what == "bios" else requests_table
+        schema = BIO_SCHEMA if what == "bios" else REQUEST_SCHEMA
+        tables = (make(window, context) for window in _windows(source, reached))
+    rows = writer.write(tables, schema, form, stream, cell)
+    return [units.plural(rows, what.removesuffix("s"))]
+
+
+def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:
+    from biotrail.converters.outputs.tables import iolog as export_iolog
+
+    windows, upper = _windows(source, reached), not source.cut.devices
+    made = export_iolog.write(windows, source.trace.context, stream, upper_only=upper)
+    lines = [f"{units.plural(made.ios, 'I/O')} on {', '.join(made.devices) or 'no device'}"]
+    lines += [
+        f"  left out: {units.plural(count, 'bio')}, {reason}"
+        for reason, count in made.left_out.items()
+        if count
+    ]
+    return lines

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
+
+import math
+from typing import Any
+
+import click
+
+from biotrail.cli.options.cut_options import choice_options
+from biotrail.cli.options.cuts import Cut, read_lines
+from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.recordings import logs_argument
+from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.distributions.distribution import (
+    Q2C,
+    STAGES,
+    Distribution,
+    Measure,
+    Question,
+)
+from biotrail.converters.analysis.distributions.histogram import Scale
+from biotrail.converters.pipeline import Trace
+from biotrail.text import hist as hist_text
+from biotrail.text import tallies, units
+from biotrail.text.printing import say_all, say_json
+from biotrail.text.rows import Order, limit_option, sort_option
+
+FORMAT = 1
+LARGEST = 1 << 60
+"""ns, bytes or I/Os."""
+UNITS = {
+    Measure.LATENCY: {"us": 1_000, "ns": 1, "ms": 1_000_000},
+    Measure.SIZE: {"kbytes": 1024, "bytes": 1},
+    Measure.DEPTH: {"ios": 1},
+}
+"""The first of each is the default."""
+NAMES = {
+    "ns": "nsecs",
+    "us": "usecs",
+    "ms": "msecs",
+    "bytes": "bytes",
+    "kbytes": "Kbytes",
+    "ios": "I/Os",
+}
+"""Units as bcc's tools print them."""
+
+
+@click.command()
+@logs_argument
+@click.option(
+    "--stage",
+    type=click.Choice(STAGES, case_sensitive=False),
+    metavar="STAGE",
+    help="Latency of this stage: Q2C (default), D2C, I2D, Q2G, … (docs/lifecycles.md).",
+)
+@click.option("--size", is_flag=True, help="Size of the I/Os instead of latency.")
+@click.option("--depth", is_flag=True, help="How many I/Os were under way when each was queued.")
+@click.option(
+    "--linear", metavar="STEP", help="Buckets of this width: 100us, 4K, 8 (default: log2)."
+)
+@click.option("--heatmap", is_flag=True, help="Over time: a column for each stretch of it.")
+@click.option(
+    "--unit",
+    type=click.Choice(sorted(NAMES)),
+    metavar="UNIT",
+    help="us (default), ns, ms; with --size kbytes (default), bytes.",
+)
+@sort_option("device, then operation")
+@limit_option("all")
+@choice_options
+@associate_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
+def command(
+    logs: tuple[str, ...],
+    stage: str | None,
+    size: bool,
+    depth: bool,
+    linear: str | None,
+    heatmap: bool,
+    unit: str | None,
+    order: Order | None,
+    limit: int | None,
+    cut: Cut,
+    associate: str,
+    as_json: bool,
+) -> None:
+    """Draw how latency, size or queue depth of the I/Os in LOGs are distributed.
+
+    One histogram for each device and operation, in powers of two as bcc's biolatency prints
+    them. Merged and split I/Os count as what was queued. LOG - reads standard input. The files
+    of a rotated recording are one log; several recordings are drawn one after the other.
+
+    \b
+    biotrail hist disk.biotrail
+    biotrail hist --stage D2C -d nvme0n1 --op read disk.biotrail
+    biotrail hist --linear 250us disk.biotrail
+    biotrail hist --size disk.biotrail
+    biotrail hist --depth --linear 1 disk.biotrail
+    biotrail hist --heatmap disk.biotrail
+    biotrail hist --sort p99 -n 3 disk.biotrail
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    measure = _measure(size, depth, stage)
+    chosen = _unit(measure, unit)
+    width = UNITS[measure][chosen]
+    step = _step(measure, linear, width)
+    question = Question(measure, stage or Q2C, width, Scale(step), heatmap)
+    with recordings(logs, associate, twice=cut.needs_file()) as found:
+        several = len(found) > 1
+        told = of_each(found, lambda one: _read(one, cut, question))
+    rows, name = hist_text.Rows(order, limit or 0), NAMES[chosen]
+    if as_json:
+        each = [(one, as_dict(trace, drawn, name, rows)) for one, (trace, drawn) in told]
+        whole = {"format": FORMAT, "recordings": [one.marked(facts) for one, facts in each]}
+        say_json(whole if several else each[0][1], indent=2)
+        return
+    for number, (one, (trace, drawn)) in enumerate(told):
+        blank = [""] if number else []
+        lines = [*hist_text.lines(trace, drawn, name, rows), *read_lines(trace)]
+        say_all([*blank, *one.head(), *lines])
+
+
+def _read(one: Given, cut: Cut, question: Question) -> tuple[Trace, Distribution]:
+    source = one.opened(cut)
+    return source.trace, distribution(source.trace, question, source.selection.choice)
+
+
+def _measure(size: bool, depth: bool, stage: str | None) -> Measure:
+    if sum((size, depth, stage is not None)) > 1:
+        raise click.UsageError("--stage, --size and --depth are three questions: ask one")
+    return Measure.SIZE if size else Measure.DEPTH if depth else Measure.LATENCY
+
+
+def _unit(measure: Measure, unit: str | None) -> str:
+    known = list(UNITS[measure])
+    if unit is not None and unit not in known:
+        raise click.UsageError(f"{measure} has the units {', '.join(known)}, not {unit}")
+    return unit or known[0]
+
+
+def _step(measure: Measure, linear: str | None, width: int) -> int:
+    """The width of linear buckets in units; 0: log2. Raises click.UsageError."""
+    if linear is None:
+        return 0
+    if measure == Measure.LATENCY:
+        step = units.Duration().convert(linear, None, None) * 1e9 / width
+    elif measure == Measure.SIZE:
+        step = units.Size().convert(linear, None, None) / width
+    else:
+        step = float(linear) if linear.isdecimal() else 0.0
+    if step > LARGEST:
+        raise click.UsageError(f"--linear {linear}: the step is larger than anything in a log")
+    # 100us is 9.999999999999999e-05 s as a float.
+    if round(step) < 1 or not math.isclose(step, round(step), rel_tol=1e-9):
+        least = "at least one unit, and whole units (--unit takes smaller ones)"
+        raise click.UsageError(f"--linear {linear}: the step must be {least}")
+    return round(step)
+
+
+def distribution(trace: Trace, question: Question, choice: Choice) -> Distribution:
+    """One pass over the log. Raises ConversionError: no such device."""
+    found = Distribution(trace.context, choice, question)
+    for window in trace.lifecycles():
+        found.add(window)
+    choice.check(found.devices)
+    return found
+
+
+def as_dict(
+    trace: Trace, found: Distribution, unit: str, rows: hist_text.Rows = hist_text.EVERY
+) -> dict[str, Any]:
+    """All of it for JSON; docs/hist.md names every key."""
+    shown, more = rows.of(trace.context, found)
+    question = found.question
+    columns = found.columns
+    over_time = question.over_time and columns is not None
+    return {
+        "format": FORMAT,
+        "log_id": trace.context.log_id,
+        "measure": str(question.measure),
+        "stage": question.stage if question.measure == Measure.LATENCY else None,
+        "unit": unit,
+        "left_out": found.left_out,
+        "without_stage": found.without,
+        "tries": found.tries,
+        "histograms": [
+            {
+                "device": trace.context.device_name(dev),
+                "operation": operation,
+                "count": group.histogram.count,
+                "total": group.histogram.total,
+                "max": group.histogram.maximum,
+                "buckets": _buckets(question.scale, group.histogram.counts.tolist()),
+                **({"cells": _cells(question.scale, group.heat.counts)} if over_time else {}),
+            }
+            for (dev, operation), group in shown
+        ],
+        **({"histograms_left_out": more} if more else {}),
+        **(
+            {"columns": {"begin_ns": columns.origin, "width_ns": columns.width}}
+            if over_time and columns is not None
+            else {}
+        ),
+        **{k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")},
+    }
+
+
+def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
+    """The buckets that are not empty."""
+    found: list[dict[str, int | None]] = []
+    for slot, count in enumerate(counts):
+        if count:
+            first, last = scale.bounds(slot)
+            found.append({"from": first, "to": last, "count": count})
+    return found
+
+
+def _cells(scale: Scale, counts: Any) -> list[dict[str, int | None]]:
+    """The cells of a heat map that are not empty, by column, then by bucket."""
+    columns, slots = counts.T.nonzero()
+    found: list[dict[str, int | None]] = []
+    for column, slot in zip(columns.tolist(), slots.tolist(), strict=True):
+        first, last = scale.bounds(slot)
+        count = int(counts[slot, column])
+        found.append({"column": column, "from": first, "to": last, "count": count})
+    return found

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail info`: what a log holds, what is missing from it, and how much is certain."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+from biotrail.cli.options.opening import associate_option, own_io_option
+from biotrail.cli.options.record_filters import filters_text, left_out_text, read_left_out
+from biotrail.cli.options.record_keeping import let_pass_text
+from biotrail.cli.options.recordings import logs_argument
+from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import RECORDS
+from biotrail.text import tallies, units
+from biotrail.text.printing import say_all, say_json
+
+_SCHEMA_KEYS = ("schema",)
+_WIDTH = 14
+
+
+@click.command()
+@logs_argument
+@associate_option
+@own_io_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) -> None:
+    """Tell what LOGs hold, and how much of it is certain.
+
+    Reads the whole of each log: its header, the events of each kind and device, the time they
+    cover, what was lost or is damaged, and the account of every event: used in a bio's or
+    request's lifecycle, or left out for one named reason. LOG - reads standard input. The
+    files of a rotated recording are one log; of several recordings each is told by itself.
+
+    \b
+    biotrail info disk.biotrail
+    biotrail info --json disk.biotrail | jq .account
+    biotrail info disk-*.biotrail
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    with recordings(logs, associate, own_io) as found:
+        several = len(found) > 1
+        told = of_each(found, _read)
+    if as_json:
+        each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in told]
+        say_json({"recordings": each} if several else each[0], indent=2)
+        return
+    for number, (one, trace) in enumerate(told):
+        say_all([*([""] if number else []), *one.head(), *lines(one.name, trace)])
+
+
+def _read(one: Given) -> Trace:
+    """The trace, read to its end."""
+    trace = one.again()
+    for _ in trace.lifecycles():
+        pass
+    return trace
+
+
+def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:
+    """{dev_t: {letter: events}}."""
+    table: dict[int, dict[str, int]] = {}
+    for (dev, letter), number in sorted(trace.account.devices.items()):
+        table.setdefault(dev, {})[letter] = number
+    return table
+
+
+def facts(trace: Trace) -> dict[str, Any]:
+    """All of it for JSON; units: ns, bytes."""
+    account, header = trace.account, trace.context.header
+    span = account.last_ns - account.first_ns if account.first_ns >= 0 else 0
+    return {
+        "size": trace.reader.size,
+        "header": {k: v for k, v in header.items() if k not in _SCHEMA_KEYS},
+        "end": trace.reader.end,
+        "time": {
+            "first_ns": account.first_ns,
+            "last_ns": account.last_ns,
+            "span_ns": span,
+            "first": trace.context.wall_clock(account.first_ns) if span else None,
+            "last": trace.context.wall_clock(account.last_ns) if span else None,
+        },
+        "devices": {
+            trace.context.device_label(dev): kinds for dev, kinds in device_kinds(trace).items()
+        },
+        **tallies.as_dict(trace),
+    }
+
+
+def lines(log: str, trace: Trace) -> list[str]:
+    """All of it for a person to read."""
+    return [
+        *_origin_lines(log, trace),
+        "",
+        *_kind_lines(trace),
+        "",
+        *_device_lines(trace),
+        "",
+        *_loss_lines(trace),
+        "",
+        *_account_lines(trace),
+    ]
+
+
+def _field(name: str, value: str) -> str:
+    return f"{name:<{_WIDTH}}{value}"
+
+
+def _origin_lines(log: str, trace: Trace) -> list[str]:
+    header, account = trace.context.header, trace.account
+    host, kernel = header.get("host", {}), header.get("kernel", {})
+    state = "interrupted" if trace.reader.interrupted else "complete"
+    found = [
+        _field("log", f"{log}, {units.size(trace.reader.size)}, {state}"),
+        _field("id", trace.context.log_id),
+        _field("written by", f"{header.get('created_by', '?')}, backend {header.get('backend')}"),
+        _field("host", f"{trace.context.host}, {host.get('os', '?')}, {host.get('machine', '?')}"),
+        _field("kernel", str(kernel.get("release", "?"))),
+        _field("command", " ".join(header.get("command", []))),
+        _field("recorded", _recorded(header)),
+        *_part_lines(trace),
+        *([_field("not told", _absent(header))] if header.get("absent") else []),
+    ]
+    if account.first_ns >= 0:
+        span = units.duration(account.last_ns - account.first_ns)
+        first, last = (trace.context.wall_clock(ns) for ns in (account.first_ns, account.last_ns))
+        found.append(_field("time", f"{first} to {last} ({span})"))
+    return [*found, *_rights_lines(header), *_cost_lines(trace)]
+
+
+def _part_lines(trace: Trace) -> list[str]:
+    """Which file of a rotated recording it is, or what a flight recorder wrote it for."""
+    series, kept = (trace.context.header.get(key) for key in ("series", "kept"))
+    found = []
+    if series:
+        number, last = series.get("number"), series.get("last")
+        which = f"number {number}" if last is None else f"numbers {number} to {last}"
+        found.append(_field("file", f"{which} of run {series.get('run')}"))
+    if kept:
+        seconds = units.duration(float(kept.get("seconds", 0)) * 1e9)
+        text = f"number {kept.get('number')} of run {kept.get('run')}: the last {seconds}"
+        found.append(_field("kept", f"{text}; {kept.get('reason')}"))
+        found += [_field("trigger", _trigger(trace, kept["trigger"]))] if "trigger" in kept else []
+        passed = int(kept.get("triggers_let_pass", 0))
+        found += [_field("no dump", let_pass_text(passed))] if passed else []
+    return found
+
+
+def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
+    value, monotonic = int(hit.get("value", 0)), int(hit.get("monotonic", 0))
+    what = {
+        "slow": f"an I/O took {units.duration(value)}",
+        "failed": f"an I/O failed ({trace.context.status_name(value)})",
+        "depth": f"{units.plural(value, 'request')} in flight",
+    }.get(str(hit.get("trigger")), f"{hit.get('trigger')} {value}")
+    device = trace.context.device_label(int(hit.get("dev", 0)))
+    return f"{what}: {device}, sector {hit.get('sector')}, {trace.context.wall_clock(monotonic)}"
+
+
+def _recorded(header: Mapping[str, Any]) -> str:
+    events = header.get("events", {})
+    named = header.get("filters", {}).get("devices", [])
+    devices = [str(d["spec"]) for d in named if d.get("spec")]
+    where = ", ".join(devices) or "all devices"
+    if chosen := filters_text(header.get("filters", {})):
+        where += f" {chosen}"
+    text = f"{where}; events {events.get('set', '?')} ({''.join(events.get('letters', []))})"
+    if "stacks" in header:
+        text += "; call stacks" + (", of programs too" if header["stacks"].get("user") else "")
+    if "files" in header:
+        text += "; files" + _direct(header["files"])
+    missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
+    return f"{text}; missing {missing}" if missing else text
+
+
+def _direct(files: Mapping[str, Any]) -> str:
+    if files.get("direct"):
+        return ", of direct I/O where iomap does it"
+    return " (direct I/O: file not known)"
+
+
+def _absent(header: Mapping[str, Any]) -> str:
+    """Fields that are empty in this log, and the events that have them elsewhere."""
+    letters: dict[str, str] = {}
+    for letter, names in header["absent"].items():
+        for name in names:
+            letters[name] = letters.get(name, "") + letter
+    fields = ", ".join(f"{name} ({where})" for name, where in letters.items())
+    flags = ", ".join(header.get("kernel", {}).get("flag_bits", {}))
+    return f"{fields}; of the flags, all but {flags}"
+
+
+def _rights_lines(header: Mapping[str, Any]) -> list[str]:
+    """What the recorder's rights were not enough for; nothing, no line."""
+    lacks = header.get("rights", {}).get("lacking", [])
+    found = [f"{lack['what']}, needs {lack['needs']}" for lack in lacks]
+    return _listed("rights", found, "") if found else []
+
+
+def _cost_lines(trace: Trace) -> list[str]:
+    end = trace.reader.end
+    if not end or "recorder" not in end:
+        return []
+    seconds, cost = float(end.get("seconds", 0)), end["recorder"]
+    cpu = float(cost["cpu_seconds"])
+    share = f" ({100 * cpu / seconds:.1f} % of a core)" if seconds else ""
+    text = (
+        f"{units.duration(seconds * 1e9)}, ended: {end.get('reason', '?')}; took {cpu:.2f} s of "
+        f"CPU time{share}, {units.size(cost['max_rss_bytes'])} of memory"
+    )
+    left_out = left_out_text(read_left_out(end))
+    found = [_field("recorder", text), *_program_lines(end)]
+    return [*found, *([_field("left out", left_out)] if left_out else [])]
+
+
+def _program_lines(end: Mapping[str, Any]) -> list[str]:
+    """What the kernel counted of the programs' runs, while it was asked to."""
+    rows = [p for p in end.get("programs", []) if p.get("run_count")]
+    if not rows:
+        return []
+    runs, spent = (sum(int(p[key]) for p in rows) for key in ("run_count", "run_ns"))
+    each = ", ".join(f"{p['letter']} {p['run_ns'] / p['run_count']:.0f}" for p in rows)
+    text = f"{spent / runs:.0f} ns per run ({each}), from {units.plural(runs, 'run')} counted"
+    return [_field("probes", text)]
+
+
+def _kind_lines(trace: Trace) -> list[str]:
+    counts = trace.account.by_letter()
+    rows = [
+        f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
+        for r in RECORDS
+        if r.letter in counts
+    ]
+    return [_field("events", units.count(trace.account.total)), *rows]
+
+
+def _device_lines(trace: Trace) -> list[str]:
+    table = device_kinds(trace)
+    found = ["devices" if table else _field("devices", "none")]
+    for dev, kinds in table.items():
+        counts = "  ".join(f"{letter} {units.count(n)}" for letter, n in kinds.items())
+        found.append(f"  {trace.context.device_label(dev):<20}  {counts}")
+    return found
+
+
+def _listed(name: str, items: Iterable[str], none: str) -> list[str]:
+    found = list(items)
+    return [_field(name, found[0] if found else none), *(_field("", text) for text in found[1:])]
+
+
+def _loss_lines(trace: Trace) -> list[str]:
+    return _listed("missing", tallies.loss_lines(trace), "nothing")
+
+
+def _account_lines(trace: Trace) -> list[str]:
+    account = trace.account
+    found = ["account of every event"]
+    for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):
+        found.append(f"  {units.count(number):>14}  {reason}")
+    found += [_field("own I/O", line) for line in tallies.own_lines(trace)]
+    found += _listed("certainty", tallies.certainty_lines(trace), "")
+    seen = {c for t in (account.bios, account.requests, account.edges) for c in t if t[c]}
+    for certainty, meaning in tallies.CERTAINTY_MEANINGS.items():
+        if certainty in seen:
+            found.append(f"  {certainty:>12}  {meaning}")
+    return found

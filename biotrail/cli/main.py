@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `biotrail`: its subcommands, and the one place where errors are printed.
+
+A subcommand's module is imported when it is called, so that `record` runs where only what
+recording needs is installed, and no command pays for what another one imports.
+"""
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from biotrail import __version__
+from biotrail.recorder.schema.errors import ProbeError, ReaderGoneError, TraceError
+from biotrail.text.printing import relay, say, say_all
+
+ERROR_STATUS = 1
+INTERRUPTED_STATUS = 130
+PIPE_STATUS = 141
+"""128 + SIGINT and 128 + SIGPIPE, as a shell reports a command that these ended."""
+
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+_COMMANDS = {
+    "record": "Record block I/O to a log.",
+    "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
+    "archive": "Keep logs as Parquet: small, and open to other tools.",
+    "export": "Write bios, requests or events as a table, or for fio to replay.",
+    "verify": "Check every checksum and count of logs and archives.",
+    "report": "Tell where the time of I/O went, by device, operation, process and more.",
+    "diff": "Compare two recordings, and tell noise from change.",
+    "top": "Watch block I/O as it happens.",
+    "view": "Open a log or a trace in the Perfetto UI.",
+    "info": "Tell what a log holds, and how much of it is certain.",
+    "slow": "Tell the slowest I/Os, and what made them slow.",
+    "hist": "Draw histograms of latency, size or queue depth.",
+    "stacks": "Show who queued the I/O in a log, by call stack.",
+    "dump": "Print a log's records as text or JSON lines.",
+    "doctor": "Tell what this machine can record, and what is missing.",
+    "demo": "Record some real I/O, convert it and show what came out.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports `biotrail.NAME` for subcommand NAME, and takes its `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order in which a user meets them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand, imported now; None when there is no such one."""
+        if cmd_name not in _COMMANDS:
+            return None
+        with _one_thread():
+            command = importlib.import_module(f"biotrail.cli.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and options that begin so, without importing what they stand for."""
+        names = [
+            CompletionItem(name, help=text)
+            for name, text in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; a name that there is none of gets the nearest one beside it."""
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; that nobody reads its output any more is no error."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence_stdout()
+            return PIPE_STATUS
+        return result
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keeps numpy's BLAS, which nothing here uses, from starting threads when it is imported.
+
+    They would hold memory, and the rights that the recorder gives up.
+    """
+    given = os.environ.setdefault(_BLAS_THREADS, "")
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        if given:
+            os.environ[_BLAS_THREADS] = given
+        else:
+            del os.environ[_BLAS_THREADS]
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="biotrail", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Record what the Linux block layer does with every bio and request, and look at it.
+
+    \b
+    sudo biotrail record -o disk.biotrail -- fio job.fio
+    biotrail convert disk.biotrail     # → disk.pftrace, for https://ui.perfetto.dev
+    biotrail info disk.biotrail
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and end the process.
+
+    Status 0 done, 1 failed, 2 wrong usage, 130 interrupted; `record -- COMMAND` ends with
+    the command's own status.
+    """
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        status = cli.main(arguments, prog_name="biotrail", standalone_mode=False)
+    except click.exceptions.Abort:
+        return INTERRUPTED_STATUS
+    except click.ClickException as error:
+        _wrong_usage(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
+    except ReaderGoneError as error:
+        return _failed(str(error), status=PIPE_STATUS)
+    except TraceError as error:
+        # What the kernel or a compiler says to a probe has lines of its own.
+        lines = str(error).split("\n") if isinstance(error, ProbeError) else [str(error)]
+        return _failed(*lines)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _failed(f"{where}{error.strerror or error}")
+    return status if isinstance(status, int) else 0
+
+
+def _wrong_usage(error: click.ClickException) -> None:
+    """Print click's own words, which quote arguments, without what a terminal would obey."""
+    words = io.StringIO()
+    error.show(words)
+    relay(words.getvalue().rstrip("\n"), err=True)
+
+
+def _failed(message: str, *further: str, status: int = ERROR_STATUS) -> int:
+    say(f"biotrail: error: {message}", err=True)
+    say_all(further, err=True)
+    return status
+
+
+def _silence_stdout() -> None:
+    """What is still buffered has no reader; without this, Python says so at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail convert` of several recordings: one Perfetto trace, with all on one timeline."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from biotrail.cli.convert import open_lines
+from biotrail.cli.convert_perfetto import Result, to_stdout
+from biotrail.cli.options import compressing
+from biotrail.cli.options.recordings import Recording
+from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
+from biotrail.converters.outputs.perfetto.names import Colour
+from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.recorder.output import output
+from biotrail.recorder.schema.strings import characters
+from biotrail.text import tallies, units
+from biotrail.text.alignment import alignment_lines
+from biotrail.text.progress import progress
+
+
+@dataclass
+class Aligned:
+    """A recording on the common timeline; `alignment`: None for the one whose clock that is."""
+
+    recording: Recording
+    label: str
+    clocks: Clocks
+    alignment: Alignment | None = None
+
+
+def align(recordings: Sequence[Recording]) -> list[Aligned]:
+    """All recordings on the timeline of one of them. Raises ConversionError: one has no clocks."""
+    clocks = [Clocks.of(each.paths[0], each.trace) for each in recordings]
+    reference = choose_reference(clocks)
+    return [
+        Aligned(each, "", own, None if i == reference else own.onto(clocks[reference]))
+        for i, (each, own) in enumerate(zip(recordings, clocks, strict=True))
+    ]
+
+
+def convert(
+    recordings: Sequence[Recording], target: str, force: bool, colour: Colour = Colour.AUTO
+) -> tuple[Result, list[str]]:
+    """Write all to one trace; (what was written, what to say of it). Raises TraceError."""
+    logs = align(recordings)
+    if target == "-":
+        result = to_stdout(lambda out: _write(logs, out, colour).warning)
+    else:
+        with (
+            output.replacing(target, force=force) as stream,
+            compressing.compressed(stream, target) as packed,
+        ):
+            total = _write(logs, packed, colour)
+        size = os.stat(target).st_size
+        result = Result(Path(target), size, total.warning, view=total.view)
+    for log in logs:
+        log.clocks.learn(log.recording.trace.context.clocks)
+    return result, report_lines(logs, result)
+
+
+def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSummary:
+    """Writes the logs one behind the other; returns their bytes, and the slowest I/O's view."""
+    from biotrail.converters.outputs.perfetto import convert as perfetto
+    from biotrail.converters.outputs.perfetto.merged import Named, places
+
+    named = []
+    for log in logs:
+        context = log.recording.trace.context
+        host, boot = log.clocks.boot
+        aligned = log.alignment is not None
+        named.append(Named(context.log_id, host, boot, characters(log.recording.name), aligned))
+    total = PerfettoSummary()
+    for log, alone in zip(logs, places(named), strict=True):
+        log.label = alone.host
+        trace, alignment = log.recording.trace, log.alignment
+        place = replace(
+            alone, facts=_facts(log), sequences=total.sequences, families=total.families
+        )
+        with progress(trace, place.host) as lifecycles:
+            windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
+            part = perfetto.convert(
+                windows, trace.context, out, stacks=trace.stacks, colour=colour, place=place
+            )
+        total.sequences += part.sequences
+        total.families += part.families
+        total.bytes += part.bytes
+        views = [view for view in (total.view, part.view) if view is not None]
+        total.view = max(views, key=lambda view: view.latency, default=None)
+    return total
+
+
+def _facts(log: Aligned) -> dict[str, str | int]:
+    """What the trace says of how the log was lined up."""
+    alignment = log.alignment
+    if alignment is None:
+        return {"aligned_by": "its own clock: the trace's"}
+    how = "the same boot's clock" if alignment.same_boot else "wall clock"
+    return {"aligned_by": how, "aligned_within_ns": alignment.uncertainty}
+
+
+def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
+    """What was written, how it lines up, and how far to trust it."""
+    where = "standard output" if result.path is None else str(result.path)
+    size = f" ({units.size(result.bytes)})" if result.bytes else ""
+    found = [f"wrote {where}{size}: {units.plural(len(logs), 'recording')} on one timeline"]
+    for log in logs:
+        trace = log.recording.trace
+        found.append(f"{log.label}: {units.plural(trace.account.total, 'event')}")
+        found += [f"  {line}" for line in tallies.certainty_lines(trace)]
+        found += [f"  {line}" for line in tallies.own_lines(trace)]
+        found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
+    found += alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])
+    if result.warning:
+        found.append(result.warning)
+    if result.path is not None:
+        found += open_lines(where, result)
+    return found

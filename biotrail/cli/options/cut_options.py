@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that choose a part of a log, the same for every command that reads one (docs/cuts.md)."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.moments import Moment, MomentType, Times
+from biotrail.converters.analysis.choosing.choosing import Who
+from biotrail.converters.analysis.choosing.outcomes import Wish
+from biotrail.recorder.schema.kernel_names import OPS
+from biotrail.text import units
+
+OPERATIONS = sorted({name.lower() for name in OPS})
+WINDOW = "2s"
+LONGEST = 1e9
+"""Seconds: thirty years."""
+
+Command = Callable[..., Any]
+
+_TIMES = (
+    click.option(
+        "--from",
+        "cut_from",
+        type=MomentType(),
+        metavar="TIME",
+        help='Begin here: 2.5s after the start, "last 5s", 14:03:05 (UTC), or ISO 8601.',
+    ),
+    click.option("--to", "cut_to", type=MomentType(), metavar="TIME", help="End before here."),
+    click.option(
+        "--around", "cut_around", type=MomentType(), metavar="TIME", help="Only around here."
+    ),
+    click.option(
+        "--window",
+        "cut_window",
+        type=units.Duration(),
+        metavar="TIME",
+        help=f"With --around: so long in all.  [default: {WINDOW}]",
+    ),
+)
+_DEVICE = click.option(
+    "-d",
+    "--device",
+    "cut_devices",
+    multiple=True,
+    metavar="DEV",
+    help="Only this device of the log, by name or 8:0; a partition counts as one. Can be repeated.",
+)
+_IOS = (
+    click.option(
+        "--op",
+        "cut_ops",
+        multiple=True,
+        type=click.Choice(OPERATIONS),
+        metavar="OP",
+        help="Only this operation (read, write, flush, discard, …); can be repeated.",
+    ),
+    click.option(
+        "--pid",
+        "cut_pids",
+        multiple=True,
+        type=click.IntRange(min=1),
+        metavar="PID",
+        help="Only I/O that this process queued; can be repeated.",
+    ),
+    click.option(
+        "--comm",
+        "cut_comms",
+        multiple=True,
+        metavar="NAME",
+        help="Only I/O that threads of this name queued; NAME* for any rest. Can be repeated.",
+    ),
+    click.option(
+        "--cgroup",
+        "cut_cgroups",
+        multiple=True,
+        metavar="PATH",
+        help="Only I/O charged to this cgroup or one below; can be repeated.",
+    ),
+)
+_FILE = click.option(
+    "--file",
+    "cut_files",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only of files with such a path: '/srv/db/*'. The log must be made with record --files.",
+)
+_OUTCOMES = (
+    click.option(
+        "--slower-than",
+        "cut_slower",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Only I/Os that took at least so long.",
+    ),
+    click.option(
+        "--slowest",
+        "cut_slowest",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Only the N slowest of what else was chosen.",
+    ),
+    click.option("--failed", "cut_failed", is_flag=True, help="Only I/Os that ended in an error."),
+)
+
+
+def cut_options(command: Command) -> Command:
+    """Adds all options of cuts; the command gets `cut`: a Cut."""
+    return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES))
+
+
+def choice_options(command: Command) -> Command:
+    """The same without those of outcomes, for commands that have their own."""
+    return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE))
+
+
+def record_options(command: Command) -> Command:
+    """Times and devices alone: what can be asked of a record."""
+    return _with(command, (*_TIMES, _DEVICE))
+
+
+def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+    @functools.wraps(command)
+    def called(*arguments: Any, **given: Any) -> Any:
+        ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
+        return command(*arguments, cut=_cut(ours), **given)
+
+    for option in reversed(options):
+        option(called)
+    return called
+
+
+def _cut(given: dict[str, Any]) -> Cut:
+    return Cut(
+        _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
+        tuple(given.get("cut_devices", ())),
+        tuple(given.get("cut_ops", ())),
+        Who(
+            frozenset(given.get("cut_pids", ())),
+            frozenset(given.get("cut_comms", ())),
+            frozenset(given.get("cut_cgroups", ())),
+        ),
+        Wish(
+            nanoseconds(given.get("cut_slower") or 0),
+            given.get("cut_slowest") or 0,
+            bool(given.get("cut_failed")),
+        ),
+        tuple(given.get("cut_files", ())),
+    )
+
+
+def _times(
+    begin: Moment | None, end: Moment | None, around: Moment | None, window: float | None
+) -> Times:
+    """Raises click.UsageError where they contradict each other."""
+    if around is None:
+        if window is not None:
+            raise click.UsageError("--window says how long around a time: give --around TIME, too")
+        offsets = [m.offset for m in (begin, end) if m is not None and m.offset is not None]
+        if begin and end and len(offsets) == 2 and offsets[1] <= offsets[0]:
+            raise click.UsageError(f"--to {end.text} is not after --from {begin.text}")
+        return Times(begin, end)
+    if begin is not None or end is not None:
+        raise click.UsageError("--around chooses a time by itself: leave out --from and --to")
+    length = units.Duration().convert(WINDOW, None, None) if window is None else window
+    if not length:
+        raise click.UsageError("--window must be longer than 0")
+    return Times(around=around, window=nanoseconds(length))
+
+
+def nanoseconds(seconds: float) -> int:
+    """Nanoseconds; what is longer than any log counts as that."""
+    return round(min(seconds, LONGEST) * 1e9)

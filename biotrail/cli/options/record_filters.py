@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of `biotrail record` that choose I/O by what it is and who caused it."""
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+from biotrail.recorder.filters.filters import MAX_FOLLOWED, Filters, LeftOut
+from biotrail.text import units
+
+_NAMES = {
+    "device": "of other devices",
+    "op": "of other operations",
+    "flags": "without the flags",
+    "min_size": "too small",
+    "sectors": "of other sectors",
+    "pid": "of other processes",
+    "tid": "of other threads",
+    "comm": "of other task names",
+    "cgroup": "of other cgroups",
+    "no_bio": "requests that tell no bio",
+    "own": "of the recorder itself",
+}
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_MAX_SECTOR = (1 << 63) - 1
+_MAX_TASK = (1 << 31) - 1
+_Command = Callable[..., Any]
+
+
+def _words(values: Iterable[str]) -> tuple[str, ...]:
+    """Values given one by one, or several with commas between."""
+    return tuple(word for value in values for word in value.split(",") if word)
+
+
+def _numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
+    words = _words(values)
+    for word in words:
+        if not word.isdecimal() or not 0 < int(word) <= _MAX_TASK:
+            raise click.BadParameter(f"{word!r} is no process or thread id", param_hint=option)
+    return tuple(map(int, words))
+
+
+def _sectors(values: Iterable[str]) -> tuple[tuple[int, int], ...]:
+    found = []
+    for word in _words(values):
+        match = _RANGE.fullmatch(word)
+        first = int(match[1]) if match else 0
+        last = int(match[2] or first) if match else -1
+        if not first <= last <= _MAX_SECTOR:
+            raise click.BadParameter(
+                f"{word!r} is no range of sectors: write FIRST-LAST, e.g. 2048-4095",
+                param_hint="--sectors",
+            )
+        found.append((first, last))
+    return tuple(found)
+
+
+def _options() -> list[Callable[[_Command], _Command]]:
+    return [
+        click.option("--below", is_flag=True, help="With -d: also the devices under those named."),
+        click.option(
+            "--pid",
+            multiple=True,
+            metavar="PID",
+            help="Only I/O that this process queues; several: 12,34. Its buffered writes are "
+            "queued by the kernel's threads: use --cgroup for those.",
+        ),
+        click.option("--children", is_flag=True, help="With --pid: also what it starts."),
+        click.option("--tid", multiple=True, metavar="TID", help="Only I/O of this thread."),
+        click.option(
+            "--comm",
+            multiple=True,
+            metavar="NAME",
+            help="Only I/O of tasks of this name (15 bytes count); 'fio*': any that begins so.",
+        ),
+        click.option(
+            "--cgroup",
+            multiple=True,
+            metavar="PATH",
+            help="Only I/O that is charged to this cgroup or one below it, whoever queues it: "
+            "/system.slice/app.service, or its directory.",
+        ),
+        click.option(
+            "--op", multiple=True, metavar="OP", help="Only read, write, flush, discard, …"
+        ),
+        click.option(
+            "--flags",
+            multiple=True,
+            metavar="FLAG",
+            help="Only with one of these flags: sync, meta, fua, ra, …; sync+meta: with both.",
+        ),
+        click.option(
+            "--min-size", type=units.Size(), default=0, metavar="SIZE", help="Only bios this large."
+        ),
+        click.option(
+            "--sectors",
+            multiple=True,
+            metavar="A-B",
+            help="Only bios that touch these 512-byte sectors of the disk.",
+        ),
+        click.option(
+            "--own-io",
+            is_flag=True,
+            help="With filters: the recorder's own I/O is not left out, but marked, as it is "
+            "without filters.",
+        ),
+        click.option(
+            "--max-in-flight",
+            type=click.IntRange(64, 1 << 24),
+            default=MAX_FOLLOWED,
+            show_default=True,
+            metavar="N",
+            help="With filters: how many bios can be followed at once.",
+        ),
+    ]
+
+
+def filter_options(command: _Command) -> _Command:
+    """Adds the options to a command, which gets them as one argument, `filters`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        below: bool,
+        pid: tuple[str, ...],
+        children: bool,
+        tid: tuple[str, ...],
+        comm: tuple[str, ...],
+        cgroup: tuple[str, ...],
+        op: tuple[str, ...],
+        flags: tuple[str, ...],
+        min_size: int,
+        sectors: tuple[str, ...],
+        own_io: bool,
+        max_in_flight: int,
+        **others: Any,
+    ) -> Any:
+        filters = Filters(
+            pids=_numbers(pid, "--pid"),
+            children=children,
+            tids=_numbers(tid, "--tid"),
+            comms=comm,
+            cgroups=cgroup,
+            ops=_words(op),
+            flags=tuple(tuple(w for w in word.split("+") if w) for word in _words(flags)),
+            min_bytes=min_size,
+            sectors=_sectors(sectors),
+            below=below,
+            own_io=own_io,
+            max_followed=max_in_flight,
+        )
+        _check(filters, others["devices"])
+        return command(filters=filters, **others)
+
+    result: _Command = wrapped
+    for option in reversed(_options()):
+        result = option(result)
+    return result
+
+
+def _check(filters: Filters, devices: tuple[str, ...]) -> None:
+    if filters.children and not filters.pids:
+        raise click.UsageError("--children needs --pid: whose children?")
+    if filters.below and not devices:
+        raise click.UsageError("--below needs -d: without it every device is recorded")
+    if filters.min_bytes >= 1 << 32:
+        raise click.BadParameter("no bio is 4 GiB or more", param_hint="--min-size")
+    for given, option in ((filters.comms, "--comm"), (filters.cgroups, "--cgroup")):
+        if "" in given:
+            raise click.BadParameter("must not be empty", param_hint=option)
+    if () in filters.flags:
+        raise click.BadParameter("names no flag", param_hint="--flags")
+
+
+def left_out_text(found: LeftOut) -> str:
+    """`1,000 bios left out: 900 of other processes, 100 too small`; empty: none was."""
+    parts = [f"{units.count(n)} {_NAMES.get(name, name)}" for name, n in found.bios.items()]
+    if not parts:
+        return ""
+    return f"filters left out {units.count(sum(found.events.values()))} events: bios " + ", ".join(
+        parts
+    )
+
+
+def filters_text(header: dict[str, Any]) -> str:
+    """The log header's `filters` but for the devices, as the options that made them."""
+    names = {
+        "pids": "--pid",
+        "tids": "--tid",
+        "comms": "--comm",
+        "cgroups": "--cgroup",
+        "ops": "--op",
+        "flags": "--flags",
+    }
+    parts = [
+        f"{option} {','.join(map(str, header[name]))}"
+        for name, option in names.items()
+        if header.get(name)
+    ]
+    plain = {"children": "--children", "below": "--below", "own_io": "--own-io"}
+    parts += [option for name, option in plain.items() if header.get(name)]
+    if header.get("min_bytes"):
+        parts.append(f"--min-size {header['min_bytes']}")
+    parts += [f"--sectors {first}-{last}" for first, last in header.get("sectors", [])]
+    return " ".join(parts)
+
+
+def read_left_out(end: dict[str, Any] | None) -> LeftOut:
+    """What the filters left out, from a log's end; nothing where it has none."""
+    told = (end or {}).get("left_out", {})
+    return LeftOut(
+        {str(name): int(n) for name, n in told.get("bios", {}).items()},
+        {int(kind): int(n) for kind, n in told.get("events", {}).items()},
+        int(told.get("unfollowed", 0)),
+    )

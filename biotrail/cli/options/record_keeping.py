@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`record`'s options for when to stop and what to keep. Imports only what recording needs."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from biotrail.recorder.filters.triggers import Triggers
+from biotrail.recorder.output.sinks import Limit
+from biotrail.text import units
+
+if TYPE_CHECKING:  # generic in click 8.2 and later only
+    _AmountType = click.ParamType["int | float"]
+    _TriggerBase = click.ParamType[Triggers]
+    _PercentBase = click.ParamType[float]
+else:
+    _AmountType = _TriggerBase = _PercentBase = click.ParamType
+
+AFTER, EVERY = 2.0, 60.0
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Amount(_AmountType):
+    """`1G`, `512MiB`: bytes as an int; `10min`, `30s`: seconds as a float."""
+
+    name = "amount"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float:
+        """A usage error for anything else, and for a number without a unit."""
+        if isinstance(value, (int, float)):
+            return value
+        text = str(value)
+        unit = text.lstrip("0123456789. ")
+        if unit[:1] in ("K", "M", "G", "k", "B"):
+            amount: int | float = units.Size().convert(text, param, ctx)
+        elif unit:
+            amount = units.Duration().convert(text, param, ctx)
+        else:
+            self.fail(f"{text!r} has no unit: write 512M, 1G, 30s or 10min", param, ctx)
+        if amount <= 0:
+            self.fail(f"{text!r} must be more than 0", param, ctx)
+        return amount
+
+
+def limit(amounts: Sequence[int | float]) -> Limit | None:
+    """Sizes and times as one limit; None where there are none."""
+    if not amounts:
+        return None
+    sizes = [a for a in amounts if isinstance(a, int)]
+    times = [a for a in amounts if isinstance(a, float)]
+    return Limit(min(sizes, default=None), min(times, default=None))
+
+
+class Percent(_PercentBase):
+    """`5`, `2.5%`: per cent as a float."""
+
+    name = "percent"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """A usage error for anything else."""
+        try:
+            found = float(str(value).removesuffix("%"))
+        except ValueError:
+            found = -1.0
+        if not 0 < found < float("inf"):
+            self.fail(f"{value!r} is no percentage: write 5 or 2.5%", param, ctx)
+        return found
+
+
+_TRIGGERS = "write slow=50ms, failed or depth=128"
+
+
+class TriggerType(_TriggerBase):
+    """`slow=50ms`, `failed`, `depth=128`: a Triggers with one of them."""
+
+    name = "trigger"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Triggers:
+        """A usage error for anything else."""
+        if isinstance(value, Triggers):
+            return value
+        name, sign, amount = str(value).partition("=")
+        if name == "failed" and not sign:
+            return Triggers(failed=True)
+        if name == "slow" and amount:
+            found = Triggers(slow_ns=round(units.Duration().convert(amount, param, ctx) * 1e9))
+        elif name == "depth" and amount.isascii() and amount.isdigit():
+            found = Triggers(depth=int(amount))
+        else:
+            self.fail(f"{value!r} is no trigger: {_TRIGGERS}", param, ctx)
+        if not found or found.depth >= 1 << 31 or found.slow_ns >= 1 << 62:
+            self.fail(f"{value!r} is out of range: {_TRIGGERS}", param, ctx)
+        return found
+
+
+def let_pass_text(number: int) -> str:
+    """Of triggers that made no dump. The kernel tells the first of each CPU and poll: at least."""
+    return f"at least {units.plural(number, 'trigger')} so soon after another (--every)"
+
+
+def together(triggers: Sequence[Triggers]) -> Triggers:
+    """All of them; of one kind, the lower threshold."""
+    return Triggers(
+        min((t.slow_ns for t in triggers if t.slow_ns), default=0),
+        any(t.failed for t in triggers),
+        min((t.depth for t in triggers if t.depth), default=0),
+    )
+
+
+_OPTIONS = (
+    click.option(
+        "--max-events",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Stop when about N events were recorded.",
+    ),
+    click.option(
+        "--max-size",
+        type=units.Size(),
+        metavar="SIZE",
+        help="Stop when the log has about this size, e.g. 1G.",
+    ),
+    click.option(
+        "--rotate",
+        type=Amount(),
+        multiple=True,
+        metavar="SIZE|TIME",
+        help="Begin a new file at this size or age, e.g. 1G or 10min; give both for whichever "
+        "comes first. Each file reads alone.",
+    ),
+    click.option(
+        "--max-files",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --rotate or --keep: delete the oldest file of this run beyond N.",
+    ),
+    click.option(
+        "--keep",
+        type=Amount(),
+        multiple=True,
+        metavar="SIZE|TIME",
+        help="Flight recorder: keep the newest, e.g. 30s or 512M, in memory, and write it to a "
+        "file on SIGUSR1, at the end, and by --trigger.",
+    ),
+    click.option(
+        "--trigger",
+        "triggers",
+        type=TriggerType(),
+        multiple=True,
+        metavar="WHAT",
+        help="With --keep: write it out when an I/O takes long (slow=50ms), fails (failed), or "
+        "so many are in flight on a device (depth=128). May be given several times.",
+    ),
+    click.option(
+        "--after",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Go on for so long behind a trigger before writing.  [default: 2s]",
+    ),
+    click.option(
+        "--every",
+        type=units.Duration(),
+        metavar="TIME",
+        help="Let triggers pass for so long behind one that was followed.  [default: 60s]",
+    ),
+    click.option(
+        "--max-cpu",
+        type=Percent(),
+        metavar="PERCENT",
+        help="Warn when recording takes more of one core than this.",
+    ),
+)
+
+
+def options(command: _Command) -> _Command:
+    """Decorate a command with them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def several_files(given: dict[str, Any]) -> bool:
+    """Whether these options make more than one file."""
+    return bool(given["rotate"] or given["keep"])
+
+
+def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
+    """RecordOptions' fields from what click gave. Raises UsageError where they do not fit."""
+    if given["max_size"] is not None and given["max_size"] <= 0:
+        raise click.BadParameter("must be more than 0", param_hint="--max-size")
+    if given["rotate"] and given["keep"]:
+        raise click.UsageError("--rotate writes everything, --keep the newest: give one of them")
+    if given["max_files"] is not None and not several_files(given):
+        raise click.UsageError("--max-files needs --rotate or --keep")
+    if given["triggers"] and not given["keep"]:
+        raise click.UsageError("--trigger needs --keep")
+    for name in ("after", "every"):
+        if given[name] is not None and not given["triggers"]:
+            raise click.UsageError(f"--{name} needs --trigger")
+    if several_files(given) and output is None:
+        raise click.UsageError("-o - takes one log: give -o FILE, which the files are named after")
+    return {
+        "max_events": given["max_events"],
+        "max_bytes": given["max_size"],
+        "rotate": limit(given["rotate"]),
+        "max_files": given["max_files"],
+        "max_cpu": given["max_cpu"],
+        "keep": limit(given["keep"]),
+        "triggers": together(given["triggers"]),
+        "after": AFTER if given["after"] is None else given["after"],
+        "every": EVERY if given["every"] is None else given["every"],
+    }

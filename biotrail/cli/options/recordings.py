@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several logs as the recordings that they are of: rotated files of one run are one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from biotrail.cli.options.opening import open_trace
+from biotrail.converters.inputs.log import Source
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.series import run_of
+from biotrail.converters.inputs.series_indexed import series_of
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import LogFormatError
+
+logs_argument: Callable[[Any], Any] = click.argument(
+    "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path()
+)
+
+
+@dataclass
+class Recording:
+    """One recording, opened; `paths`: its files, in the order of their numbers."""
+
+    paths: list[str]
+    trace: Trace
+
+    @property
+    def name(self) -> str:
+        """The first file's name, without its ending."""
+        return Path(self.paths[0]).stem
+
+
+def open_recordings(
+    logs: Sequence[str], associate: str = "auto", own_io: bool = False
+) -> list[Recording]:
+    """The recordings in the logs, in the order in which each was first named.
+
+    Raises LogFormatError (one cannot be read; two are the same), click.UsageError (`-`
+    among others).
+    """
+    if len(logs) == 1:
+        return [Recording([logs[0]], open_trace(logs[0], associate, own_io))]
+    if "-" in logs:
+        raise click.UsageError("- is one log from a pipe: save it to a file to read it with others")
+    sources = [(log, open_source(log)) for log in logs]
+    _all_different(sources)
+    groups: dict[str, list[tuple[str, Source]]] = {}
+    for log, source in sources:
+        groups.setdefault(run_of(source) or log, []).append((log, source))
+    return [_recording(files, associate, own_io) for files in groups.values()]
+
+
+def _recording(files: list[tuple[str, Source]], associate: str, own_io: bool) -> Recording:
+    if len(files) == 1:
+        path, source = files[0]
+        return Recording([path], Trace(source, associate, own_io=own_io))
+    series = series_of(files)
+    return Recording(series.paths, Trace(series, associate, own_io=own_io))
+
+
+def _all_different(sources: Sequence[tuple[str, Source]]) -> None:
+    known: dict[str, str] = {}
+    for log, source in sources:
+        log_id = str(source.header.get("log_id", Path(log).resolve()))
+        if log_id in known:
+            raise LogFormatError(f"{known[log_id]} and {log} are the same log: give each once")
+        known[log_id] = log

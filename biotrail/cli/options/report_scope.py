@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the host's I/O a report is of: what was recorded, and what was chosen of that."""
+
+from typing import Any
+
+from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.record_filters import filters_text, read_left_out
+from biotrail.converters.pipeline import Trace
+from biotrail.text import units
+
+
+def filters(trace: Trace) -> dict[str, Any] | None:
+    """Return the filters of the recording for JSON; None where everything was recorded.
+
+    `options`: as they were given to record. `left_out_bios`: how many bios they left out; None
+    where the log has no end. The others are the log header's.
+    """
+    header = trace.context.header.get("filters", {})
+    named = [str(one["spec"]) for one in header.get("devices", []) if one.get("spec")]
+    text = " ".join([*(f"-d {name}" for name in named), filters_text(header)]).strip()
+    if not text:
+        return None
+    told = {key: value for key, value in header.items() if key != "devices" and value}
+    end = trace.reader.end
+    left_out = sum(read_left_out(end).bios.values()) if end and "left_out" in end else None
+    return {**told, "options": text, "devices": named, "left_out_bios": left_out}
+
+
+def facts(trace: Trace, cut: Cut) -> dict[str, Any]:
+    """Return what a report's JSON says of its scope: `filters` (or None), and `cut` of a part."""
+    chosen = cut.facts(trace)
+    return {"filters": filters(trace), **({"cut": chosen} if chosen else {})}
+
+
+def words(scope: dict[str, Any]) -> dict[str, str]:
+    """Return the scope (of `facts`) in columns of a CSV; what does not apply is empty."""
+    chosen = scope.get("cut", {})
+    return {
+        "filters": scope["filters"]["options"] if scope["filters"] else "",
+        "cut": chosen.get("cut", ""),
+        "chosen": chosen.get("chosen", ""),
+    }
+
+
+def lines(scope: dict[str, Any]) -> list[str]:
+    """Return the scope (of `facts`) in sentences for the top of a report; none: all there is."""
+    found = []
+    if scope["filters"]:
+        found.append(f"recorded with filters: {scope['filters']['options']}")
+        if left_out := scope["filters"]["left_out_bios"]:
+            found[0] += f" ({units.plural(left_out, 'bio')} left out while recording)"
+    chosen = scope.get("cut", {})
+    parts = [chosen["cut"]] if "cut" in chosen else []
+    parts += [chosen["chosen"]] if "chosen" in chosen else []
+    if parts:
+        found.append(f"a part of the log: {'; '.join(parts)}")
+    return found

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail record`: from the probes to a log. Imports only what recording needs."""
+
+import os
+import re
+import shutil
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from biotrail import __version__
+from biotrail.cli.options import record_keeping, record_print
+from biotrail.cli.options.record_filters import filter_options, left_out_text
+from biotrail.cli.options.record_print import RecordCommand
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.choice import BACKENDS
+from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
+from biotrail.text import record_closing, units
+from biotrail.text.printing import say
+
+EVENT_SETS = ("minimal", "lifecycle", "all")
+LOG_SUFFIX = ".biotrail"
+
+
+@click.command(cls=RecordCommand, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "-d",
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="DEV",
+    help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
+    "mount point. Give it several times for several devices. Default: all devices.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail here.",
+)
+@click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, 2h, …"
+)
+@click.option(
+    "--events",
+    type=click.Choice(EVENT_SETS),
+    default="lifecycle",
+    show_default=True,
+    help="minimal: queue, issue, complete and what links them; lifecycle: every step of a bio and "
+    "request; all: plugs and the rest too.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(BACKENDS),
+    default="auto",
+    show_default=True,
+    help="core: precompiled programs, for kernels with type information (BTF); bcc: programs that "
+    "bcc compiles here, which tell less; auto: core where it can be used, else bcc.",
+)
+@click.option(
+    "--stacks",
+    is_flag=True,
+    help="Also the kernel's call stack at which each bio is queued: see biotrail stacks.",
+)
+@click.option("--user-stacks", is_flag=True, help="Also the program's call stack; with --stacks.")
+@click.option(
+    "--files",
+    is_flag=True,
+    help="Also of which file each bio is, by path: through the page cache, and direct I/O on ext4, "
+    "XFS and others. See biotrail report --by file.",
+)
+@click.option(
+    "--buffer-size",
+    type=units.Size(),
+    metavar="SIZE",
+    help="Ring per CPU, e.g. 4M. Make it larger when events are lost. Default: by the machine.",
+)
+@click.option("--sync", is_flag=True, help="Make each second of the log survive a power loss.")
+@click.option(
+    "--level",
+    type=click.IntRange(0, 19),
+    default=1,
+    show_default=True,
+    help="zstd's compression level; 0: none.",
+)
+@record_print.options
+@record_keeping.options
+@click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
+@click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
+@filter_options
+def command(
+    devices: tuple[str, ...],
+    output: str | None,
+    force: bool,
+    duration: float | None,
+    events: str,
+    backend: str,
+    stacks: bool,
+    user_stacks: bool,
+    files: bool,
+    buffer_size: int | None,
+    sync: bool,
+    level: int,
+    quiet: bool,
+    command: tuple[str, ...],
+    filters: Filters,
+    print_ios: bool,
+    as_json: bool,
+    **keeping: Any,
+) -> int:
+    """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
+
+    The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
+    it), and it is complete up to the last second even if the recorder is killed.
+
+    Filters choose whole lifecycles by what is known when a bio is queued. Different filters
+    must all match; of one filter given several times, any. What they leave out is counted.
+    The recorder's own I/O is marked, and left out of what is made from the log.
+
+    With COMMAND, recording begins before it starts and ends when it ends, and its exit status
+    becomes biotrail's. The command runs as the user that biotrail runs as, with that user's
+    rights. If --duration is over first, recording ends and the command runs on; Ctrl-C ends
+    both. With -o - the command's standard output goes to standard error.
+
+    Once attached, it gives up all rights that it does not go on needing (docs/recording.md).
+
+    \b
+    sudo biotrail record                                  # everything, until Ctrl-C
+    sudo biotrail record -d nvme0n1 --duration 10s -o slow.biotrail
+    sudo biotrail record -d /home -- make -j8             # the device below /home
+    sudo biotrail record --rotate 1G --max-files 10       # for as long as you like
+    sudo biotrail record --keep 30s --trigger slow=50ms   # what led to a slow I/O
+    sudo biotrail record --pid 1234 --children            # what a process and its children queue
+    sudo biotrail record --stacks --duration 10s          # and who queued it, function by function
+    sudo biotrail record --files --duration 10s           # and of which file it is
+    sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
+    sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
+    ssh host sudo biotrail record -o - --duration 5s > host.biotrail
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    record_print.check(print_ios, as_json, output, keeping)
+    path = None if output == "-" else output or default_name(record_keeping.several_files(keeping))
+    if path is None and sys.stdout.isatty():
+        raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
+    if duration is not None and duration <= 0:
+        raise click.BadParameter("must be more than 0", param_hint="--duration")
+    if user_stacks and not stacks:
+        raise click.UsageError("--user-stacks needs --stacks")
+    if stacks and backend == "bcc":
+        raise click.UsageError("--stacks needs the core backend: bcc's programs take no stacks")
+    if files and backend == "bcc":
+        raise click.UsageError("--files needs the core backend: bcc's programs see no files")
+    options = RecordOptions(
+        created_by=f"biotrail {__version__}",
+        argv=["biotrail", *sys.argv[1:]],
+        output=path,
+        force=force,
+        devices=devices,
+        filters=filters,
+        events=events,
+        backend=backend,
+        stacks=Stacks(stacks + user_stacks),
+        files=files,
+        ring_bytes=buffer_size,
+        duration=duration,
+        sync=sync,
+        level=level,
+        command=command,
+        give_up_rights=True,
+        **record_keeping.chosen(keeping, path),
+    )
+    if print_ios:
+        return _print(options, output, as_json, quiet)
+    if not quiet:
+        _say("biotrail: starting")  # compiling, or finding thousands of devices, takes a while
+    line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
+    try:
+        summary = record(options, line.update)
+    finally:
+        line.clear()
+    return _finish(options, summary, quiet)
+
+
+def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
+    what = _what(options).partition(" to ")[0]
+    return record_print.run(
+        record_print.Printing(
+            what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
+            target=kept,
+            force=options.force,
+            as_json=as_json,
+            quiet=quiet,
+            filters=options.filters,
+            arguments=record_print.given(click.get_current_context()),
+            command=options.command,
+        )
+    )
+
+
+def default_name(several: bool = False) -> str:
+    """`biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`, in the current directory.
+
+    For several files the time is left out: each gets its own.
+    """
+    host = re.sub(r"[^A-Za-z0-9._-]", "_", os.uname().nodename) or "host"
+    if several:
+        return f"biotrail-{host}{LOG_SUFFIX}"
+    return f"biotrail-{host}-{time.strftime('%Y%m%d-%H%M%S')}{LOG_SUFFIX}"
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # a terminal that was closed: no reason to end a log badly
+        say(text, err=True)
+
+
+def _what(options: RecordOptions) -> str:
+    what = ", ".join(options.devices) or "all devices"
+    if options.command:
+        until = f"while {options.command[0]} runs"
+    elif options.duration is not None:
+        until = f"for {units.duration(options.duration * 1e9)}"
+    else:
+        until = "until Ctrl-C"
+    to = options.output or "standard output"
+    if options.keep is not None:
+        kept = " or ".join(units.amount(x) for x in (options.keep.seconds, options.keep.bytes) if x)
+        how = f"kill -USR1 {os.getpid()} writes it"
+        return f"recording {what} {until}, keeping the newest {kept}; {how}"
+    if options.rotate is not None:
+        to = f"{to.removesuffix(LOG_SUFFIX)}-TIME-NUMBER{LOG_SUFFIX}"
+    return f"recording {what} {until} to {to}"
+
+
+class LiveLine:
+    """One line on a terminal's standard error, written over and over."""
+
+    def __init__(self, what: str, show: bool) -> None:
+        """`what` is said once, when recording has begun; empty: not at all."""
+        self._what = what
+        self._show = show
+        self._last: Status | None = None
+        self._shown = False
+
+    def update(self, status: Status) -> None:
+        """Show how the recording is doing."""
+        if self._what:
+            _say(f"biotrail: {self._what}")
+            self._what = ""
+        if status.note:
+            self.clear()
+            _say(f"biotrail: {status.note}")
+        elif self._show:
+            width = shutil.get_terminal_size().columns - 1
+            self._write("\r" + self._text(status)[:width] + "\x1b[K")
+            self._shown = True
+        self._last = status
+
+    def _text(self, status: Status) -> str:
+        last = self._last or Status(0.0, 0, 0, 0)
+        passed = status.seconds - last.seconds
+        rate = round((status.events - last.events) / passed) if passed > 0 else 0
+        return (
+            f"{status.seconds:7.1f} s   {units.count(status.events)} events   "
+            f"{units.count(rate)}/s   {units.count(status.lost)} lost   "
+            f"{units.size(status.log_bytes)}"
+        )
+
+    def clear(self) -> None:
+        """Leave the terminal as if there had been no line."""
+        if self._shown:
+            self._write("\r\x1b[K")
+            self._shown = False
+
+    @staticmethod
+    def _write(text: str) -> None:
+        with suppress(OSError):  # as in _say
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
+    if not quiet:
+        for line in _summary_lines(options, summary):
+            _say(line)
+    for line in loss_lines(summary):
+        _say(line)
+    if summary.error is not None:
+        for line in record_closing.ending_lines(options, summary):
+            _say(line)
+        raise summary.error
+    return summary.command_status or 0
+
+
+def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
+    about = "" if summary.events_exact else "about "
+    per_event = summary.log_bytes / summary.events if summary.events else 0.0
+    plain = [options.output] if options.output and not (options.rotate or options.keep) else []
+    size = summary.file_bytes or record_closing.size_of(plain) or summary.log_bytes
+    lines = [
+        f"biotrail: {about}{units.plural(summary.events, 'event')} in "
+        f"{units.duration(summary.seconds * 1e9)} ({summary.reason}), log {units.size(size)}"
+        + (f", {per_event:.1f} bytes per event" if summary.events else ""),
+        f"biotrail: {_cost(summary)}",
+    ]
+    if text := left_out_text(summary.left_out):
+        lines.append(f"biotrail: {text}")
+    if summary.missing:
+        names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
+        lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
+    if options.rotate or options.keep:
+        lines.append(record_closing.files_line(summary))
+    if summary.triggers_let_pass:
+        passed = record_keeping.let_pass_text(summary.triggers_let_pass)
+        lines.append(f"biotrail: no dump for {passed}")
+    if (files := summary.files or plain) and summary.error is None:
+        # Dumps may overlap: each is a log of its own.
+        logs = files[-1:] if options.keep else files
+        lines.append(f"biotrail: next: biotrail convert {record_closing.as_arguments(logs)}")
+    return lines
+
+
+def _cost(summary: Summary) -> str:
+    """The recorder's CPU time and, where the kernel counted it, the programs'."""
+    programs = summary.events * summary.ns_per_event / 1e9
+    total = summary.cpu_seconds + programs
+    share = 100 * total / summary.seconds if summary.seconds else 0.0
+    parts = f"recorder {units.duration(summary.cpu_seconds * 1e9)}"
+    if summary.ns_per_event:
+        parts += (
+            f", probes {units.duration(programs * 1e9)}: {summary.ns_per_event:.0f} ns per event"
+        )
+    else:
+        parts += "".join(f"; {lack}" for lack in summary.lacking if lack.key == "program_times")
+    memory = units.size(summary.max_rss_bytes)
+    return f"cost: {share:.1f} % of one core ({parts}), {memory} of memory"
+
+
+def loss_lines(summary: Summary) -> list[str]:
+    """What was lost and what to do about it; nothing lost, no line."""
+    lines = []
+    if summary.lost:
+        what = ", ".join(f"{_kind_name(k)} {units.count(n)}" for k, n in summary.lost.items())
+        lines.append(
+            f"biotrail: LOST {units.plural(sum(summary.lost.values()), 'event')}: {what}; "
+            f"{units.count(summary.too_deep)} of them because interrupts nested too deep, the "
+            "others because rings were full: use a larger --buffer-size, fewer devices (-d) or "
+            "--events minimal. I/O of that time is marked in what is made from the log."
+        )
+    if unfollowed := summary.left_out.unfollowed:
+        lines.append(
+            f"biotrail: {units.plural(unfollowed, 'bio')} of them were wanted, but more were in "
+            "flight than --max-in-flight allows: use a larger one"
+        )
+    if summary.skipped:
+        what = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.skipped.items())
+        lines.append(
+            f"biotrail: {units.plural(sum(summary.skipped.values()), 'event')} not seen: {what}. "
+            "The kernel skips a program that is already running on that CPU (recursion): "
+            "docs/recording.md, Missing completions."
+        )
+    if summary.unwritten_bytes:
+        lines.append(record_closing.unwritten_line(summary))
+    return lines
+
+
+def _kind_name(kind: int) -> str:
+    found = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
+    return f"kind {kind}" if found is None else f"{found.letter} ({found.name})"

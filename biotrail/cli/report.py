@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail report`: where the time of I/O went."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from biotrail.cli.options import report_scope
+from biotrail.cli.options.cut_options import cut_options
+from biotrail.cli.options.cuts import Cut, Opened
+from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.recordings import logs_argument
+from biotrail.cli.options.several import (
+    Given,
+    Lined,
+    lined_up,
+    names_beside,
+    of_each,
+    recordings,
+    timeline_lines,
+)
+from biotrail.converters.analysis.choosing.outcomes import Wish
+from biotrail.converters.analysis.distributions.keys import KEYS
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.analysis.report.tree import FORMAT, Report
+from biotrail.recorder.output import output
+from biotrail.text import tallies
+from biotrail.text.printing import cells, guard_option, say, say_json
+from biotrail.text.progress import progress
+from biotrail.text.report_rows import arranged, shortened
+from biotrail.text.rows import Order, limit_option, sort_option
+from biotrail.text.units import Duration
+from biotrail.text.verdict import as_dicts, lines, verdict
+
+LEAST_INTERVAL = 1e-6
+"""s."""
+
+
+@click.command()
+@logs_argument
+@cut_options
+@click.option(
+    "--by",
+    type=click.Choice(list(KEYS)),
+    help="Group I/O by this, with all stages; file: by its path, however many inodes had it.",
+)
+@click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
+@sort_option("count")
+@limit_option("15; --json and --csv have all")
+@associate_option
+@click.option(
+    "--html",
+    "page",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write a page that a browser opens offline.",
+)
+@click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
+@guard_option
+def command(
+    logs: tuple[str, ...],
+    cut: Cut,
+    by: str | None,
+    interval: float | None,
+    order: Order | None,
+    limit: int | None,
+    associate: str,
+    page: str | None,
+    force: bool,
+    as_json: bool,
+    as_csv: bool,
+    guard: bool,
+) -> None:
+    """Tell where the time of the I/O in LOGs went.
+
+    For each device and operation: how many, how much, how fast; every stage from queue to
+    completion with its share of the time, mean, percentiles and maximum; what was in flight;
+    merges, splits, requeues, errors, flushes; sequential or not; and the processes, cgroups,
+    CPUs and files that it came from. Percentiles of times are within 0.4 %; the rest is exact.
+    docs/report.md explains every figure. LOG is anything that convert reads; - reads
+    standard input. The files of a rotated recording are one log; several recordings or hosts
+    are told apart (docs/hosts.md).
+
+    \b
+    biotrail report disk.biotrail
+    biotrail report --by process -d nvme0n1 disk.biotrail
+    biotrail report --by process --sort p99 -n 5 disk.biotrail
+    biotrail report --from 10s --to 12s --comm 'postgres*' disk.biotrail
+    biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
+    biotrail report --html disk.html disk.biotrail
+    biotrail report disk-*.biotrail                  # a rotated recording
+    biotrail report db1.biotrail db2.biotrail        # hosts beside each other
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv: give one of them")
+    if page is not None:
+        if by or interval is not None or as_json or as_csv or order or limit is not None:
+            raise click.UsageError(
+                "--html has all groups, and intervals of its own: leave out --by, --interval, "
+                "--sort, --limit, --json and --csv"
+            )
+        if cut.wish != Wish():
+            raise click.UsageError(
+                "--html tells of fast and slow: leave out --slower-than, --slowest, --failed"
+            )
+        _write_pages(logs, associate, cut, page, force)
+        return
+    if interval is not None and interval < LEAST_INTERVAL:
+        raise click.UsageError("--interval must be at least 1us")
+    step = round((interval or 0) * 1e9)
+    with recordings(logs, associate, twice=cut.needs_file()) as found:
+        lined = lined_up(found)
+        answers = of_each(found, lambda one: _read(one, cut, step, by))
+    told = [
+        Told(one, source, arranged(report, order), report_scope.facts(source.trace, cut))
+        for one, (source, report) in answers
+    ]
+    if as_json:
+        say_json(_as_dict(told, lined, limit), indent=2)
+    elif as_csv:
+        from biotrail.converters.analysis.report.csv import write_all
+
+        rows = [
+            (one.given.label, shortened(one.report, limit)[0], report_scope.words(one.scope))
+            for one in told
+        ]
+        write_all(rows, sys.stdout, cells(guard, sys.stdout.isatty()))
+    else:
+        _print_all(told, lined, limit, order)
+
+
+@dataclass
+class Told:
+    """A recording, read to its end, and its report."""
+
+    given: Given
+    source: Opened
+    report: Report
+    scope: dict[str, Any]
+    """Which of the host's I/O it is of, as report_scope.facts gives it."""
+
+
+def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, Report]:
+    source = one.opened(cut)
+    with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
+        return source, make_report(source.trace, source.chosen(windows), interval, by)
+
+
+def _as_dict(told: Sequence[Told], lined: Sequence[Lined], limit: int | None) -> dict[str, Any]:
+    """The report for JSON; of several recordings, one of each in `recordings`."""
+    if not told[0].given.label:
+        return _one_as_dict(told[0], limit)
+    by_label = {one.label: one for one in lined}
+    found = []
+    for one in told:
+        place = by_label.get(one.given.label)
+        found.append(
+            {
+                "recording": one.given.label,
+                "logs": one.given.paths,
+                "timeline": None if place is None else _timeline(place, one.report),
+                **_one_as_dict(one, limit),
+            }
+        )
+    return {"format": FORMAT, "recordings": found}
+
+
+def _timeline(place: Lined, report: Report) -> dict[str, int]:
+    """When the report begins on the common timeline, and how surely, ns."""
+    alignment = place.alignment
+    return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
+
+
+def _one_as_dict(one: Told, limit: int | None) -> dict[str, Any]:
+    from biotrail.converters.analysis.report.json import as_dict
+
+    report, more = shortened(one.report, limit)
+    told = {**as_dict(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
+    return {**told, **({"left_out": more} if more else {})}
+
+
+def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, force: bool) -> None:
+    """A page of each recording; of several, each with its label in its name."""
+    from biotrail.cli import report_html
+    from biotrail.text import units
+
+    if len(logs) == 1:  # before a pipe is read
+        output.ensure_free(target, force)
+    with recordings(logs, associate, twice=True) as found:
+        targets = dict(zip((one.label for one in found), names_beside(target, found), strict=True))
+        for name in targets.values():
+            output.ensure_free(name, force)
+
+        def write(one: Given) -> Path:
+            return report_html.write(one, cut, targets[one.label], force)
+
+        for _, path in of_each(found, write):
+            size = units.size(path.stat().st_size)
+            say(f"wrote {path} ({size}): open it in a browser; it needs no network")
+
+
+def _print_all(
+    told: Sequence[Told], lined: Sequence[Lined], limit: int | None, order: Order | None
+) -> None:
+    if told[0].given.label:
+        from biotrail.cli.report_several import parts
+        from biotrail.text.columns import console
+
+        screen = console()
+        reports = [(one.given.label, one.report) for one in told]
+        for part in parts(reports, lined, screen.width, limit, order):
+            screen.print(part)
+            screen.print()
+    for one in told:
+        if one.given.label:
+            screen.rule(one.given.title, align="left")
+        _print(one, limit, order)
+        if one.given.label:
+            screen.print()
+    for place in lined:
+        for one in told:
+            if one.given.label == place.label:
+                place.learn(one.source.trace)
+    for line in timeline_lines(lined):
+        screen.print(line)
+
+
+def _print(one: Told, limit: int | None, order: Order | None) -> None:
+    from biotrail.text.columns import console
+    from biotrail.text.report import parts
+
+    screen = console()
+    words = [*report_scope.lines(one.scope), *lines(verdict(one.report))]
+    for part in parts(one.report, screen.width, limit, order, words):
+        screen.print(part)
+        screen.print()
+    for line in [*one.source.lines(), *tallies.pairing_lines(one.source.trace.account.pairing)]:
+        screen.print(line)
+    lost = tallies.loss_lines(one.source.trace)
+    screen.print("missing from the log:" if lost else "nothing is missing from the log")
+    for line in lost:
+        screen.print(f"  {line}")

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail report --html`: the report as a page."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from biotrail import __version__
+from biotrail.cli.options import report_scope
+from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.several import Given
+from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.slow import Findings, as_dict, look_around
+from biotrail.converters.analysis.choosing.select import Selection
+from biotrail.converters.analysis.page.data import ROOM, bounded, page_data, short
+from biotrail.converters.analysis.page.html import page
+from biotrail.converters.analysis.report.report import Reporter
+from biotrail.converters.analysis.report.timeline import Timeline
+from biotrail.converters.analysis.slow.each import SlowestEach
+from biotrail.converters.analysis.slow.slow import Wanted
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.output import output
+from biotrail.text import tallies, units
+from biotrail.text.progress import progress
+from biotrail.text.slow import MEANINGS
+from biotrail.text.verdict import SHOWN, as_dicts, verdict
+
+SLOWEST = 20
+EVERYTHING = Cut()
+
+
+def write(one: Given, cut: Cut, target: str, force: bool) -> Path:
+    """The page of a recording (or a part of it) as a private file. Raises TraceError."""
+    with terminated_as_interrupted():
+        data = collect(one.again, cut)
+        name = "standard input" if one.paths == ["-"] else Path(one.name).name
+        data["log_name"] = f"{one.label}: {name}" if one.label else name
+        title = f"{data['log_name']}: biotrail report"
+        with output.replacing(target, force=force) as stream:
+            stream.write(page(title, data).encode("utf-8", "replace"))
+    return Path(target)
+
+
+def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]:
+    """The page's data. Two passes: what was around slow I/Os is known when these are.
+
+    again: the whole trace from its beginning. How I/Os went is no part of this cut.
+    """
+    trace = cut.limited(again())
+    timeline = Timeline()
+    reporter = Reporter(trace.context, timeline=timeline)
+    selection, wanted = Selection(cut.choice(trace.context)), Wanted(SLOWEST)
+    slowest = SlowestEach(trace, selection.choice, wanted, whole=not cut.devices)
+    with progress(trace, "reading", slowest.watch) as windows:
+        some = selection.of(windows) if cut.chooses else windows
+        for window in some:
+            reporter.add(window)
+    report = reporter.finish(trace)
+    every, whole = slowest.finish()
+    found = Findings(trace, wanted, every)
+    look_around(found, cut.limited(again()), None, 0, False)
+    data = page_data(report, timeline, trace.context, as_dict(found), whole)
+    scope = report_scope.facts(trace, cut)
+    data["report"].update(_bounded_scope(scope))
+    said, _ = bounded(as_dicts(verdict(report)), ROOM["verdict"])
+    data["report"]["verdict"] = said
+    data["shown_sentences"] = SHOWN
+    data["scope"] = [short(line) for line in report_scope.lines(scope)]
+    missing, more = bounded(tallies.loss_lines(trace), ROOM["words"])
+    data["words"] = {
+        "version": __version__,
+        "stages": MEANINGS,
+        "certainty": tallies.CERTAINTY_MEANINGS,
+        "missing": [*missing, *([f"and {units.count(more)} more"] if more else [])],
+    }
+    return data
+
+
+def _bounded_scope(scope: dict[str, Any]) -> dict[str, Any]:
+    """Return the scope for the page: of filters by the thousand, the options' beginning."""
+    found = scope["filters"]
+    if not found or len(json.dumps(found)) <= ROOM["filters"]:
+        return scope
+    told = {"options": short(found["options"]), "left_out_bios": found["left_out_bios"]}
+    return {**scope, "filters": told}

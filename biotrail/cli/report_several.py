@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of several recordings beside each other, in tables for people."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+
+from biotrail.cli.options.several import Lined
+from biotrail.converters.analysis.report.tree import GroupReport, Report
+from biotrail.text import report as report_text
+from biotrail.text import units
+from biotrail.text.columns import Column, table, with_more, without_repeats
+from biotrail.text.report_rows import weight
+from biotrail.text.rows import Order, first
+
+Labelled = Sequence[tuple[str, Report]]
+
+
+def parts(
+    reports: Labelled,
+    lined: Sequence[Lined],
+    width: int,
+    limit: int | None = None,
+    order: Order | None = None,
+) -> Iterator[RenderableType]:
+    """What to print before the reports themselves, a blank line between two.
+
+    reports: (label, report). limit, order: as of `report_text.parts`.
+    """
+    yield _recordings(reports, lined, width)
+    rows = [
+        ([label, device.device, str(one.bios.name["operation"])], one.bios)
+        for label, report in reports
+        for device in report.devices
+        for one in device.operations
+        if one.bios.counters["ios"]
+    ]
+    heads = ("recording", "device", "operation")
+    yield _beside(
+        "From queue to completion (Q2C), of all recordings", heads, rows, width, limit or 0, order
+    )
+    by = reports[0][1].by
+    if by is None:
+        return
+    fields = report_text.FIELDS[by]
+    groups = [
+        ([label, *report_text.name_cells(group, fields)], group)
+        for label, report in reports
+        for group in report.groups
+    ]
+    most = report_text.MOST_ROWS if limit is None else limit
+    order = order or Order.COUNT
+    yield _beside(f"By {by}, of all recordings", ("recording", *fields), groups, width, most, order)
+
+
+def _recordings(reports: Labelled, lined: Sequence[Lined], width: int) -> RenderableType:
+    begins = {
+        one.label: one.alignment.time(report.begin_ns)
+        for one in lined
+        for label, report in reports
+        if label == one.label
+    }
+    first_of_all = min(begins.values(), default=0)
+    rows = []
+    for label, report in reports:
+        at = f"+{units.duration(begins[label] - first_of_all)}" if label in begins else "-"
+        requests = units.count(report.total.requests.counters["ios"])
+        bios = report.total.bios
+        cells = [label, at, units.duration(report.span_ns), requests]
+        rows.append([*cells, *report_text.work(bios), *report_text.times(bios.latency)])
+    columns = [
+        Column("recording", left=True),
+        Column("begins"),
+        Column("length"),
+        Column("requests", 1),
+        *report_text.WORK,
+        *report_text.TIMES,
+    ]
+    return table("Recordings, on one timeline" if lined else "Recordings", columns, rows, width)
+
+
+def _beside(
+    title: str,
+    heads: Sequence[str],
+    rows: Sequence[tuple[list[str], GroupReport]],
+    width: int,
+    limit: int,
+    order: Order | None,
+) -> RenderableType:
+    """Groups of all recordings in one table; rows: (name, group)."""
+    by = order
+    if by is not None:
+        rows = sorted(rows, key=lambda row: -weight(row[1], by))
+    shown, more = first(rows, limit)
+    cells = [
+        [*name, *report_text.work(group), *report_text.times(group.latency)]
+        for name, group in shown
+    ]
+    columns = [*(Column(head, left=True) for head in heads), *report_text.WORK, *report_text.TIMES]
+    made = table(title, columns, cells if order else without_repeats(cells, 2), width)
+    return with_more(made, more)

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail slow`: the slowest I/Os of a log, each whole, with what was in its way."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from biotrail.cli.options.cut_options import choice_options, nanoseconds
+from biotrail.cli.options.cuts import Cut, read_lines
+from biotrail.cli.options.opening import associate_option
+from biotrail.cli.options.recordings import logs_argument
+from biotrail.cli.options.several import Given, of_each, recordings
+from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.choosing.excerpt import around, excerpt
+from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
+from biotrail.converters.analysis.slow.surroundings import Neighbourhood
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.output import output
+from biotrail.text import slow as slow_text
+from biotrail.text import tallies, units
+from biotrail.text.printing import say, say_json
+from biotrail.text.rows import Order, limit_option, sort_option
+from biotrail.text.slow import MOST, Detail
+
+USUAL = 20
+"""I/Os shown where nothing is asked for."""
+FORMAT = 1
+"""Of --json: a higher number means that something was renamed or taken away."""
+
+
+@dataclass
+class Findings:
+    """What was found, and in what."""
+
+    trace: Trace
+    wanted: Wanted
+    slowest: Slowest
+
+    @property
+    def ios(self) -> list[SlowIO]:
+        """The slowest first."""
+        return self.slowest.found
+
+
+@click.command()
+@logs_argument
+@click.option(
+    "--over",
+    "--slower-than",
+    type=units.Duration(),
+    metavar="TIME",
+    help="Only I/Os at least that slow.",
+)
+@sort_option("total", (Order.TOTAL, Order.BYTES))
+@limit_option(f"{USUAL}", "--top", "--slowest", most=MOST)
+@click.option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
+@choice_options
+@associate_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
+@click.option("--brief", is_flag=True, help="Show a line for each.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all events, mates and lower I/Os.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="OUT",
+    type=click.Path(),
+    help="Write them as a Perfetto trace, too.",
+)
+@click.option(
+    "--margin",
+    type=units.Duration(),
+    default="10ms",
+    show_default=True,
+    metavar="TIME",
+    help="With -o: what else was under way that long before and after each.",
+)
+@click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
+def command(
+    logs: tuple[str, ...],
+    over: float | None,
+    order: Order | None,
+    limit: int | None,
+    failed: bool,
+    cut: Cut,
+    associate: str,
+    as_json: bool,
+    brief: bool,
+    verbose: bool,
+    target: str | None,
+    margin: float,
+    force: bool,
+) -> None:
+    """Tell the slowest I/Os of LOGs, and what made them slow.
+
+    Each is shown whole: the stage that took the time, every event with its time since the I/O
+    was queued, the other I/Os of its request, what the device had to do before it, and the I/Os
+    above and below it on stacked devices. An I/O that only does another one's work is shown
+    with that one, unless its device is asked for. One that has no completion by
+    the log's end counts with the time that it had waited by then.
+
+    LOG - reads standard input. With -o, every I/O that was under way within --margin of one of
+    them is in the trace, whole. The files of a rotated recording are one log; of several
+    recordings the slowest of all are told, each with its host.
+
+    \b
+    biotrail slow disk.biotrail
+    biotrail slow --brief -n 100 disk.biotrail
+    biotrail slow --from 10s --to 12s disk.biotrail
+    biotrail slow --over 5ms --op read -d nvme0n1 disk.biotrail
+    biotrail slow --failed disk.biotrail
+    biotrail slow -n 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
+    biotrail slow --json disk.biotrail | jq '.ios[] | [.io.latency_ns, .io.comm]'
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    if target is not None:
+        output.ensure_free(target, force)
+    wanted = Wanted((USUAL if limit is None else limit) or MOST, nanoseconds(over or 0), failed)
+    with recordings(logs, associate, twice=True) as given, terminated_as_interrupted():
+        if len(given) > 1 and target is not None:
+            raise click.UsageError("-o writes the trace of one recording: give them one by one")
+        told = of_each(given, lambda one: _find(one, cut, wanted))
+        keep_slowest([found for _, found in told], wanted.top)
+        for one, found in told:
+            second = cut.limited(one.again())
+            written = look_around(found, second, target, nanoseconds(margin), force)
+    by_size = order == Order.BYTES
+    if as_json:
+        made = _several_as_dict(told) if len(given) > 1 else as_dict(told[0][1])
+        made["ios"].sort(key=(lambda row: -row["io"]["bytes"]) if by_size else _by_time)
+        say_json(made, indent=2)
+    else:
+        detail = Detail.LINE if brief else Detail.ALL if verbose else Detail.USUAL
+        pairs = [(one.label, found.trace, found.slowest) for one, found in told]
+        for line in slow_text.lines_of_all(pairs, wanted, detail, by_size):
+            say(line)
+        for one, found in told:
+            for line in read_lines(found.trace):
+                say(f"{one.label}: {line}" if one.label else line)
+    if written is not None:
+        size = units.size(written.stat().st_size)
+        say(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
+
+
+def _by_time(row: dict[str, Any]) -> int:
+    return -int(row["io"]["waited_ns"])
+
+
+def _find(one: Given, cut: Cut, wanted: Wanted) -> Findings:
+    trace = cut.limited(one.again())
+    return find(trace, wanted, cut.choice(trace.context))
+
+
+def keep_slowest(found: Sequence[Findings], top: int) -> None:
+    """Leave in the findings of several recordings the slowest `top` I/Os of all."""
+    if len(found) < 2:
+        return
+    every = sorted((-slow.io.waited_ns, at) for at, one in enumerate(found) for slow in one.ios)
+    kept = Counter(at for _, at in every[:top])
+    for at, one in enumerate(found):
+        del one.ios[kept[at] :]
+
+
+def _several_as_dict(told: Sequence[tuple[Given, Findings]]) -> dict[str, Any]:
+    """As `as_dict`, with one list of I/Os and a `recording` in each."""
+    whole: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], "ios": []}
+    for one, found in told:
+        made = as_dict(found)
+        whole["wanted"] = made.pop("wanted")
+        whole["ios"] += [{"recording": one.label, **row} for row in made.pop("ios")]
+        del made["format"]
+        whole["recordings"].append(one.marked(made))
+    return whole
+
+
+def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
+    """The first pass: which I/Os, and all that belongs to them."""
+    slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
+    for _ in trace.lifecycles(on_window=slowest.watch):
+        pass
+    choice.check(slowest.devices)
+    return Findings(trace, wanted, slowest)
+
+
+def look_around(
+    found: Findings, second: Trace, target: str | None, margin: int, force: bool
+) -> Path | None:
+    """The second pass: what else was there; the trace, where one is asked for."""
+    mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.ios}
+    near = Neighbourhood(second.context, [slow.io for slow in found.ios], mates)
+    windows = second.lifecycles()
+    path = None
+    if target is not None and found.ios:
+        path = _write(found, second, near, target, margin, force)
+    else:
+        for window in windows:
+            if near.add(window):
+                break
+    near.finish()
+    for slow in found.ios:
+        slow.surroundings = near.of(slow.io)
+    return path
+
+
+def _write(
+    found: Findings, second: Trace, near: Neighbourhood, target: str, margin: int, force: bool
+) -> Path:
+    from biotrail.converters.outputs.perfetto import convert as perfetto
+
+    def passing() -> Iterator[Lifecycles]:
+        for window in second.lifecycles():
+            near.add(window)
+            yield window
+
+    spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.ios]
+    windows = passing()
+    with output.replacing(target, force=force) as stream:
+        perfetto.convert(excerpt(windows, around(spans, margin)), second.context, stream)
+    for _ in windows:
+        pass
+    return Path(target)
+
+
+def as_dict(found: Findings) -> dict[str, Any]:
+    """All of it for JSON; docs/slow.md names every key."""
+    trace, wanted = found.trace, found.wanted
+    ios = []
+    for slow in found.ios:
+        row = asdict(slow)
+        row["time"] = trace.context.wall_clock(slow.begin_ns)
+        for io in [row["io"], *row["mates"], *row["parents"], *row["children"]]:
+            del io["dev"], io["part"]
+        ios.append(row)
+    return {
+        "format": FORMAT,
+        "log_id": trace.context.log_id,
+        "wanted": {"top": wanted.top, "over_ns": wanted.over, "failed": wanted.failed},
+        "counts": asdict(found.slowest.counts),
+        "ios": ios,
+        **{k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")},
+    }

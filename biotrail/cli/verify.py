@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail verify`: every checksum and count of logs and archives."""
+
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from biotrail.cli.main import ERROR_STATUS
+from biotrail.cli.options.opening import open_log
+from biotrail.cli.options.recordings import logs_argument
+from biotrail.converters.inputs.log import LogSource, Source
+from biotrail.recorder.schema.errors import LogNotFoundError, TraceError
+from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.text import units
+from biotrail.text.printing import say, say_json
+from biotrail.text.progress import StatusLine
+
+
+@dataclass
+class Finding:
+    """What checking one file gave. Readable: what can be used of it."""
+
+    path: str
+    kind: str = ""
+    intact: bool = True
+    bytes: int = 0
+    events: int = 0
+    """Readable."""
+    chunks: int = 0
+    """Readable, with their checksums right."""
+    missing: bool = False
+    """There is no such file: nothing is damaged."""
+    damaged: list[dict[str, int]] = field(default_factory=list)
+    """Offsets in the file, and the time (ns) in which events are missing."""
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is so, and is no damage."""
+
+
+@click.command()
+@logs_argument
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
+def command(logs: tuple[str, ...], as_json: bool) -> int:
+    """Check every checksum and count of logs and archives.
+
+    Reads all of each file: headers, chunks, index and counts. A line for each: whether it is
+    whole, and if not what is damaged, at which offset, and how much can be read; the exit
+    status is 1 then, and where a file is not there. Of a dataset's directory each file is
+    checked. A log that was interrupted is whole up to there. LOG - reads standard input.
+
+    \b
+    biotrail verify /var/log/biotrail/*.biotrail archive/
+    biotrail verify --json disk.parquet | jq .events
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    intact = True
+    status = StatusLine()
+    paths = _each(logs, status)
+    for place, path in enumerate(paths, 1):
+        status.show(f"verifying {place} of {len(paths)}: {path}")
+        found = check(path)
+        intact &= found.intact
+        status.clear()
+        if as_json:
+            say_json(asdict(found))
+        else:
+            say(_line(found))
+    return 0 if intact else ERROR_STATUS
+
+
+def _each(logs: tuple[str, ...], status: StatusLine) -> list[str]:
+    """The files to check: of a directory all Parquet in it."""
+    found = []
+    for log in logs:
+        inside = []
+        for path in Path(log).rglob("*.parquet") if os.path.isdir(log) else ():
+            inside.append(str(path))
+            status.show(f"looking for files in {log}: {units.count(len(inside))}")
+        found += sorted(inside) or [log]
+    status.clear()
+    return found
+
+
+def check(path: str) -> Finding:
+    """Read all of a file, and say what is wrong with it."""
+    found = Finding(path)
+    try:
+        if _is_table(path):
+            _check_table(path, found)
+            return found
+        source = open_log(path)
+        found.bytes = max(0, source.size)
+        if isinstance(source, LogSource):
+            _check_log(source, found)
+        elif hasattr(source, "metadata"):
+            _check_archive(source, found)
+        else:
+            found.kind = "blktrace's files"
+            _count(source, found)
+            found.problems += source.problems
+    except LogNotFoundError:
+        found.missing = True
+        found.problems.append("no such file")
+    except TraceError as error:
+        found.problems.append(str(error).removeprefix(f"{path}: "))
+    found.intact = not found.problems
+    return found
+
+
+def _check_log(source: LogSource, found: Finding) -> None:
+    found.kind = "log"
+    raw = 0
+    for chunk in source.reader.chunks():
+        part = source.part(chunk)
+        raw += sum(len(segment.data) for segment in chunk.segments)
+        found.chunks += 1
+        found.events += len(part.events)
+    found.problems += source.problems
+    found.damaged += source.damaged
+    if source.unreadable_bytes:
+        found.problems.append(f"{source.unreadable_bytes} bytes of records are none of its schema")
+    told = (source.end or {}).get("log", {})
+    if not found.problems and told:
+        for name, there in (("chunks", found.chunks), ("raw_bytes", raw)):
+            if told.get(name) not in (None, there):
+                found.problems.append(f"has {there} {name} where its end says {told[name]}")
+    _notes(source, found)
+
+
+def _check_archive(source: Any, found: Finding) -> None:
+    found.kind = "archive"
+    account = source.metadata.account
+    kinds = _count(source, found)
+    found.problems += source.problems[len(account.problems) :]
+    found.damaged += source.damaged[len(account.damaged) :]
+    if not found.problems:
+        found.problems += source.wrong_blocks()
+    if not found.problems and kinds != account.kinds:
+        found.problems.append("has other kinds of events than its account says")
+    found.notes += [f"its log was damaged: {problem}" for problem in account.problems]
+    _notes(source, found)
+
+
+def _count(source: Source, found: Finding) -> dict[str, int]:
+    """Reads all events; gives how many there are of each kind, by letter."""
+    counts = np.zeros(256, np.int64)
+    for part in source.parts():
+        counts += np.bincount(part.events.kind, minlength=256)
+        found.chunks += 1
+        found.events += len(part.events)
+    return {BY_KIND[Kind(k)].letter: int(counts[k]) for k in np.flatnonzero(counts).tolist()}
+
+
+def _notes(source: Source, found: Finding) -> None:
+    if source.interrupted:
+        found.notes.append("interrupted: whole up to there")
+    for kind, count in sorted(source.unknown.items()):
+        found.notes.append(f"{units.plural(count, 'record')} of unknown kind {kind}")
+
+
+def _is_table(path: str) -> bool:
+    """Whether it is a dataset's file of bios or requests."""
+    if path == "-" or not path.endswith(".parquet") or not os.path.isfile(path):
+        return False
+    from biotrail.converters.inputs.parquet.source import is_table
+
+    return is_table(path)
+
+
+def _check_table(path: str, found: Finding) -> None:
+    from biotrail.converters.inputs.parquet.source import check_table
+
+    found.kind = "table"
+    found.bytes = os.stat(path).st_size
+    found.events, found.problems = check_table(path)
+    found.intact = not found.problems
+
+
+def _line(found: Finding) -> str:
+    """One line: whole or not, how much can be read, and what is wrong."""
+    rows = units.plural(found.events, "row" if found.kind == "table" else "event")
+    what = f"{found.kind} of {rows}" if found.kind else "nothing can be read"
+    if found.chunks:
+        what += f" in {units.plural(found.chunks, 'chunk')}"
+    size = f" ({units.size(found.bytes)})" if found.bytes else ""
+    if found.missing:
+        return f"{found.path}: NO SUCH FILE"
+    if found.intact:
+        text = f"{found.path}: whole: {what}{size}"
+    else:
+        readable = f"{rows} can be read" if found.kind else what
+        text = f"{found.path}: DAMAGED: {readable}{size}: " + "; ".join(found.problems)
+    return "; ".join([text, *found.notes])

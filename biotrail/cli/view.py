@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`biotrail view`: a log or a trace, opened in the Perfetto UI in the browser."""
+
+import os
+import re
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import click
+
+from biotrail.cli.options import compressing
+from biotrail.cli.options.cut_options import cut_options
+from biotrail.cli.options.cuts import Cut, opened
+from biotrail.cli.options.perfetto_ui import UI, address, view_of
+from biotrail.cli.options.terminating import terminated_as_interrupted
+from biotrail.cli.view_server import TraceServer
+from biotrail.converters.outputs.perfetto.summary import View
+from biotrail.recorder.schema.errors import LogFormatError, OutputError
+from biotrail.text.printing import say
+
+WHOLE = Cut()
+PORT = 9001
+"""The UI's content security policy lets it fetch from this port of 127.0.0.1 only."""
+
+_TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
+"""A trace is a protobuf message of `packet` fields (tag 0a), or that in gzip."""
+
+
+@click.command()
+@click.argument("source", metavar="LOG|TRACE", type=click.Path())
+@cut_options
+@click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="The Perfetto UI accepts the default only.",
+)
+@click.option("--origin", default=UI, hidden=True)
+def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> None:
+    """Open a log or a Perfetto trace in the Perfetto UI (https://ui.perfetto.dev).
+
+    A log is converted first. The trace stays on this machine: the UI, a page in your
+    browser, fetches it from 127.0.0.1, and the command ends when it has, or on Ctrl-C.
+    Your browser may ask whether the page may reach this device: allow it.
+
+    \b
+    biotrail view disk.biotrail
+    biotrail view --around 14:03:05 disk.biotrail
+    biotrail view disk.pftrace
+    ssh host sudo biotrail record -o - --duration 5s | biotrail view -
+    """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    with terminated_as_interrupted(), trace_file(source, cut) as (trace, view):
+        size = os.fstat(trace.fileno()).st_size
+        with TraceServer(trace, size, served_name(source), port=port, origin=origin) as server:
+            where = address(origin, server.url, view) if view else f"{origin}/#!/?url={server.url}"
+            show(where, server.port, no_open)
+            wait(server)
+
+
+@contextmanager
+def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View | None]]:
+    """The trace: `source` itself, or what it converts to; and where to look first.
+
+    What has to be written lies in a file without a name, which is gone with this process, however
+    that ends.
+    """
+    if source != "-" and not Path(source).is_dir() and is_trace(source):
+        if cut != WHOLE:
+            raise click.UsageError(f"{source} is a trace already: a part can be made of its log")
+        with plain_file(source) as trace:
+            yield trace, view_of(trace)
+        return
+    from biotrail.cli.convert_perfetto import Drawing
+    from biotrail.text.progress import progress
+
+    with unnamed_file() as trace, opened(source, cut) as log:
+        with progress(log.trace) as windows:
+            summary = Drawing().to(log, log.chosen(windows), trace)
+        written(trace)
+        if summary.warning:
+            say(summary.warning, err=True)
+        yield trace, summary.view
+
+
+@contextmanager
+def unnamed_file() -> Iterator[BinaryIO]:
+    """A file without a name, for as long as the block lasts. Raises OutputError: there is no room.
+
+    It is where temporary files are (TMPDIR), readable by nobody else.
+    """
+    try:
+        file = tempfile.TemporaryFile(prefix="biotrail-view-")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise OutputError(
+            f"no file can be made in {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR"
+        ) from error
+    try:
+        yield cast(BinaryIO, file)
+    finally:
+        with suppress(OSError):  # what could not be written has been told
+            file.close()
+
+
+def written(file: BinaryIO) -> None:
+    """Brings the rest to the file, and goes to its beginning. Raises OutputError."""
+    try:
+        file.seek(0)
+    except OSError as error:
+        raise OutputError(
+            f"The trace cannot be written in {tempfile.gettempdir()}: {error.strerror}. "
+            "Make room, or set TMPDIR to another place."
+        ) from error
+
+
+def is_trace(path: str) -> bool:
+    """Whether the file starts as Perfetto traces do."""
+    with open(path, "rb") as stream:
+        return _starts_as_trace(stream, path)
+
+
+def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
+    head = stream.read(4)
+    if not head:
+        raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
+    if head == compressing.ZSTD_MAGIC:
+        stream.seek(0)
+        head = compressing.first_bytes(stream, len(head))
+    return head.startswith(_TRACE_STARTS)
+
+
+@contextmanager
+def plain_file(path: str) -> Iterator[BinaryIO]:
+    """The trace; of one in zstd, which the UI may not know, a plain copy for a while."""
+    with open(path, "rb") as stream:
+        packed = stream.read(4) == compressing.ZSTD_MAGIC
+        stream.seek(0)
+        if not packed:
+            yield stream
+            return
+        with unnamed_file() as plain:
+            compressing.unpack(stream, plain, path)
+            written(plain)
+            yield plain
+
+
+def served_name(source: str) -> str:
+    """The trace's name in the UI: the file's, with characters that need no quoting."""
+    stem = "stdin" if source == "-" else Path(source).name
+    endings = (".biotrail", ".parquet", ".pftrace", ".perfetto-trace")
+    for suffix in (compressing.GZIP, compressing.ZSTD, *endings):
+        stem = stem.removesuffix(suffix)
+    return (re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip(".") or "trace") + ".pftrace"
+
+
+def show(address: str, port: int, no_open: bool) -> None:
+    """Opens the address where there is a browser to open it in, and prints it in any case."""
+    opened = not no_open and has_browser() and webbrowser.open(address)
+    say(f"{'opened' if opened else 'open'} {address}")
+    if not opened and "SSH_CONNECTION" in os.environ:
+        say(f"from another machine: ssh -L {port}:127.0.0.1:{port} and open it there")
+    say("waiting for the UI to fetch the trace; Ctrl-C ends")
+    sys.stdout.flush()
+
+
+def has_browser() -> bool:
+    """Whether a graphical browser can be started, by a user who should."""
+    if os.geteuid() == 0:
+        return False  # nobody wants a browser that runs as root
+    return sys.platform == "darwin" or any(
+        os.environ.get(n) for n in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+
+
+def wait_for(event: threading.Event, seconds: float) -> bool:
+    """Whether the event has come, within so many seconds."""
+    return event.wait(seconds)
+
+
+def wait(server: TraceServer) -> None:
+    """Until the trace was fetched, or Ctrl-C; tells of requests that were refused."""
+    told = 0
+    try:
+        while not wait_for(server.fetched, 0.2):
+            for why in server.refused[told:]:
+                say(f"refused a request: {why}", err=True)
+                told += 1
+    except KeyboardInterrupt:
+        say("stopped")
+        return
+    say("the UI has the trace")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables for people: as wide as the terminal, with the less important columns left out first."""
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from biotrail.recorder.schema.strings import shown
+from biotrail.text.rows import left_out
+
+PIPE_WIDTH = 160
+"""Columns of characters where there is no terminal."""
+_GAP = 3
+"""Between columns: a space at each side, and one where others draw a line."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. rank: the higher, the sooner it is left out where there is no room."""
+
+    head: str
+    rank: int = 0
+    left: bool = False
+
+
+class Screen(Console):
+    """A console that takes a `str` for one line, and shows what it cannot print."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Return the line as it is shown. A Text, of `block` or `table`, is so already."""
+        return super().render_str(shown(text), **how)
+
+
+def block(lines: Iterable[str]) -> Text:
+    """Lines without anything between them, as one part of what is printed."""
+    return Text("\n".join(map(shown, lines)))
+
+
+def console() -> Screen:
+    """Standard output: plain text where that is no terminal."""
+    known = "COLUMNS" in os.environ
+    terminal = os.isatty(1)
+    width = shutil.get_terminal_size().columns if terminal or known else PIPE_WIDTH
+    return Screen(width=width, highlight=False, soft_wrap=False, emoji=False, markup=False)
+
+
+def table(
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> Table:
+    """Rows under their heads; `width` is what there is room for."""
+    rows = [[shown(cell) for cell in row] for row in rows]
+    kept = _that_fit(columns, rows, width)
+    made = Table(
+        title=Text(shown(title), style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+        show_edge=False,
+    )
+    for place in kept:
+        column = columns[place]
+        made.add_column(
+            Text(column.head),
+            justify="left" if column.left else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in rows:
+        made.add_row(*(Text(row[place]) for place in kept))
+    return made
+
+
+def with_more(made: Table, more: int, what: str = "row") -> RenderableType:
+    """Return the table, and below it how many rows are not in it; the table alone for none."""
+    return Group(made, Text(left_out(more, what))) if more else made
+
+
+def _that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Places of the columns for which there is room."""
+    widths = [
+        max(len(column.head), *(len(row[place]) for row in rows), 1) if rows else len(column.head)
+        for place, column in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    while sum(widths[place] + _GAP for place in kept) - _GAP > width:
+        last = max(kept, key=lambda place: (columns[place].rank, place))
+        if not columns[last].rank:
+            break
+        kept.remove(last)
+    return kept
+
+
+def without_repeats(rows: Sequence[Sequence[str]], leading: int) -> list[list[str]]:
+    """The rows with leading cells blank where they are those of the row above."""
+    made: list[list[str]] = []
+    above: list[str] = []
+    for row in rows:
+        cells = list(row)
+        for place in range(leading):
+            if above[:1] and above[: place + 1] == list(row[: place + 1]):
+                cells[place] = ""
+        above = list(row)
+        made.append(cells)
+    return made

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison in tables for people."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.diff.tree import DeviceDiff, Diff, Figure, SideReport
+from biotrail.text import units
+from biotrail.text.columns import Column, block, table, without_repeats
+
+_MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
+"""Figures that are shown in any case; with those of Q2C, and means and p99s of stages."""
+_TOLD = {
+    "ios_per_s": "I/O/s",
+    "bytes_per_s": "data/s",
+    "mean_bytes": "size",
+    "merged_per_io": "merged",
+    "split_per_io": "split",
+    "requeues_per_io": "requeues each",
+    "failed_per_io": "failed",
+    "tries_per_io": "tries each",
+    "in_flight": "in flight",
+    "p99_9": "p99.9",
+}
+_COLUMNS = (
+    Column("operation", left=True),
+    Column("of", left=True),
+    Column("figure", left=True),
+    Column("A"),
+    Column("B"),
+    Column("change"),
+    Column("interval", 1),
+    Column("", left=True),
+)
+_UP, _DOWN = "▲", "▼"
+
+
+def parts(
+    diff: Diff, names: tuple[str, str], width: int, everything: bool
+) -> Iterator[RenderableType]:
+    """What to print, a blank line between two. names: of the logs."""
+    yield block(_head(diff, names))
+    for device in diff.devices:
+        yield _table(device, width, everything)
+    yield block(_foot(diff, everything))
+
+
+def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
+    found = []
+    for letter, name, side in zip("AB", names, (diff.a, diff.b), strict=True):
+        found.append(
+            f"{letter}: {name}: {side.host}, kernel {side.kernel}; from "
+            f"{side.begin or 'an unknown time'}, {units.duration(side.span_ns)}"
+        )
+        found += [f"   {line}" for line in _remarks(side)]
+    if diff.a.log_id == diff.b.log_id and diff.a.log_id.strip("0"):
+        found.append("A and B are the same recording, or parts of it")
+    return found
+
+
+def _remarks(side: SideReport) -> list[str]:
+    found = []
+    if not side.blocks:
+        found.append(
+            "too short for intervals: nothing can be said to have changed (record 0.3 s or longer)"
+        )
+    if side.lost_records:
+        found.append(f"{units.plural(side.lost_records, 'event')} lost while recording")
+    if side.left_out:
+        left = units.plural(side.left_out, "bio and request", "bios and requests")
+        found.append(f"{left} of further devices and operations not compared")
+    return found
+
+
+def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
+    rows = [
+        _row("(all)", figure)
+        for figure in device.figures
+        if everything or figure.changed or figure.name in _MAIN
+    ]
+    for one in device.operations:
+        rows += [_row(one.operation, f) for f in one.figures if everything or _shown(f)]
+    names = dict.fromkeys((device.device_a, device.device_b))
+    return table(" → ".join(names), _COLUMNS, without_repeats(rows, 2), width)
+
+
+def _shown(figure: Figure) -> bool:
+    if figure.changed:
+        return True
+    if figure.stage is None:
+        return figure.of == "bios" and figure.name in _MAIN
+    if figure.of == "requests":
+        return figure.stage == "D2C" and figure.name in ("mean", "p99")
+    return figure.stage == "Q2C" or figure.name in ("mean", "p99")
+
+
+def _row(operation: str, figure: Figure) -> list[str]:
+    return [
+        operation,
+        _of(figure),
+        _TOLD.get(figure.name, figure.name),
+        _value(figure.a, figure.unit),
+        _value(figure.b, figure.unit),
+        _change(figure),
+        _interval(figure),
+        _mark(figure),
+    ]
+
+
+def _of(figure: Figure) -> str:
+    if figure.of == "device":
+        return "Q to C" if figure.stage == "Q2C" else "D to C"
+    if figure.of == "bios":
+        return figure.stage or "bios"
+    return "requests" if figure.stage in (None, "all") else f"{figure.stage} of requests"
+
+
+def _value(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "ns":
+        return units.duration(value)
+    if unit == "share":
+        return f"{100 * value:.1f} %"
+    if unit == "bytes":
+        return units.size(value)
+    if unit == "bytes/s":
+        return units.size(value) + "/s"
+    return f"{value:,.0f}" if unit == "1/s" else f"{value:.2f}"
+
+
+def _change(figure: Figure) -> str:
+    if figure.relative is not None and (figure.relative_low is not None or not figure.changed):
+        return _per_cent(figure.relative)
+    return "-" if not figure.difference else _points(figure.difference, figure.unit)
+
+
+def _interval(figure: Figure) -> str:
+    if figure.changed is None:
+        return figure.why or "-"
+    if figure.relative_low is not None and figure.relative_high is not None:
+        return f"{_per_cent(figure.relative_low)} … {_per_cent(figure.relative_high)}"
+    ends = (figure.difference_low or 0.0, figure.difference_high or 0.0)
+    return " … ".join(_points(end, figure.unit) for end in ends)
+
+
+def _points(difference: float, unit: str) -> str:
+    """A difference that is not by A's value."""
+    if unit == "share":
+        return f"{100 * difference:+.1f} points"
+    sign = "-" if difference < 0 else "+"
+    return sign + _value(abs(difference), unit)
+
+
+def _per_cent(share: float) -> str:
+    return f"{100 * share:+.1f} %" if abs(share) < 10 else f"x {1 + share:,.1f}"
+
+
+def _mark(figure: Figure) -> str:
+    if not figure.changed:
+        return ""
+    return f"{_UP} changed" if (figure.difference or 0) > 0 else f"{_DOWN} changed"
+
+
+def _foot(diff: Diff, everything: bool) -> list[str]:
+    found = [_only(names, which) for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))]
+    if not diff.devices:
+        found.append("no device of one name has I/O in both: choose with --device-a and --device-b")
+    if diff.compared:
+        chance = diff.expected_by_chance
+        found.append(
+            f"{units.count(diff.changed)} of {units.plural(diff.compared, 'figure')} changed "
+            f"({100 * diff.confidence:g} % intervals; about {chance:.0f} would by chance)"
+        )
+        if not everything:
+            found.append("figures of less interest that did not change: --all")
+    return [line for line in found if line]
+
+
+def _only(names: Sequence[str], which: str) -> str:
+    return f"only in {which}: {', '.join(names)}" if names else ""

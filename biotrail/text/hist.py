@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histograms and heat maps as text: the layout of bcc's tools."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+import numpy as np
+
+from biotrail.converters.analysis.distributions.distribution import Distribution, Group, Measure
+from biotrail.converters.analysis.distributions.histogram import Columns, Histogram, Scale
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import U32
+from biotrail.converters.pipeline import Trace
+from biotrail.text import tallies, units
+from biotrail.text.printing import Styled
+from biotrail.text.rows import Order, first, left_out
+
+STARS = 40
+NARROW = 1 << 32
+"""From this value on, bcc's columns are wider."""
+ASCII = " .:-=+*#%@"
+BLOCKS = " ░▒▓█"
+HEAT = (None, 52, 88, 124, 160, 196, 202, 208, 214, 220, 226)
+"""Colours of a 256-colour terminal, from dark red to yellow."""
+WIDTH = 80
+
+Key = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which histograms are shown. order: None: by device, then by operation. limit: 0: all."""
+
+    order: Order | None = None
+    limit: int = 0
+
+    def of(self, context: Context, found: Distribution) -> tuple[list[tuple[Key, Group]], int]:
+        """Return the histograms to show, in order, and how many are left out."""
+        groups = sorted(found.groups.items(), key=lambda g: (context.device_name(g[0][0]), g[0][1]))
+        if (order := self.order) is not None:
+            groups.sort(key=lambda item: -_weight(item[1], order))
+        return first(groups, self.limit)
+
+
+EVERY = Rows()
+
+
+def _weight(group: Group, order: Order) -> float:
+    """What a histogram is sorted by: its own values, but for the bytes of its I/Os."""
+    values = group.values
+    return {
+        Order.COUNT: values.count,
+        Order.BYTES: group.bytes,
+        Order.MEAN: values.mean,
+        Order.P99: values.percentiles([0.99])[0],
+        Order.TOTAL: values.sum,
+    }[order]
+
+
+def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> Iterator[str]:
+    """All of it."""
+    groups, more = rows.of(trace.context, found)
+    margin = max((_margin(group) for _, group in groups), default=0)
+    for number, (key, group) in enumerate(groups):
+        yield from [""] if number else []
+        yield f"device = {trace.context.device_label(key[0])}, operation = {key[1]}"
+        if found.question.over_time and found.columns is not None:
+            yield from heat_map(group, found.columns, unit, margin)
+        else:
+            yield from histogram(group.histogram, unit)
+    if more:
+        yield ""
+        yield left_out(more, "histogram")
+    if not found.groups:
+        yield f"no I/O with {_what(found)} in the log"
+    yield from _notes(trace, found)
+
+
+def _what(found: Distribution) -> str:
+    question = found.question
+    return f"a stage {question.stage}" if question.measure == Measure.LATENCY else "this"
+
+
+def _notes(trace: Trace, found: Distribution) -> Iterator[str]:
+    if found.left_out:
+        left = units.plural(found.left_out, "I/O")
+        yield f"{left} left out: their queueing or their completion is not in the log"
+    if found.tries:
+        yield f"{tallies.tries_text(found.tries)} left out"
+    if found.without and found.groups:
+        yield f"{units.plural(found.without, 'I/O')} without a stage {found.question.stage}"
+    yield from (f"missing: {line}" for line in tallies.loss_lines(trace))
+
+
+def histogram(found: Histogram, unit: str) -> Iterator[str]:
+    """As bcc's print_log2_hist; linear ones without long runs of empty buckets."""
+    counts = found.counts.tolist()
+    used = [slot for slot, count in enumerate(counts) if count]
+    most = max(counts)
+    first = used[0] if found.scale.step else 0
+    wide = found.maximum >= NARROW
+    number, stars = (20, STARS // 2) if wide else (10, STARS)
+    yield f"{'':{number - 5}}{unit:<{number + 9}} : count     distribution"
+    for slot in range(first, used[-1] + 1):
+        if found.scale.step and not any(counts[max(slot - 1, 0) : slot + 2]):
+            if any(counts[max(slot - 2, 0) : slot]):
+                yield f"{'...':>{number}}"
+            continue
+        begin, end = found.scale.bounds(slot)
+        last = "and more" if end is None else str(end)
+        bar = _bar(counts[slot], most, stars)
+        yield f"{begin:>{number}} -> {last:<{number}} : {counts[slot]:<8} |{bar:<{stars}}|"
+    average = found.total // found.count
+    yield f"avg = {average} {unit}, max = {found.maximum} {unit}, count: {found.count}"
+
+
+def _bar(count: int, most: int, width: int) -> str:
+    return "*" * (width * count // most)
+
+
+# Heat maps
+
+
+def _margin(group: Group) -> int:
+    """Width of a heat map's labels."""
+    labels = _labels(group.heat.scale, group.heat.counts) if len(group.heat.counts) else {}
+    return max(map(len, labels.values()), default=0)
+
+
+def heat_map(group: Group, columns: Columns, unit: str, margin: int) -> Iterator[str]:
+    """Time from left to right, values from below to above, shades by the log of the count."""
+    scale, counts = group.heat.scale, group.heat.counts
+    labels = _labels(scale, counts)
+    room = max(shutil.get_terminal_size((WIDTH, 24)).columns - margin - 3, 8)
+    together = -(-columns.used // room)
+    cells = _joined(counts[:, : columns.used], together)
+    most = int(cells.max())
+    shades = Shades.for_output()
+    yield f"{unit:>{margin}}"
+    for slot in sorted(labels, reverse=True):
+        yield Styled(f"{labels[slot]:>{margin}} |{shades.row(cells[slot].tolist(), most)}|")
+    width = cells.shape[1]
+    span = columns.used * columns.width
+    end = f"{units.duration(span)}"
+    yield f"{'':{margin}}  0{end:>{max(width - 1, len(end))}}"
+    column = units.duration(columns.width * together)
+    yield Styled(f"each column is {column}; {shades.legend(most)}")
+
+
+def _labels(scale: Scale, counts: U32) -> dict[int, str]:
+    """Of the buckets between the first and the last that are not empty."""
+    used = np.flatnonzero(counts.any(axis=1)).tolist()
+    found = {}
+    for slot in range(used[0], used[-1] + 1):
+        begin, end = scale.bounds(slot)
+        found[slot] = f"{begin} -> {'and more' if end is None else end}"
+    return found
+
+
+def _joined(counts: U32, together: int) -> U32:
+    """Columns, that many made one."""
+    starts = np.arange(0, counts.shape[1], together)
+    joined: U32 = np.add.reduceat(counts, starts, axis=1)
+    return joined
+
+
+class Shades:
+    """How counts look: colours on a terminal, else characters."""
+
+    def __init__(self, marks: str, coloured: bool) -> None:
+        self._marks = marks
+        self._coloured = coloured
+        self._levels = len(HEAT) - 1 if coloured else len(marks) - 1
+
+    @classmethod
+    def for_output(cls) -> "Shades":
+        """For standard output: plain ASCII unless it is a terminal."""
+        if not sys.stdout.isatty():
+            return cls(ASCII, coloured=False)
+        if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+            return cls(ASCII, coloured=True)
+        encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+        return cls(BLOCKS if encoding == "utf8" else ASCII, coloured=False)
+
+    def row(self, counts: list[int], most: int) -> str:
+        """A row of cells."""
+        levels = [self._level(count, most) for count in counts]
+        if not self._coloured:
+            return "".join(self._marks[level] for level in levels)
+        return "".join(
+            " " if HEAT[level] is None else click.style(" ", bg=HEAT[level]) for level in levels
+        )
+
+    def _level(self, count: int, most: int) -> int:
+        if not count:
+            return 0
+        if most == 1:
+            return self._levels
+        share = np.log(count) / np.log(most)
+        return 1 + int(share * (self._levels - 1) + 1e-9)
+
+    def legend(self, most: int) -> str:
+        """What the shades mean."""
+        if self._coloured:
+            steps = "".join(click.style(" ", bg=colour) for colour in HEAT if colour is not None)
+        else:
+            steps = self._marks[1:]
+        return f"{steps} is 1 to {units.plural(most, 'I/O')}"

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the reading of a log has come, on a terminal."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import click
+
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.lifecycles.lifecycles import Result as Associated
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.strings import shown
+from biotrail.text import units
+
+_CLEAR = "\x1b[K"
+"""ECMA-48: erase to the end of the line."""
+OnWindow = Callable[[Associated, Lifecycles], None]
+
+
+@contextmanager
+def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
+    """Gives what takes the offset reached, of `size` bytes; None where nobody would see it."""
+    if size <= 0 or not sys.stderr.isatty():
+        yield None
+        return
+    begun = time.monotonic()
+
+    def rate(offset: int | None) -> str:
+        seconds = time.monotonic() - begun
+        return f"{units.size((offset or 0) / seconds)}/s" if seconds > 0 else ""
+
+    with click.progressbar(
+        length=size, label=shown(label), file=sys.stderr, item_show_func=rate
+    ) as bar:
+
+        def reached(offset: int) -> None:
+            bar.update(offset - bar.pos, offset)
+
+        yield reached
+        bar.update(size - bar.pos, size)
+
+
+def size_of(trace: Trace) -> int:
+    """Bytes that a bar can count; -1: not known, or only a part is read."""
+    return -1 if trace.span is not None else trace.reader.size
+
+
+@contextmanager
+def progress(
+    trace: Trace,
+    label: str = "converting",
+    on_window: OnWindow | None = None,
+    window_events: int | None = None,
+) -> Iterator[Iterator[Lifecycles]]:
+    """The trace's lifecycles, with a bar on standard error where that is a terminal.
+
+    window_events: of each window, also where the log's chunks hold more; on_window: as of
+    Trace.lifecycles.
+    """
+    windows = trace.lifecycles
+    if window_events is not None:
+        windows = partial(windows, window_events, small=True)
+    with working(size_of(trace), label) as reached:
+        yield windows(on_progress=reached, on_window=on_window)
+
+
+class StatusLine:
+    """One line on standard error that says what is being done, where that is a terminal.
+
+    Clear it before anything else is printed.
+    """
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        """Show `text`, cut to the terminal's width, in place of what was shown before."""
+        if self._terminal:
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r{shown(text)[:width]}{_CLEAR}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Leave the line empty, with the cursor at its beginning."""
+        if self._terminal:
+            sys.stderr.write(f"\r{_CLEAR}")
+            sys.stderr.flush()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `record` says at the end of its files. Imports only what recording needs."""
+
+import glob
+import os
+import shlex
+import time
+from collections.abc import Sequence
+
+from biotrail.recorder.session.session import RecordOptions, Summary
+from biotrail.recorder.session.session_types import Moment
+from biotrail.text import units
+
+_SUFFIX = ".biotrail"
+_FEW = 3
+"""So many files are named one by one."""
+
+
+def size_of(files: Sequence[str]) -> int:
+    """Return the bytes of those files that are there."""
+    return sum(os.stat(path).st_size for path in files if os.path.exists(path))
+
+
+def as_arguments(files: Sequence[str]) -> str:
+    """Return shell words that name all files, oldest first, and no other file.
+
+    Few files are named one by one; more, by a pattern for the shell where one fits them alone.
+    """
+    if len(files) > _FEW:
+        shared = os.path.commonprefix(list(files))  # noqa: RUF071 - names, so by characters
+        for prefix in (_name_of_series(files[0]), shared):
+            if sorted(glob.glob(f"{glob.escape(prefix)}*{_SUFFIX}")) == sorted(files):
+                return f"{_word(prefix)}*{_SUFFIX}"
+    return " ".join(map(_word, files))
+
+
+def _name_of_series(path: str) -> str:
+    """`d/NAME-` of `d/NAME-20261107T101530Z-000001.biotrail`."""
+    return path.removesuffix(_SUFFIX).rsplit("-", 2)[0] + "-"
+
+
+def _word(path: str) -> str:
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
+def files_line(summary: Summary) -> str:
+    """Return how many files there are, which, and what became of the others."""
+    files = summary.files
+    kept = units.plural(len(files), "file") if files else "no file"
+    gone = f", {units.count(summary.files_deleted)} older deleted" if summary.files_deleted else ""
+    if summary.files_gone:
+        gone += f", {units.count(summary.files_gone)} removed or moved away by others"
+    which = ": " + " to ".join(dict.fromkeys((files[0], files[-1]))) if files else ""
+    size = f" ({units.size(size_of(files))})" if files else ""
+    return f"biotrail: {kept} kept{size}{gone}{which}"
+
+
+def unwritten_line(summary: Summary) -> str:
+    """Return what was recorded and could not be written, and until when the log goes."""
+    found = f"biotrail: {units.size(summary.unwritten_bytes)} of records could not be written"
+    if summary.unwritten_events:
+        found += f", about {units.plural(summary.unwritten_events, 'event')}"
+    return f"{found}: {_until(summary.written_until)}"
+
+
+def _until(until: Moment | None) -> str:
+    if until is None:
+        return "nothing was written"
+    date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(until.realtime // 10**9))
+    parts = f"{until.realtime % 10**9 // 10**6:03d}"
+    passed = units.duration(until.seconds * 1e9)
+    return f"what was recorded until {date}.{parts}Z ({passed} after the beginning) is there"
+
+
+def ending_lines(options: RecordOptions, summary: Summary) -> list[str]:
+    """Return how the command ended, where an error of the recorder takes its exit status' place."""
+    if summary.command_status is None:
+        return []
+    return [f"biotrail: {options.command[0]} ended with exit status {summary.command_status}"]

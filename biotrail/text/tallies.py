@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of a log in sentences: what was lost, what is damaged, how certain the rest is."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from biotrail.converters.association.without_pointers.flush_pairing import Pairing
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.text import units
+
+CERTAINTY_MEANINGS = {
+    "exact": "known from its pointers",
+    "interval": "found by its sectors",
+    "ambiguous": "one of several that fit",
+    "incomplete": "began or ended outside the log",
+    "lost": "in flight while events were lost, or its completion was not seen",
+}
+
+PROGRAMS = ("core", "bcc")
+"""Backends that record with BPF programs."""
+
+
+def kind_name(kind: int) -> str:
+    """`Q (queue)`; `events of unknown kind` for 0."""
+    if kind not in set(Kind):
+        return "events of unknown kind" if kind == 0 else f"events of kind {kind}"
+    found = BY_KIND[Kind(kind)]
+    return f"{found.letter} ({found.name})"
+
+
+def lost_by_kind(trace: Trace) -> dict[int, int]:
+    """Events that the recorder counted as lost, by record kind."""
+    lost: Counter[int] = Counter()
+    for window in trace.losses:
+        lost[int(window.get("kind", 0))] += int(window.get("count", 0))
+    return dict(sorted(lost.items()))
+
+
+def loss_lines(trace: Trace) -> list[str]:
+    """Everything that is not in the log and should be, a sentence each; complete when read."""
+    lines = []
+    lost = lost_by_kind(trace)
+    if lost:
+        what = ", ".join(f"{kind_name(kind)} {units.count(n)}" for kind, n in lost.items())
+        lines.append(f"{units.plural(sum(lost.values()), 'event')} lost while recording: {what}")
+    if trace.reader.interrupted:
+        lines.append("interrupted: the log has no end; up to a second before it may be missing")
+    lines += [f"damaged: {problem}" for problem in trace.reader.problems]
+    lines += [f"note: {remark}" for remark in trace.reader.remarks]
+    account = trace.account
+    if account.late:
+        lines.append(f"{units.plural(account.late, 'event')} came too late for their window")
+    for reason, number in sorted(trace.stacks.refused.items()):
+        lines.append(f"{units.plural(number, 'bio')} without a whole call stack: {reason}")
+    for kind, number in sorted(account.unknown.items()):
+        lines.append(
+            f"{units.plural(number, 'record')} of unknown kind {kind}: written by a newer biotrail"
+        )
+    if account.unreadable_bytes:
+        lines.append(f"{units.size(account.unreadable_bytes)} of records could not be read")
+    if account.completions_not_seen:
+        requests = units.plural(account.completions_not_seen, "request")
+        why = _why_not_recorded(trace, lost.get(Kind.C, 0))
+        lines.append(
+            f"the completion of {requests} was not recorded{why}: closed as lost, without a "
+            "latency, ended at the latest when the request or its tag was used again; all other "
+            "times stand (docs/recording.md, Missing completions)"
+        )
+    return lines
+
+
+def _why_not_recorded(trace: Trace, lost: int) -> str:
+    """Return ` (…)`: why completions are missing; nothing where no programs recorded the log.
+
+    lost: completions that the recorder counted as lost, to full rings or to recursion.
+    """
+    if trace.reader.header.get("backend") not in PROGRAMS:
+        return ""
+    if lost:
+        skipped = int(((trace.reader.end or {}).get("skipped") or {}).get("C", 0))
+        recursion = f", {units.count(skipped)} of them skipped for recursion" if skipped else ""
+        return f" ({units.count(lost)} of the events lost were completions{recursion})"
+    if trace.context.tells_losses:
+        why = "for a reason of its own: it counted no recursion"
+    else:
+        why = "for recursion or a reason of its own"
+    return f" (the kernel ran no program for it, {why})"
+
+
+def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
+    """`1,000 bios: 990 exact, 10 incomplete`."""
+    total = units.plural(sum(counts.values()), one, many)
+    parts = [f"{units.count(n)} {certainty}" for certainty, n in counts.items() if n]
+    return total + (f": {', '.join(parts)}" if parts else "")
+
+
+def certainty_lines(trace: Trace) -> list[str]:
+    """How much is certain of bios, requests and the edges between them."""
+    account = trace.account
+    return [
+        certainty_line("bio", "bios", account.bios),
+        certainty_line("request", "requests", account.requests),
+        certainty_line("edge between them", "edges between them", account.edges),
+        *pairing_lines(account.pairing),
+    ]
+
+
+def pairing_lines(pairing: Pairing) -> list[str]:
+    """How far ends of flushes may be off that several requests share; nothing where none do."""
+    if not pairing.completions:
+        return []
+    total = units.plural(pairing.completions, "flush", "flushes")
+    lines = [f"{total} could have ended by one of several completions"]
+    if pairing.same:
+        exact = "times are exact, only which is whose is open"
+        lines.append(f"  {units.count(pairing.same)} came at one time: {exact}")
+    if pairing.completions > pairing.same:
+        half, most = units.duration(pairing.half_ns), units.duration(pairing.most_ns)
+        lines.append(f"  whichever is whose, half of the ends are off by {half} at most")
+        lines[-1] += f", all by {most} at most"
+    return lines
+
+
+def own_lines(trace: Trace) -> list[str]:
+    """What is the recording's own I/O, and whether it is shown; nothing where there is none."""
+    account = trace.account
+    if not account.own_bios:
+        return []
+    what = f"{units.plural(account.own_bios, 'bio')}, {units.size(account.own_bytes)}"
+    how = "shown, marked own" if trace.own_io else "left out; --own-io shows them"
+    return [f"the recorder's own I/O: {what}, {how}"]
+
+
+def tries_text(count: int) -> str:
+    """`3 NOWAIT tries that failed at once (AGAIN)`: what tries.py tells from I/Os."""
+    return f"{units.plural(count, 'NOWAIT try', 'NOWAIT tries')} that failed at once (AGAIN)"
+
+
+def as_dict(trace: Trace) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "lost": {kind_name(kind): n for kind, n in lost_by_kind(trace).items()},
+        "interrupted": trace.reader.interrupted,
+        "stacks_refused": dict(trace.stacks.refused),
+        "problems": trace.reader.problems,
+        "remarks": trace.reader.remarks,
+        "damaged": trace.damaged,
+        "account": trace.account.as_dict(),
+    }

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot of `biotrail top` in tables."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+
+from biotrail.converters.analysis.live.tree import Snapshot, Stretch
+from biotrail.converters.analysis.report.tree import GroupReport, OperationReport, Summary
+from biotrail.text import units
+from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.report import name_cells
+from biotrail.text.report_rows import in_order, weight
+from biotrail.text.rows import Order, first
+
+if TYPE_CHECKING:
+    from biotrail.cli.top import Cost
+
+PLAIN_ROWS = 10
+_HEAD = 2
+"""Lines of a table's head."""
+_LATE_NS = 3_000_000_000
+_WORK = (Column("I/O/s"), Column("data/s", 1))
+_TIMES = (
+    Column("p50"),
+    Column("p99"),
+    Column("max", 2),
+    Column("p50 1 min", 1),
+    Column("p99 1 min", 1),
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a snapshot, all its rows; `repeats`: leading cells that need not be repeated."""
+
+    columns: Sequence[Column]
+    rows: list[list[str]]
+    repeats: int = 0
+    most: int = PLAIN_ROWS
+    """Rows where neither a terminal nor an option says how many."""
+
+    def drawn(self, limit: int, width: int, screen: bool = False) -> RenderableType:
+        """The first rows, and how many more there are, which no option brings on a screen."""
+        shown, more = first(self.rows, limit)
+        rows = without_repeats(shown, self.repeats) if self.repeats else shown
+        made = table("", self.columns, rows, width)
+        if screen and more:
+            return Group(made, f"… {units.plural(more, 'more row')}")
+        return with_more(made, more)
+
+
+def parts(
+    snapshot: Snapshot,
+    cost: "Cost",
+    width: int,
+    height: int | None,
+    limit: int | None = None,
+    order: Order | None = None,
+) -> Iterator[RenderableType]:
+    """What to show. height: lines that there are; None: any.
+
+    limit: rows of each table at most, 0 for all, None for what there is room for. order: of
+    operations and processes; None: by count.
+    """
+    if order is not None:
+        snapshot = arranged(snapshot, order)
+    head = _head(snapshot, cost)
+    yield block(head)
+    tables = [one for one in _tables(snapshot) if one.rows]
+    if height is None:
+        for one in tables:
+            yield one.drawn(one.most if limit is None else limit, width)
+        return
+    room = height - sum(len(textwrap.wrap(line, width)) for line in head)
+    shares = fitting([len(one.rows) for one in tables], limit or 0, room)
+    for one, rows in zip(tables, shares, strict=False):
+        yield one.drawn(rows, width, screen=True)
+    if missing := tables[len(shares) :]:
+        yield f"no room for: {', '.join(one.columns[0].head for one in missing)}"
+
+
+def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
+    """Return how many of its `rows` each table shows in `room` lines; the last ones may get none.
+
+    limit: rows of each at most, 0 for all. A table takes two lines for its head, and one that
+    says how many more rows there are where it has more.
+    """
+    kept = len(rows)
+    while kept and sum(_lines(1, have) for have in rows[:kept]) + (kept < len(rows)) > room:
+        kept -= 1
+    room -= kept < len(rows)
+    wanted = [min(have, limit) if limit else have for have in rows[:kept]]
+    shares = [1] * kept
+    while True:
+        used = sum(map(_lines, shares, rows))
+        cost = {i: _lines(shares[i] + 1, rows[i]) - _lines(shares[i], rows[i]) for i in range(kept)}
+        grown = [i for i in range(kept) if shares[i] < wanted[i] and used + cost[i] <= room]
+        if not grown:
+            return shares
+        shares[min(grown, key=lambda i: shares[i])] += 1
+
+
+def _lines(shown: int, rows: int) -> int:
+    """Lines of a table that shows so many of its rows."""
+    return _HEAD + shown + (shown < rows)
+
+
+def _tables(snapshot: Snapshot) -> Iterator[Table]:
+    yield _devices(snapshot)
+    yield _operations(snapshot)
+    yield _stages(snapshot)
+    yield _processes(snapshot)
+    yield _slowest(snapshot)
+
+
+def arranged(snapshot: Snapshot, order: Order) -> Snapshot:
+    """Return the snapshot with the operations and processes of each stretch sorted."""
+    now, minute = (_sorted(one, order) for one in (snapshot.now, snapshot.minute))
+    return replace(snapshot, now=now, minute=minute)
+
+
+def _sorted(stretch: Stretch, order: Order) -> Stretch:
+    operations = sorted(stretch.operations, key=lambda one: -weight(one.bios, order))
+    return replace(stretch, operations=operations, processes=in_order(stretch.processes, order))
+
+
+def shortened(snapshot: Snapshot, limit: int) -> Snapshot:
+    """Return the snapshot with so many operations, processes and slow I/Os; 0: all."""
+    now, minute = (_first_of(one, limit) for one in (snapshot.now, snapshot.minute))
+    return replace(snapshot, now=now, minute=minute, slowest=first(snapshot.slowest, limit)[0])
+
+
+def _first_of(stretch: Stretch, limit: int) -> Stretch:
+    operations, _ = first(stretch.operations, limit)
+    processes, _ = first(stretch.processes, limit)
+    return replace(stretch, operations=operations, processes=processes)
+
+
+def _head(snapshot: Snapshot, cost: "Cost") -> list[str]:
+    now = snapshot.now
+    total = now.total.bios
+    found = [
+        f"biotrail top: {units.duration(now.end_ns - now.begin_ns)}: {total.ios_per_s:,.0f} I/O/s, "
+        f"{units.size(total.bytes_per_s)}/s, {units.count(total.counters['failed'])} failed; "
+        f"recorder {100 * cost.recorder:.1f} %, top {100 * cost.top:.1f} % of a core; "
+        f"lost {units.plural(snapshot.lost_records, 'event')}"
+    ]
+    if snapshot.skipped_ns:
+        found.append(
+            f"CANNOT KEEP UP: {units.duration(snapshot.skipped_ns)} of the recording skipped "
+            "here: choose fewer devices (-d) or operations (--op)"
+        )
+    if cost.behind_ns > _LATE_NS and not snapshot.last:
+        found.append(f"{units.duration(cost.behind_ns)} behind")
+    return found
+
+
+def _devices(snapshot: Snapshot) -> Table:
+    busy = sorted(snapshot.devices, key=lambda d: (-d.queue.busy_ns, d.device))
+    rows = []
+    for one in busy:
+        queue, issued = one.queue, one.issued
+        active = 100 * queue.busy_ns / queue.time_ns if queue.time_ns else 0.0
+        rows.append(
+            [
+                one.device,
+                units.count(queue.now),
+                f"{queue.mean:.2f}",
+                units.count(queue.max),
+                units.count(issued.now),
+                f"{issued.mean:.2f}",
+                units.count(issued.max),
+                f"{active:.0f} %",
+            ]
+        )
+    columns = [
+        Column("in flight", left=True),
+        Column("Q-C now"),
+        Column("mean"),
+        Column("max"),
+        Column("D-C now"),
+        Column("mean"),
+        Column("max"),
+        Column("active"),
+    ]
+    return Table(columns, rows)
+
+
+def _times(now: Summary | None, minute: Summary | None) -> list[str]:
+    found = []
+    for values, shown in ((now, ("p50", "p99", "max")), (minute, ("p50", "p99"))):
+        some = values is not None and values.count
+        found += [units.duration(getattr(values, name)) if some else "-" for name in shown]
+    return found
+
+
+def _work(group: GroupReport | None) -> list[str]:
+    if group is None:
+        return ["0", "0 B/s"]
+    return [f"{group.ios_per_s:,.0f}", f"{units.size(group.bytes_per_s)}/s"]
+
+
+def _named(stretch: Stretch) -> dict[tuple[object, ...], OperationReport]:
+    return {tuple(o.bios.name.values()): o for o in stretch.operations}
+
+
+def _cells(one: OperationReport) -> list[str]:
+    return name_cells(one.bios, ("device", "operation"))
+
+
+def _operations(snapshot: Snapshot) -> Table:
+    now = _named(snapshot.now)
+    rows = []
+    some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.counters["ios"]]
+    for name, one in some:
+        newest = now[name].bios if name in now else None
+        times = _times(newest.latency if newest else None, one.bios.latency)
+        rows.append([*_cells(one), *_work(newest), *times])
+    columns = [Column("Q to C", left=True), Column("", left=True), *_WORK, *_TIMES]
+    return Table(columns, rows)
+
+
+def _stages(snapshot: Snapshot) -> Table:
+    now = _named(snapshot.now)
+    rows = []
+    for name, one in _named(snapshot.minute).items():
+        newest = {s.stage: s.time for s in now[name].bios.stages} if name in now else {}
+        stages = sorted(one.bios.stages, key=lambda s: -s.share)
+        for stage in stages:
+            share = f"{100 * stage.share:.0f} %"
+            times = _times(newest.get(stage.stage), stage.time)
+            rows.append([*_cells(one), stage.stage, share, *times])
+    columns = [
+        Column("stages", left=True),
+        Column("", left=True),
+        Column("", left=True),
+        Column("share 1 min"),
+        *_TIMES,
+    ]
+    return Table(columns, rows, 2, 2 * PLAIN_ROWS)
+
+
+def _processes(snapshot: Snapshot) -> Table:
+    fields = ("process", "pid")
+    now = {tuple(g.name.values()): g for g in snapshot.now.processes}
+    rows = []
+    for group in snapshot.minute.processes:
+        newest = now.get(tuple(group.name.values()))
+        times = _times(newest.latency if newest else None, group.latency)
+        rows.append([*name_cells(group, fields), *_work(newest), *times])
+    columns = [Column("process", left=True), Column("pid"), *_WORK, *_TIMES]
+    return Table(columns, rows)
+
+
+def _slowest(snapshot: Snapshot) -> Table:
+    rows = [
+        [
+            units.duration(one.latency_ns),
+            one.device,
+            one.operation,
+            str(one.sector),
+            units.size(one.bytes),
+            one.process or "(unknown)",
+            str(one.pid or ""),
+            f"{one.stage} {units.duration(one.stage_ns)}" if one.stage else "-",
+            f"{units.duration(max(snapshot.now.end_ns - one.end_ns, 0))} ago",
+        ]
+        for one in snapshot.slowest
+    ]
+    columns = [
+        Column("slowest"),
+        Column("device", left=True),
+        Column("", left=True),
+        Column("sector", 2),
+        Column("size", 2),
+        Column("process", left=True),
+        Column("pid", 3),
+        Column("longest stage", 1, left=True),
+        Column("when", 1),
+    ]
+    return Table(columns, rows)

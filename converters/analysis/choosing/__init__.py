@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which I/Os are meant: by device, operation, process, time, outcome."""

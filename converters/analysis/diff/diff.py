@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two recordings side by side: every figure with its difference, and how sure that one is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.analysis.diff.bootstrap import Resampling
+from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, compare, ratio, times
+from biotrail.converters.analysis.diff.tree import (
+    DeviceDiff,
+    Diff,
+    Figure,
+    OperationDiff,
+    SideReport,
+)
+from biotrail.converters.analysis.distributions.blocks import Recording
+from biotrail.converters.analysis.distributions.depth import Depth
+from biotrail.converters.analysis.distributions.groups import Group
+from biotrail.converters.analysis.distributions.keys import OP_BITS
+from biotrail.converters.analysis.report.summaries import STAGE_ORDER
+from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
+
+DRAWS = 1000
+CONFIDENCE = 0.95
+_SHARES_OF_IOS = ("merged", "split", "requeues", "failed")
+_COUNTED = {**dict.fromkeys(_SHARES_OF_IOS, "share"), "requeues": "", "tries": ""}
+Named = dict[str, Estimate]
+
+
+@dataclass
+class Side:
+    """A recording and its draws."""
+
+    recording: Recording
+    seconds: I64
+    """ns of each slot."""
+    drawn: Resampling | None
+
+    @classmethod
+    def of(cls, recording: Recording, seed: tuple[int, int], count: int) -> "Side":
+        """A recording that was read to its end."""
+        slots = recording.slot_times()
+        return cls(recording, slots, Resampling.of(len(slots), count, seed))
+
+    def devices(self) -> dict[str, int]:
+        """Devices with I/O, by name."""
+        found = {place >> OP_BITS for place in self.recording.slots.places()}
+        return {self.recording.device_name(dev): dev for dev in sorted(found)}
+
+    def operations(self, dev: int) -> dict[str, int]:
+        """Places of a device's operations, by the operation's name."""
+        places = self.recording.slots.places()
+        return {self.recording.operation_name(p): p for p in places if p >> OP_BITS == dev}
+
+    def times_of(self, place: int | None) -> I64:
+        """ns of each slot that count for a place; None: for any."""
+        return self.seconds if place is None else self.recording.device_times(place >> OP_BITS)
+
+    def counter(self, groups: dict[int, Group], name: str) -> I64:
+        """A counter of each slot."""
+        found = np.zeros(len(self.seconds), dtype=np.int64)
+        for slot, group in groups.items():
+            found[slot] = group[name]
+        return found
+
+    def report(self) -> SideReport:
+        """What this recording is."""
+        recording, drawn = self.recording, self.drawn
+        length = -(-len(self.seconds) // drawn.blocks) if drawn else 0
+        return SideReport(
+            log_id=recording.log_id,
+            host=", ".join(recording.hosts),
+            kernel=", ".join(recording.kernels),
+            begin=recording.begin,
+            span_ns=recording.span_ns,
+            block_ns=length * recording.slots.width,
+            blocks=drawn.blocks if drawn else 0,
+            lost_records=recording.lost_records,
+            left_out=recording.slots.left_out,
+        )
+
+
+class Comparison:
+    """What makes a Diff of two recordings, both read to their end."""
+
+    def __init__(
+        self,
+        a: Recording,
+        b: Recording,
+        confidence: float = CONFIDENCE,
+        seed: int = 0,
+        count: int = DRAWS,
+    ) -> None:
+        self._a, self._b = Side.of(a, (seed, 0), count), Side.of(b, (seed, 1), count)
+        self._confidence, self._seed, self._count = confidence, seed, count
+
+    def devices(self) -> tuple[list[str], list[str]]:
+        """Names of the devices with I/O in A and in B."""
+        return list(self._a.devices()), list(self._b.devices())
+
+    def diff(self, pairs: list[tuple[str, str]] | None = None) -> Diff:
+        """pairs: names (in A, in B) of the devices to compare; None: those of one name."""
+        in_a, in_b = self._a.devices(), self._b.devices()
+        chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
+        known = pairs is not None
+        return Diff(
+            confidence=self._confidence,
+            draws=self._count,
+            seed=self._seed,
+            a=self._a.report(),
+            b=self._b.report(),
+            devices=[self._device(a, b, in_a[a], in_b[b]) for a, b in chosen],
+            only_a=[] if known else [n for n in in_a if n not in in_b],
+            only_b=[] if known else [n for n in in_b if n not in in_a],
+        )
+
+    def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
+        in_a, in_b = self._a.operations(a), self._b.operations(b)
+        names = [*in_a, *(name for name in in_b if name not in in_a)]
+        found = [self._operation(name, in_a.get(name), in_b.get(name)) for name in names]
+        return DeviceDiff(
+            device_a=name_a,
+            device_b=name_b,
+            figures=list(self._depths(a, b)),
+            operations=sorted(found, key=lambda o: -max(o.ios_a, o.ios_b)),
+        )
+
+    def _depths(self, a: int, b: int) -> Iterator[Figure]:
+        for stage, which in (("Q2C", "queue"), ("D2C", "issued")):
+            first, second = (_depth(side, dev, which) for side, dev in ((self._a, a), (self._b, b)))
+            for name, unit in (("in_flight", ""), ("active", "share")):
+                what = ("device", stage, name, unit)
+                yield compare(what, first[name], second[name], self._confidence)
+
+    def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
+        groups_a, groups_b = _groups(self._a, a), _groups(self._b, b)
+        figures = [
+            compare((of, stage, told, unit), one, two, self._confidence)
+            for of, stage, unit, first, second in self._estimates(groups_a, groups_b, (a, b))
+            for told, one, two in _both(first, second)
+        ]
+        ios = [sum(g["ios"] for g in groups["bios"].values()) for groups in (groups_a, groups_b)]
+        return OperationDiff(name, ios[0], ios[1], figures)
+
+    def _estimates(
+        self,
+        a: dict[str, dict[int, Group]],
+        b: dict[str, dict[int, Group]],
+        places: tuple[int | None, int | None],
+    ) -> Iterator[tuple[str, str | None, str, Named, Named]]:
+        """(of, stage, unit, A's, B's) of bios, then of requests. places: A's and B's."""
+        times = self._a.times_of(places[0]), self._b.times_of(places[1])
+        for of in ("bios", "requests"):
+            one, two = a[of], b[of]
+            if not one and not two:
+                continue
+            counts = _counts(self._a, one, of, times[0]), _counts(self._b, two, of, times[1])
+            for unit in ("1/s", "bytes/s", "bytes", "share", ""):
+                pick = [{n: e for n, (u, e) in c.items() if u == unit} for c in counts]
+                yield of, None, unit, pick[0], pick[1]
+            # What requests share with their bios is compared once.
+            for stage in (None, *(STAGE_ORDER if of == "bios" else (Stage.D2C,))):
+                first, second = _times(self._a, one, stage), _times(self._b, two, stage)
+                if any(e.value is not None for e in (*first.values(), *second.values())):
+                    yield of, _stage_name(of, stage), "ns", first, second
+
+
+def _stage_name(of: str, stage: Stage | None) -> str:
+    if stage is not None:
+        return STAGE_NAMES[stage]
+    return "Q2C" if of == "bios" else "all"
+
+
+def _both(a: Named, b: Named) -> Iterator[tuple[str, Estimate, Estimate]]:
+    for name in a:
+        yield name, a[name], b[name]
+
+
+def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
+    slots = side.recording.slots
+    if place is None:
+        return {"bios": {}, "requests": {}}
+    return {"bios": slots.bios(place), "requests": slots.requests(place)}
+
+
+def _counts(
+    side: Side, groups: dict[int, Group], of: str, seconds: I64
+) -> dict[str, tuple[str, Estimate]]:
+    """(unit, estimate) by name: rates by time (seconds: ns of each slot), the others by I/O."""
+    drawn = side.drawn
+    ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
+    found = {
+        "ios_per_s": ("1/s", _per_second(ratio(ios, seconds, drawn), ios)),
+        "bytes_per_s": ("bytes/s", _per_second(ratio(size, seconds, drawn), ios)),
+        "mean_bytes": ("bytes", ratio(size, ios, drawn)),
+    }
+    if of == "bios":
+        for name, unit in _COUNTED.items():
+            found[f"{name}_per_io"] = (unit, ratio(side.counter(groups, name), ios, drawn))
+    return found
+
+
+def _per_second(per_ns: Estimate, ios: I64) -> Estimate:
+    if per_ns.value is None or not ios.any():
+        return Estimate(None)
+    drawn = None if per_ns.draws is None else per_ns.draws * 1e9
+    return Estimate(per_ns.value * 1e9, drawn, per_ns.blocks, why=per_ns.why)
+
+
+def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
+    """Q2C (None; of requests, from start to end) or a stage."""
+    by_slot = {
+        slot: group.latency if stage is None else group.stages[stage]
+        for slot, group in groups.items()
+        if stage is None or stage in group.stages
+    }
+    found = times(by_slot, len(side.seconds), side.drawn)
+    return dict(zip(("mean", *PERCENTILES), found, strict=True))
+
+
+def _depth(side: Side, dev: int, which: str) -> Named:
+    """Mean in flight and the share of the time with any."""
+    device = side.recording.slots.depths.get(dev)
+    empty = np.zeros(len(side.seconds), dtype=np.int64)
+    if device is None:
+        nothing = Estimate(None)
+        return {"in_flight": nothing, "active": nothing}
+    depth: Depth = getattr(device, which)
+    time, weighted, busy = empty.copy(), empty.copy(), empty.copy()
+    for slot, span in depth.spans.items():
+        if 0 <= slot < len(time):
+            time[slot], weighted[slot], busy[slot] = span.time_ns, span.depth_ns, span.busy_ns
+    return {
+        "in_flight": ratio(weighted, time, side.drawn),
+        "active": ratio(busy, time, side.drawn),
+    }

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of one recording with their draws, and what makes two of them a difference."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.analysis.diff.bootstrap import F64, Resampling, interval
+from biotrail.converters.analysis.diff.tree import Figure
+from biotrail.converters.analysis.distributions.sketch import (
+    PER_OCTAVE,
+    RELATIVE_ERROR,
+    Distribution,
+)
+from biotrail.converters.analysis.report.tree import SHARES
+from biotrail.converters.events.tables import I64
+
+LEAST_SLOTS = 10
+"""With I/O in fewer slots than this, no interval is given."""
+LEAST_BEYOND = 10
+"""Values that must lie beyond a percentile for it to have an interval."""
+PERCENTILES = ("p50", "p90", "p99", "p99_9")
+
+TOO_SHORT = "the recording is too short"
+TOO_FEW = "too few I/Os"
+NOT_IN_A, NOT_IN_B = "not in A", "not in B"
+
+
+@dataclass
+class Estimate:
+    """A figure of one recording."""
+
+    value: float | None
+    """None: there is none."""
+    draws: F64 | None = None
+    """None: no interval can be given."""
+    blocks: int = 0
+    error: float = 0.0
+    """How far off the value itself may be, in its unit."""
+    why: str | None = None
+    """Why it has no draws."""
+
+
+NOTHING = Estimate(None)
+
+
+def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
+    """Sum of one by the sum of the other. Shape (slots,) each."""
+    whole = int(lower.sum())
+    if not whole:
+        return NOTHING
+    value = int(upper.sum()) / whole
+    if drawn is None:
+        return Estimate(value, why=TOO_SHORT)
+    used = int((lower > 0).sum())
+    if used < LEAST_SLOTS:
+        return Estimate(value, why=TOO_FEW)
+    below = drawn.sums(lower)
+    found = drawn.sums(upper) / np.where(below > 0, below, np.nan)
+    return Estimate(value, found, min(drawn.blocks, used))
+
+
+def times(
+    by_slot: Mapping[int, Distribution], slots: int, drawn: Resampling | None
+) -> list[Estimate]:
+    """Mean, then PERCENTILES of what each slot has; NOTHINGs where there is nothing."""
+    found = {slot: values for slot, values in by_slot.items() if values.count}
+    if not found:
+        return [NOTHING] * (1 + len(SHARES))
+    sums, counts = np.zeros(slots, dtype=np.int64), np.zeros(slots, dtype=np.int64)
+    whole = Distribution()
+    for slot, values in found.items():
+        sums[slot], counts[slot] = values.sum, values.count
+        whole.merge(values)
+    values_ = [float(v) for v in whole.percentiles(SHARES)]
+    mean = ratio(sums, counts, drawn)
+    if drawn is None or mean.draws is None:
+        return [mean, *(Estimate(value, why=mean.why) for value in values_)]
+    draws = drawn.percentiles(found, SHARES)
+    made = [mean]
+    for place, (value, share) in enumerate(zip(values_, SHARES, strict=True)):
+        if whole.count * (1 - share) < LEAST_BEYOND:
+            made.append(Estimate(value, why=TOO_FEW))
+            continue
+        error = value * RELATIVE_ERROR if value > 2 * PER_OCTAVE else 0.0
+        made.append(Estimate(value, draws[place], mean.blocks, error))
+    return made
+
+
+def compare(
+    what: tuple[str, str | None, str, str], a: Estimate, b: Estimate, confidence: float
+) -> Figure:
+    """A figure (of, stage, name, unit) of both recordings."""
+    figure = Figure(*what, a=a.value, b=b.value)
+    if a.value is None or b.value is None:
+        figure.why = NOT_IN_A if a.value is None else NOT_IN_B
+        return figure
+    figure.difference = b.value - a.value
+    if a.value:
+        figure.relative = figure.difference / a.value
+    if a.draws is None or b.draws is None:
+        figure.why = a.why or b.why
+        return figure
+    blocks, error = min(a.blocks, b.blocks), a.error + b.error
+    span = interval(b.draws - a.draws, confidence, blocks)
+    if span is None:
+        figure.why = TOO_FEW
+        return figure
+    figure.difference_low, figure.difference_high = span[0] - error, span[1] + error
+    figure.changed = figure.difference_low > 0 or figure.difference_high < 0
+    if a.value:
+        _compare_ratio(figure, a.value, b.draws, a.draws, blocks, error, confidence)
+    return figure
+
+
+def _compare_ratio(
+    figure: Figure,
+    value: float,
+    upper: F64,
+    lower: F64,
+    blocks: int,
+    error: float,
+    confidence: float,
+) -> None:
+    """Sets `relative`'s interval; without it, or with 0 in it, nothing has changed."""
+    span = interval(upper / np.where(lower > 0, lower, np.nan) - 1, confidence, blocks)
+    if span is None:
+        return
+    figure.relative_low = max(span[0] - error / value, -1.0)
+    figure.relative_high = span[1] + error / value
+    outside = figure.relative_low > 0 or figure.relative_high < 0
+    figure.changed = bool(figure.changed and outside)

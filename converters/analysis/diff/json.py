@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison as JSON: stable and versioned. docs/diff.md lists it."""
+
+from typing import Any
+
+from biotrail.converters.analysis.diff.tree import FORMAT, DeviceDiff, Diff, Figure, SideReport
+
+
+def as_dict(diff: Diff) -> dict[str, Any]:
+    """Plain values for json.dumps."""
+    return {
+        "format": FORMAT,
+        "confidence": diff.confidence,
+        "draws": diff.draws,
+        "seed": diff.seed,
+        "a": _side(diff.a),
+        "b": _side(diff.b),
+        "compared": diff.compared,
+        "changed": diff.changed,
+        "expected_by_chance": round(diff.expected_by_chance, 3),
+        "only_a": diff.only_a,
+        "only_b": diff.only_b,
+        "devices": [_device(device) for device in diff.devices],
+    }
+
+
+def _side(side: SideReport) -> dict[str, Any]:
+    return {
+        "id": side.log_id,
+        "host": side.host,
+        "kernel": side.kernel,
+        "begin": side.begin,
+        "span_ns": side.span_ns,
+        "block_ns": side.block_ns,
+        "blocks": side.blocks,
+        "lost_records": side.lost_records,
+        "left_out": side.left_out,
+    }
+
+
+def _device(device: DeviceDiff) -> dict[str, Any]:
+    return {
+        "device_a": device.device_a,
+        "device_b": device.device_b,
+        "figures": [_figure(figure) for figure in device.figures],
+        "operations": [
+            {
+                "operation": one.operation,
+                "ios_a": one.ios_a,
+                "ios_b": one.ios_b,
+                "figures": [_figure(figure) for figure in one.figures],
+            }
+            for one in device.operations
+        ],
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        name: round(value, 6) if isinstance(value, float) else value
+        for name, value in vars(figure).items()
+    }

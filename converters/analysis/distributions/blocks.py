@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording cut into slots of time, so that its figures can be drawn again from them.
+
+Slots widen by two as the recording goes on: there are never more than MOST_SLOTS of them, and
+a recording of at least LEAST_SLOTS times LEAST_SLOT_NS ends with at least LEAST_SLOTS.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.depth import Depth, Span
+from biotrail.converters.analysis.distributions.extent import begin_text, extent
+from biotrail.converters.analysis.distributions.flow import Flow
+from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
+from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, Lifecycles
+from biotrail.converters.pipeline import Trace
+
+LEAST_SLOT_NS = 10_000_000
+MOST_SLOTS = 128
+LEAST_SLOTS = MOST_SLOTS // 2
+MOST_PLACES = 64
+"""Pairs of device and operation that are kept; I/O of others is counted in `left_out`."""
+_WIDTH = 44
+"""Bits of a code: below those of its slot."""
+
+
+@dataclass
+class DeviceDepths:
+    """One device in flight, slot by slot."""
+
+    queue: Depth
+    """Bios from Q to C."""
+    issued: Depth
+    """Requests from D to C."""
+
+    @classmethod
+    def empty(cls, width: int) -> "DeviceDepths":
+        """Nothing was seen in any slot of `width` ns."""
+        return cls(Depth(0, width), Depth(0, width))
+
+
+@dataclass
+class Slots:
+    """What one recording held, by (slot, device and operation)."""
+
+    width: int = LEAST_SLOT_NS
+    """ns of a slot."""
+    origin: int = -1
+    """ns where the first one begins."""
+    depths: dict[int, DeviceDepths] = field(default_factory=dict)
+    """By device."""
+    left_out: int = 0
+    """Bios and requests past the MOST_PLACES-th device and operation."""
+    _bios: Groups = field(default_factory=lambda: Groups(1 << 62))
+    _requests: Groups = field(default_factory=lambda: Groups(1 << 62))
+    _places: set[int] = field(default_factory=set)
+    _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
+
+    def add(self, window: Lifecycles, context: Context) -> None:
+        """The next window of the recording."""
+        if window.begin < 0 or window.end <= 0:  # of a log without events
+            return
+        if self.origin < 0:
+            self.origin = window.begin
+        bios = of_bios(window.bios, window.bio_stages, context)
+        requests = of_requests(window.requests, window.request_stages, context)
+        last = max([window.end, *(int(s.end.max()) for s in (bios, requests) if len(s))])
+        while (last - self.origin) // self.width >= MOST_SLOTS:
+            self.widen()
+        self._take(bios, self._bios)
+        self._take(requests, self._requests)
+        self._add_depths(window)
+
+    def places(self) -> list[int]:
+        """Devices and operations seen, as Samples.place."""
+        return sorted(self._places)
+
+    def bios(self, place: int) -> dict[int, Group]:
+        """Bios of a device and operation, by slot."""
+        return _of(self._bios, place)
+
+    def requests(self, place: int) -> dict[int, Group]:
+        """Its requests."""
+        return _of(self._requests, place)
+
+    def times(self, end: int) -> I64:
+        """ns of each slot up to that of the last event (ns `end`), which is a shorter one."""
+        span = max(end - self.origin, 0) if self.origin >= 0 else 0
+        whole, rest = divmod(span, self.width)
+        return np.array([self.width] * whole + [rest], dtype=np.int64)
+
+    def _take(self, samples: Samples, into: Groups) -> None:
+        if not len(samples):
+            return
+        for place in np.unique(samples.place).tolist():
+            if len(self._places) < MOST_PLACES:
+                self._places.add(place)
+        known = np.isin(samples.place, list(self._places))
+        if not known.all():
+            self.left_out += int((~known).sum())
+            samples = samples.take(known)
+        slot = np.maximum(samples.end - self.origin, 0) // self.width
+        add_to_all(samples, [(into, (slot << _WIDTH) | samples.place)])
+
+    def _add_depths(self, window: Lifecycles) -> None:
+        queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
+        seen = [s.start_dev for s in (queue, issue)] + [s.stop_dev for s in (queue, issue)]
+        for dev in np.unique(np.concatenate(seen)).tolist():
+            if dev not in self.depths and len(self.depths) < MOST_PLACES:
+                self.depths[dev] = self._new_depths(window.begin)
+        for dev, device in self.depths.items():
+            for steps, depth in ((queue, device.queue), (issue, device.issued)):
+                up, down = steps.start[steps.start_dev == dev], steps.stop[steps.stop_dev == dev]
+                depth.update(steps.begin, steps.end, up, down)
+
+    def _new_depths(self, now: int) -> DeviceDepths:
+        """A device that was idle from the beginning to now."""
+        found = DeviceDepths(Depth(self.origin, self.width), Depth(self.origin, self.width))
+        nothing = np.zeros(0, dtype=np.int64)
+        if now > self.origin:
+            found.queue.update(self.origin, now, nothing, nothing)
+            found.issued.update(self.origin, now, nothing, nothing)
+        return found
+
+    def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
+        """Adds what other slots of the same width hold, from slot `offset` on.
+
+        places: what each of their places (device and operation) is called here.
+        """
+        mask = (1 << _WIDTH) - 1
+        for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):
+            for code, group in groups.by_code.items():
+                slot, place = (code >> _WIDTH) + offset, places[code & mask]
+                into.merge(slot << _WIDTH | place, group)
+        self._places.update(places.values())
+        self.left_out += other.left_out
+        devices = {old >> OP_BITS: new >> OP_BITS for old, new in places.items()}
+        for dev, theirs in other.depths.items():
+            if dev in devices:
+                ours = self.depths.setdefault(devices[dev], DeviceDepths.empty(self.width))
+                for depth, more in ((ours.queue, theirs.queue), (ours.issued, theirs.issued)):
+                    depth.spans.update({slot + offset: s for slot, s in more.spans.items()})
+
+    def widen(self) -> None:
+        """Two slots become one."""
+        self.width *= 2
+        for groups in (self._bios, self._requests):
+            found, groups.by_code = groups.by_code, {}
+            for code, group in found.items():
+                slot, place = code >> _WIDTH, code & ((1 << _WIDTH) - 1)
+                groups.merge((slot >> 1) << _WIDTH | place, group)
+        for device in self.depths.values():
+            for depth in (device.queue, device.issued):
+                _widen_depth(depth)
+
+
+def _of(groups: Groups, place: int) -> dict[int, Group]:
+    mask = (1 << _WIDTH) - 1
+    return {code >> _WIDTH: g for code, g in groups.by_code.items() if code & mask == place}
+
+
+def _widen_depth(depth: Depth) -> None:
+    depth.interval *= 2
+    found, depth.spans = depth.spans, {}
+    for slot, span in sorted(found.items()):
+        into = depth.spans.setdefault(slot >> 1, Span())
+        into.add(span.time_ns, span.depth_ns, span.busy_ns, span.most)
+
+
+@dataclass
+class Recording:
+    """One recording, read to its end."""
+
+    trace: Trace
+    slots: Slots
+
+    @property
+    def begin_ns(self) -> int:
+        """First event."""
+        return extent(self.trace)[0]
+
+    @property
+    def end_ns(self) -> int:
+        """Last event."""
+        return extent(self.trace)[1]
+
+    @property
+    def span_ns(self) -> int:
+        """From the first event to the last."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def hosts(self) -> list[str]:
+        """Where it was made."""
+        return [self.trace.context.host]
+
+    @property
+    def kernels(self) -> list[str]:
+        """Releases."""
+        return [str(self.trace.context.header.get("kernel", {}).get("release", ""))]
+
+    @property
+    def log_id(self) -> str:
+        """32 hex digits."""
+        return self.trace.context.log_id
+
+    @property
+    def begin(self) -> str | None:
+        """When the first event was, in UTC; None where the log's clocks do not tell."""
+        return begin_text(self.trace)
+
+    @property
+    def lost_records(self) -> int:
+        """Records that the recorder counted as lost."""
+        return sum(int(w.get("count", 0)) for w in self.trace.losses)
+
+    def device_name(self, dev: int) -> str:
+        """The name of a device of `slots`."""
+        return self.trace.context.device_name(dev)
+
+    def operation_name(self, place: int) -> str:
+        """The operation of a place of `slots`."""
+        return operation(self.trace.context, place)
+
+    def slot_times(self) -> I64:
+        """ns of each slot."""
+        return self.slots.times(self.end_ns)
+
+    def device_times(self, dev: int) -> I64:
+        """ns of each slot in which the device can have had I/O: a rate is by their sum."""
+        return self.slot_times()
+
+    def whole(self, place: int) -> tuple[Group, Group]:
+        """Bios and requests of a device and operation, all slots together."""
+        slots = self.slots
+        return merged(slots.bios(place).values()), merged(slots.requests(place).values())
+
+
+def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
+    """Reads a trace to its end. windows: trace.lifecycles(), or what passes them on."""
+    slots = Slots()
+    read: Iterable[Lifecycles] | Iterator[Lifecycles] = (
+        trace.lifecycles() if windows is None else windows
+    )
+    for window in read:
+        slots.add(window, trace.context)
+    return Recording(trace, slots)

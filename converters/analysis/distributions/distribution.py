@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Distributions of latency, size or queue depth, by device and operation, in one pass."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from biotrail.converters.analysis.choosing.choosing import Choice, operations
+from biotrail.converters.analysis.choosing.tries import tries
+from biotrail.converters.analysis.distributions.histogram import (
+    MOST_COLUMNS,
+    Columns,
+    HeatMap,
+    Histogram,
+    Scale,
+)
+from biotrail.converters.analysis.distributions.sketch import Distribution as Values
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    STAGE_NAMES,
+    Bios,
+    Bool,
+    Certainty,
+    Lifecycles,
+    Stages,
+)
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
+
+Q2C = "Q2C"
+STAGES = [Q2C, *STAGE_NAMES.values()]
+_BY_NAME = {name: stage for stage, name in STAGE_NAMES.items()}
+FOREVER = np.iinfo(np.int64).max
+
+
+class Measure(StrEnum):
+    """What is counted."""
+
+    LATENCY = "latency"
+    SIZE = "size"
+    DEPTH = "depth"
+
+
+@dataclass(frozen=True)
+class Question:
+    """measure: of what; stage: of latency. unit: ns, bytes or I/Os that count as one.
+
+    scale: buckets, in units. over_time: whether there are heat maps, too.
+    """
+
+    measure: Measure = Measure.LATENCY
+    stage: str = Q2C
+    unit: int = 1
+    scale: Scale = field(default_factory=Scale)
+    over_time: bool = False
+
+
+@dataclass
+class Group:
+    """The I/Os of one device and operation."""
+
+    histogram: Histogram
+    heat: HeatMap
+    values: Values = field(default_factory=Values)
+    """The same values in finer buckets, for percentiles; not in units."""
+    bytes: int = 0
+
+
+@dataclass
+class Distribution:
+    """Answers one question; `add` takes the windows of `Trace.lifecycles` in order."""
+
+    context: Context
+    choice: Choice
+    question: Question
+    groups: dict[tuple[int, str], Group] = field(default_factory=dict)
+    """By dev_t and operation."""
+    left_out: int = 0
+    """I/Os of which the value is not known: its beginning or its end is not in the log."""
+    without: int = 0
+    """I/Os that do not have the stage."""
+    tries: int = 0
+    """NOWAIT tries that failed at once (tries.py), left out of latencies and sizes."""
+    devices: set[int] = field(default_factory=set)
+    """Where there were I/Os."""
+    columns: Columns | None = None
+
+    def add(self, window: Lifecycles) -> None:
+        """Takes in one window."""
+        if self.columns is None:
+            self.columns = Columns(max(window.begin, 0))
+        self.devices.update(np.unique(window.bios.dev).tolist())
+        if self.question.measure == Measure.DEPTH:
+            self._depths(window)
+            return
+        bios = window.bios
+        chosen = self.choice.mask(bios, window.tasks)
+        tried = chosen & tries(self.context, bios)
+        self.tries += int(tried.sum())
+        chosen &= ~tried
+        if self.question.measure == Measure.SIZE:
+            self._count(bios, bios.bytes.astype(np.int64), bios.queue, chosen)
+            return
+        values, known, present = self._latencies(window)
+        self.left_out += int((chosen & present & ~known).sum())
+        self.without += int((chosen & ~present).sum())
+        self._count(bios, values, bios.complete, chosen & present & known)
+
+    def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
+        """ns per bio, whether they are known, and whether there is such a stage."""
+        bios = window.bios
+        whole = (bios.queue != NEVER) & (bios.complete != NEVER)
+        if self.question.stage == Q2C:
+            values = np.where(whole, bios.complete - bios.queue, 0)
+            return values, whole, np.ones(len(bios), dtype=np.bool_)
+        values, present = _stage_times(bios, window.bio_stages, self.question.stage)
+        # Of what is not whole nobody knows whether it would have had the stage.
+        return values, whole, present | ~whole
+
+    def _depths(self, window: Lifecycles) -> None:
+        tables = [window.bios, window.open_bios]
+        bios = Bios.concatenate(tables)
+        queued = (bios.queue >= window.begin) & (bios.queue < window.end)
+        chosen = self.choice.mask(bios, window.tasks)
+        over = np.arange(len(bios)) < len(window.bios)
+        self.left_out += int((chosen & over & (bios.queue == NEVER)).sum())
+        depth = np.zeros(len(bios), dtype=np.int64)
+        for dev in np.unique(bios.dev).tolist():
+            here = np.flatnonzero(bios.dev == dev)
+            asked = here[queued[here]]
+            depth[asked] = _depth_at(bios.take(here), bios.queue[asked])
+        self._count(bios, depth, bios.queue, queued & chosen)
+
+    def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
+        at = np.flatnonzero(rows)
+        if not len(at):
+            return
+        codes, names = operations(self.context, bios.opf[at], bios.bytes[at])
+        exact = np.maximum(values[at], 0)
+        values = exact // self.question.unit
+        columns = self._columns(times[at]) if self.question.over_time else None
+        dev = bios.dev[at]
+        for device in np.unique(dev).tolist():
+            for code in np.unique(codes[dev == device]).tolist():
+                rows_of = (dev == device) & (codes == code)
+                group = self._group(device, names[code])
+                group.histogram.add(values[rows_of])
+                group.values.add(exact[rows_of])
+                group.bytes += int(bios.bytes[at][rows_of].sum(dtype=np.int64))
+                if columns is not None:
+                    group.heat.add(values[rows_of], columns[rows_of])
+
+    def _group(self, device: int, operation: str) -> Group:
+        scale = self.question.scale
+        return self.groups.setdefault((device, operation), Group(Histogram(scale), HeatMap(scale)))
+
+    def _columns(self, times: I64) -> I64:
+        assert self.columns is not None
+        columns, merged = self.columns.of(times)
+        if merged > 1:
+            for group in self.groups.values():
+                group.heat.merge(min(merged, MOST_COLUMNS))
+        return columns
+
+
+def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
+    """ns of all stages of that name per bio, and whether it has one."""
+    ours = stages.take(stages.stage == _BY_NAME[name])
+    row = np.searchsorted(bios.number, ours.owner)
+    values = np.zeros(len(bios), dtype=np.int64)
+    np.add.at(values, row, ours.end - ours.start)
+    present = np.zeros(len(bios), dtype=np.bool_)
+    present[row] = True
+    return values, present
+
+
+def _depth_at(bios: Bios, times: I64) -> I64:
+    """How many of a device's bios were under way at each time, those queued then included."""
+    begun = first_seen(bios)
+    begun = np.where(begun == NEVER, FOREVER, begun)
+    lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)
+    ended = np.where(lost, last_seen(bios), bios.complete)
+    ended = np.where(ended == NEVER, FOREVER, ended)
+    came = np.searchsorted(np.sort(begun), times, side="right")
+    went = np.searchsorted(np.sort(ended), times, side="right")
+    return came - went

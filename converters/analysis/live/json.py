@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot as JSON: stable and versioned. docs/top.md lists it."""
+
+from typing import Any
+
+from biotrail.converters.analysis.live.tree import FORMAT, Depths, DeviceNow, Snapshot, Stretch
+from biotrail.converters.analysis.report.json import group, operation
+
+
+def as_dict(snapshot: Snapshot) -> dict[str, Any]:
+    """Plain values for json.dumps."""
+    return {
+        "format": FORMAT,
+        "number": snapshot.number,
+        "last": snapshot.last,
+        "devices": [_device(device) for device in snapshot.devices],
+        "now": _stretch(snapshot.now),
+        "minute": _stretch(snapshot.minute),
+        "slowest": [dict(vars(slow)) for slow in snapshot.slowest],
+        "lost_records": snapshot.lost_records,
+        "skipped_ns": snapshot.skipped_ns,
+    }
+
+
+def _stretch(stretch: Stretch) -> dict[str, Any]:
+    return {
+        "begin_ns": stretch.begin_ns,
+        "end_ns": stretch.end_ns,
+        "total": operation(stretch.total),
+        "operations": [operation(one) for one in stretch.operations],
+        "processes": [group(one) for one in stretch.processes],
+    }
+
+
+def _device(device: DeviceNow) -> dict[str, Any]:
+    return {
+        "device": device.device,
+        "queue": _depths(device.queue),
+        "issued": _depths(device.issued),
+    }
+
+
+def _depths(depths: Depths) -> dict[str, Any]:
+    return {
+        "now": depths.now,
+        "mean": round(depths.mean, 6),
+        "max": depths.max,
+        "active_ns": depths.busy_ns,
+        "time_ns": depths.time_ns,
+    }

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a page shows: the report's JSON, I/O over time, slow I/Os; bounded for any log."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from biotrail.converters.analysis.distributions.groups import OTHERS
+from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.sketch import SUB_BITS, Distribution, bucket_begin
+from biotrail.converters.analysis.report.json import as_dict
+from biotrail.converters.analysis.report.json import operation as operation_dict
+from biotrail.converters.analysis.report.summaries import operation_report
+from biotrail.converters.analysis.report.timeline import Course, Timeline
+from biotrail.converters.analysis.report.tree import OperationReport, Report, Summary
+from biotrail.converters.events.context import Context
+
+MOST = {"devices": 64, "processes": 50, "cgroups": 50, "cpus": 256, "files": 50, "stacked": 50}
+"""Rows of each list; `left_out` counts the others."""
+ROOM = {
+    "devices": 1_000_000,
+    "processes": 150_000,
+    "cgroups": 150_000,
+    "cpus": 150_000,
+    "files": 150_000,
+    "stacked": 60_000,
+    "series": 840_000,
+    "depths": 300_000,
+    "operations": 150_000,
+    "slow": 550_000,
+    "words": 50_000,
+    "filters": 5_000,
+    "verdict": 10_000,
+}
+"""Characters of JSON that each list may have: with the library, a page is below 5 MB."""
+ROW_BITS = 2
+"""A heat map has 4 rows to each power of two."""
+MOST_NAME = 200
+"""Characters of what the header says of the host; no kernel lets these be as long."""
+MOST_EVENTS = 40
+MOST_OTHERS = 8
+
+
+def page_data(
+    report: Report, timeline: Timeline, context: Context, slow: Mapping[str, Any], whole: int
+) -> dict[str, Any]:
+    """Plain values for json.dumps. slow: as `biotrail slow --json` prints it.
+
+    whole: how many of its I/Os are the slowest of all; the others are of a device and operation.
+    """
+    told = as_dict(report)
+    told["log"] = {key: short(text) for key, text in told["log"].items()}
+    left_out = {}
+    for name, most in MOST.items():
+        told[name], left_out[name] = bounded(told[name], ROOM[name], most)
+    for name in ("problems", "remarks"):
+        told["loss"][name], left_out[name] = bounded(told["loss"][name], ROOM["words"])
+    series, left_out["series"] = bounded(_series(report, timeline, context), ROOM["series"])
+    depths, left_out["depths"] = bounded(_depths(report, timeline, context), ROOM["depths"])
+    operations, left_out["operations"] = bounded(_operations(report, context), ROOM["operations"])
+    ios, left_out["slow"] = bounded([_slow(io) for io in slow["ios"]], ROOM["slow"])
+    return {
+        "report": told,
+        "operations": operations,
+        "timeline": {
+            "begin_ns": timeline.origin,
+            "interval_ns": timeline.interval,
+            "columns": timeline.columns,
+            "rows_per_octave": 1 << ROW_BITS,
+            "series": series,
+            "depths": depths,
+        },
+        "slow": {"counts": slow["counts"], "slowest": min(whole, len(ios)), "ios": ios},
+        "left_out": {name: count for name, count in left_out.items() if count},
+    }
+
+
+def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[list[Any], int]:
+    """(the first rows that fit, how many did not). room: characters of JSON."""
+    rows = list(rows)
+    kept = []
+    for row in rows[:most]:
+        room -= len(as_json(row)) + 1
+        if room < 0:
+            break
+        kept.append(row)
+    return kept, len(rows) - len(kept)
+
+
+def short(text: str) -> str:
+    """Return the first MOST_NAME characters of a text, with an ellipsis where there are more."""
+    return text if len(text) <= MOST_NAME else text[: MOST_NAME - 1] + "…"
+
+
+def as_json(value: Any) -> str:
+    """JSON that is safe between script tags, whatever names are in it."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _operations(report: Report, context: Context) -> list[dict[str, Any]]:
+    """Each operation of all devices together, most I/O first; as `--by op`, with requests."""
+    by_op: dict[str, list[OperationReport]] = {}
+    for device in report.devices:
+        for one in device.operations:
+            by_op.setdefault(str(one.bios.name["operation"]), []).append(one)
+    found = [
+        operation_report(
+            {"operation": name},
+            [one.bios.group for one in ones],
+            [one.requests.group for one in ones],
+            report.span_ns,
+            context,
+        )
+        for name, ones in by_op.items()
+    ]
+    found.sort(key=lambda one: -max(one.bios.counters["ios"], one.requests.counters["ios"]))
+    return [operation_dict(one) for one in found]
+
+
+def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
+    """Over time: all, each operation, each device, each operation of each device.
+
+    null stands for all of them.
+    """
+    courses = timeline.courses()
+    names: dict[tuple[str | None, str | None], list[Course]] = {(None, None): []}
+    for place, course in courses.items():
+        names[None, None].append(course)
+        if place == OTHERS:
+            continue
+        device = context.device_name(place >> OP_BITS)
+        op = operation(context, place)
+        for name in ((None, op), (device, None), (device, op)):
+            names.setdefault(name, []).append(course)
+    order = {device.device: rank for rank, device in enumerate(report.devices, 1)}
+    ranked = sorted(names, key=lambda name: (order.get(name[0] or "", 0), name[1] or ""))
+    # Those of all devices first, then the busiest: what does not fit is at the end.
+    return [
+        {"device": device, "operation": op, **_course(_sum(names[device, op], timeline))}
+        for device, op in ranked
+    ]
+
+
+def _sum(courses: list[Course], timeline: Timeline) -> Course:
+    if len(courses) == 1:
+        return courses[0]
+    nothing = [0] * timeline.columns
+    whole = Course(_ints(nothing), _ints(nothing))
+    for course in courses:
+        whole.merge(course)
+    return whole
+
+
+def _ints(values: list[int]) -> Any:
+    import numpy as np
+
+    return np.array(values, dtype=np.int64)
+
+
+def _course(course: Course) -> dict[str, Any]:
+    columns = range(len(course.ios))
+    times = {column: Summary.of(found) for column, found in course.latency.items()}
+    figures = {
+        f"{name}_ns": [
+            getattr(times[column], name) if column in times else None for column in columns
+        ]
+        for name in ("p50", "p90", "p99", "max")
+    }
+    return {
+        "ios": course.ios.tolist(),
+        "bytes": course.bytes.tolist(),
+        **figures,
+        "heat": [heat(course.latency[column]) if column in times else [] for column in columns],
+    }
+
+
+def heat(times: Distribution) -> list[int]:
+    """One column: its first row, then the I/Os of each row from there on.
+
+    Row 0 is 0 ns; from row 1 on there are 4 to each power of two, the first at 1 ns.
+    """
+    first, counts = times.coarse(ROW_BITS)
+    return [first, *counts]
+
+
+def row_begin(row: int) -> int:
+    """The least value of a row."""
+    return bucket_begin(((row - 1) << (SUB_BITS - ROW_BITS)) + 1) if row else 0
+
+
+def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
+    """In flight on each device over time; the busiest first."""
+    order = {device.device: rank for rank, device in enumerate(report.devices)}
+    found = []
+    for dev, device in timeline.devices.by_dev.items():
+        row: dict[str, Any] = {"device": context.device_name(dev)}
+        for name, depth in (("queue", device.queue), ("issued", device.issued)):
+            spans = [depth.spans.get(column) for column in range(timeline.columns)]
+            row[f"{name}_mean"] = [round(span.mean, 6) if span else 0 for span in spans]
+            row[f"{name}_max"] = [span.most if span else 0 for span in spans]
+        found.append(row)
+    return sorted(found, key=lambda row: order.get(row["device"], len(order)))
+
+
+def _slow(io: Mapping[str, Any]) -> dict[str, Any]:
+    """One slow I/O, with the middle of long lists left out."""
+    found = dict(io)
+    events = io["events"]
+    if len(events) > MOST_EVENTS:
+        half = MOST_EVENTS // 2
+        found["events"] = [*events[:half], *events[-half:]]
+        found["events_left_out"] += len(events) - MOST_EVENTS
+    for name in ("requests", "mates", "children", "parents"):
+        over = len(io[name]) - MOST_OTHERS
+        if over > 0:
+            found[name] = io[name][:MOST_OTHERS]
+            found[f"{name}_left_out"] = over + io.get(f"{name}_left_out", 0)
+    return found

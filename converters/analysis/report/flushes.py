@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flush requests, and how many bios waited for each."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles, RequestKind, Stage
+
+LINGER_NS = 10_000_000_000
+"""How long after a flush its bios may still be told: they may be part of a family that goes on."""
+_WAITS = (Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH)
+
+
+@dataclass
+class Flush:
+    """Flushes of one device."""
+
+    requests: int = 0
+    """Flush requests that ended."""
+    waits: int = 0
+    """Times that a bio waited for one: before its data, after it, or without data."""
+    unmatched: int = 0
+    """Of these, how many ended with no flush request in the log."""
+    shared: Counter[int] = field(default_factory=Counter)
+    """Flush requests by how many bios waited for them."""
+    times: Distribution = field(default_factory=Distribution)
+    """ns from D to C of flush requests."""
+
+
+@dataclass
+class _Recent:
+    """Flush requests that bios of a later window may have waited for."""
+
+    dev: U32
+    issue: I64
+    complete: I64
+    bios: I64
+
+
+class Flushes:
+    """All devices' flushes, window after window."""
+
+    def __init__(self) -> None:
+        self.by_dev: dict[int, Flush] = {}
+        none = np.zeros(0, dtype=np.int64)
+        self._recent = _Recent(np.zeros(0, dtype=np.uint32), none, none, none)
+
+    def add(self, window: Lifecycles) -> None:
+        """The next window."""
+        old, new = self._recent, self._ended(window)
+        known = _Recent(
+            np.concatenate([old.dev, new.dev]),
+            np.concatenate([old.issue, new.issue]),
+            np.concatenate([old.complete, new.complete]),
+            np.concatenate([old.bios, new.bios]),
+        )
+        waits = np.flatnonzero(np.isin(window.bio_stages.stage, _WAITS))
+        if len(waits):
+            self._match(window, waits, known)
+        self._retire(known, known.complete < window.begin - LINGER_NS)
+
+    def finish(self) -> None:
+        """No window follows."""
+        self._retire(self._recent, np.ones(len(self._recent.dev), dtype=np.bool_))
+
+    def _device(self, dev: int) -> Flush:
+        return self.by_dev.setdefault(dev, Flush())
+
+    def _ended(self, window: Lifecycles) -> _Recent:
+        requests = window.requests
+        chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
+        rows = np.flatnonzero(chosen & (requests.complete != NEVER))
+        dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
+        for one in np.unique(dev).tolist():
+            self._device(one).times.add((complete - issue)[dev == one])
+        return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
+
+    def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
+        stages = window.bio_stages
+        owner = np.searchsorted(window.bios.number, stages.owner[waits])
+        dev, start, end = window.bios.dev[owner], stages.start[waits], stages.end[waits]
+        for one in np.unique(dev).tolist():
+            ours, theirs = dev == one, np.flatnonzero(known.dev == one)
+            theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
+            met = _last_within(start[ours], end[ours], known, theirs)
+            device = self._device(one)
+            device.waits += len(met)
+            device.unmatched += int((met < 0).sum())
+            np.add.at(known.bios, met[met >= 0], 1)
+
+    def _retire(self, known: _Recent, old: Bool) -> None:
+        """Counts the old ones, which no bio will ask for any more; keeps the others."""
+        for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
+            device = self._device(dev)
+            device.requests += 1
+            device.shared[bios] += 1
+        self._recent = _Recent(
+            known.dev[~old], known.issue[~old], known.complete[~old], known.bios[~old]
+        )
+
+
+def _last_within(start: I64, end: I64, known: _Recent, order: I64) -> I64:
+    """Per wait: the last flush request (row of `known`) begun and ended in it; -1 none."""
+    if not len(order):
+        return np.full(len(start), -1, dtype=np.int64)
+    at = np.searchsorted(known.complete[order], end, side="right") - 1
+    row = order[np.maximum(at, 0)]
+    within: Bool = (at >= 0) & (known.issue[row] >= start)
+    return np.where(within, row, -1)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as JSON: stable, versioned, with the unit in each name. docs/report.md lists it."""
+
+from typing import Any
+
+from biotrail.converters.analysis.report.tree import (
+    FORMAT,
+    Buckets,
+    DepthReport,
+    DeviceReport,
+    FlushReport,
+    GroupReport,
+    IntervalDepth,
+    OperationReport,
+    PatternReport,
+    Report,
+    StackedReport,
+    Summary,
+)
+
+_SIZES = ("bytes", "done_bytes")
+_NOT_EVENTS = ("ios", *_SIZES)
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """Plain values for json.dumps."""
+    span = report.span_ns
+    return {
+        "format": FORMAT,
+        "log": {"id": report.log_id, "host": report.host, "kernel": report.kernel},
+        "time": {
+            "begin": report.begin,
+            "begin_ns": report.begin_ns,
+            "end_ns": report.end_ns,
+            "span_ns": span,
+        },
+        "percentiles": {
+            "method": report.percentiles.method,
+            "buckets_per_octave": report.percentiles.buckets_per_octave,
+            "relative_error": report.percentiles.relative_error,
+            "bios_without": report.percentiles.without,
+        },
+        "total": operation(report.total),
+        "devices": [_device(device) for device in report.devices],
+        "stacked": [_stacked(pair) for pair in report.stacked],
+        "stacked_unmatched": report.stacked_unmatched,
+        "processes": [group(one) for one in report.processes],
+        "cgroups": [group(one) for one in report.cgroups],
+        "cpus": [group(one) for one in report.cpus],
+        "files": [group(one) for one in report.files],
+        "by": report.by,
+        "groups": [group(one) for one in report.groups],
+        "interval_ns": report.interval_ns,
+        "intervals": [
+            {
+                "begin_ns": interval.begin_ns,
+                "end_ns": interval.end_ns,
+                "groups": [group(one) for one in interval.groups],
+                "depths": [_interval_depth(depth) for depth in interval.depths],
+            }
+            for interval in report.intervals
+        ],
+        "intervals_left_out": report.intervals_left_out,
+        "certainty": report.certainty,
+        "loss": vars(report.loss),
+    }
+
+
+def summary(values: Summary, unit: str) -> dict[str, Any]:
+    """unit: "ns", "bytes", or "" for plain numbers; the ending of each name."""
+    end = f"_{unit}" if unit else ""
+    return {
+        "count": values.count,
+        f"sum{end}": values.sum,
+        f"mean{end}": round(values.mean, 3),
+        f"min{end}": values.min,
+        f"p50{end}": values.p50,
+        f"p90{end}": values.p90,
+        f"p99{end}": values.p99,
+        f"p99_9{end}": values.p99_9,
+        f"max{end}": values.max,
+    }
+
+
+def buckets(found: Buckets, unit: str) -> list[dict[str, int]]:
+    """A histogram: `end` is not in its bucket."""
+    end = f"_{unit}" if unit else ""
+    return [{f"begin{end}": b, f"end{end}": e, "count": c} for b, e, c in found]
+
+
+def group(one: GroupReport) -> dict[str, Any]:
+    """Bios (or requests) that have something in common."""
+    counters = one.counters
+    return {
+        **one.name,
+        "ios": counters["ios"],
+        "bytes": counters["bytes"],
+        "done_bytes": counters["done_bytes"],
+        "ios_per_s": round(one.ios_per_s, 3),
+        "bytes_per_s": round(one.bytes_per_s, 3),
+        **{name: count for name, count in counters.items() if name not in _NOT_EVENTS},
+        "errors": one.errors,
+        "size": {**summary(one.size, "bytes"), "histogram": buckets(one.sizes, "bytes")},
+        "latency": {**summary(one.latency, "ns"), "histogram": buckets(one.latencies, "ns")},
+        "stages": [
+            {"stage": s.stage, "share": round(s.share, 6), **summary(s.time, "ns")}
+            for s in one.stages
+        ],
+    }
+
+
+def operation(one: OperationReport) -> dict[str, Any]:
+    """Bios, with their requests beside them."""
+    requests = group(one.requests)
+    return {
+        **group(one.bios),
+        "requests": {k: v for k, v in requests.items() if k not in one.requests.name},
+        **_depths(one),
+    }
+
+
+def _depths(one: OperationReport) -> dict[str, Any]:
+    """Of an operation of one device: what was in flight of it."""
+    if one.queue is None or one.issued is None:
+        return {}
+    return {"depth": {"queue": _depth(one.queue), "issued": _depth(one.issued)}}
+
+
+def _device(device: DeviceReport) -> dict[str, Any]:
+    return {
+        "device": device.device,
+        "dev": device.dev,
+        "kind": device.kind,
+        "stacked_on": device.stacked_on,
+        "total": operation(device.total),
+        "operations": [operation(one) for one in device.operations],
+        "events": device.events,
+        "depth": {"queue": _depth(device.queue), "issued": _depth(device.issued)},
+        "pattern": {"q2q": _pattern(device.q2q), "d2d": _pattern(device.d2d)},
+        "flushes": _flushes(device.flushes) if device.flushes else None,
+    }
+
+
+def _depth(depth: DepthReport) -> dict[str, Any]:
+    return {
+        "mean": round(depth.mean, 6),
+        "max": depth.max,
+        "active_ns": depth.busy_ns,
+        "idle_ns": depth.idle_ns,
+        "at_start": {**summary(depth.at_start, ""), "histogram": buckets(depth.at_starts, "")},
+    }
+
+
+def _pattern(pattern: PatternReport) -> dict[str, Any]:
+    return {
+        "sequential": pattern.sequential,
+        "forward": pattern.forward,
+        "backward": pattern.backward,
+        "sequential_share": round(pattern.sequential_share, 6),
+        "seek": {**summary(pattern.seek, "bytes"), "histogram": buckets(pattern.seeks, "bytes")},
+        "gap": summary(pattern.gap, "ns"),
+    }
+
+
+def _flushes(flushes: FlushReport) -> dict[str, Any]:
+    return {
+        "requests": flushes.requests,
+        "waits": flushes.waits,
+        "unmatched": flushes.unmatched,
+        "bios_per_request": round(flushes.bios_per_request, 6),
+        "shared": {str(bios): count for bios, count in flushes.shared.items()},
+        "time": summary(flushes.time, "ns"),
+    }
+
+
+def _stacked(pair: StackedReport) -> dict[str, Any]:
+    return {
+        "device": pair.device,
+        "below": pair.below,
+        "operation": pair.operation,
+        "children": pair.children,
+        "to_child": summary(pair.to_child, "ns"),
+        "child": summary(pair.child, "ns"),
+        "from_child": summary(pair.from_child, "ns"),
+    }
+
+
+def _interval_depth(depth: IntervalDepth) -> dict[str, Any]:
+    return {
+        "device": depth.device,
+        "queue_mean": round(depth.mean_queue, 6),
+        "queue_max": depth.max_queue,
+        "issued_mean": round(depth.mean_issued, 6),
+        "issued_max": depth.max_issued,
+        "active_ns": depth.busy_ns,
+    }

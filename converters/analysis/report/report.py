@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report: one pass over a trace's windows, in memory that does not grow with it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from biotrail.converters.analysis.choosing.choosing import NO_FILES
+from biotrail.converters.analysis.distributions.extent import begin_text, extent
+from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
+from biotrail.converters.analysis.distributions.keys import (
+    KEYS,
+    OF_FILES,
+    OP_BITS,
+    ByCgroup,
+    ByCpu,
+    ByPlace,
+    ByProcess,
+    Key,
+    canonical,
+    name_of,
+)
+from biotrail.converters.analysis.distributions.keys_files import ByPath
+from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
+from biotrail.converters.analysis.distributions.series import Series, check_interval
+from biotrail.converters.analysis.report.devices import Devices
+from biotrail.converters.analysis.report.flushes import Flushes
+from biotrail.converters.analysis.report.stacked import Stacked
+from biotrail.converters.analysis.report.summaries import (
+    device_report,
+    group_report,
+    operation_report,
+    operation_reports,
+    stacked_reports,
+    with_rates,
+)
+from biotrail.converters.analysis.report.tails import Tails
+from biotrail.converters.analysis.report.timeline import Timeline
+from biotrail.converters.analysis.report.tree import (
+    DeviceReport,
+    GroupReport,
+    IntervalDepth,
+    IntervalReport,
+    LossReport,
+    Percentiles,
+    Report,
+)
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import Certainty, Lifecycles
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.errors import ConversionError
+from biotrail.recorder.schema.records import BY_KIND, Kind
+
+
+class Reporter:
+    """Takes windows in order, then tells what they held.
+
+    interval: ns of each part of a time series, 0 for none. by: a word of KEYS; then I/O is
+    also grouped by it, and the series is of these groups instead of devices and operations.
+    timeline: gets the windows, too, and says how long the intervals of depths are.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        interval: int = 0,
+        by: str | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
+        """Raises ConversionError: by file, inode or directory, and the log tells no files."""
+        if by in OF_FILES and not context.has_files:
+            raise ConversionError(NO_FILES)
+        self._context = context
+        self._interval = interval
+        self._by = by
+        self._places = ByPlace(context)
+        self._bios, self._requests = Groups(), Groups()
+        self._keys: dict[str, Key] = {
+            "processes": ByProcess(context),
+            "cgroups": ByCgroup(context),
+            "cpus": ByCpu(context),
+            **({"files": ByPath(context)} if context.has_files else {}),
+        }
+        self._chosen: Key = KEYS[by](context) if by else self._places
+        self._groups = {name: Groups() for name in (*self._keys, *(["by"] if by else []))}
+        self._timeline = timeline
+        self._devices = timeline.devices if timeline else Devices(interval)
+        self._flushes = Flushes()
+        self._stacked = Stacked()
+        self._tails = Tails()
+        self._series: Series[GroupReport] | None = None
+        self.begin = -1
+
+    def add(self, window: Lifecycles) -> None:
+        """The next window."""
+        if window.begin < 0:
+            return
+        if self.begin < 0:
+            self.begin = window.begin
+        check_interval(window.end - self.begin, self._interval)
+        bios = of_bios(window.bios, window.bio_stages, self._context)
+        ways = [(self._bios, bios.place)]
+        ways += [(self._groups[name], key.codes(window, bios)) for name, key in self._keys.items()]
+        if self._by:
+            ways.append((self._groups["by"], self._chosen.codes(window, bios)))
+        add_to_all(bios, ways)
+        requests = of_requests(window.requests, window.request_stages, self._context)
+        add_to_all(requests, [(self._requests, requests.place)])
+        if self._timeline is not None:
+            self._timeline.add(window, bios)
+        self._devices.add(window, self._context)
+        self._flushes.add(window)
+        self._stacked.add(window)
+        self._tails.add(window, bios, self._context)
+        if self._interval:
+            if self._series is None:
+                self._series = Series(self.begin, self._interval, self._close)
+            self._series.add(self._chosen.codes(window, bios), bios, window.end)
+
+    def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """The same windows, added in passing."""
+        for window in windows:
+            self.add(window)
+            yield window
+
+    def _close(self, code: int, group: Group) -> GroupReport:
+        name = name_of(self._chosen, code)
+        report = group_report(name, group, self._interval, self._context)
+        report.group = Group()  # or memory would grow with the trace's length
+        return report
+
+    def finish(self, trace: Trace) -> Report:
+        """The report; `trace` is what the windows came from, read to its end."""
+        self._flushes.finish()
+        context = self._context
+        begin, end = extent(trace)
+        span = end - begin
+        bios, requests = self._bios.by_code, self._requests.by_code
+        total = operation_report({}, bios.values(), requests.values(), span, context)
+        lists = {name: self._reports(name, span) for name in self._groups}
+        return Report(
+            log_id=context.log_id,
+            host=context.host,
+            kernel=str(context.header.get("kernel", {}).get("release", "")),
+            begin_ns=begin,
+            end_ns=end,
+            begin=begin_text(trace),
+            total=total,
+            devices=self._device_reports(trace, span),
+            stacked=stacked_reports(self._stacked, context),
+            stacked_unmatched=self._stacked.unmatched,
+            processes=lists["processes"],
+            cgroups=lists["cgroups"],
+            cpus=lists["cpus"],
+            files=lists.get("files", []),
+            by=self._by,
+            groups=lists.get("by", []),
+            interval_ns=self._interval,
+            intervals=self._intervals(end),
+            intervals_left_out=self._series.left_out if self._series else 0,
+            certainty={c.name.lower(): total.bios.counters[c.name.lower()] for c in Certainty},
+            loss=loss_report(trace),
+            percentiles=Percentiles(without=total.bios.counters["unfinished"]),
+            tails=self._tails.tails(bios, context),
+        )
+
+    def _reports(self, which: str, span: int) -> list[GroupReport]:
+        key = self._keys.get(which, self._chosen)
+        groups: dict[int, list[Group]] = {}
+        for code, group in sorted(self._groups[which].by_code.items()):
+            groups.setdefault(canonical(key, code), []).append(group)
+        found = [
+            group_report(
+                name_of(key, code), same[0] if len(same) == 1 else merged(same), span, self._context
+            )
+            for code, same in groups.items()
+        ]
+        return found if which == "cpus" else sorted(found, key=lambda g: -g.counters["ios"])
+
+    def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
+        events: dict[int, dict[str, int]] = {}
+        for (dev, letter), count in trace.account.devices.items():
+            events.setdefault(dev, {})[letter] = count
+        bios, requests = self._bios.by_code, self._requests.by_code
+        devices = {p >> OP_BITS for p in (*bios, *requests)} | set(self._devices.by_dev)
+        found = [
+            device_report(
+                dev,
+                self._devices.get(dev),
+                self._flushes.by_dev.get(dev),
+                operation_reports(
+                    dev, bios, requests, self._devices.get(dev).operations, span, self._context
+                ),
+                events.get(dev, {}),
+                span,
+                self._context,
+            )
+            for dev in sorted(devices)
+        ]
+        return sorted(found, key=lambda d: -d.total.bios.counters["ios"])
+
+    def _intervals(self, log_end: int) -> list[IntervalReport]:
+        """Return every interval; the last one ends with the log (ns), and its rates are so."""
+        if self._series is None:
+            return []
+        self._series.finish()
+        depths: dict[int, list[IntervalDepth]] = {}
+        for dev, device in sorted(self._devices.by_dev.items()):
+            for place, queue in device.queue.spans.items():
+                issued = device.issued.spans[place]
+                depths.setdefault(place, []).append(
+                    IntervalDepth(
+                        self._context.device_name(dev),
+                        queue.mean,
+                        queue.most,
+                        issued.mean,
+                        issued.most,
+                        queue.busy_ns,
+                    )
+                )
+        last = max([-1, *self._series.closed, *depths])
+        found = []
+        for place in range(last + 1):
+            begin = self.begin + place * self._interval
+            end = min(begin + self._interval, max(log_end, begin))
+            groups = self._series.closed.get(place, [])
+            if end - begin < self._interval:
+                groups = [with_rates(group, end - begin) for group in groups]
+            found.append(IntervalReport(begin, end, groups, depths.get(place, [])))
+        return found
+
+
+def make_report(
+    trace: Trace,
+    windows: Iterable[Lifecycles] | None = None,
+    interval: int = 0,
+    by: str | None = None,
+) -> Report:
+    """A trace's report. windows: trace.lifecycles(), or what passes them on."""
+    reporter = Reporter(trace.context, interval, by)
+    for window in trace.lifecycles() if windows is None else windows:
+        reporter.add(window)
+    return reporter.finish(trace)
+
+
+def loss_report(trace: Trace) -> LossReport:
+    """What is missing, from what the reader and the account counted."""
+    reader, account = trace.reader, trace.account
+    lost: Counter[str] = Counter()
+    for window in trace.losses:
+        kind = int(window.get("kind", 0))
+        letter = BY_KIND[Kind(kind)].letter if kind in set(Kind) else "?"
+        lost[letter] += max(int(window.get("count", 0)), 0)
+    return LossReport(
+        lost_records=dict(sorted(lost.items())),
+        loss_windows=len(trace.losses),
+        loss_ns=sum(int(w["end"]) - int(w["start"]) for w in trace.losses),
+        damaged_windows=len(trace.damaged),
+        interrupted=reader.interrupted,
+        completions_not_seen=account.completions_not_seen,
+        late_events=account.late,
+        unreadable_bytes=account.unreadable_bytes,
+        unknown_records=sum(account.unknown.values()),
+        problems=list(reader.problems),
+        remarks=list(reader.remarks),
+    )

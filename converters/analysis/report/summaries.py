@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accumulated figures become the plain tables of a report."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from biotrail.converters.analysis.distributions.depth import Depth
+from biotrail.converters.analysis.distributions.groups import Group, merged
+from biotrail.converters.analysis.distributions.keys import OP_BITS, Name, operation
+from biotrail.converters.analysis.distributions.samples import COUNTERS
+from biotrail.converters.analysis.report.devices import Device
+from biotrail.converters.analysis.report.flushes import Flush
+from biotrail.converters.analysis.report.patterns import Pattern
+from biotrail.converters.analysis.report.stacked import Stacked
+from biotrail.converters.analysis.report.tree import (
+    DepthReport,
+    DeviceReport,
+    FlushReport,
+    GroupReport,
+    OperationReport,
+    PatternReport,
+    StackedReport,
+    StageTimes,
+    Summary,
+)
+from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.tables import STAGE_NAMES, Stage
+
+STAGE_ORDER = (
+    Stage.Q2G,
+    Stage.Q2M,
+    Stage.PRE_FLUSH,
+    Stage.G2I,
+    Stage.M2D,
+    Stage.I2D,
+    Stage.G2D,
+    Stage.Q2D,
+    Stage.D2C,
+    Stage.R2D,
+    Stage.POST_FLUSH,
+    Stage.FLUSH,
+    Stage.BIO_BASED,
+    Stage.FAILED,
+    Stage.UNKNOWN,
+)
+"""As an I/O meets them."""
+
+EVENT_NAMES = {
+    "M": "back_merges",
+    "F": "front_merges",
+    "m": "request_merges",
+    "X": "splits",
+    "A": "remaps",
+    "R": "requeues",
+    "E": "errors",
+    "P": "plugs",
+    "U": "unplugs",
+}
+"""Events that are counted for each device, by letter."""
+
+Places = dict[int, Group]
+"""By Samples.place."""
+
+
+def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
+    """span_ns: what rates are of."""
+    seconds = span_ns / 1e9
+    whole = sum(times.sum for times in group.stages.values())
+    known = sorted(group.statuses.items())
+    return GroupReport(
+        name=name,
+        counters=dict(zip(COUNTERS, group.counters.tolist(), strict=True)),
+        ios_per_s=group["ios"] / seconds if seconds else 0.0,
+        bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
+        errors={context.status_name(status): count for status, count in known},
+        size=Summary.of(group.size, low=True),
+        sizes=group.size.log2(),
+        latency=Summary.of(group.latency),
+        latencies=group.latency.log2(),
+        stages=[
+            StageTimes(STAGE_NAMES[stage], times.sum / whole if whole else 0.0, Summary.of(times))
+            for stage in STAGE_ORDER
+            if (times := group.stages.get(stage)) is not None
+        ],
+        group=group,
+    )
+
+
+def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
+    """Return the report with rates of another span (ns); 0 where that is empty."""
+    seconds = span_ns / 1e9
+    counters = report.counters
+    return replace(
+        report,
+        ios_per_s=counters["ios"] / seconds if seconds else 0.0,
+        bytes_per_s=counters["bytes"] / seconds if seconds else 0.0,
+    )
+
+
+def operation_report(
+    name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
+) -> OperationReport:
+    """Bios and requests of one name, each the sum of the groups given."""
+    return OperationReport(
+        group_report(name, merged(bios), span_ns, context),
+        group_report(name, merged(requests), span_ns, context),
+    )
+
+
+def operation_reports(
+    dev: int,
+    bios: Places,
+    requests: Places,
+    depths: Mapping[int, tuple[Depth, Depth]],
+    span_ns: int,
+    context: Context,
+) -> list[OperationReport]:
+    """The operations of a device, those with most bios first. depths: as Device.operations."""
+    places = {p for p in (*bios, *requests) if p >> OP_BITS == dev}
+    found = [
+        operation_report(
+            {"device": context.device_name(dev), "operation": operation(context, place)},
+            [bios[place]] if place in bios else [],
+            [requests[place]] if place in requests else [],
+            span_ns,
+            context,
+        )
+        for place in sorted(places)
+    ]
+    for place, one in zip(sorted(places), found, strict=True):
+        queue, issued = depths.get(place & ((1 << OP_BITS) - 1), (None, None))
+        if queue is not None and issued is not None:
+            one.queue, one.issued = depth_report(queue), depth_report(issued)
+    return sorted(found, key=lambda o: -max(o.bios.counters["ios"], o.requests.counters["ios"]))
+
+
+def device_report(
+    dev: int,
+    device: Device,
+    flush: Flush | None,
+    operations: list[OperationReport],
+    events: dict[str, int],
+    span_ns: int,
+    context: Context,
+) -> DeviceReport:
+    """One device. events: by letter."""
+    entry = context.devices.get(dev, {})
+    name = context.device_name(dev)
+    return DeviceReport(
+        device=name,
+        dev=dev_numbers(dev),
+        kind=str(entry.get("kind", "")),
+        stacked_on=[context.device_name(below) for below in context.lower_devices(dev)],
+        total=operation_report(
+            {"device": name},
+            [o.bios.group for o in operations],
+            [o.requests.group for o in operations],
+            span_ns,
+            context,
+        ),
+        operations=operations,
+        events={told: events[letter] for letter, told in EVENT_NAMES.items() if letter in events},
+        queue=depth_report(device.queue),
+        issued=depth_report(device.issued),
+        q2q=pattern_report(device.queue_pattern),
+        d2d=pattern_report(device.issue_pattern),
+        flushes=flush_report(flush) if flush else None,
+    )
+
+
+def depth_report(depth: Depth) -> DepthReport:
+    """In flight on one device."""
+    whole = depth.whole
+    return DepthReport(
+        mean=whole.mean,
+        max=whole.most,
+        busy_ns=whole.busy_ns,
+        idle_ns=whole.time_ns - whole.busy_ns,
+        at_start=Summary.of(depth.met),
+        at_starts=depth.met.log2(),
+    )
+
+
+def pattern_report(pattern: Pattern) -> PatternReport:
+    """Seeks of one device."""
+    return PatternReport(
+        sequential=pattern.sequential,
+        forward=pattern.forward,
+        backward=pattern.backward,
+        sequential_share=pattern.sequential_share,
+        seek=Summary.of(pattern.seek, low=True),
+        seeks=pattern.seek.log2(),
+        gap=Summary.of(pattern.gap),
+    )
+
+
+def flush_report(flush: Flush) -> FlushReport:
+    """Flush requests of one device."""
+    waited = flush.waits - flush.unmatched
+    return FlushReport(
+        requests=flush.requests,
+        waits=flush.waits,
+        unmatched=flush.unmatched,
+        bios_per_request=waited / flush.requests if flush.requests else 0.0,
+        shared=dict(sorted(flush.shared.items())),
+        time=Summary.of(flush.times),
+    )
+
+
+def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
+    """Each pair of devices and operation, those with most bios first."""
+    found = [
+        StackedReport(
+            device=context.device_name(upper),
+            below=context.device_name(lower),
+            operation=context.op_name(op),
+            children=below.children,
+            to_child=Summary.of(below.to_child),
+            child=Summary.of(below.child),
+            from_child=Summary.of(below.from_child),
+        )
+        for (upper, lower, op), below in sorted(stacked.by_pair.items())
+    ]
+    return sorted(found, key=lambda s: -s.children)

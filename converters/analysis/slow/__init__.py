@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slowest I/Os, and what surrounded them."""

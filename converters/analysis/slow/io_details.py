@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of the tables as plain values with names: of the few I/Os that are told one by one."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.choosing.choosing import operations
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    STAGE_NAMES,
+    Bios,
+    Certainty,
+    Lifecycles,
+    RequestKind,
+    Requests,
+    Stage,
+    Stages,
+)
+from biotrail.recorder.schema.records import NO_TAG
+
+NO_SECTOR = 2**64 - 1
+
+
+@dataclass
+class Span:
+    """One stage: ns since the I/O was queued (a request: since it was started)."""
+
+    stage: str
+    start_ns: int
+    ns: int
+    share: float
+    """Of the whole time, 0 to 1."""
+
+
+@dataclass
+class IO:
+    """One bio. Times: ns; sectors of 512 bytes; None: not known."""
+
+    number: int
+    device: str
+    partition: str | None
+    operation: str
+    flags: str
+    sector: int | None
+    bytes: int
+    done_bytes: int
+    tid: int | None
+    pid: int | None
+    comm: str | None
+    cgroup: str | None
+    file: str | None
+    """Path of the file whose pages it carries; None also where the log does not tell files."""
+    queue_ns: int | None
+    """CLOCK_MONOTONIC."""
+    issue_ns: int | None
+    """Since it was queued."""
+    latency_ns: int | None
+    """Q2C; None: its completion is not in the log."""
+    waited_ns: int
+    """Q2C, or how long it had waited when the log ended, or what is known of it."""
+    under_way: bool
+    """Not complete when the log ended."""
+    status: str
+    certainty: str
+    fragments: int
+    requeues: int
+    stages: list[Span] = field(default_factory=list)
+    dev: int = 0
+    part: int = 0
+
+    @property
+    def longest(self) -> Span | None:
+        """The stage that took most of the time."""
+        return max(self.stages, key=lambda span: span.ns, default=None)
+
+
+@dataclass
+class RequestFacts:
+    """One request of an I/O. Times: ns since the I/O was queued; None: not seen."""
+
+    number: int
+    operation: str
+    flags: str
+    kind: str
+    sector: int | None
+    bytes: int
+    tag: int | None
+    sched_tag: int | None
+    hctx: int | None
+    start_ns: int | None
+    insert_ns: int | None
+    issue_ns: int | None
+    complete_ns: int | None
+    bios: int
+    others: int
+    """Bios that the recording's filters left out."""
+    requeues: int
+    status: str
+    certainty: str
+    absorbed_by: int | None
+
+
+def _or_none(value: int, none: int = NEVER) -> int | None:
+    return None if value == none else int(value)
+
+
+def _since(time: int, origin: int | None) -> int | None:
+    return None if time == NEVER or origin is None else int(time) - origin
+
+
+def row_of(number: I64, wanted: int) -> int:
+    """Row of `wanted` in the ascending numbers; -1: it is not there."""
+    at = int(np.searchsorted(number, wanted))
+    return at if at < len(number) and number[at] == wanted else -1
+
+
+def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
+    """The bio in that row of the window's bios. end: ns, when the log ends."""
+    bios = window.bios
+    one = bios.take(np.array([row]))
+    codes, names = operations(context, one.opf, one.bytes)
+    queue, complete = int(one.queue[0]), int(one.complete[0])
+    both = NEVER not in (queue, complete)
+    task = int(one.task[0])
+    certainty = Certainty(int(one.certainty[0]))
+    dev, part, cgroup = int(one.dev[0]), int(one.part[0]), int(one.cgroup[0])
+    found = IO(
+        number=int(one.number[0]),
+        device=context.device_name(dev),
+        partition=None if part == dev else context.device_name(part),
+        operation=names[int(codes[0])],
+        flags=context.flag_names(int(one.opf[0])),
+        sector=_or_none(int(one.sector[0]), NO_SECTOR),
+        bytes=int(one.bytes[0]),
+        done_bytes=int(one.done_bytes[0]),
+        tid=_or_none(int(one.tid[0]), 0),
+        pid=int(window.tasks.tgid[task]) if task >= 0 else None,
+        comm=str(window.tasks.comm[task]) if task >= 0 else None,
+        cgroup=context.cgroups.get(cgroup, f"id {cgroup}") if cgroup else None,
+        file=_file(context, int(one.file[0])),
+        queue_ns=_or_none(queue),
+        issue_ns=_since(int(one.issue[0]), _or_none(queue)),
+        latency_ns=complete - queue if both else None,
+        waited_ns=complete - queue if both else 0,
+        under_way=bool(under_way(one)[0]),
+        status=context.status_name(int(one.status[0])),
+        certainty=certainty.name.lower(),
+        fragments=int(one.fragments[0]),
+        requeues=int(one.requeues[0]),
+        dev=dev,
+        part=part,
+    )
+    if found.under_way:
+        found.waited_ns = end - queue
+    found.stages = _spans(window.bio_stages, found)
+    if found.under_way:
+        found.stages += _so_far(one, found)
+    if found.latency_ns is None:
+        found.waited_ns = max(found.waited_ns, *(s.start_ns + s.ns for s in found.stages), 0)
+    return found
+
+
+def _file(context: Context, row: int) -> str | None:
+    if row < 0 or context.files[row].device:
+        return None
+    return context.files[row].path
+
+
+def under_way(bios: Bios) -> np.ndarray:
+    """Which bios of a log's end were not complete, as far as anybody knows: bool, shape (n,)."""
+    unended = (bios.queue != NEVER) & (bios.complete == NEVER)
+    result: np.ndarray = unended & (bios.certainty == Certainty.INCOMPLETE)
+    return result
+
+
+def _spans(stages: Stages, io: IO) -> list[Span]:
+    # Owners come in the order of their numbers.
+    rows = np.arange(*np.searchsorted(stages.owner, [io.number, io.number + 1]).tolist())
+    origin = io.queue_ns
+    if origin is None and len(rows):
+        origin = int(stages.start[rows[0]])
+    found = []
+    for row in rows.tolist():
+        start, end = int(stages.start[row]), int(stages.end[row])
+        share = (end - start) / io.waited_ns if io.waited_ns else 0.0
+        name = STAGE_NAMES[Stage(int(stages.stage[row]))]
+        found.append(Span(name, start - (origin or 0), end - start, share))
+    return found
+
+
+def _so_far(one: Bios, io: IO) -> list[Span]:
+    """The stage that had not ended when the log did."""
+    known = max((span.start_ns + span.ns for span in io.stages), default=0)
+    if one.issue[0] != NEVER:
+        stage = Stage.D2C
+    elif one.merge[0] != NEVER:
+        stage = Stage.M2D
+    elif one.insert[0] != NEVER:
+        stage = Stage.I2D
+    else:
+        stage = Stage.G2D if one.getrq[0] != NEVER else Stage.UNKNOWN
+    rest = io.waited_ns - known
+    return [Span(STAGE_NAMES[stage], known, rest, rest / io.waited_ns)] if rest > 0 else []
+
+
+def requests_of(
+    context: Context, requests: Requests, numbers: list[int], origin: int | None
+) -> list[RequestFacts]:
+    """The requests with these numbers. origin: ns when their I/O was queued."""
+    rows = [row for n in numbers if (row := row_of(requests.number, n)) >= 0]
+    return [_request(context, requests.take(np.array([row])), origin) for row in rows]
+
+
+def _request(context: Context, one: Requests, origin: int | None) -> RequestFacts:
+    return RequestFacts(
+        number=int(one.number[0]),
+        operation=context.op_name(int(one.opf[0])),
+        flags=context.flag_names(int(one.opf[0])),
+        kind=RequestKind(int(one.kind[0])).name.lower(),
+        sector=_or_none(int(one.sector[0]), NO_SECTOR),
+        bytes=int(one.bytes[0]),
+        tag=_or_none(int(one.tag[0]), NO_TAG),
+        sched_tag=_or_none(int(one.sched_tag[0]), NO_TAG),
+        hctx=_or_none(int(one.hctx[0]), NO_TAG),
+        start_ns=_since(int(one.start[0]), origin),
+        insert_ns=_since(int(one.insert[0]), origin),
+        issue_ns=_since(int(one.issue[0]), origin),
+        complete_ns=_since(int(one.complete[0]), origin),
+        bios=int(one.bios[0]),
+        others=int(one.others[0]),
+        requeues=int(one.requeues[0]),
+        status=context.status_name(int(one.status[0])),
+        certainty=Certainty(int(one.certainty[0])).name.lower(),
+        absorbed_by=_or_none(int(one.absorbed_by[0])),
+    )

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which bios and requests a completion ends, and what the next window must see again."""

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which lifecycles of a window have ended, and which are kept for the next one.
+
+A window keeps every event of what is still under way, together with all that it is linked
+to, so that the next window sees whole families again. Nothing else is remembered.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.association.completion.completion import RequestEnds
+from biotrail.converters.association.completion.families import Whole
+from biotrail.converters.association.identity.association import (
+    Association,
+    edges_of_rows,
+    split_links,
+)
+from biotrail.converters.association.identity.generations import chain_owners
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.recorder.schema.records import Kind
+
+
+@dataclass
+class Kept:
+    """bios, requests: by generation, whether they go on. events: rows to hand on."""
+
+    bios: Bool
+    requests: Bool
+    events: Bool
+
+
+def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final: bool) -> Kept:
+    """What goes on into the next window: all that has not ended before `settled` (ns).
+
+    In the final window nothing goes on.
+    """
+    if final:
+        return Kept(
+            np.zeros(len(a.bios), np.bool_),
+            np.zeros(len(a.requests), np.bool_),
+            np.zeros(len(a.events), np.bool_),
+        )
+    ts = a.events.ts
+    bios, requests = a.bios, a.requests
+    closed = whole.complete | whole.lost
+    open_bios = ~closed[whole.row_of_gen]
+    open_requests = ~(ends.finished | requests.superseded | (requests.first(Kind.RQ_MERGE) >= 0))
+    open_requests &= ~unanswered(a) & (a.absorbed_by < 0)
+    # Without a known issue or start, a completion is all that will ever be known.
+    open_requests &= ~((ends.end >= 0) & (ends.total < 0))
+    if len(bios):
+        open_bios |= ts[bios.last_event] >= settled
+    if len(requests):
+        open_requests |= ts[requests.last_event] >= settled
+    _spread(_links(a), open_bios, open_requests)
+    return Kept(open_bios, open_requests, _rows_of(a, open_bios, open_requests))
+
+
+def unanswered(a: Association) -> Bool:
+    """Requests all of whose bios were used again for other I/O: they have ended, unseen."""
+    served = np.flatnonzero(a.request >= 0)
+    count = np.bincount(a.request[served], minlength=len(a.requests))
+    gone = np.bincount(a.request[served], a.bios.superseded[served], len(a.requests))
+    return np.asarray((count > 0) & (gone == count), dtype=np.bool_)
+
+
+def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64, I64]]:
+    """Pairs (bio, request), (bio, bio), (request, request) that must stay together."""
+    bio, request = edges_of_rows(a)
+    served = np.flatnonzero(a.request >= 0)
+    split = np.flatnonzero(a.root != np.arange(len(a.bios)))
+    below = np.flatnonzero(a.upper >= 0)
+    taken = np.flatnonzero(a.absorbed_by >= 0)
+    named = split_links(a.bios)
+    # Who was one of several candidates must be one again.
+    doubts = _columns(a.rival_bios), _columns(a.rival_requests)
+    lower, upper = _columns(a.rival_above)
+    return (
+        (
+            np.concatenate([bio, served, doubts[1][0]]),
+            np.concatenate([request, a.request[served], doubts[1][1]]),
+        ),
+        (
+            np.concatenate([split, below, named[0], doubts[0][0]]),
+            np.concatenate([a.root[split], a.upper[below], named[1], doubts[0][1]]),
+        ),
+        (np.concatenate([taken, lower]), np.concatenate([a.absorbed_by[taken], upper])),
+    )
+
+
+def _columns(pairs: list[tuple[int, int]]) -> tuple[I64, I64]:
+    table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
+    return table[:, 0], table[:, 1]
+
+
+def _spread(
+    links: tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64, I64]],
+    bios: Bool,
+    requests: Bool,
+) -> None:
+    """Marks everything linked to what is marked, until nothing changes."""
+    (bio, request), (low, high), (taken, taker) = links
+    while True:
+        before = int(bios.sum()) + int(requests.sum())
+        requests[request[bios[bio]]] = True
+        bios[bio[requests[request]]] = True
+        bios[low[bios[high]]] = True
+        bios[high[bios[low]]] = True
+        requests[taken[requests[taker]]] = True
+        requests[taker[requests[taken]]] = True
+        if int(bios.sum()) + int(requests.sum()) == before:
+            return
+
+
+def _rows_of(a: Association, bios: Bool, requests: Bool) -> Bool:
+    kept = np.zeros(len(a.events), dtype=np.bool_)
+    kept[a.bios.row_event[bios[a.bios.row_gen]]] = True
+    kept[a.requests.row_event[requests[a.requests.row_gen]]] = True
+    chains = a.events.rows(Kind.CHAIN)
+    owner, _ = chain_owners(a.events, chains)
+    kept[chains] = (owner >= 0) & kept[np.maximum(owner, 0)]
+    return kept
+
+
+def named_events(a: Association) -> Bool:
+    """Events that belong to some bio or request generation."""
+    return events_of(a, np.ones(len(a.bios), np.bool_), np.ones(len(a.requests), np.bool_))
+
+
+def events_of(a: Association, bios: Bool, requests: Bool) -> Bool:
+    """Events that belong to a bio or request generation of the masks."""
+    return _rows_of(a, bios, requests)
+
+
+def plain(events: Events) -> Bool:
+    """Events that are no part of any lifecycle: dictionaries and plugging."""
+    names = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
+    return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, Kind.P, Kind.U])

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a remapped bio is still the one that was queued above, or a clone at its address."""
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.sorting import is_in
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, U8, U32, U64, Bool
+from biotrail.recorder.schema.records import Kind
+
+
+def resubmitted(events: Events, event: I64, before: U8) -> Bool:
+    """A: whether the bio of the row before went on to another device, still the same bio.
+
+    event, before: of rows sorted by bio, then time: their event, and the role of the row before.
+    What another bio began to carry out, as its clone, does not go on itself.
+    """
+    result = np.zeros(len(event), dtype=np.bool_)
+    rows = np.flatnonzero((events.kind[event] == Kind.A) & is_in(before, Kind.Q, Kind.A))
+    if not len(rows):
+        return result
+    remaps = events.fields(Kind.A, event[rows])
+    source = remaps["from_dev"]
+    previous = event[rows - 1]
+    part = np.where(
+        events.kind[previous] == Kind.Q,
+        events.fields(Kind.Q, previous)["part"],
+        events.fields(Kind.A, previous)["part"],
+    )
+    on_it = (source == events.dev[previous]) | (source == part)
+    into = remaps["from_sector"] - events.sector[previous]
+    on_it |= _from_unnamed_partition(events, event[rows], previous, part) & (into == 0)
+    begin = into.astype(np.int64) * SECTOR_BYTES
+    inside = begin + events.bytes[event[rows]] <= events.bytes[previous]
+    inside &= (events.opf[event[rows]] ^ events.opf[previous]) & np.uint32(0xFF) == 0
+    sent_on = on_it & (begin >= 0) & inside
+    result[rows] = sent_on
+    rows = rows[sent_on]
+    others = event[~result]
+    cloned = _cloned(events, others, source[sent_on], previous[sent_on], event[rows])
+    result[rows[cloned]] = False
+    return result
+
+
+def _from_unnamed_partition(events: Events, event: I64, previous: I64, part: U32) -> Bool:
+    """Whether A sends a bio from a partition that the A before named by its disk alone.
+
+    Kernels without bi_bdev (before 5.12) do so when a device above sends a bio to a partition.
+    part: what the event before says.
+    """
+    by_disk = (events.kind[previous] == Kind.A) & (part == events.dev[previous])
+    stays = events.dev[event] == events.dev[previous]
+    return np.asarray(by_disk & stays & (events.bytes[event] == events.bytes[previous]))
+
+
+def sent_on_unseen(events: Events, event: I64, before: U8, context: Context) -> Bool:
+    """Q: whether a bio that was queued above is queued again below, and only its A was lost.
+
+    event, before: as for `resubmitted`. Taking it for the same leaves it marked: it was in flight
+    while records were lost.
+    """
+    result = np.zeros(len(event), dtype=np.bool_)
+    rows = np.flatnonzero((events.kind[event] == Kind.Q) & (before == Kind.Q))
+    rows = rows[events.dev[event[rows]] != events.dev[event[rows - 1]]]
+    above, below = event[rows - 1], event[rows]
+    same = events.bytes[above] == events.bytes[below]
+    same &= (events.opf[above] ^ events.opf[below]) & np.uint32(0xFF) == 0
+    if not same.any():
+        return result
+    # What has requests of its own sends no bio on.
+    requests = events.rows(Kind.G, Kind.START, Kind.I, Kind.D, Kind.C)
+    same &= ~np.isin(events.dev[above], events.dev[requests])
+    rows, above, below = rows[same], above[same], below[same]
+    cloned = _cloned(events, event, events.dev[above], above, below)
+    for row in rows[~cloned].tolist():
+        result[row] = _leads_to(events, int(event[row - 1]), int(event[row]), context)
+    return result
+
+
+def _leads_to(events: Events, above: int, below: int, context: Context) -> bool:
+    """Whether what is queued at one device can come out where another event has it."""
+    upper, lower = int(events.dev[above]), int(events.dev[below])
+    start = context.partition_start(upper, lower)
+    if start is not None:
+        return int(events.sector[above]) + start == int(events.sector[below])
+    return lower in {context.disk_of(dev) for dev in context.lower_devices(upper)}
+
+
+def _cloned(events: Events, others: I64, source: U32, queued: I64, sent: I64) -> Bool:
+    """Which bios another began to carry out after they were `queued`, before they were `sent`.
+
+    others: events of rows that are no bio's own way on. source: the device queued on, as A
+    names it; its beginning is where a clone begins.
+    """
+    clones = np.unique(others[events.kind[others] == Kind.A])
+    if not len(clones):
+        return np.zeros(len(sent), dtype=np.bool_)
+    remaps = events.fields(Kind.A, clones)
+    key = _keys(
+        len(events),
+        np.concatenate([remaps["from_dev"], source]),
+        np.concatenate([remaps["from_sector"], events.sector[queued]]),
+    )
+    known = np.sort(key[: len(clones)] + clones)
+    wanted = key[len(clones) :]
+    at = np.searchsorted(known, wanted + queued, side="right")
+    following = np.append(known, np.iinfo(np.int64).max)[at]
+    return np.asarray(following < wanted + sent, dtype=np.bool_)
+
+
+def _keys(count: int, dev: U32, sector: U64) -> I64:
+    """A number for each place, to which an event's index, less than `count`, can be added."""
+    _, devs = np.unique(dev, return_inverse=True)
+    _, sectors = np.unique(sector, return_inverse=True)
+    _, places = np.unique(devs * np.int64(len(sector)) + sectors, return_inverse=True)
+    return np.asarray(places * np.int64(count + 1), dtype=np.int64)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Association by sector ranges, with interval trees."""

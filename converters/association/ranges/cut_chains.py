@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bios that joined a request that no chain names: the chain was cut or lost."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from biotrail.converters.association.completion.completion import RequestEnds
+from biotrail.converters.association.identity.association import Association
+from biotrail.converters.association.ranges.queries import (
+    END_OF_TIME,
+    Pending,
+    about_piece,
+    mark,
+    sweep,
+)
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, Certainty
+from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
+
+
+def unnamed_members(a: Association, ends: RequestEnds) -> None:
+    """Bios that joined a request that no chain names: the chain was cut or lost."""
+    own = a.request.copy()
+    joined = np.maximum(a.bios.last(Kind.M, Kind.F), _absorbed_unseen(a))
+    rows = np.flatnonzero((a.request < 0) & (joined >= 0) & (a.facts.piece_bytes > 0))
+    whole = _requests_with_open_chains(a, ends)
+    if not len(rows) or not (ends.issue[whole.ids] >= 0).any():
+        return
+    questions = [about_piece(a, int(bio), int(a.events.ts[joined[bio]])) for bio in rows]
+    waiting, merges = _not_issued(a, ends), _untold_merges(a)
+    told = _issued_or_failed(ends)
+    places = _Places(a)
+    for bio, found in sweep(whole, questions).items():
+        same = [
+            r
+            for r in dict.fromkeys(found)
+            if (a.events.opf[told[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
+        ]
+        a.rival_requests += [(bio, r) for r in same]
+        # A request that is yet to be issued may turn out to cover it too.
+        dev = int(a.facts.dev[bio])
+        # One that failed before its issue tells too little to be the only answer.
+        failed = len(same) == 1 and ends.issue[same[0]] < 0
+        waits = waiting.get(dev, END_OF_TIME) < max(joined[bio], merges.get(dev, -1))
+        if waits or failed or (len(same) == 1 and places.is_named(same[0], bio)):
+            continue
+        places.claim(mark(a, bio, same), bio)
+    for bio, request in places.claims():
+        a.request[bio] = request
+        if own[bio] >= 0:
+            a.absorbed_by[own[bio]] = request
+
+
+class _Places:
+    """Where in a request a bio could lie: it serves no sector twice."""
+
+    def __init__(self, a: Association) -> None:
+        self._a = a
+        self._begin = a.facts.piece_sector.astype(np.int64)
+        self._end = self._begin + np.maximum(a.facts.piece_bytes, 0) // SECTOR_BYTES
+        self._named = np.argsort(a.request, kind="stable")
+        self._request = a.request[self._named]
+        self._claims: dict[int, list[int]] = {}
+
+    def is_named(self, request: int, bio: int) -> bool:
+        """Whether the request's chain names another bio for these sectors."""
+        first, last = np.searchsorted(self._request, [request, request + 1])
+        named = self._named[first:last]
+        overlap = (self._begin[named] < self._end[bio]) & (self._begin[bio] < self._end[named])
+        return bool(overlap.any())
+
+    def claim(self, request: int, bio: int) -> None:
+        """A bio for which this request, unless it is -1, is the only answer."""
+        if request >= 0:
+            self._claims.setdefault(request, []).append(bio)
+
+    def claims(self) -> Iterator[tuple[int, int]]:
+        """(bio, request); where several want one place, none has it, and all are marked."""
+        for request, claimed in self._claims.items():
+            bios = np.array(sorted(claimed, key=lambda bio: self._begin[bio]), dtype=np.int64)
+            begin, end = self._begin[bios], np.maximum.accumulate(self._end[bios])
+            onto_before = np.append(False, begin[1:] < end[:-1])
+            onto_next = np.append(self._end[bios][:-1] > begin[1:], False)
+            rivals = onto_before | onto_next
+            self._a.certainty[bios[rivals]] = Certainty.AMBIGUOUS
+            yield from ((bio, request) for bio in bios[~rivals].tolist())
+
+
+def _absorbed_unseen(a: Association) -> I64:
+    """Per bio: m of its request, where no issue shows who took it; -1 otherwise. Frees it."""
+    lost = np.full(len(a.bios), -1, dtype=np.int64)
+    if not len(a.requests):
+        return lost
+    merged = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
+    held = np.flatnonzero(a.request >= 0)
+    lost[held] = merged[a.request[held]]
+    a.request[lost >= 0] = -1
+    return lost
+
+
+def _untold_merges(a: Association) -> dict[int, int]:
+    """The last m of each device that no issue explains: any request may have what it moved."""
+    if not len(a.requests):
+        return {}
+    event = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
+    event = np.sort(event[event >= 0])
+    return dict(zip(a.events.dev[event].tolist(), event.tolist(), strict=True))
+
+
+def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
+    """First event of the oldest request of each device that waits for its issue.
+
+    -1 where its start was not seen: it may have been there for as long as the log.
+    """
+    waits = (ends.issue < 0) & (ends.end < 0) & ~a.requests.superseded
+    waits &= a.requests.first(Kind.RQ_MERGE) < 0
+    births = a.requests.birth[waits] if len(a.requests) else np.zeros(0, np.int64)
+    since = np.where(ends.started[waits] >= 0, births, -1)
+    sized = a.events.bytes[births] > 0
+    births, since = births[sized], since[sized]
+    order = np.argsort(since)
+    devices, first = np.unique(a.events.dev[births[order]], return_index=True)
+    return dict(zip(devices.tolist(), since[order][first].tolist(), strict=True))
+
+
+def _issued_or_failed(ends: RequestEnds) -> I64:
+    """Per request its first issue, or what ended it without one; -1 neither."""
+    return np.where(ends.issue >= 0, ends.issue, ends.end)
+
+
+def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
+    """Requests whose chain was cut, alive from their start to their issue.
+
+    Also those that failed before it: nothing tells their chain.
+    """
+    failed = np.flatnonzero((ends.issue < 0) & (ends.end >= 0) & ends.finished)
+    issues = np.flatnonzero(a.requests.row_role == Kind.D)
+    flags = a.events.field(Kind.D, "flags", a.requests.row_event[issues])
+    issues = issues[(flags & D_FLAG_CHAIN_CUT) != 0]
+    rows = np.concatenate([a.requests.row_gen[issues], failed])
+    issue = np.concatenate([a.requests.row_event[issues], ends.end[failed]])
+    end = a.events.end(issue)
+    since = a.events.ts[a.requests.birth[rows]] if len(rows) else np.zeros(0, np.int64)
+    # Without a start, the request may have been there for as long as the log.
+    told = ends.started[rows] >= 0
+    since = np.where(told, since, np.iinfo(np.int64).min)
+    return Pending(
+        rows, a.events.dev[issue], a.events.sector[issue], end, since, a.events.ts[issue]
+    )

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What identities do not settle, by intervals: cut chains, implicit splits, upper bios."""
+
+import numpy as np
+
+from biotrail.converters.association.completion.completion import RequestEnds
+from biotrail.converters.association.completion.partial_completion import BioEnds
+from biotrail.converters.association.identity.association import Association, partition_remaps
+from biotrail.converters.association.ranges.cut_chains import unnamed_members
+from biotrail.converters.association.ranges.md_parity import of_parity
+from biotrail.converters.association.ranges.queries import (
+    END_OF_TIME,
+    Pending,
+    Question,
+    about_piece,
+    mark,
+    sweep,
+)
+from biotrail.converters.events.context import OP_MASK, Context
+from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, Bool
+from biotrail.recorder.schema.records import Kind
+
+
+def repair(a: Association, ends: RequestEnds, context: Context) -> None:
+    """Fills `a.request`, `a.root`, `a.upper` and `a.certainty` where intervals can."""
+    _implicit_splits(a)
+    unnamed_members(a, ends)
+    _upper_bios(a, context)
+
+
+def _bio_lives(a: Association) -> tuple[I64, I64]:
+    """First and last event time of every bio generation; open ones end never."""
+    ts = a.events.ts
+    if not len(a.bios):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    since, until = ts[a.bios.birth], ts[a.bios.last_event]
+    over = a.bios.last(Kind.BIO_COMPLETE) >= 0
+    if len(a.requests):
+        request = np.maximum(a.request, 0)
+        done = (a.request >= 0) & (a.requests.last(Kind.C)[request] >= 0)
+        last = ts[a.requests.last_event[request]]
+        until = np.where(done, np.maximum(until, last), until)
+        over |= done
+    return since, np.where(over, until, END_OF_TIME)
+
+
+def _queued_bios(a: Association, since: I64, until: I64) -> Pending:
+    rows = np.flatnonzero((a.queued >= 0) & (a.facts.bytes > 0))
+    return _pending(a, rows, since, until)
+
+
+def _pending(a: Association, rows: I64, since: I64, until: I64) -> Pending:
+    sector = a.facts.sector[rows]
+    end = sector + (a.facts.bytes[rows] // SECTOR_BYTES).astype(np.uint64)
+    return Pending(rows, a.facts.dev[rows], sector, end, since[rows], until[rows])
+
+
+def _implicit_splits(a: Association) -> None:
+    """A G, s or D strictly inside a queued bio: md on 5.10 and 6.1 splits without X."""
+    born = (Kind.G, Kind.START, Kind.M, Kind.F)
+    rows = np.flatnonzero(np.isin(a.bios.birth_role, born) & (a.facts.piece_bytes > 0))
+    if not len(rows):
+        return
+    since, until = _bio_lives(a)
+    questions = [about_piece(a, int(bio), int(since[bio])) for bio in rows]
+    # A bio that itself, or a front of it, went to a request with some of them was not split there.
+    sent, fronts = a.is_piece, _fronts(a)
+    for bio, found in sweep(_queued_bios(a, since, until), questions).items():
+        larger = [
+            c
+            for c in found
+            if a.facts.bytes[c] > a.facts.piece_bytes[bio]
+            and not (sent[c] and _overlap(a, c, bio))
+            and not any(_overlap(a, front, bio) for front in fronts.get(c, ()))
+            and (a.facts.opf[c] & 0xFF) == (a.facts.opf[bio] & 0xFF)
+        ]
+        a.rival_bios += [(bio, c) for c in larger]
+        parent = mark(a, bio, larger)
+        if parent >= 0:
+            a.root[bio] = a.root[parent]
+
+
+def _fronts(a: Association) -> dict[int, list[int]]:
+    """Front pieces that X named, by the whole bio that they were cut from."""
+    found: dict[int, list[int]] = {}
+    for front in np.flatnonzero(a.root != np.arange(len(a.bios))).tolist():
+        found.setdefault(int(a.root[front]), []).append(front)
+    return found
+
+
+def _overlap(a: Association, one: int, other: int) -> bool:
+    """Whether what two bios sent to their requests shares a sector."""
+    begin, start = int(a.facts.piece_sector[one]), int(a.facts.piece_sector[other])
+    end = begin + int(a.facts.piece_bytes[one]) // SECTOR_BYTES
+    stop = start + int(a.facts.piece_bytes[other]) // SECTOR_BYTES
+    return begin < stop and start < end
+
+
+def _upper_bios(a: Association, context: Context) -> None:
+    """Clones of dm and md: A names the upper device and sector, the upper bio covers it."""
+    rows, of_partition = partition_remaps(a, context)
+    # A bio that was queued before is no clone: it is itself sent on.
+    rows = rows[~of_partition & (rows == a.bios.start[a.bios.row_gen[rows]])]
+    rows = rows[~of_parity(a.events, a.bios.row_event[rows], context)]
+    if not len(rows):
+        return
+    since, until = _bio_lives(a)
+    sized = a.facts.bytes > 0
+    remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
+    unseen = _unseen_uppers(a)
+    told_until = int(a.events.ts[a.bios.birth[unseen]].max()) if len(unseen) else NEVER
+    for with_data in (True, False):
+        upper = np.flatnonzero((a.queued >= 0) & (sized if with_data else a.facts.bytes == 0))
+        pending = _pending(a, upper, since, until)
+        if not with_data:  # flushes have no sectors: any that is pending there
+            pending.sector, pending.end = np.zeros_like(pending.sector), np.ones_like(pending.end)
+        here = (remaps["bytes"] > 0) == with_data
+        questions = _remapped_from(a, rows[here], remaps[here])
+        for bio, found in sweep(pending, questions).items():
+            others = [c for c in found if c != bio and a.root[c] == c and _same_op(a, c, bio)]
+            a.rival_bios += [(bio, c) for c in others]
+            if len(others) == 1:
+                a.upper[bio] = others[0]
+        for question in questions:
+            if question.ts <= told_until and _covered_unseen(a, unseen, question, with_data):
+                a.upper[question.asker] = -1
+        if with_data:
+            _without_twice_sent(a, questions)
+
+
+def _unseen_uppers(a: Association) -> I64:
+    """Bios of which only the end is in the log: c, without Q."""
+    whole = a.root == np.arange(len(a.bios))
+    return np.flatnonzero((a.queued < 0) & (a.bios.birth_role == Kind.BIO_COMPLETE) & whole)
+
+
+def _covered_unseen(a: Association, unseen: I64, question: Question, with_data: bool) -> bool:
+    """Whether a bio that was queued unseen could be what the question asks for.
+
+    c has the bio's range, or, once its size is gone, its end alone.
+    """
+    bios = unseen[(a.facts.dev[unseen] == question.dev)]
+    bios = bios[a.events.ts[a.bios.birth[bios]] >= question.ts]
+    bios = bios[(a.facts.opf[bios] ^ a.facts.opf[question.asker]) & OP_MASK == 0]
+    begin, size = a.facts.sector[bios].astype(np.int64), a.facts.bytes[bios] // SECTOR_BYTES
+    if not with_data:
+        return bool(((begin == 0) & (size == 0)).any())
+    covers = (size > 0) & (begin <= question.sector) & (begin + size >= question.end)
+    return bool((covers | ((size == 0) & (begin == question.end))).any())
+
+
+def _without_twice_sent(a: Association, questions: list[Question]) -> None:
+    """A bio sends no sector to one device twice: another, from before the log, was there too."""
+    sent = sorted(
+        (int(a.upper[q.asker]), int(a.facts.dev[q.asker]), q.sector, q.end, q.asker)
+        for q in questions
+        if a.upper[q.asker] >= 0
+    )
+    for at, (upper, dev, _, end, bio) in enumerate(sent):
+        for other in sent[at + 1 :]:
+            if other[:2] != (upper, dev) or other[2] >= end:
+                break
+            a.upper[bio] = a.upper[other[4]] = -1
+
+
+def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Question]:
+    """Who covers what each A names; a flush, which has no sectors, asks for the first."""
+    size = remaps["bytes"] // SECTOR_BYTES
+    begin = np.where(size > 0, remaps["from_sector"], 0)
+    stop = begin + np.maximum(size, 1)
+    columns = (
+        a.bios.row_gen[rows],
+        remaps["from_dev"],
+        begin,
+        stop,
+        a.events.ts[a.bios.row_event[rows]],
+    )
+    return [Question(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
+
+
+def _same_op(a: Association, one: int, other: int) -> bool:
+    return bool((a.facts.opf[one] ^ a.facts.opf[other]) & OP_MASK == 0)
+
+
+def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Context) -> None:
+    """Direct-io loop: the lower bio carries the upper one's pages; the first one links them."""
+    stacked = {dev: _backing(context, dev) for dev in np.unique(a.facts.dev).tolist()}
+    if not any(stacked.values()) or not len(a.requests):
+        return
+    queued = a.bios.first(Kind.Q)
+    rows = np.flatnonzero(queued >= 0)
+    page = a.events.field(Kind.Q, "page", queued[rows])
+    rows, page = rows[page != 0], page[page != 0]
+    order = np.lexsort((queued[rows], page))
+    rows, page = rows[order], page[order]
+    at = np.arange(len(rows))
+    group = np.maximum.accumulate(np.where(np.append(True, page[1:] != page[:-1]), at, 0))
+    stands = np.array([bool(stacked[dev]) for dev in a.facts.dev[rows].tolist()], dtype=np.bool_)
+    latest = np.append(-1, np.maximum.accumulate(np.where(stands, at, -1))[:-1])
+    low = np.flatnonzero(latest >= group)
+    upper, lower = rows[latest[low]], rows[low]
+    first = _first_pieces(a)[upper]
+    request, end = a.request[first], pieces.end[first]
+    issue = ends.issue[np.maximum(request, 0)]
+    asked = queued[lower]
+    live = (request >= 0) & (issue >= 0) & (issue < asked) & ((end < 0) | (end > asked))
+    live &= ~_left_behind(a, first, asked)
+    live &= a.facts.dev[upper] != a.facts.dev[lower]
+    live &= (a.facts.opf[upper] ^ a.facts.opf[lower]) & OP_MASK == 0
+    for up, low in zip(upper[live].tolist(), lower[live].tolist(), strict=True):
+        if int(a.facts.dev[low]) in stacked[int(a.facts.dev[up])]:
+            a.upper[low] = up
+
+
+def _left_behind(a: Association, bios: I64, asked: I64) -> Bool:
+    """Whether each bio's request went on without it before an event: its own end was not seen.
+
+    It was issued or requeued behind the bio, or its address lived again.
+    """
+    request = np.maximum(a.request[bios], 0)
+    last, again = a.requests.last(Kind.R, Kind.D)[request], a.requests.again[request]
+    end = a.facts.piece_sector[bios].astype(np.int64) + a.facts.piece_bytes[bios] // SECTOR_BYTES
+    behind = a.events.sector[np.maximum(last, 0)].astype(np.int64) >= end
+    over = (again >= 0) & (again < a.events.number[asked])
+    return np.asarray(((last >= 0) & (last < asked) & behind) | over)
+
+
+def _first_pieces(a: Association) -> I64:
+    """Per bio: the piece of it that has its first sector, and so its first page."""
+    first = np.arange(len(a.bios))
+    fronts = np.flatnonzero(a.root != first)
+    starts = a.facts.piece_sector[fronts] == a.facts.sector[a.root[fronts]]
+    first[a.root[fronts[starts]]] = fronts[starts]
+    return first
+
+
+def _backing(context: Context, dev: int) -> set[int]:
+    return {context.disk_of(d) for d in context.lower_devices(dev)}

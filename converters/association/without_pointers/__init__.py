@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identities for events that have no kernel pointers, by sector ranges."""

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a completion ends, by interval."""
+
+from biotrail.converters.association.without_pointers.bios import BioRules
+from biotrail.converters.association.without_pointers.events import Event
+from biotrail.converters.association.without_pointers.finding import Finding, oldest_first
+from biotrail.converters.association.without_pointers.pending import Device, Held, TagUse
+from biotrail.converters.events.tables import Certainty
+
+
+class EndRules:
+    """The rules of C: of data, of a flush sequence, of a failure before the issue."""
+
+    def __init__(self, find: Finding, bios: BioRules) -> None:
+        self._find, self._bios = find, bios
+
+    def complete(self, event: Event, device: Device) -> None:
+        """C: bytes of a request are through, or its flush sequence is."""
+        if event.sector == event.end and not self._find.is_flush_machinery(event):
+            self._end_of_flush(event, device)
+            return
+        device.takes_requests |= not self._find.bios_end_by_c
+        fits = self._completing(event, device)
+        failed = self._failing(event, device, fits)
+        request = self._find.one(event, fits + failed)
+        if request is None:
+            self._complete_unknown(event, device)
+            return
+        self._parts(event, device, request, fits + failed)
+        self._find.about(event, request)
+        if request in device.allocated:
+            device.allocated.remove(request)
+        elif event.op == self._find.append_op or request.end == event.end:
+            self._data_done(device, request)
+        else:
+            device.issued.move(request, event.end, request.end)
+
+    def _parts(self, event: Event, device: Device, request: Held, fits: list[Held]) -> None:
+        if event.op == self._find.append_op:
+            return
+        if device.parted(event.sector, event.end):
+            request.doubt = Certainty.AMBIGUOUS
+        device.part(fits)
+
+    def _completing(self, event: Event, device: Device) -> list[Held]:
+        if event.op == self._find.append_op:
+            # Zone append: C carries the sector that was written, not D's.
+            size = event.end - event.sector
+            same = (h for h in device.issued if h.op == event.op and h.end - h.sector == size)
+            return oldest_first(list(same))
+        found = device.issued.starting(event.sector, event.op)
+        return [h for h in found if h.end >= event.end and not h.data_done]
+
+    def _failing(self, event: Event, device: Device, fits: list[Held]) -> list[Held]:
+        """What fails may never have been issued, or its allocation never been recorded."""
+        if not event.failed:
+            return []
+        failed = device.allocated.exact(event.sector, event.end, event.op)
+        unseen = device.waiting.sharing(event.sector, event.end, event.op)
+        for held in [*fits, *failed, *unseen] if unseen else ():
+            held.doubt = Certainty.AMBIGUOUS
+        return failed
+
+    def _data_done(self, device: Device, request: Held) -> None:
+        if request.sequence:
+            request.data_done = True
+            # Its tag may be the flush's that it waits for.
+            request.tags.pop(TagUse.FLIGHT, None)
+        else:
+            device.issued.remove(request)
+
+    def _complete_unknown(self, event: Event, device: Device) -> None:
+        """No request is known: one from before the log; in blktrace's data, maybe a bio."""
+        bio = None
+        if self._find.bios_end_by_c and not device.takes_requests:
+            bio = self._find.one(event, self._bios.ended(event, device))
+        if bio is None:
+            event.request = self._find.new_request(event).identity
+            return
+        device.waiting.remove(bio)
+        event.bio, event.completes_bio = bio.identity, True
+
+    def _end_of_flush(self, event: Event, device: Device) -> None:
+        """C of no bytes: the end of a flush sequence, or of what never had data."""
+        issued = device.issued.starting(event.sector, event.op)
+        ended = [h for h in issued if h.data_done or h.end == h.sector]
+        empty = device.allocated.exact(event.sector, event.end, event.op)
+        # A flush serves only what was there when it was issued.
+        empty = [h for h in empty if h.origin < device.flush_issued]
+        unknown = self._unknown_flushes(event, device)
+        # The end of its data may not have been seen.
+        unseen = [h for h in issued if h.sequence and h not in ended]
+        rivals = [*unknown, *unseen]
+        for held in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
+            held.doubt = Certainty.AMBIGUOUS
+        request = self._find.one(event, ended + empty)
+        self._find.pairing.end(event.ts, ended + empty, others=bool(rivals))
+        if request is None:
+            self._end_of_unknown_flush(event, device, unknown)
+            return
+        self._find.about(event, request)
+        (device.issued if request in device.issued else device.allocated).remove(request)
+
+    def _unknown_flushes(self, event: Event, device: Device) -> list[Held]:
+        """Where no allocation is told, bios without data wait for the completion itself."""
+        if device.tells_allocations:
+            return []
+        waiting = device.waiting.exact(event.sector, event.end, event.op)
+        waiting = [h for h in waiting if h.flags & self._find.preflush]
+        return [h for h in waiting if h.origin < device.flush_issued]
+
+    def _end_of_unknown_flush(self, event: Event, device: Device, waiting: list[Held]) -> None:
+        bio = self._find.one(event, waiting)
+        self._find.pairing.end(event.ts, waiting, others=False)
+        if bio is None:
+            self._complete_unknown(event, device)
+            return
+        device.waiting.remove(bio)
+        event.request, event.bio = self._find.new_request(event).identity, bio.identity

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identities for logs that have none, by intervals: range, operation, direction and age.
+
+One pass over the events, in time order, gives every event the identity of the bio and the
+request it must be about; then everything else works as it does on kernel pointers. Where
+more than one candidate fits, the oldest is taken and all of them are marked ambiguous.
+Imported blktrace files, bcc's logs, and `--associate intervals` come through here.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from biotrail.converters.association.without_pointers.bios import BioRules
+from biotrail.converters.association.without_pointers.ends import EndRules
+from biotrail.converters.association.without_pointers.events import (
+    RELEVANT,
+    WITH_TID,
+    Event,
+    as_bio_complete,
+    as_request_merge,
+    forget_pointers,
+    read,
+)
+from biotrail.converters.association.without_pointers.finding import Finding
+from biotrail.converters.association.without_pointers.flush_pairing import Pairing
+from biotrail.converters.association.without_pointers.pending import Device
+from biotrail.converters.association.without_pointers.requests import RequestRules
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import U8, Certainty
+from biotrail.recorder.schema.records import Kind
+
+
+class Identifier:
+    """The state of all devices between windows; bounded by what is in flight."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._devices: dict[int, Device] = {}
+        self._members: dict[int, list[int]] = {}
+        self._find = find = Finding(context)
+        self._bios = bios = BioRules(find)
+        requests, ends = RequestRules(find, bios), EndRules(find, bios)
+        self._rules: dict[int, Callable[[Event, Device], None]] = {
+            Kind.Q: bios.queue,
+            Kind.A: bios.remap,
+            Kind.X: bios.split,
+            Kind.G: requests.allocate,
+            Kind.START: requests.start,
+            Kind.M: requests.back_merge,
+            Kind.F: requests.front_merge,
+            Kind.RQ_MERGE: requests.absorb,
+            Kind.I: requests.insert,
+            Kind.D: requests.issue,
+            Kind.R: requests.requeue,
+            Kind.C: ends.complete,
+            Kind.RQ_REMAP: requests.hand_on,
+            Kind.BIO_COMPLETE: bios.complete,
+        }
+
+    @property
+    def pairing(self) -> Pairing:
+        """Flushes whose completion is one of several, so far."""
+        return self._find.pairing.found
+
+    def identify(self, events: Events) -> Events:
+        """The same events with made-up identities. Each event must come once, in order."""
+        raw = events.raw.copy()
+        doubt = np.zeros(len(events), dtype=np.uint8)
+        forget_pointers(events, raw)
+        rows = events.rows(*RELEVANT)
+        for row, event in zip(rows.tolist(), read(events, rows), strict=True):
+            device = self._devices.get(event.dev) or self._new_device(event.dev)
+            if event.kind in WITH_TID:
+                event.sent = self._bios.sent.pop(event.tid, None)
+            self._rules[event.kind](event, device)
+            self._write(raw[row], doubt, row, event)
+        return Events(
+            events.ts,
+            events.cpu,
+            events.number,
+            raw,
+            doubt,
+            self._members,
+            events.stack,
+            events.file,
+        )
+
+    def _new_device(self, dev: int) -> Device:
+        queue = self._context.devices.get(dev, {}).get("queue", {})
+        self._devices[dev] = Device(one_queue=queue.get("nr_hw_queues") == 1)
+        return self._devices[dev]
+
+    def _write(self, words: np.ndarray, doubt: U8, row: int, event: Event) -> None:
+        doubt[row] = max(event.doubt, Certainty.INTERVAL)
+        if event.completes_bio:
+            as_bio_complete(words)
+        elif event.kind == Kind.RQ_MERGE and int(words[0]) >> 56 != Kind.RQ_MERGE:
+            as_request_merge(words)
+        if event.kind in WITH_TID or event.kind == Kind.BIO_COMPLETE or event.completes_bio:
+            words[1] = event.bio
+            if event.kind in (Kind.G, Kind.M, Kind.F):
+                words[5] = event.request
+            elif event.kind == Kind.X:
+                words[5] = event.other
+        else:
+            words[1], words[2] = event.request, event.bio
+            if event.kind == Kind.RQ_MERGE:
+                words[6] = event.other
+        if event.members:
+            self._members[event.number] = event.members
+
+    def mark(self, events: Events) -> None:
+        """Marks what is under way and has come into doubt since its last event."""
+        doubted = {
+            held.identity: held.since
+            for device in self._devices.values()
+            for held in device.under_way()
+            if held.doubt >= Certainty.AMBIGUOUS
+        }
+        if not doubted or events.doubt is None:
+            return
+        identities = np.array(sorted(doubted), dtype=np.uint64)
+        since = np.array([doubted[int(identity)] for identity in identities], dtype=np.int64)
+        at = np.searchsorted(identities, events.raw[:, 1])
+        at = np.minimum(at, len(identities) - 1)
+        rows = (identities[at] == events.raw[:, 1]) & (events.number >= since[at])
+        rows &= events.kind != Kind.X  # which also says something of the bio that was split
+        events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
+
+    def forget(self, numbers: np.ndarray) -> None:
+        """Drops what is known of issues whose lifecycles have been given out."""
+        for number in numbers.tolist():
+            self._members.pop(number, None)

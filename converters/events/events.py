@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log's records as time-sorted columns.
+
+An event's raw record stays beside its columns (`Events.raw`, padded to eight words), so
+that a rare field costs nothing until it is asked for, and windows can hand rows on.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I32, I64, SECTOR_BYTES, U8, U16, U32, U64, Bool
+from biotrail.recorder.log import Chunk, Segment
+from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
+
+RAW_WORDS = 8
+NO_STACK = -1
+_BLOCK_WORDS = BLOCK_BYTES // 8
+_LOW = np.uint64(0xFFFFFFFF)
+_TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
+_PAD = int(Kind.PAD)
+_RQ_KINDS = (
+    Kind.START,
+    Kind.I,
+    Kind.R,
+    Kind.RQ_MERGE,
+    Kind.D,
+    Kind.C,
+    Kind.E,
+    Kind.RQ_REMAP,
+    Kind.CHAIN,
+    Kind.DONE,
+)
+_BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
+
+
+def _kind_table(kinds: Iterable[int]) -> Bool:
+    table = np.zeros(256, dtype=np.bool_)
+    table[list(kinds)] = True
+    return table
+
+
+_IS_RQ = _kind_table(_RQ_KINDS)
+_IS_BIO = _kind_table(_BIO_KINDS)
+_KNOWN = _kind_table(r.kind for r in RECORDS)
+
+
+def _padded(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
+    """The record's layout, with room up to RAW_WORDS."""
+    names = list(dtype.names or ())
+    fields: dict[str, Any] = dict(dtype.fields or {})
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [fields[n][0] for n in names],
+            "offsets": [fields[n][1] for n in names],
+            "itemsize": RAW_WORDS * 8,
+        }
+    )
+
+
+def _fields(kind: Kind) -> dict[str, Any]:
+    return dict(BY_KIND[kind].dtype.fields or {})
+
+
+_PADDED = {r.kind: _padded(r.dtype) for r in RECORDS}
+
+
+@dataclass
+class Events:
+    """Rows sorted by (ts, arrival). All columns have one length.
+
+    ts: int64 ns of CLOCK_MONOTONIC. cpu: uint16. number: int64, the row's index in the
+    whole log. raw: uint64 of shape (rows, 8), the records themselves, column by column in
+    memory: what is read from them is a field of many rows.
+    """
+
+    ts: I64
+    cpu: U16
+    number: I64
+    raw: U64
+    doubt: U8 | None = None
+    """How each row's identities are known (Certainty); None: the kernel told them."""
+    members: dict[int, list[int]] = field(default_factory=dict)
+    """Bios found by interval to be in the request of an event, by the event's number."""
+    stack: I64 | None = None
+    """Of each Q its stacks' ids (kernel << 32 | user, both with sign), else NO_STACK; None: the
+    window has no stacks."""
+    file: I32 | None = None
+    """Of each Q the row of its file (FileNames), else -1; None: the window has no files."""
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def end(self, rows: I64) -> U64:
+        """The first sector behind what these events tell."""
+        return self.sector[rows] + self.bytes[rows].astype(np.uint64) // np.uint64(SECTOR_BYTES)
+
+    def lie_within(self, inner: I64, outer: I64) -> Bool:
+        """Whether all sectors of each event are also the other's."""
+        inside = self.sector[inner] >= self.sector[outer]
+        return np.asarray(inside & (self.end(inner) <= self.end(outer)), dtype=np.bool_)
+
+    @cached_property
+    def kind(self) -> U8:
+        """Record kind, uint8."""
+        return (self.raw[:, 0] >> np.uint64(TIMESTAMP_BITS)).astype(np.uint8)
+
+    @cached_property
+    def _is_rq(self) -> Bool:
+        return _IS_RQ[self.kind]
+
+    def _shifted(self, word: int) -> U64:
+        """A word of the common prefix: request records have `rq` before it."""
+        return np.where(self._is_rq, self.raw[:, word + 1], self.raw[:, word])
+
+    @cached_property
+    def rq(self) -> U64:
+        """Request pointer, 0 for records without one; G, M and F: the request, if told."""
+        joins = (self.kind == Kind.M) | (self.kind == Kind.F) | (self.kind == Kind.G)
+        other = np.where(joins, self.raw[:, 5], np.uint64(0))
+        return np.where(self._is_rq, self.raw[:, 1], other)
+
+    @cached_property
+    def bio(self) -> U64:
+        """Bio pointer; a request record's is the head of its chain. 0: none."""
+        kind = self.kind
+        known = _IS_BIO[kind] | (self._is_rq & (kind != Kind.CHAIN) & (kind != Kind.DONE))
+        return np.where(known, self._shifted(1), np.uint64(0))
+
+    @cached_property
+    def sector(self) -> U64:
+        """First sector; meaningful for bio and request records."""
+        return self._shifted(2)
+
+    @cached_property
+    def _length(self) -> U64:
+        return self._shifted(3)
+
+    @cached_property
+    def bytes(self) -> I64:
+        """Length in bytes, int64."""
+        return (self._length & _LOW).astype(np.int64)
+
+    @cached_property
+    def opf(self) -> U32:
+        """bi_opf or cmd_flags."""
+        return (self._length >> np.uint64(32)).astype(np.uint32)
+
+    @cached_property
+    def dev(self) -> U32:
+        """Disk's dev_t."""
+        low = self._shifted(4)
+        kind = self.kind
+        early = (kind == Kind.P) | (kind == Kind.U)
+        low = np.where(early, self.raw[:, 1], low)
+        low = np.where(kind == Kind.DONE, self.raw[:, 2], low)
+        none = (kind >= Kind.TASK) | (kind == Kind.CHAIN)
+        none |= (kind == Kind.STACK) | (kind == Kind.FILE)
+        return np.where(none, np.uint64(0), low & _LOW).astype(np.uint32)
+
+    @cached_property
+    def status(self) -> I32:
+        """Status of C, E and c."""
+        high = self._shifted(4) >> np.uint64(32)
+        return high.astype(np.uint32).view(np.int32)
+
+    def rows(self, *kinds: int) -> I64:
+        """Indices of the events of these kinds, ascending."""
+        return np.flatnonzero(_kind_table(kinds)[self.kind])
+
+    def fields(self, kind: Kind, rows: I64) -> NDArray[np.void]:
+        """The records at `rows`, all of `kind`, as a structured array."""
+        records: NDArray[np.void] = np.ascontiguousarray(self.raw[rows]).view(_PADDED[kind])
+        return records.reshape(len(rows))
+
+    def field(self, kind: Kind, name: str, rows: I64) -> NDArray[Any]:
+        """One scalar field of the records at `rows`, all of `kind`, in the field's dtype."""
+        dtype, offset = _fields(kind)[name][:2]
+        word = self.raw[:, offset // 8][rows] >> np.uint64(offset % 8 * 8)
+        width = dtype.itemsize * 8
+        value = word if width == 64 else word & np.uint64((1 << width) - 1)
+        return value.astype(f"u{dtype.itemsize}").view(dtype)
+
+    def take(self, rows: I64 | Bool | slice) -> "Events":
+        """The given rows as new events; a slice shares this one's memory."""
+        doubt = None if self.doubt is None else self.doubt[rows]
+        return Events(
+            self.ts[rows],
+            self.cpu[rows],
+            self.number[rows],
+            self.raw.T[:, rows].T,
+            doubt,
+            self.members,
+            None if self.stack is None else self.stack[rows],
+            None if self.file is None else self.file[rows],
+        )
+
+    def split(self, at: int) -> tuple["Events", "Events"]:
+        """The rows before and from `at`; both share this one's memory."""
+        return self.take(slice(None, at)), self.take(slice(at, None))
+
+    @staticmethod
+    def empty() -> "Events":
+        """No events."""
+        return Events(
+            np.zeros(0, np.int64),
+            np.zeros(0, np.uint16),
+            np.zeros(0, np.int64),
+            np.zeros((0, RAW_WORDS), np.uint64),
+        )
+
+    @staticmethod
+    def join(parts: Sequence["Events"]) -> "Events":
+        """All rows of the parts, sorted by time; rows of an earlier part first among equals."""
+        parts = [p for p in parts if len(p)]
+        if len(parts) <= 1:
+            return parts[0] if parts else Events.empty()
+        doubts = [p.doubt for p in parts if p.doubt is not None]
+        joined = Events(
+            np.concatenate([p.ts for p in parts]),
+            np.concatenate([p.cpu for p in parts]),
+            np.concatenate([p.number for p in parts]),
+            np.concatenate([p.raw.T for p in parts], axis=1).T,
+            np.concatenate(doubts) if len(doubts) == len(parts) else None,
+            parts[-1].members,
+            _joined([p.stack for p in parts], parts, np.dtype(np.int64)),
+            _joined([p.file for p in parts], parts, np.dtype(np.int32)),
+        )
+        if (joined.ts[1:] >= joined.ts[:-1]).all():
+            return joined
+        return joined.take(np.argsort(joined.ts, kind="stable"))
+
+
+def _joined(
+    columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], dtype: np.dtype[Any]
+) -> NDArray[Any] | None:
+    """One column of what some parts have; -1 (NO_STACK, no file) for the rows of the others."""
+    if all(column is None for column in columns):
+        return None
+    return np.concatenate(
+        [
+            np.full(len(part), -1, dtype) if column is None else column
+            for column, part in zip(columns, parts, strict=True)
+        ]
+    )
+
+
+@dataclass
+class Decoded:
+    """One chunk's events in time order (numbers are not given yet) and what was not understood."""
+
+    events: Events
+    unknown: dict[int, int]
+    """Records of kinds that the log's schema has and this reader has not, by kind number."""
+    unreadable_bytes: int
+    """Bytes after a word that is no record of the schema, up to the next block."""
+
+
+class Decoder:
+    """Decodes chunks by the record sizes of the log's own schema."""
+
+    def __init__(self, schema: Sequence[dict[str, Any]] | None = None) -> None:
+        sizes = {int(r.kind): r.size for r in RECORDS}
+        sizes.update({int(str(e["kind"])): int(str(e["size"])) for e in schema or ()})
+        self._words = np.zeros(256, dtype=np.int64)
+        for kind, size in sizes.items():
+            self._words[kind] = size // 8
+        self._words[_PAD] = 0
+        self._untold = _untold(schema or ())
+        self._shorter = {
+            int(r.kind): int(self._words[r.kind])
+            for r in RECORDS
+            if r.kind != _PAD and self._words[r.kind] * 8 < r.size
+        }
+
+    def decode(self, chunk: Chunk) -> Decoded:
+        """All records of a chunk, sorted by (ts, arrival)."""
+        # Only a log that was made up has a part of a word.
+        parts = sum(len(s.data) % 8 for s in chunk.segments)
+        segments = [s for s in chunk.segments if len(s.data) >= 8]
+        if not segments:
+            return Decoded(Events.empty(), {}, parts)
+        words = np.concatenate(
+            [np.frombuffer(s.data, "<u8", len(s.data) // 8) for s in segments]
+            + [np.zeros(RAW_WORDS, dtype=np.uint64)]
+        )
+        starts, ends = _blocks(segments)
+        at, unreadable = self._walk(words, starts, ends)
+        kind = words.view(np.uint8)[7::8].take(at)
+        unknown = ~_KNOWN[kind]
+        names, counts = np.unique(kind[unknown], return_counts=True)
+        at = at[~unknown] if unknown.any() else at
+        events = _gather(words, at, segments, int(chunk.clock["monotonic"]))
+        self._blank(events)
+        kinds = dict(zip(names.tolist(), counts.tolist(), strict=True))
+        return Decoded(events, kinds, unreadable + parts)
+
+    def _blank(self, events: Events) -> None:
+        """Fields that the log's records do not have yet are zero."""
+        for kind, words in self._shorter.items():
+            rows = events.rows(kind)
+            events.raw[rows, words:] = 0
+        for kind, word, mask in self._untold:
+            events.raw[events.rows(kind), word] &= mask
+
+    def _walk(self, words: U64, starts: I64, ends: I64) -> tuple[I64, int]:
+        """Word index of every record: all blocks advance together, a record a step."""
+        kinds = np.ascontiguousarray(words.view(np.uint8)[7::8])
+        # Marking and collecting is cheaper than sorting.
+        marked = np.zeros(len(words), dtype=np.bool_)
+        unreadable = 0
+        at = starts
+        while len(at):
+            kind = kinds.take(at)
+            size = self._words.take(kind)
+            good = (size > 0) & (at + size <= ends)
+            if not good.all():
+                bad = ~good & (kind != _PAD)
+                unreadable += int((ends[bad] - at[bad]).sum()) * 8
+                at, ends, size = at[good], ends[good], size[good]
+            marked[at] = True
+            at = at + size
+            more = at < ends
+            if not more.all():
+                at, ends = at[more], ends[more]
+        return np.flatnonzero(marked), unreadable
+
+
+def _untold(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
+    """(kind, word, bits to keep) of fields that stand where the log's records have another."""
+    found = []
+    for entry in schema:
+        if int(entry["kind"]) not in set(Kind):
+            continue
+        told = {str(field["name"]) for field in entry.get("fields", ())}
+        for name, (dtype, offset) in _fields(Kind(int(entry["kind"]))).items():
+            if told and name not in told and dtype.itemsize < 8:
+                bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
+                found.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
+    return found
+
+
+def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:
+    """First and end word of every ring block in the concatenated segments."""
+    starts, ends, base = [], [], 0
+    for segment in segments:
+        length = len(segment.data) // 8
+        first = (-(segment.position // 8)) % _BLOCK_WORDS
+        cuts = np.arange(first or _BLOCK_WORDS, length, _BLOCK_WORDS, dtype=np.int64)
+        starts.append(np.concatenate([[0], cuts]) + base)
+        ends.append(np.concatenate([cuts, [length]]) + base)
+        base += length
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def _gather(words: U64, at: I64, segments: Sequence[Segment], now: int) -> Events:
+    head = words.take(at) & _TIME_MASK
+    kind = words.view(np.uint8)[7::8].take(at)
+    # Signed distance from the chunk's clock, modulo 2^56 ns (834 days).
+    shift = np.uint64(64 - TIMESTAMP_BITS)
+    distance = ((head - np.uint64(now & int(_TIME_MASK))) << shift).view(np.int64)
+    ts = now + (distance >> np.int64(int(shift)))
+    order = np.argsort(ts, kind="stable")
+    lengths = [len(s.data) // 8 for s in segments]
+    counts = np.diff(np.searchsorted(at, np.cumsum([0, *lengths])))
+    cpus = np.repeat(np.array([s.cpu for s in segments], dtype=np.uint16), counts)
+    at, kind = at.take(order), kind.take(order)
+    raw = np.empty((RAW_WORDS, len(at)), dtype=np.uint64)
+    for word in range(RAW_WORDS):
+        # All are inside; clip is what spares numpy a buffer.
+        words[word:].take(at, out=raw[word], mode="clip")
+    # Room for what intervals find: past these records' end stands another record.
+    raw[5, kind == Kind.G] = 0
+    raw[6, kind == Kind.RQ_MERGE] = 0
+    return Events(ts.take(order), cpus.take(order), np.zeros(len(at), np.int64), raw.T)
+
+
+def letters() -> dict[int, str]:
+    """Kind number to letter."""
+    return {int(kind): record.letter for kind, record in BY_KIND.items()}

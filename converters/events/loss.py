@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss windows of a log, and what was in flight while records were lost."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Bios,
+    Bool,
+    Certainty,
+    LossWindows,
+    Requests,
+)
+
+_MAX_NS = 1 << 62
+
+
+def loss_windows(
+    losses: Iterable[dict[str, Any]], damaged: Iterable[dict[str, Any]]
+) -> LossWindows:
+    """Windows the recorder counted, and chunks that cannot be read (count -1: unknown)."""
+    rows = [
+        (w["start"], w["end"], w.get("cpu", -1), w.get("kind", 0), w.get("count", -1))
+        for w in losses
+    ]
+    # A frame whose header was made up can say any 64 bits.
+    rows += [(min(w["start"], _MAX_NS), min(w["end"], _MAX_NS), -1, 0, -1) for w in damaged]
+    table = np.array(sorted(rows), dtype=np.int64).reshape(len(rows), 5)
+    return LossWindows(
+        start=table[:, 0],
+        end=table[:, 1],
+        cpu=table[:, 2].astype(np.int32),
+        kind=table[:, 3].astype(np.uint8),
+        count=table[:, 4],
+    )
+
+
+def no_loss() -> LossWindows:
+    """No windows."""
+    return loss_windows([], [])
+
+
+def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
+    """Marks as LOST what was exact or by interval and was in flight in a loss window.
+
+    begin: ns per row, NEVER unknown. A row without an end was in flight ever after.
+    """
+    if not len(loss) or not len(table):
+        return
+    doubted = table.certainty <= Certainty.AMBIGUOUS
+    end = _ends_of_takers(table) if isinstance(table, Requests) else table.complete
+    table.certainty[doubted & _touched(begin, end, loss)] = Certainty.LOST
+
+
+def _ends_of_takers(requests: Requests) -> I64:
+    """Per request: its completion; of an absorbed one, that of the request that took it."""
+    order = np.argsort(requests.number)
+    at = np.searchsorted(requests.number[order], requests.absorbed_by)
+    taker = order[np.minimum(at, len(order) - 1)]
+    found = requests.number[taker] == requests.absorbed_by
+    return np.where(found, requests.complete[taker], requests.complete)
+
+
+def _touched(begin: I64, complete: I64, loss: LossWindows) -> Bool:
+    end = np.where(complete == NEVER, np.iinfo(np.int64).max, complete)
+    order = np.argsort(loss.start)
+    start = loss.start[order]
+    latest = np.maximum.accumulate(loss.end[order])
+    before = np.searchsorted(start, end, side="right")
+    return (before > 0) & (latest[np.maximum(before - 1, 0)] >= begin)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where bios were queued from: STACK records joined to their Q, and the stacks of the notes."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from biotrail.converters.events.events import NO_STACK, Events
+from biotrail.converters.events.queued import queued_of
+from biotrail.converters.events.tables import I32, I64
+from biotrail.recorder.schema.records import Kind
+
+_OWN = ("bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_")
+"""Functions of the tracing itself, which stand before the block layer's first."""
+_ID_BITS = 32
+
+
+class Frame(NamedTuple):
+    """One place in a stack."""
+
+    name: str
+    """Function; empty where it has no known name."""
+    where: str
+    """Module or file; empty: the kernel itself, or not known."""
+    offset: int
+    """Bytes into the function; without a name into the file, and without either an address."""
+
+
+class Stack(NamedTuple):
+    """Both stacks of some bios, the innermost frame first."""
+
+    kernel: tuple[Frame, ...]
+    user: tuple[Frame, ...]
+    missing: str
+    """Why one of them is not there; empty: nothing is missing."""
+
+
+class StackNames:
+    """Every pair of stacks seen so far. Rows are never renumbered, so tables may point to them."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, int] = {}
+        self._frames: dict[tuple[str, int], tuple[Frame, ...]] = {}
+        self._all: list[Stack] = []
+        self.refused: Counter[str] = Counter()
+        """Bios whose stacks the kernel did not give, by reason."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def learn(self, payload: Mapping[str, Any]) -> None:
+        """Takes in a `stacks` note."""
+        self._all = []
+        for side in ("kernel", "user"):
+            for number, frames in payload.get(side, {}).items():
+                self._frames[side, int(number)] = tuple(Frame(*frame) for frame in frames)
+
+    def count(self, ids: I64 | None) -> None:
+        """Counts what the kernel refused, in the ids of a window's events; each comes once."""
+        if ids is None:
+            return
+        pairs, counts = np.unique(ids[ids != NO_STACK], return_counts=True)
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            for side, number in zip(("kernel", "user"), _unpacked(pair), strict=True):
+                if number < 0 and (why := self._side(side, number)[1]):
+                    self.refused[why] += count
+
+    def rows(self, ids: I64) -> I32:
+        """Row of each pair of ids, as Events.stack has them: int32, -1 for NO_STACK."""
+        pairs, at = np.unique(ids, return_inverse=True)
+        known = [
+            -1 if pair == NO_STACK else self._rows.setdefault(pair, len(self._rows))
+            for pair in pairs.tolist()
+        ]
+        return np.array(known, dtype=np.int32)[at]
+
+    def all(self) -> list[Stack]:
+        """By row, as far as the notes tell by now."""
+        for pair in list(self._rows)[len(self._all) :]:
+            self._all.append(self._stack(pair))
+        return list(self._all)
+
+    def _stack(self, pair: int) -> Stack:
+        kernel, user = _unpacked(pair)
+        inner, why = self._side("kernel", kernel)
+        outer, why_outer = self._side("user", user)
+        while inner and inner[0].name.startswith(_OWN):
+            inner = inner[1:]
+        return Stack(inner, outer, why or why_outer)
+
+    def _side(self, side: str, number: int) -> tuple[tuple[Frame, ...], str]:
+        """The frames, or why there are none."""
+        if number >= 0:
+            found = self._frames.get((side, number))
+            return (found, "") if found else ((), f"{side} stack not in the log")
+        if number == -1 or (side == "user" and number == -_EFAULT):  # a kernel thread has none
+            return (), ""
+        return (), _REFUSED.get(-number, f"{side} stack refused (errno {-number})").format(side)
+
+
+_EFAULT = 14
+_REFUSED = {
+    17: "{} stack's place taken by another (EEXIST)",
+    12: "no room for more {} stacks (ENOMEM)",
+    16: "{} stack not taken in an interrupt (EBUSY)",
+}
+
+
+def _unpacked(pair: int) -> tuple[int, int]:
+    low = pair & ((1 << _ID_BITS) - 1)
+    return pair >> _ID_BITS, low - (1 << _ID_BITS) if low >> (_ID_BITS - 1) else low
+
+
+def attach_stacks(events: Events) -> None:
+    """Gives each Q the ids of its STACK record.
+
+    `events` hold all of their times, so that no pair is torn.
+    """
+    rows = events.rows(Kind.STACK)
+    if not len(rows):
+        return
+    queued = queued_of(events, rows)
+    found = queued >= 0
+    ids = np.full(len(events), NO_STACK, dtype=np.int64)
+    words, half = events.raw[rows[found], 2], np.uint64(_ID_BITS)
+    ids[queued[found]] = (words << half | words >> half).view(np.int64)
+    events.stack = ids

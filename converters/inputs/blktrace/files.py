@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""blktrace's files: which belong together, and their records block by block."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64, U8, U64, Bool
+from biotrail.converters.inputs.blktrace.format import (
+    CUT_PDU_LEN_AT,
+    MAGIC_BYTES,
+    ByteOrder,
+    byte_order,
+    check_start,
+    find_records,
+    heads,
+    is_cut,
+)
+from biotrail.recorder.schema.errors import LogFormatError
+
+_SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
+_LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
+_BEGIN_BYTES = 256
+"""Enough to know what a file is."""
+MAX_NS = 1 << 62
+"""Times up to here fit 64 bits with a sign, with what is added to them."""
+_KEEP_GARBAGE = 64
+"""Bytes without a record that wait for more: a line about lost events may be cut in two."""
+
+
+def find(path: str | os.PathLike[str]) -> dict[int, Path]:
+    """The files of the set that `path` names, by CPU: its prefix, or one of its files.
+
+    Empty when there are none. `sda`, `traces/sda` and `traces/sda.blktrace.3` are all names
+    of sets.
+    """
+    path = Path(path)
+    member = _SET_FILE.fullmatch(path.name)
+    name = member["name"] if member else path.name
+    try:
+        neighbours = list(path.parent.iterdir())
+    except OSError:
+        return {}
+    found = {}
+    for file in neighbours:
+        match = _SET_FILE.fullmatch(file.name)
+        if match and match["name"] == name and file.is_file():
+            found[int(match["cpu"])] = file
+    return dict(sorted(found.items()))
+
+
+def set_name(path: str | os.PathLike[str]) -> str:
+    """`sda` for `traces/sda` and `traces/sda.blktrace.3`."""
+    name = Path(path).name
+    member = _SET_FILE.fullmatch(name)
+    return member["name"] if member else name
+
+
+def is_blktrace(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as blktrace's do, or `path` names a set of them."""
+    try:
+        with open(path, "rb") as stream:
+            return byte_order(stream.read(MAGIC_BYTES)) is not None
+    except OSError:
+        return bool(find(path))
+
+
+@dataclass
+class Batch:
+    """Records of one file, in its order.
+
+    head: HEAD, one per record. payload: offset of each one's payload in `data`. lost: (record
+    that follows, CPU, count; -1 unknown) as the ftrace tracer's stream says it.
+    """
+
+    data: U8
+    order: ByteOrder
+    head: NDArray[np.void]
+    payload: I64
+    lost: list[tuple[int, int, int]]
+
+
+class RecordFile:
+    """One file or stream of records, read once, a block at a time.
+
+    cpu: the file's, -1 for a stream of all. size: bytes, -1 unknown. reached: time (ns) of
+    the newest record read. unreadable: bytes that belong to no record. cut: the records are
+    CUT ones.
+    """
+
+    def __init__(
+        self, source: str | os.PathLike[str] | BinaryIO, block_bytes: int, cpu: int = -1
+    ) -> None:
+        """Reads the first block. Raises LogFormatError: not readable, foreign, newer."""
+        if isinstance(source, str | os.PathLike):
+            self.name = os.fspath(source)
+            self._stream = _open(self.name)
+            self.size = os.fstat(self._stream.fileno()).st_size
+        else:
+            self.name = str(getattr(source, "name", "the stream"))
+            self._stream = source
+            self.size = -1
+        self.cpu = cpu
+        self.offset = 0
+        self.unreadable = 0
+        self.problems: list[str] = []
+        self.reached = np.iinfo(np.int64).min
+        self.order: ByteOrder = "<"
+        self.cut = False
+        self._block = block_bytes
+        self._rest = b""
+        self._ended = False
+        self._first = self._read_block() if self._begin() else None
+
+    @property
+    def empty(self) -> bool:
+        """There is not one byte."""
+        return self._ended and self._first is None and not self.offset
+
+    def peek(self) -> Batch | None:
+        """The first batch, which `batches` will give as well."""
+        return self._first
+
+    def batches(self) -> Iterator[Batch]:
+        """All records, once."""
+        batch, self._first = self._first, None
+        while batch is not None:
+            if len(batch.head):
+                self.reached = max(self.reached, int(batch.head["time"].max()))
+            yield batch
+            batch = self._read_block()
+        if self._stream is not None and self.size >= 0:
+            self._stream.close()
+
+    def _begin(self) -> bool:
+        while len(self._rest) < _BEGIN_BYTES and not self._ended:
+            self._rest += self._read(self._block)
+        if self._rest:
+            # Events may be lost before the first one.
+            start = _skip_lost(self._rest)
+            self.order = check_start(self._rest[start:], self.name)
+            self.cut = is_cut(self._rest[start:], self.order)
+        return bool(self._rest)
+
+    def _read(self, count: int) -> bytes:
+        try:
+            data = self._stream.read(count)
+        except OSError as error:
+            raise LogFormatError(
+                f"{self.name}: cannot be read at offset {self.offset}: "
+                f"{error.strerror or error}; copy what can be read elsewhere"
+            ) from error
+        self._ended = self._ended or not data
+        return data
+
+    def _read_block(self) -> Batch | None:
+        """The next records; None at the end."""
+        while True:
+            data = np.frombuffer(self._rest, dtype=np.uint8)
+            found = find_records(data, self.order, self.cut)
+            if len(found.at) or found.gaps:
+                break
+            if self._ended:
+                self._cut_off()
+                return None
+            self._rest += self._read(self._block)
+            if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
+                self._drop_garbage()
+        head, payload = heads(data, found.at, self.order, self.cut)
+        good = self._in_time(head["time"], found.at)
+        head, payload = head[good], payload[good]
+        lost = self._explain(data, found.gaps, found.at[good])
+        self.offset += found.rest
+        self._rest = self._rest[found.rest :]
+        more = self._read(self._block)
+        self._rest += more
+        return Batch(data, self.order, head, payload, lost)
+
+    def _in_time(self, time: U64, at: I64) -> Bool:
+        """Which records have a time that a clock can have; the others are told."""
+        good: Bool = time <= np.uint64(MAX_NS)
+        if not good.all():
+            bad = at[~good]
+            self.problems.append(
+                f"{self.name}: {len(bad)} records, from offset {self.offset + int(bad[0])} on, "
+                "have times past 146 years: left out"
+            )
+        return good
+
+    def _drop_garbage(self) -> None:
+        drop = len(self._rest) - self._block - _KEEP_GARBAGE
+        if drop > 0:
+            self._bad(self.offset, drop)
+            self.offset += drop
+            self._rest = self._rest[drop:]
+
+    def _explain(
+        self, data: U8, gaps: list[tuple[int, int]], at: I64
+    ) -> list[tuple[int, int, int]]:
+        """What stands in gaps: lines about lost events, or damage."""
+        lost = []
+        for start, end in gaps:
+            text = data[start:end].tobytes()[self._remains(data[start:end]) :]
+            following = int(np.searchsorted(at, start))
+            for match in _LOST.finditer(text):
+                lost.append((following, int(match[1]), int(match[2] or -1)))
+            bad = len(text) - sum(len(m[0]) for m in _LOST.finditer(text))
+            if bad:
+                self._bad(self.offset + start, bad)
+        return lost
+
+    def _remains(self, gap: U8) -> int:
+        """How much of a gap belongs to the CUT record before it."""
+        length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
+        if not self.cut or len(length) < 2:
+            return 0
+        count = int.from_bytes(length, "little" if self.order == "<" else "big")
+        return count if count <= len(gap) else 0
+
+    def _bad(self, offset: int, count: int) -> None:
+        self.unreadable += count
+        self.problems.append(
+            f"{self.name}: {count} bytes at offset {offset} belong to no record; reading went on "
+            "after them"
+        )
+
+    def _cut_off(self) -> None:
+        """What is left at the end is less than a record, or none."""
+        rest, self._rest = self._rest, b""
+        if byte_order(rest[:MAGIC_BYTES]) is None:
+            self._explain(np.frombuffer(rest, np.uint8), [(0, len(rest))], np.zeros(0, np.int64))
+        elif rest:
+            self.unreadable += len(rest)
+            self.problems.append(
+                f"{self.name}: the last record is cut off at offset {self.offset}: "
+                f"{len(rest)} bytes left out"
+            )
+        self.offset += len(rest)
+
+
+def _skip_lost(data: bytes) -> int:
+    match = re.match(rb"(?:" + _LOST.pattern + rb")+", data)
+    return match.end() if match else 0
+
+
+def _open(name: str) -> BinaryIO:
+    try:
+        return open(name, "rb", buffering=0)
+    except OSError as error:
+        raise LogFormatError(
+            f"{name}: cannot be opened: {error.strerror or error}; give a file or set of files "
+            "that blktrace wrote"
+        ) from error
+
+
+def peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
+    """A stream's first bytes, and a stream that still has them."""
+    if stream.seekable():
+        start = stream.tell()
+        first = stream.read(MAGIC_BYTES)
+        stream.seek(start)
+        return first, stream
+    first = stream.read(MAGIC_BYTES)
+    return first, _Prefixed(first, stream)
+
+
+class _Prefixed(BytesIO):
+    """Bytes taken from a pipe, then the rest of the pipe."""
+
+    def __init__(self, first: bytes, stream: BinaryIO) -> None:
+        super().__init__(first)
+        self._stream = stream
+        self.name = str(getattr(stream, "name", "the stream"))
+
+    def seekable(self) -> bool:
+        return False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(size) or self._stream.read(-1 if size is None else size)

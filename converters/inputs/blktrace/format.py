@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""blktrace's binary records: `struct blk_io_trace`, and `blk_io_trace2` of Linux 6.19.
+
+A record is a header and `pdu_len` bytes of payload, without alignment, in the byte order
+of the machine that was traced. The header's first word is a magic number and a version.
+Numbers are those of include/uapi/linux/blktrace_api.h.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
+from biotrail.recorder.schema.errors import LogFormatError
+
+ByteOrder: TypeAlias = Literal["<", ">"]
+
+MAGIC = 0x65617400
+VERSION = 7
+VERSION_2 = 8
+MAGIC_BYTES = 4
+_BYTES_1, _BYTES_2 = 48, 64
+MAX_RECORD_BYTES = _BYTES_2 + 0xFFFF
+ACT_MASK = 0xFF
+CGROUP = 1 << 8
+"""Bit of `action`: the payload begins with a cgroup's id, 8 bytes."""
+CGROUP_BYTES = 8
+CATEGORY_SHIFT = 16
+MINOR_BITS = 20
+"""A device number is major << 20 | minor."""
+
+
+class Act(IntEnum):
+    """What happened: the low byte of `action`."""
+
+    QUEUE = 1
+    BACKMERGE = 2
+    FRONTMERGE = 3
+    GETRQ = 4
+    SLEEPRQ = 5
+    REQUEUE = 6
+    ISSUE = 7
+    COMPLETE = 8
+    PLUG = 9
+    UNPLUG_IO = 10
+    UNPLUG_TIMER = 11
+    INSERT = 12
+    SPLIT = 13
+    BOUNCE = 14
+    REMAP = 15
+    ABORT = 16
+    DRV_DATA = 17
+    ZONE_PLUG = 18
+    ZONE_UNPLUG = 19
+
+
+class Note(IntEnum):
+    """The low byte of `action` where Category.NOTIFY is set."""
+
+    PROCESS = 0
+    TIMESTAMP = 1
+    MESSAGE = 2
+
+
+class Category(IntFlag):
+    """Bits of `action`, from CATEGORY_SHIFT on. The zone operations exist in version 2 only."""
+
+    READ = 1 << 0
+    WRITE = 1 << 1
+    FLUSH = 1 << 2
+    SYNC = 1 << 3
+    QUEUE = 1 << 4
+    REQUEUE = 1 << 5
+    ISSUE = 1 << 6
+    COMPLETE = 1 << 7
+    FS = 1 << 8
+    PC = 1 << 9
+    NOTIFY = 1 << 10
+    AHEAD = 1 << 11
+    META = 1 << 12
+    DISCARD = 1 << 13
+    DRV_DATA = 1 << 14
+    FUA = 1 << 15
+    ZONE_APPEND = 1 << 16
+    ZONE_RESET = 1 << 17
+    ZONE_RESET_ALL = 1 << 18
+    ZONE_FINISH = 1 << 19
+    ZONE_OPEN = 1 << 20
+    ZONE_CLOSE = 1 << 21
+    WRITE_ZEROES = 1 << 22
+
+
+RECORD = np.dtype(
+    [
+        ("magic", "u4"),
+        ("sequence", "u4"),
+        ("time", "u8"),
+        ("sector", "u8"),
+        ("bytes", "u4"),
+        ("action", "u4"),
+        ("pid", "u4"),
+        ("device", "u4"),
+        ("cpu", "u4"),
+        ("error", "i2"),
+        ("pdu_len", "u2"),
+    ]
+)
+"""`struct blk_io_trace`. time: ns; sector: 512 bytes; error: 0 or a negative errno."""
+
+RECORD_2 = np.dtype(
+    [
+        ("magic", "u4"),
+        ("sequence", "u4"),
+        ("time", "u8"),
+        ("sector", "u8"),
+        ("bytes", "u4"),
+        ("pid", "u4"),
+        ("action", "u8"),
+        ("device", "u4"),
+        ("cpu", "u4"),
+        ("error", "i2"),
+        ("pdu_len", "u2"),
+        ("pad", "V12"),
+    ]
+)
+"""`struct blk_io_trace2`: as RECORD, with room for more categories."""
+
+CUT = np.dtype(
+    [(name, RECORD_2.fields[name][0]) for name in (RECORD_2.names or ())[:9]]  # type: ignore[index]
+)
+"""What the ftrace blk tracer of Linux 6.19 and later gives of RECORD_2, as of version 1.
+
+It writes version 1's number, and of the record's fields as many bytes as version 1 has: error
+and pdu_len are missing. As many bytes as the payload has follow, which are not the payload but
+what comes next in the record: error, pdu_len, padding.
+"""
+CUT_PDU_LEN_AT = 2
+"""Offset of pdu_len in the bytes that follow a CUT record."""
+
+HEAD = np.dtype([(n, "u8" if n == "action" else RECORD.fields[n][0]) for n in RECORD.names or ()])  # type: ignore[index]
+"""Either version in the byte order of this machine."""
+
+REMAP = np.dtype([("device_from", ">u4"), ("device_to", ">u4"), ("sector_from", ">u8")])
+"""Payload of REMAP: `struct blk_io_trace_remap`. Big-endian on every machine."""
+
+
+def categories(action: U64) -> U32:
+    """Category bits of each action."""
+    return (action >> np.uint64(CATEGORY_SHIFT)).astype(np.uint32)
+
+
+def has(category: U32, bits: Category) -> Bool:
+    """Which have any of these bits."""
+    some: Bool = (category & np.uint32(bits)) != 0
+    return some
+
+
+def byte_order(magic: bytes) -> ByteOrder | None:
+    """`<` or `>` for a record's first four bytes; None when they are no record's."""
+    if len(magic) < MAGIC_BYTES:
+        return None
+    if int.from_bytes(magic, "little") & ~0xFF == MAGIC:
+        return "<"
+    return ">" if int.from_bytes(magic, "big") & ~0xFF == MAGIC else None
+
+
+def check_start(data: bytes, name: str) -> ByteOrder:
+    """The byte order of a file that begins with `data`. Raises LogFormatError."""
+    magic = data[:MAGIC_BYTES]
+    order = byte_order(magic)
+    if order is None:
+        raise LogFormatError(
+            f"{name}: no blktrace data: it begins with {magic.hex(' ') or 'nothing'}, not with "
+            f"the magic number {MAGIC | VERSION:#x}; give files that blktrace wrote, or a stream "
+            "of `blkparse -d` or of the ftrace blk tracer"
+        )
+    version = version_of(magic, order)
+    if version not in (VERSION, VERSION_2):
+        raise LogFormatError(
+            f"{name}: blktrace format version {version}; this reader knows {VERSION} and "
+            f"{VERSION_2}: get a newer biotrail"
+        )
+    return order
+
+
+@dataclass
+class Found:
+    """Records found in some bytes."""
+
+    at: I64
+    """Offset of each whole record, ascending."""
+    gaps: list[tuple[int, int]]
+    """Offsets from and to of bytes between records that belong to none."""
+    rest: int
+    """Offset of what comes after the last whole record: a record cut off, or nothing."""
+
+
+def is_cut(data: bytes, order: ByteOrder) -> bool:
+    """Whether the first record is a CUT one: its device is where version 1 has the CPU."""
+    if len(data) < CUT.itemsize or version_of(data, order) != VERSION:
+        return False
+    as_1 = np.frombuffer(data, RECORD.newbyteorder(order), 1)
+    return bool(as_1["cpu"][0] >> MINOR_BITS)
+
+
+def version_of(data: bytes, order: ByteOrder) -> int:
+    """The version of the record that begins here."""
+    return data[0] if order == "<" else data[MAGIC_BYTES - 1]
+
+
+def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
+    """Finds all whole records in bytes of which the first should begin one.
+
+    cut: they are CUT ones; what follows one is a gap.
+    """
+    at = _candidates(data, order)
+    end = at + (CUT.itemsize if cut else _lengths(data, at, order))
+    whole = end <= len(data)
+    if len(at) and at[0] == 0 and bool((end[:-1] == at[1:]).all()):
+        count = int(whole.sum())
+        return Found(at[:count], [], int(end[count - 1]) if count else 0)
+    return _walk(at, end, len(data))
+
+
+def _candidates(data: U8, order: ByteOrder) -> I64:
+    """Where the magic number stands, headers that are cut off included. A payload may hold it."""
+    fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
+    if len(data) < MAGIC_BYTES:
+        return np.zeros(0, np.int64)
+    first = 1 if order == "<" else 0
+    limit = len(data) - MAGIC_BYTES + 1
+    at = np.flatnonzero(data[first + 2 : first + 2 + limit] == fixed[2])
+    for back in (1, 0):
+        at = at[data[at + first + back] == fixed[back]]
+    version = data[at + (0 if order == "<" else 3)]
+    known: I64 = at[(version == VERSION) | (version == VERSION_2)]
+    return known
+
+
+def is_version_2(data: U8, at: I64, order: ByteOrder) -> Bool:
+    """Which of the records at these offsets are `blk_io_trace2`."""
+    second: Bool = data[at + (0 if order == "<" else 3)] == VERSION_2
+    return second
+
+
+def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
+    """Bytes of the records at these offsets; more than there is where the header is cut off."""
+    second = is_version_2(data, at, order)
+    size = np.where(second, _BYTES_2, _BYTES_1)
+    there = at + size <= len(data)
+    length_at = np.where(there, at + np.where(second, 50, 46), 0)
+    low, high = (0, 1) if order == "<" else (1, 0)
+    payload = data[length_at + low].astype(np.int64) | data[length_at + high].astype(np.int64) << 8
+    return np.where(there, size + payload, MAX_RECORD_BYTES + 1)
+
+
+def _walk(candidates: I64, ends: I64, length: int) -> Found:
+    """From record to record; what is between is a gap."""
+    following = dict(zip(candidates.tolist(), ends.tolist(), strict=True))
+    found: list[int] = []
+    gaps: list[tuple[int, int]] = []
+    at = 0
+    while at < length:
+        end = following.get(at)
+        if end is None:
+            later = int(np.searchsorted(candidates, at))
+            if later == len(candidates):
+                break
+            gaps.append((at, int(candidates[later])))
+            at = gaps[-1][1]
+        elif end > length:
+            break
+        else:
+            found.append(at)
+            at = end
+    return Found(np.array(found, dtype=np.int64), gaps, at)
+
+
+def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArray[np.void], I64]:
+    """Headers at these offsets as HEAD, and the offset of each one's payload."""
+    second = is_version_2(data, at, order)
+    result = np.zeros(len(at), dtype=HEAD)
+    first = CUT if cut else RECORD
+    for rows, layout in ((np.flatnonzero(~second), first), (np.flatnonzero(second), RECORD_2)):
+        if len(rows):
+            raw = gather(data, at[rows], layout.itemsize).view(layout.newbyteorder(order))
+            for name in set(HEAD.names or ()) & set(layout.names or ()):
+                result[name][rows] = raw[name][:, 0]
+    return result, at + np.where(second, _BYTES_2, _BYTES_1)
+
+
+def gather(data: U8, at: I64, count: int) -> U8:
+    """`count` bytes from each offset: shape (offsets, count)."""
+    windows = np.lib.stride_tricks.sliding_window_view(data, count)
+    return np.ascontiguousarray(windows[at])

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers that the kernel gives each CPU's records of a device: gaps, repeats, steps back.
+
+They go up by one, in the order of time. A number that is missing is a record that the kernel could
+not store; one that was there before is a part of a file that stands twice, or another trace.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.inputs.blktrace.format import Category, categories, has
+
+Key = tuple[int, int]
+"""Device (dev_t) and CPU."""
+
+_WRAP, _HALF = 1 << 32, 1 << 31
+
+
+@dataclass
+class Step:
+    """Between two records of a CPU and device, at `start` and `end` (ns): how many are missing.
+
+    count: -1 where the numbers begin again at a later time, so that it is not known.
+    """
+
+    key: Key
+    start: int
+    end: int
+    count: int
+
+
+@dataclass
+class Found:
+    """What the numbers of some records tell. keep: per record, whether it is not a repeat."""
+
+    keep: Bool
+    steps: list[Step] = field(default_factory=list)
+    repeats: list[tuple[Key, int, int]] = field(default_factory=list)
+    """(key, how many, number of the first)."""
+
+
+class Numbers:
+    """The newest number of each CPU and device, and its time."""
+
+    def __init__(self) -> None:
+        self._newest: dict[Key, tuple[int, int]] = {}
+
+    def check(self, head: NDArray[np.void]) -> Found:
+        """Compare the numbers of records (HEAD, in their file's order) with those before.
+
+        A record whose number and time are not above the newest's is a repeat. Notes, and the
+        records of the ftrace tracer, have no numbers.
+        """
+        found = Found(np.ones(len(head), dtype=np.bool_))
+        counted = ~has(categories(head["action"]), Category.NOTIFY) & (head["sequence"] != 0)
+        rows = np.flatnonzero(counted)
+        keys = head["device"][rows].astype(np.uint64) << np.uint64(32) | head["cpu"][rows]
+        for key in np.unique(keys).tolist():
+            here = rows[keys == key]
+            number = head["sequence"][here].astype(np.int64)
+            time = head["time"][here].astype(np.int64)
+            self._compare((key >> 32, key & 0xFFFFFFFF), here, number, time, found)
+        return found
+
+    def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: Found) -> None:
+        """Adds to `found` what the records at `rows`, of one CPU and device, tell."""
+        if key not in self._newest:
+            self._newest[key] = int(number[0]) - 1, int(time[0])
+        before, since = self._newest[key]
+        step = np.diff(number, prepend=before)
+        if (step > 0).all():
+            times = np.concatenate([[since], time])
+            for row in np.flatnonzero(step > 1).tolist():
+                end = int(times[row + 1])
+                found.steps.append(Step(key, int(times[row]), end, int(step[row]) - 1))
+            self._newest[key] = int(number[-1]), int(time[-1])
+            return
+        self._go_back(key, rows.tolist(), number.tolist(), time.tolist(), found)
+
+    def _go_back(
+        self, key: Key, rows: list[int], number: list[int], time: list[int], found: Found
+    ) -> None:
+        """The same, where a number does not go up."""
+        newest, at = self._newest[key]
+        repeated: list[int] = []
+        for row, now, ts in zip(rows, number, time, strict=True):
+            ahead = (now - newest + _HALF) % _WRAP - _HALF
+            if ahead <= 0 and ts <= at:
+                found.keep[row] = False
+                repeated.append(now)
+                continue
+            if ahead != 1:
+                found.steps.append(Step(key, at, max(at, ts), ahead - 1 if ahead > 0 else -1))
+            newest, at = now, ts
+        self._newest[key] = newest, at
+        if repeated:
+            found.repeats.append((key, len(repeated), repeated[0]))
+
+
+def kept_rows(keep: Bool, rows: list[tuple[int, Any, Any]]) -> list[tuple[int, Any, Any]]:
+    """Return (row, …) with each row's place among the records that are kept."""
+    places = np.concatenate([[0], np.cumsum(keep)]).tolist()
+    return [(places[row], *rest) for row, *rest in rows]

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""blktrace's records as a log's: `Events`, columns at a time.
+
+blktrace has no pointers: bio and rq are 0. What its categories do not tell apart (a write
+and write-zeroes, a discard and a secure erase) is given as the commoner one.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import RAW_WORDS, Events
+from biotrail.converters.events.tables import I32, I64, U8, U32, U64, Bool
+from biotrail.converters.inputs.blktrace.files import Batch
+from biotrail.converters.inputs.blktrace.format import (
+    ACT_MASK,
+    CGROUP,
+    CGROUP_BYTES,
+    REMAP,
+    Act,
+    Category,
+    Note,
+    categories,
+    gather,
+    has,
+)
+from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
+from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind
+
+NO_SECTOR = np.uint64(0xFFFFFFFFFFFFFFFF)
+NO_QUEUE = 0xFFFF
+PID_WORD = 7
+"""Word of `raw` with pid | sequence << 32, past the end of every record but Q's."""
+
+_KINDS = np.zeros(ACT_MASK + 1, dtype=np.uint8)
+for _act, _kind in {
+    Act.QUEUE: Kind.Q,
+    Act.BACKMERGE: Kind.M,
+    Act.FRONTMERGE: Kind.F,
+    Act.GETRQ: Kind.G,
+    Act.REQUEUE: Kind.R,
+    Act.ISSUE: Kind.D,
+    Act.COMPLETE: Kind.C,
+    Act.PLUG: Kind.P,
+    Act.UNPLUG_IO: Kind.U,
+    Act.UNPLUG_TIMER: Kind.U,
+    Act.INSERT: Kind.I,
+    Act.SPLIT: Kind.X,
+    Act.REMAP: Kind.A,
+}.items():
+    _KINDS[_act] = _kind
+_REQUEST_KINDS = (Kind.I, Kind.R, Kind.D, Kind.C, Kind.RQ_MERGE)
+
+_SHIFT_32 = np.uint64(32)
+
+
+@dataclass
+class Message:
+    """A text that the kernel or somebody put into the trace."""
+
+    ts: int
+    cpu: int
+    dev: int
+    pid: int
+    text: str
+
+
+@dataclass
+class Rows:
+    """A batch's events in the batch's order, and what else it held.
+
+    left_out: how many of each action have no record kind. clock: (time of the trace's own
+    clock, ns of CLOCK_REALTIME) if the batch tells it.
+    """
+
+    events: Events
+    messages: list[Message] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    clock: tuple[int, int] | None = None
+
+
+class Translator:
+    """Turns batches of one source into rows."""
+
+    def __init__(self, context: Context) -> None:
+        self._op = context.op_number
+        self._flag = context.flag_mask
+        self._swapper_named = False
+
+    def rows(self, batch: Batch) -> Rows:
+        """All of a batch that a log has kinds for."""
+        head = batch.head
+        action = head["action"]
+        category = categories(action)
+        kind = self._kinds(action, category)
+        notes = np.flatnonzero(has(category, Category.NOTIFY))
+        kind[notes] = 0
+        result = Rows(Events.empty(), left_out=_left_out(action, category, kind))
+        self._take_notes(batch, notes, kind, result)
+        at = np.flatnonzero(kind)
+        raw = np.zeros((len(at), RAW_WORDS), np.uint64)
+        times = head["time"].astype(np.int64)
+        times[notes] = _next_time(times, notes)
+        self._fill(batch, at, kind[at], category[at], raw)
+        mask = np.uint64((1 << TIMESTAMP_BITS) - 1)
+        tagged = kind[at].astype(np.uint64) << np.uint64(TIMESTAMP_BITS)
+        raw[:, 0] = tagged | times[at].view(np.uint64) & mask
+        cpu = head["cpu"][at].astype(np.uint16)
+        result.events = Events(times[at], cpu, np.zeros(len(at), np.int64), raw)
+        return result
+
+    def _kinds(self, action: U64, category: U32) -> U8:
+        kind = _KINDS[(action & np.uint64(ACT_MASK)).astype(np.int64)]
+        of_request = has(category, Category.FS | Category.PC)
+        kind[(kind == Kind.M) & of_request] = Kind.RQ_MERGE
+        kind[(kind == Kind.C) & ~of_request] = Kind.BIO_COMPLETE
+        # Version 2 tells a zone append's place by a second COMPLETE without that category.
+        told = (kind == Kind.C) & ~has(category, Category.COMPLETE)
+        kind[told & has(category, Category.ZONE_APPEND)] = 0
+        return kind
+
+    def _take_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
+        """Process notes become TASK records; the rest goes into `result`."""
+        for row in notes.tolist():
+            head = batch.head[row]
+            note = int(head["action"]) & ACT_MASK
+            payload = _payload(batch, row)
+            if note == Note.PROCESS and (head["pid"] or not self._swapper_named):
+                # pid 0 is every CPU's idle thread: the first name stands, as with blkparse.
+                self._swapper_named = self._swapper_named or not head["pid"]
+                kind[row] = Kind.TASK
+            elif note == Note.TIMESTAMP and len(payload) == 8:
+                words = np.frombuffer(payload, dtype=f"{batch.order}u4")
+                realtime = int(words[0]) * 10**9 + int(words[1])
+                result.clock = (int(head["time"]), realtime)
+            elif note == Note.MESSAGE:
+                result.messages.append(
+                    Message(
+                        int(head["time"]),
+                        int(head["cpu"]),
+                        int(head["device"]),
+                        int(head["pid"]),
+                        payload.decode("utf-8", "replace"),
+                    )
+                )
+            elif note > Note.MESSAGE:
+                result.left_out[f"note {note}"] += 1
+
+    def _fill(self, batch: Batch, at: I64, kind: U8, category: U32, raw: U64) -> None:
+        head = batch.head[at]
+        pid = head["pid"].astype(np.uint64)
+        dev = head["device"].astype(np.uint64)
+        opf = self._opf(category)
+        length = head["bytes"].astype(np.uint64) | opf.astype(np.uint64) << _SHIFT_32
+        is_rq = np.isin(kind, _REQUEST_KINDS)
+        alone = (kind == Kind.P) | (kind == Kind.U)
+        is_bio = ~is_rq & ~alone & (kind != Kind.TASK)
+        sector = head["sector"].copy()
+        # The kernel writes 0 for the flush request's 2^64-1.
+        sector[is_rq & ((opf & 0xFF) == self._op("flush"))] = NO_SECTOR
+        raw[is_rq, 3], raw[is_rq, 4] = sector[is_rq], length[is_rq]
+        raw[is_bio, 2], raw[is_bio, 3] = sector[is_bio], length[is_bio]
+        with_tid = is_bio & (kind != Kind.BIO_COMPLETE)
+        raw[with_tid, 4] = (dev | pid << _SHIFT_32)[with_tid]
+        status = statuses(head["error"]).view(np.uint32).astype(np.uint64) << _SHIFT_32
+        ended = kind == Kind.BIO_COMPLETE
+        raw[ended, 4] = (dev | status)[ended]
+        no_tags = np.uint64(NO_TAG << 32 | NO_TAG << 48)
+        high = np.where(kind == Kind.C, status, no_tags)
+        raw[is_rq, 5] = (dev | high)[is_rq]
+        raw[kind == Kind.D, 6] = NO_QUEUE
+        raw[alone, 1] = (dev | pid << _SHIFT_32)[alone]
+        keep = kind != Kind.Q
+        sequence = head["sequence"].astype(np.uint64) << _SHIFT_32
+        raw[keep, PID_WORD] = (pid | sequence)[keep]
+        self._fill_payloads(batch, at, kind, head, raw)
+
+    def _fill_payloads(
+        self, batch: Batch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
+    ) -> None:
+        skip = np.where((head["action"] & np.uint64(CGROUP)) != 0, CGROUP_BYTES, 0)
+        payload = batch.payload[at] + skip
+        length = head["pdu_len"].astype(np.int64) - skip
+        queued = kind == Kind.Q
+        raw[queued, 5] = head["device"][queued]
+        grouped = np.flatnonzero(queued & (skip > 0) & (length >= 0))
+        raw[grouped, 6] = _words(batch, batch.payload[at][grouped], f"{batch.order}u8")[:, 0]
+        told = length >= 8
+        split = np.flatnonzero((kind == Kind.X) & told)
+        raw[split, 6] = _words(batch, payload[split], ">u8")[:, 0]
+        unplug = np.flatnonzero((kind == Kind.U) & told)
+        depth = _words(batch, payload[unplug], ">u8")[:, 0].astype(np.uint64)
+        asked = (head["action"] & np.uint64(ACT_MASK)) == Act.UNPLUG_IO
+        raw[unplug, 2] = depth | asked[unplug].astype(np.uint64) << _SHIFT_32
+        unknown = (kind == Kind.A) & (length < REMAP.itemsize)
+        raw[unknown, 6] = head["device"][unknown].astype(np.uint64) << _SHIFT_32
+        remap = np.flatnonzero((kind == Kind.A) & ~unknown)
+        if len(remap):
+            where = gather(batch.data, payload[remap], REMAP.itemsize).view(REMAP)[:, 0]
+            to = where["device_to"].astype(np.uint64) << _SHIFT_32
+            raw[remap, 5] = where["sector_from"]
+            raw[remap, 6] = where["device_from"] | to
+        for row in np.flatnonzero(kind == Kind.TASK).tolist():
+            pid = int(head["pid"][row])
+            name = _payload(batch, int(at[row]))[:15].split(b"\0")[0].ljust(16, b"\0")
+            # blktrace does not know the process of a thread.
+            raw[row, 1] = pid | pid << 32
+            raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
+
+    def _opf(self, category: U32) -> U32:
+        """bi_opf or cmd_flags, as far as the categories tell."""
+        write = has(category, Category.WRITE)
+        opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
+        flush = has(category, Category.FLUSH)
+        opf[flush & ~write] = self._op("flush")
+        for bit, name in (
+            (Category.DISCARD, "discard"),
+            (Category.ZONE_APPEND, "zone_append"),
+            (Category.ZONE_RESET, "zone_reset"),
+            (Category.ZONE_RESET_ALL, "zone_reset_all"),
+            (Category.ZONE_FINISH, "zone_finish"),
+            (Category.ZONE_OPEN, "zone_open"),
+            (Category.ZONE_CLOSE, "zone_close"),
+            (Category.WRITE_ZEROES, "write_zeroes"),
+        ):
+            opf[has(category, bit)] = self._op(name)
+        driver = has(category, Category.PC)
+        opf[driver] = np.where(write, self._op("drv_out"), self._op("drv_in"))[driver]
+        for bit, name in (
+            (Category.SYNC, "SYNC"),
+            (Category.META, "META"),
+            (Category.FUA, "FUA"),
+            (Category.FLUSH, "PREFLUSH"),
+            (Category.AHEAD, "RAHEAD"),
+        ):
+            opf[has(category, bit)] |= np.uint32(self._flag(name))
+        return opf
+
+
+def statuses(error: NDArray[np.int16]) -> I32:
+    """blk_status_t of 0 or a negative errno; an errno that has none stays as it is."""
+    status = error.astype(np.int32)
+    for number, errno in ERRNO.items():
+        status[error == -errno] = number
+    # Passthrough requests of old kernels give a positive number of the driver's own.
+    status[error > 0] = IOERR
+    return status
+
+
+def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
+    rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
+    if not rows.any():
+        return Counter()
+    numbers, counts = np.unique(action[rows] & np.uint64(ACT_MASK), return_counts=True)
+    known: dict[int, str] = {int(a): a.name.lower() for a in Act}
+    known[int(Act.COMPLETE)] = "zone append's place"
+    named: dict[str, int] = {}
+    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+        named[known.get(number, f"action {number}")] = count
+    return Counter(named)
+
+
+def _next_time(times: I64, rows: I64) -> I64:
+    """Time of the next record that is no note; the last one's if there is none.
+
+    A note stands before what it tells of. `blkparse -d` takes the time of the first event from
+    all events', but not from notes'.
+    """
+    others = np.setdiff1d(np.arange(len(times)), rows, assume_unique=True)
+    if not len(others):
+        return times[rows]
+    return times[others[np.minimum(np.searchsorted(others, rows), len(others) - 1)]]
+
+
+def _payload(batch: Batch, row: int) -> bytes:
+    start, length = int(batch.payload[row]), int(batch.head["pdu_len"][row])
+    if int(batch.head["action"][row]) & CGROUP:
+        start, length = start + CGROUP_BYTES, length - CGROUP_BYTES
+    return batch.data[start : start + max(length, 0)].tobytes()
+
+
+def _words(batch: Batch, at: I64, dtype: str) -> NDArray[Any]:
+    if not len(at):
+        return np.zeros((0, 1), np.uint64)
+    return gather(batch.data, at, 8).view(dtype)

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""blktrace's data as a source of events: sets `DEV.blktrace.CPU`, and merged streams."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.blktrace.files import Batch, RecordFile, find, is_blktrace, set_name
+from biotrail.converters.inputs.blktrace.format import Category, categories, has
+from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
+from biotrail.converters.inputs.blktrace.rows import Message, Rows, Translator
+from biotrail.converters.inputs.log import Part
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import schema
+
+__all__ = ["BlktraceSource", "find", "is_blktrace"]
+
+PART_EVENTS = 100_000
+BLOCK_BYTES = 1 << 20
+_ALL_BLOCKS_BYTES = 32 << 20
+"""What all files of a set may hold in memory at once."""
+_LEAST_BLOCK_BYTES = 1 << 16
+MESSAGES_KEPT = 10_000
+_CLOCK_UNCERTAINTY_NS = 1_000
+_LETTERS = "QGMFXAcIRmDCPU"
+
+
+class BlktraceSource:
+    """A set of blktrace's files, by its prefix or one of its files, or one stream of records.
+
+    `messages` grows while `parts` is consumed; `left_out` counts by action what a log has no
+    record for; `messages_met` counts all messages, of which MESSAGES_KEPT are kept.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+        """Opens every file. Raises LogFormatError when one is foreign, newer or all are empty."""
+        self.unknown: Counter[int] = Counter()
+        self.unreadable_bytes = 0
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.damaged: list[dict[str, int]] = []
+        self.problems: list[str] = []
+        self.remarks: list[str] = []
+        self.end: dict[str, Any] | None = {"reason": "end of blktrace's data"}
+        self.interrupted = False
+        self.messages: list[Message] = []
+        self.messages_met = 0
+        self.left_out: Counter[str] = Counter()
+        self.name = str(getattr(path, "name", "the stream"))
+        if isinstance(path, str | os.PathLike):
+            self.name = os.fspath(path)
+        self._files = self._open(path)
+        self._tell_cut()
+        sizes = [file.size for file in self._files]
+        self.size = -1 if -1 in sizes else sum(sizes)
+        self.header = self._header()
+        self._translator = Translator(Context(self.header))
+        self._numbers = Numbers()
+        self._repeats: Counter[str] = Counter()
+        self._begun_again: Counter[str] = Counter()
+        self._told = [0] * len(self._files)
+
+    def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
+        if not isinstance(path, str | os.PathLike):
+            files = [RecordFile(path, BLOCK_BYTES)]
+        elif found := self._set(path):
+            share = _ALL_BLOCKS_BYTES // len(found)
+            block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
+            files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
+            self._tell_missing(list(found))
+        else:
+            files = [RecordFile(path, BLOCK_BYTES)]
+        if all(file.empty for file in files):
+            raise LogFormatError(
+                f"{self.name}: empty: there is not one record; check that blktrace ran while "
+                "there was I/O"
+            )
+        return files
+
+    def _set(self, path: str | os.PathLike[str]) -> dict[int, Any]:
+        found = find(path)
+        if os.path.isfile(path) and os.fspath(path) not in map(os.fspath, found.values()):
+            return {}
+        self.set_name = set_name(path)
+        return found
+
+    def _tell_missing(self, cpus: list[int]) -> None:
+        missing = sorted(set(range(max(cpus))) - set(cpus))
+        if missing:
+            numbers = ", ".join(map(str, missing))
+            self.remarks.append(
+                f"{self.name}: no file for CPU {numbers}: it was offline, or what it did is not "
+                "here (blkparse stops reading there)"
+            )
+
+    def _tell_cut(self) -> None:
+        for file in self._files:
+            if file.cut:
+                self.remarks.append(
+                    f"{file.name}: the ftrace blk tracer of Linux 6.19 and later leaves out a part "
+                    "of each record: errors, unplug depths, split sectors and where remaps came "
+                    "from are not known; blktrace and biotrail record them"
+                )
+
+    def _header(self) -> dict[str, Any]:
+        first: list[tuple[int, int]] = []
+        devices: set[int] = set()
+        header: dict[str, Any] = {
+            "created_by": "blktrace",
+            "backend": "blktrace",
+            "kernel": {},
+            "events": {"set": "blktrace", "letters": list(_LETTERS), "missing": []},
+            "filters": {},
+            "devices": [],
+            "schema": schema(),
+        }
+        for file in self._files:
+            batch = file.peek()
+            if batch is None:
+                continue
+            notes = has(categories(batch.head["action"]), Category.NOTIFY)
+            devices.update(np.unique(batch.head["device"]).tolist())
+            rows = Translator(Context({})).rows(batch) if notes.any() else Rows(Events.empty())
+            if rows.clock is not None:
+                times = batch.head["time"][~notes]
+                first.append((self._start(rows.clock[0], times), rows.clock[1]))
+        if first:
+            header["clocks"] = _reading(*min(first))
+        if hasattr(self, "set_name") and len(devices) == 1:
+            header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
+        return header
+
+    def _start(self, told: int, times: Any) -> int:
+        """The trace's own time of the clock note, which `blkparse -d` does not rebase."""
+        if not len(times) or int(times.min()) >= told:
+            return told
+        self.remarks.append(
+            f"{self.name}: blkparse -d set the times back to the first event's; wall-clock times "
+            "are early by the time between the trace's start and that event"
+        )
+        return int(times.min())
+
+    def parts(self) -> Iterator[Part]:
+        """All events, from all files together, in memory that does not grow with them."""
+        readers = {index: file.batches() for index, file in enumerate(self._files)}
+        pending: list[Events] = []
+        while readers:
+            # The one that is furthest behind, so that all go on together.
+            index = min(readers, key=lambda i: self._files[i].reached)
+            batch = next(readers[index], None)
+            self._tell_damage(index)
+            if batch is None:
+                del readers[index]
+                continue
+            pending.append(self._take(batch, self._files[index]))
+            if sum(map(len, pending)) >= PART_EVENTS:
+                yield self._part(pending, min(self._files[i].reached for i in readers))
+                pending = []
+        self._tell_rest()
+        yield self._part(pending, max(file.reached for file in self._files))
+
+    def _part(self, pending: list[Events], complete_to: int) -> Part:
+        offset = sum(file.offset for file in self._files)
+        return Part(_sorted(Events.join(pending)), complete_to, None, offset)
+
+    def _tell_damage(self, index: int) -> None:
+        """What a file found out since the last time."""
+        file = self._files[index]
+        self.problems += file.problems[self._told[index] :]
+        self._told[index] = len(file.problems)
+        self.unreadable_bytes = sum(f.unreadable for f in self._files)
+
+    def _tell_rest(self) -> None:
+        self._tell_numbers()
+        if self.left_out:
+            what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
+            self.remarks.append(f"{self.name}: records that a log has no kind for: {what}")
+        if self.messages_met > len(self.messages):
+            self.remarks.append(
+                f"{self.name}: {self.messages_met} messages, of which the first "
+                f"{len(self.messages)} were kept"
+            )
+
+    def _take(self, batch: Batch, file: RecordFile) -> Events:
+        batch = self._without_repeats(batch, file)
+        rows = self._translator.rows(batch)
+        self.left_out += rows.left_out
+        self.messages_met += len(rows.messages)
+        kept = rows.messages[: MESSAGES_KEPT - len(self.messages)]
+        self.messages += kept
+        self.notes += [("message", vars(message)) for message in kept]
+        self._find_loss(batch)
+        return rows.events
+
+    def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:
+        """The batch without records that stood there before; what its numbers tell is told."""
+        found = self._numbers.check(batch.head)
+        for step in found.steps:
+            if step.count >= 0:
+                self._lost(step.start, step.end, step.key[1], step.count)
+            else:
+                self._begun_again[file.name] += 1
+                window = {"offset": file.offset, "start": step.start, "end": step.end}
+                self.damaged.append(window)
+        for _, count, _ in found.repeats:
+            self._repeats[file.name] += count
+        if found.keep.all():
+            return batch
+        lost = kept_rows(found.keep, batch.lost)
+        head, payload = batch.head[found.keep], batch.payload[found.keep]
+        return replace(batch, head=head, payload=payload, lost=lost)
+
+    def _tell_numbers(self) -> None:
+        for name, count in self._repeats.items():
+            self.problems.append(
+                f"{name}: {count} records have numbers and times that were there before: a part "
+                "stands twice, or another trace follows; left out"
+            )
+        for name, count in self._begun_again.items():
+            self.problems.append(
+                f"{name}: the numbers of a CPU's records go back {count} times, at later times: "
+                "other traces follow; kept, and what is missing between them is not known"
+            )
+
+    def _find_loss(self, batch: Batch) -> None:
+        """What lines between the records say of events that the kernel could not store."""
+        for row, cpu, count in batch.lost:
+            times = batch.head["time"]
+            after = int(times[min(row, len(times) - 1)]) if len(times) else 0
+            before = int(times[row - 1]) if row else after
+            self._lost(before, after, cpu, count)
+
+    def _lost(self, start: int, end: int, cpu: int, count: int) -> None:
+        self.losses.append(
+            {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
+        )
+
+
+def _sorted(events: Events) -> Events:
+    if len(events) < 2 or bool((events.ts[1:] >= events.ts[:-1]).all()):
+        return events
+    return events.take(np.argsort(events.ts, kind="stable"))
+
+
+def _reading(monotonic: int, realtime: int) -> dict[str, int]:
+    """blktrace tells no time since boot: the trace's own clock stands for it."""
+    return {
+        "monotonic": monotonic,
+        "boottime": monotonic,
+        "realtime": realtime,
+        "uncertainty": _CLOCK_UNCERTAINTY_NS,
+    }

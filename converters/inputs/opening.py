@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a path or stream holds: a log, an archive, or blktrace's data."""
+
+import os
+from typing import BinaryIO, cast
+
+from biotrail.converters.inputs.blktrace.files import find, is_blktrace, peek
+from biotrail.converters.inputs.blktrace.format import byte_order
+from biotrail.converters.inputs.blktrace.source import BlktraceSource
+from biotrail.converters.inputs.log import LogSource, Source
+from biotrail.recorder.schema.errors import LogFormatError
+
+_PARQUET = b"PAR1"
+
+
+def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
+    """Opens a log, an archive, a set `DEV.blktrace.CPU` (by DEV or by one file), or a stream.
+
+    An existing file goes before a set of the same name; a source is given back.
+    Raises LogFormatError: foreign, empty, newer, not readable.
+    """
+    if not isinstance(path, str | os.PathLike):
+        if not hasattr(path, "read"):
+            return path
+        first, stream = peek(cast(BinaryIO, path))
+        if first == _PARQUET:
+            return _archive(stream)
+        return BlktraceSource(stream) if byte_order(first) is not None else LogSource(stream)
+    if is_blktrace(path) or (not os.path.isfile(path) and find(path)):
+        return BlktraceSource(path)
+    return _archive(path) if _is_archive(path) else LogSource(path)
+
+
+def _is_archive(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a directory, or begins as Parquet files do."""
+    if os.path.isdir(path):
+        return True
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(len(_PARQUET)) == _PARQUET
+    except OSError:
+        return False
+
+
+def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:
+    from biotrail.converters.inputs.parquet.source import (
+        ArchiveSource,  # what reads logs alone needs no pyarrow
+    )
+
+    if not isinstance(path, str | os.PathLike) and not path.seekable():
+        raise LogFormatError(
+            "an archive cannot be read from a pipe, for what it holds stands at its end: give its "
+            "path"
+        )
+    return ArchiveSource(path)

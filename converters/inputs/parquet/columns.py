@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of an archive's events: a column for each field of the schema, whatever kinds have it.
+
+Rows of a row group stand by kind, chunk and time: what one kind of record repeats of another (a
+bio's address and sector) is then a long match for the compressor, times are small steps, and which
+rows have a field at all is a few runs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from biotrail.converters.events.events import RAW_WORDS, Events
+from biotrail.converters.events.tables import I64, U64
+from biotrail.recorder.schema.records import (
+    BY_KIND,
+    BY_LETTER,
+    RECORDS,
+    TIMESTAMP_BITS,
+    Field,
+    Kind,
+)
+
+TIME, CPU, KIND, CHUNK, TIE = "time_ns", "cpu", "kind", "chunk", "tie"
+LETTERS = tuple(r.letter for r in RECORDS if r.kind != Kind.PAD)
+KIND_TYPE = pa.dictionary(pa.int8(), pa.string())
+OWN = {
+    TIME: pa.int64(),
+    CPU: pa.uint16(),
+    KIND: KIND_TYPE,
+    CHUNK: pa.int32(),
+    TIE: pa.int32(),
+}
+"""Columns that every row has; the others are null where a kind has no such field."""
+
+_LEFT_OUT = frozenset({"head", "reserved"})
+_TIME_MASK = (1 << TIMESTAMP_BITS) - 1
+_CODES = {letter: code for code, letter in enumerate(LETTERS)}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field, in bytes from the beginning of the records that have it, by kind."""
+
+    name: str
+    type: pa.DataType
+    dtype: np.dtype[Any]
+    count: int
+    """More than 1: a list of so many, each of which fills a word."""
+    offsets: dict[int, int]
+
+    @property
+    def text(self) -> bool:
+        """Characters, NUL padded; else a number."""
+        return bool(self.dtype.kind == "S")
+
+
+def _columns() -> dict[str, Column]:
+    found: dict[str, Column] = {}
+    for record in RECORDS:
+        places: dict[str, Any] = dict(record.dtype.fields or {})
+        for field in record.fields:
+            if field.name in _LEFT_OUT:
+                continue
+            column = found.setdefault(field.name, _column(field))
+            if column.dtype != np.dtype(field.dtype):
+                raise TypeError(f"{field.name} is {field.dtype} and {column.dtype}")
+            column.offsets[int(record.kind)] = places[field.name][1]
+    return found
+
+
+def _column(field: Field) -> Column:
+    dtype = np.dtype(field.dtype)
+    kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
+    if field.count > 1:
+        kind = pa.list_(kind)
+    return Column(field.name, kind, dtype, field.count, {})
+
+
+COLUMNS = _columns()
+SCHEMA = pa.schema([*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())])
+
+
+def _numbers(values: NDArray[Any]) -> pa.Array:
+    """pa.array without the pandas that it imports where there is one: a quarter of a second."""
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
+
+
+def _texts(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
+    places = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(places), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+_KIND_NAMES = _texts([letter.encode() for letter in LETTERS], pa.string())
+
+
+def table(events: Events, chunk: I64) -> pa.Table:
+    """The events as a table of SCHEMA. chunk: int64, of each event, ascending."""
+    order = np.argsort(events.kind, kind="stable")
+    counts = np.bincount(events.kind, minlength=256)
+    kinds = [int(kind) for kind in np.flatnonzero(counts)]
+    ends = np.cumsum(counts)
+    blocks = {kind: order[ends[kind] - counts[kind] : ends[kind]] for kind in kinds}
+    codes = np.concatenate(
+        [np.full(counts[kind], _CODES[BY_KIND[Kind(kind)].letter], np.int8) for kind in kinds]
+        or [np.zeros(0, np.int8)]
+    )
+    columns: dict[str, Any] = {
+        TIME: _numbers(events.ts.take(order)),
+        CPU: _numbers(events.cpu.take(order)),
+        KIND: pa.DictionaryArray.from_arrays(_numbers(codes), _KIND_NAMES),
+        CHUNK: _numbers(chunk.astype(np.int32).take(order)),
+        TIE: _numbers(_ties(events, chunk, order)),
+    }
+    words = events.raw.T
+    taken = {
+        kind: [words[word].take(rows) for word in range(1, BY_KIND[Kind(kind)].size // 8)]
+        for kind, rows in blocks.items()
+    }
+    for column in COLUMNS.values():
+        columns[column.name] = pa.chunked_array(
+            [
+                _cell(column, column.offsets[kind], taken[kind])
+                if kind in column.offsets
+                else _nulls(column.type, len(rows))
+                for kind, rows in blocks.items()
+            ],
+            column.type,
+        )
+    return pa.table(columns, schema=SCHEMA)
+
+
+_NULLS: dict[pa.DataType, pa.Array] = {}
+
+
+def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    """Rows of nothing, from memory that is shared: most columns are that in most rows."""
+    if kind not in _NULLS or len(_NULLS[kind]) < rows:
+        _NULLS[kind] = pa.nulls(rows, kind)
+    return _NULLS[kind].slice(0, rows)
+
+
+def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
+    """A field of one kind's rows, from the words of its records (the first one left out)."""
+    word, rest = offset // 8 - 1, offset % 8
+    size = column.dtype.itemsize
+    if column.text:
+        whole = np.stack(words[word : word + _words_of(rest, size)], axis=1)
+        text = np.ascontiguousarray(whole.view(np.uint8)[:, rest : rest + size])
+        return _texts(text.view(column.dtype).ravel().tolist(), pa.binary())
+    if column.count > 1:
+        slots = np.stack(words[word : word + column.count], axis=1)
+        places = np.arange(0, slots.size + 1, column.count, dtype=np.int32)
+        return pa.ListArray.from_arrays(_numbers(places), _numbers(slots.ravel()))
+    if size == 8:
+        return _numbers(words[word].view(column.dtype))
+    return _numbers(words[word].view(column.dtype)[rest // size :: 8 // size])
+
+
+def _words_of(rest: int, size: int) -> int:
+    """How many words so many bytes are in, that begin `rest` bytes into the first."""
+    return (rest + size + 7) // 8
+
+
+def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int32]:
+    """0, but for events of one time and chunk that do not stand by kind: their place there.
+
+    order: that of the result's rows.
+    """
+    same = events.ts[1:] == events.ts[:-1]
+    if len(same) and chunk[0] != chunk[-1]:
+        same &= chunk[1:] == chunk[:-1]
+    if not (same & (events.kind[1:] < events.kind[:-1])).any():
+        return np.zeros(len(events), np.int32)
+    first = np.concatenate([[True], ~same])
+    place = np.arange(len(events))
+    start = np.maximum.accumulate(np.where(first, place, 0))
+    return (place - start).astype(np.int32).take(order)
+
+
+def wrong_columns(schema: pa.Schema) -> str | None:
+    """A column that is missing or of another type; None: all are as they should be."""
+    for name, kind in (*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())):
+        if schema.get_field_index(name) < 0:
+            if name in OWN:
+                return name
+            continue
+        found = schema.field(name).type
+        if found != kind and not (pa.types.is_dictionary(found) and pa.types.is_dictionary(kind)):
+            return name
+    return None
+
+
+Read = Callable[[list[str]], pa.Table]
+"""Gives the named columns of one row group."""
+
+
+def events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
+    """(events, chunk of each) of a row group, by chunk and then as the source had them.
+
+    names: columns that there are. Numbers are not given. Raises pa.ArrowInvalid and ValueError
+    where the columns do not fit together.
+    """
+    own = read(list(OWN))
+    if any(own[name].null_count for name in OWN):
+        raise ValueError("its events lack times or kinds")
+    ts, cpu, chunk, tie = (_values(own[name]) for name in (TIME, CPU, CHUNK, TIE))
+    runs = list(_runs(own[KIND].combine_chunks()))
+    wanted = [
+        column
+        for column in COLUMNS.values()
+        if column.name in names and any(kind in column.offsets for kind, _, _ in runs)
+    ]
+    values = read([column.name for column in wanted]) if wanted else None
+    words = np.zeros((RAW_WORDS, len(ts)), "<u8")
+    for kind, start, end in runs:
+        words[0, start:end] = np.uint64(kind << TIMESTAMP_BITS)
+        for column in wanted:
+            if values is not None and kind in column.offsets:
+                cells = values[column.name].slice(start, end - start)
+                _put(words[:, start:end], column, column.offsets[kind], cells)
+    words[0] |= ts.view(np.uint64) & np.uint64(_TIME_MASK)
+    order = _order(ts, chunk, tie)
+    made = Events(
+        ts.take(order),
+        cpu.take(order),
+        np.zeros(len(ts), np.int64),
+        words.take(order, axis=1).T,
+    )
+    return made, chunk.take(order)
+
+
+def _runs(kinds: Any) -> Iterator[tuple[int, int, int]]:
+    """(kind, first row, row behind the last) of rows of one kind."""
+    kinds.validate(full=True)
+    letters = kinds.dictionary.to_pylist()
+    unknown = sorted(set(letters) - _CODES.keys())
+    if unknown or kinds.null_count:
+        raise ValueError(f"rows of kinds that are not known: {', '.join(map(repr, unknown))}")
+    numbers = [int(BY_LETTER[letter].kind) for letter in letters]
+    codes = _values(kinds.indices)
+    edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    bounds = [0, *edges.tolist(), len(codes)] if len(codes) else [0]
+    for start, end in pairwise(bounds):
+        yield numbers[codes[start]], start, end
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """Numbers without nulls; as _numbers, without to_numpy's pandas."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    dtype = np.dtype(whole.type.to_pandas_dtype())
+    found = np.frombuffer(whole.buffers()[1] or b"", dtype, len(whole) + whole.offset)
+    return found[whole.offset :]
+
+
+def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
+    """Set a field of the records whose words are given, column by column."""
+    if cells.null_count:
+        raise ValueError(f"{column.name} is not there in rows that have it")
+    word, rest = offset // 8, offset % 8
+    size = column.dtype.itemsize
+    if column.text:
+        text = np.array(cells.to_pylist(), column.dtype)
+        place = slice(word, word + _words_of(rest, size))
+        whole = np.ascontiguousarray(words[place].T).view(np.uint8)
+        whole[:, rest : rest + size] = text.view(np.uint8).reshape(len(text), size)
+        words[place] = whole.view("<u8").T
+    elif column.count > 1:
+        slots = cells.combine_chunks()
+        if (np.diff(_values(slots.offsets)) != column.count).any():
+            raise ValueError(f"{column.name} has lists of another length than {column.count}")
+        values = _values(slots.flatten()).reshape(-1, column.count)
+        words[word : word + column.count] = values.T
+    elif size == 8:
+        words[word] = _values(cells)
+    else:
+        words[word].view(column.dtype)[rest // size :: 8 // size] = _values(cells)
+
+
+def _order(ts: I64, chunk: I64, tie: NDArray[np.int32]) -> NDArray[np.intp]:
+    if tie.any():
+        return np.lexsort((tie, ts, chunk))
+    if len(chunk) and chunk[0] == chunk[-1] and chunk.min() == chunk.max():
+        return np.argsort(ts, kind="stable")
+    return np.lexsort((ts, chunk))

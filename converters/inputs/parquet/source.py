@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Parquet archive as a source of events: what the log it was made from gives, chunk by chunk."""
+
+import itertools
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I64
+from biotrail.converters.inputs.log import Part
+from biotrail.converters.inputs.parquet import columns as archive_columns
+from biotrail.converters.inputs.parquet.account import (
+    BLOCK_BYTES,
+    Metadata,
+    clock_of,
+    not_ours,
+    unpack,
+)
+from biotrail.recorder.schema.errors import LogFormatError
+
+MAGIC = b"PAR1"
+EVENTS = "events"
+"""The directory of a dataset that holds archives."""
+
+TABLE_KEY = "biotrail.table"
+"""Stands in the metadata of a dataset's bios and requests."""
+
+_MAX_NS = 1 << 62
+MOST_EVENTS_A_BYTE = 256
+"""Of a row group's columns; biotrail's take two or three bytes an event."""
+_MAX_GROUP = 1 << 22
+"""Events of a row group, which is read at once."""
+
+
+class ArchiveSource:
+    """An archive of one recording; as LogSource.
+
+    What is damaged in the archive itself is added to `problems` and `damaged` as `parts` gets
+    there, as it is for a log.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+        """Opens an archive, or a dataset's directory that holds one.
+
+        Raises LogFormatError: foreign, half, newer, or a directory without or with several.
+        """
+        if isinstance(path, str | os.PathLike) and os.path.isdir(path):
+            path = only_archive(path)
+        self.name = os.fspath(path) if isinstance(path, str | os.PathLike) else "the stream"
+        self._stream, self._file, self.size = _open(path, self.name)
+        self.metadata: Metadata = unpack(self.name, self._file.metadata.metadata or {})
+        facts, account = self.metadata.facts, self.metadata.account
+        self._check()
+        self.header = facts.header
+        self.end: dict[str, Any] | None = facts.end
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.damaged: list[dict[str, int]] = []
+        self.interrupted = account.interrupted
+        self.problems = list(account.problems)
+        self.remarks = list(account.remarks)
+        self.unknown = Counter({int(kind): count for kind, count in account.unknown.items()})
+        self.unreadable_bytes = account.unreadable_bytes
+        self._grown = {row[0]: row[1:] for row in account.grown}
+        self._known = [0, 0, 0]
+        self._grow(-1)
+
+    def _check(self) -> None:
+        """That columns are what they should be, and no row group is missing.
+
+        Raises LogFormatError.
+        """
+        if wrong := archive_columns.wrong_columns(self._file.schema_arrow):
+            raise LogFormatError(
+                f"{self.name}: its column {wrong} is not there or of another type; make it again "
+                "from the log"
+            )
+        wanted = [n for n in self._group_events() if n]
+        meta = self._file.metadata
+        there = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+        if max(there, default=0) > _MAX_GROUP:
+            raise LogFormatError(
+                f"{self.name}: has a row group of {max(there)} events: no biotrail writes more "
+                f"than {_MAX_GROUP}; make it again from the log"
+            )
+        if wrong := _beyond_its_bytes(meta, self.size):
+            raise LogFormatError(
+                f"{self.name}: {wrong}: no biotrail writes that; make it again from the log"
+            )
+        if there != wanted:
+            raise LogFormatError(
+                f"{self.name}: has {len(there)} row groups of {sum(there)} events where its "
+                f"account says {len(wanted)} of {sum(wanted)}: something rewrote it; make it again "
+                "from the log"
+            )
+
+    def _group_events(self) -> list[int]:
+        """Events in each group of chunks."""
+        events = self.metadata.chunks[:, 0]
+        edges = np.cumsum([0, *self.metadata.account.groups])
+        total = np.concatenate([[0], np.cumsum(events)])
+        counts: list[int] = np.diff(total[edges]).tolist()
+        return counts
+
+    def parts(self) -> Iterator[Part]:
+        """The log's chunks, as its own reader gives them."""
+        chunk = row_group = 0
+        done = 0
+        for chunks, events in zip(self.metadata.account.groups, self._group_events(), strict=True):
+            table = self.metadata.chunks[chunk : chunk + chunks]
+            found = self._group(row_group, table[:, 0], chunk) if events else Events.empty()
+            row_group += bool(events)
+            done += events
+            offset = self.size * done // max(1, self.metadata.account.events)
+            edges = np.cumsum([0, *table[:, 0]]).tolist() if len(found) else [0] * (chunks + 1)
+            for row in range(chunks):
+                self._grow(chunk + row)
+                part = found.take(slice(edges[row], edges[row + 1]))
+                yield Part(part, int(table[row, 1]), clock_of(table[row]), offset)
+            chunk += chunks
+        self._grow(None)
+
+    def wrong_blocks(self) -> list[str]:
+        """Parts of the file that are not as they were written, in words; reads all of it."""
+        account, found = self.metadata.account, []
+        self._stream.seek(0)
+        for index, crc in enumerate(account.checksums):
+            offset = index * BLOCK_BYTES
+            end = min(offset + BLOCK_BYTES, account.checked_bytes)
+            if zlib.crc32(self._stream.read(end - offset)) != crc:
+                found.append(f"bytes from offset {offset} to {end} fail their checksum")
+        return found
+
+    def _group(self, index: int, counts: I64, first: int) -> Events:
+        """A row group's events; none where it is damaged, which is then told."""
+        try:
+            return self._read(index, counts, first)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            what = str(error).partition("\n")[0].rstrip(".")
+            self._damage(index, what, first, len(counts))
+            return Events.empty()
+
+    def _read(self, index: int, counts: I64, first: int) -> Events:
+        def read(names: list[str]) -> pa.Table:
+            return self._file.read_row_group(index, columns=names)
+
+        events, chunk = archive_columns.events(read, self._names)
+        if not np.array_equal(np.repeat(np.arange(len(counts)) + first, counts), chunk):
+            raise ValueError("its events are of other chunks")
+        if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= _MAX_NS:
+            raise ValueError("its events are of impossible times")
+        return events
+
+    @property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self._file.schema_arrow.names)
+
+    def _damage(self, index: int, what: str, first: int, chunks: int) -> None:
+        group = self._file.metadata.row_group(index)
+        offset = _offset(group)
+        self.problems.append(
+            f"row group {index} at offset {offset} cannot be read ({what}): {group.num_rows} "
+            "events left out"
+        )
+        complete = self.metadata.chunks[:, 1]
+        start, end = int(complete[max(0, first - 1)]), int(complete[first + chunks - 1])
+        times = group.column(0).statistics
+        if times is not None and times.has_min_max:
+            start, end = max(0, int(times.min)), max(0, int(times.max))
+        self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
+
+    def _grow(self, chunk: int | None) -> None:
+        """Know what the log's reader knew when it had given that chunk; None: all of it."""
+        facts, account = self.metadata.facts, self.metadata.account
+        everything = [len(facts.notes), len(facts.losses), len(account.damaged)]
+        to = everything if chunk is None else self._grown.get(chunk, self._known)
+        self.notes += facts.notes[self._known[0] : to[0]]
+        self.losses += facts.losses[self._known[1] : to[1]]
+        self.damaged += account.damaged[self._known[2] : to[2]]
+        self._known = [max(a, b) for a, b in zip(self._known, to, strict=True)]
+
+
+def _beyond_its_bytes(meta: Any, size: int) -> str:
+    """Return, in words, what makes reading cost more than the file's `size` (bytes); else "".
+
+    Columns must not share bytes with one another, and events take some.
+    """
+    spans: list[tuple[int, int]] = []
+    for index in range(meta.num_row_groups):
+        group = meta.row_group(index)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        begins = [_begin(column) for column in columns]
+        stored = [int(column.total_compressed_size) for column in columns]
+        spans += [(at, at + length) for at, length in zip(begins, stored, strict=True)]
+        if min(stored, default=0) < 0 or group.num_rows > MOST_EVENTS_A_BYTE * sum(stored):
+            return f"row group {index} has {group.num_rows} events in {sum(stored)} bytes"
+    spans.sort()
+    for (_, end), (begin, _) in itertools.pairwise(spans):
+        if begin < end:
+            return f"columns share the bytes from offset {begin} on"
+    if spans and not 0 <= spans[0][0] <= spans[-1][1] <= size:
+        return f"columns go past its end, up to offset {spans[-1][1]}"
+    return ""
+
+
+def _begin(column: Any) -> int:
+    """File offset of a column chunk, bytes."""
+    begin = int(column.data_page_offset)
+    return min(begin, int(column.dictionary_page_offset)) if column.has_dictionary_page else begin
+
+
+def _offset(group: Any) -> int:
+    """Where a row group begins in its file, bytes."""
+    column = group.column(0)
+    return int(column.dictionary_page_offset or column.data_page_offset)
+
+
+def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, Any, int]:
+    """(stream, pq.ParquetFile, bytes). Raises LogFormatError."""
+    try:
+        stream = open(path, "rb") if isinstance(path, str | os.PathLike) else path  # noqa: SIM115
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - len(MAGIC)))
+        whole = size > 2 * len(MAGIC) and stream.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise LogFormatError(
+            f"{name}: cannot be read: {error.strerror or error}; give the path of an archive"
+        ) from error
+    if not whole:
+        raise LogFormatError(
+            f"{name}: is a part of an archive only: its end, which says where everything is, is "
+            f"not among its {size} bytes; copy it again, or make it again from the log"
+        )
+    try:
+        metadata = pq.read_metadata(stream)
+        if archive_columns.KIND not in metadata.schema.names:
+            raise not_ours(name)
+        file = pq.ParquetFile(
+            stream,
+            metadata=metadata,
+            read_dictionary=[archive_columns.KIND],
+            page_checksum_verification=True,
+            pre_buffer=False,
+        )
+    except (pa.ArrowException, OSError) as error:
+        what = str(error).partition("\n")[0].rstrip(".")
+        raise LogFormatError(
+            f"{name}: its end, which says where everything is, is damaged ({what}); copy it "
+            "again, or make it again from the log"
+        ) from None
+    return stream, file, size
+
+
+def archives_in(directory: str | os.PathLike[str]) -> list[Path]:
+    """The archives of a dataset, by path."""
+    return sorted(Path(directory, EVENTS).rglob("*.parquet"))
+
+
+def only_archive(directory: str | os.PathLike[str]) -> Path:
+    """The one archive of a dataset. Raises LogFormatError: there is none, or several."""
+    found = archives_in(directory)
+    if not found:
+        raise LogFormatError(
+            f"{os.fspath(directory)}: is a directory and no archive: there is no "
+            f"{EVENTS}/…/*.parquet in it; give a log, or what `biotrail archive` wrote"
+        )
+    if len(found) > 1:
+        raise LogFormatError(
+            f"{os.fspath(directory)}: holds {len(found)} recordings; give one of them, such as "
+            f"{found[0]}"
+        )
+    return found[0]
+
+
+def is_table(path: str) -> bool:
+    """Whether a Parquet file is a dataset's table of bios or requests."""
+    try:
+        return TABLE_KEY.encode() in (pq.read_metadata(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def check_table(path: str) -> tuple[int, list[str]]:
+    """(rows that can be read, what is wrong) of such a table: every page's checksum."""
+    file = pq.ParquetFile(path, page_checksum_verification=True)
+    rows, problems = 0, []
+    for index in range(file.metadata.num_row_groups):
+        try:
+            rows += len(file.read_row_group(index))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            offset = _offset(file.metadata.row_group(index))
+            what = str(error).partition("\n")[0].rstrip(".")
+            problems.append(f"row group {index} at offset {offset} cannot be read ({what})")
+    return rows, problems

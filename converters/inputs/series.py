@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of one rotated recording as one source of events."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from biotrail.converters.inputs.log import Part, Source
+from biotrail.recorder.schema.errors import LogFormatError
+
+
+class SeriesSource:
+    """Files of one recording, in the order of their numbers.
+
+    The header is the first file's; what later ones say of devices becomes a note. Where a file
+    between two is missing, so are events: a window of `damaged`, and a problem.
+    """
+
+    def __init__(self, sources: Sequence[tuple[str, Source]]) -> None:
+        """sources: (name, source) of each file. Raises LogFormatError: not of one recording."""
+        self._files = sorted(sources, key=lambda file: _number(*file))
+        self.name = self._files[0][0]
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.damaged: list[dict[str, int]] = []
+        self.unknown: Counter[int] = Counter()
+        self.unreadable_bytes = 0
+        self._missing: list[str] = []
+        first, last = self._files[0], self._files[-1]
+        _one_recording(self._files)
+        self.header = dict(first[1].header)
+        if len(self._files) > 1:
+            self.header["series"] = {**self.header["series"], "last": _number(*last)}
+        self._learned = [[0, 0, 0] for _ in self._files]
+        self._learn(0)
+
+    @property
+    def paths(self) -> list[str]:
+        """Names of the files, in the order of their numbers."""
+        return [name for name, _ in self._files]
+
+    @property
+    def sources(self) -> list[Source]:
+        """The files, in the order of their numbers."""
+        return [source for _, source in self._files]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files; -1 where one is a pipe."""
+        sizes = [source.size for _, source in self._files]
+        return -1 if -1 in sizes else sum(sizes)
+
+    @property
+    def problems(self) -> list[str]:
+        """Damage, in words, with the file's name."""
+        told = [f"{name}: {text}" for name, source in self._files for text in source.problems]
+        return self._missing + (told if len(self._files) > 1 else self._files[0][1].problems)
+
+    @property
+    def remarks(self) -> list[str]:
+        """As Source's."""
+        return [text for _, source in self._files for text in source.remarks]
+
+    @property
+    def end(self) -> dict[str, Any] | None:
+        """The last file's; of a whole recording, what that says of all of it."""
+        end = self._files[-1][1].end
+        if end is None or len(self._files) == 1 or _number(*self._files[0]) != 1:
+            return end
+        return {**end, **end.get("run", {})}
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether one of them has no end."""
+        return any(source.interrupted for _, source in self._files)
+
+    def parts(self) -> Iterator[Part]:
+        """All files' chunks, one file behind the other."""
+        done = complete_to = 0
+        for index, (_, source) in enumerate(self._files):
+            if index:
+                self._begin(index, complete_to)
+            self._learn(index)
+            for part in source.parts():
+                self._learn(index)
+                complete_to = max(complete_to, part.complete_to)
+                part.offset += done
+                yield part
+            self._learn(index)
+            self.unknown += source.unknown
+            self.unreadable_bytes += source.unreadable_bytes
+            done += max(0, source.size)
+
+    def _begin(self, index: int, complete_to: int) -> None:
+        """Take in what a later file's header says, and that files before it are missing."""
+        name, source = self._files[index]
+        if devices := source.header.get("devices"):
+            self.notes.append(("devices", {"devices": devices}))
+        before, number = _number(*self._files[index - 1]), _number(name, source)
+        if number > before + 1:
+            start = int(source.header.get("clocks", {}).get("monotonic", complete_to))
+            self.damaged.append({"offset": 0, "start": complete_to, "end": max(start, complete_to)})
+            which = (
+                f"file {before + 1}"
+                if number == before + 2
+                else f"files {before + 1} to {number - 1}"
+            )
+            self._missing.append(f"{which} of the recording, before {name}, not given: left out")
+
+    def _learn(self, index: int) -> None:
+        """Take in what a file's reader has found since the last time."""
+        source, known = self._files[index][1], self._learned[index]
+        self.notes += source.notes[known[0] :]
+        self.losses += source.losses[known[1] :]
+        self.damaged += source.damaged[known[2] :]
+        self._learned[index] = [len(source.notes), len(source.losses), len(source.damaged)]
+
+
+def run_of(source: Source) -> str | None:
+    """The recording that a rotated file is of; None for a log by itself."""
+    series = source.header.get("series")
+    return str(series["run"]) if series and "run" in series else None
+
+
+def _number(_name: str, source: Source) -> int:
+    number = source.header.get("series", {}).get("number", 0)
+    return number if isinstance(number, int) else 0
+
+
+def _one_recording(files: Sequence[tuple[str, Source]]) -> None:
+    """Raises LogFormatError unless all are of one, and none is given twice."""
+    for (name, source), (other, behind) in pairwise(files):
+        if run_of(source) is None or run_of(source) != run_of(behind):
+            raise LogFormatError(
+                f"{name} and {other} are of two recordings, and a file holds one: give -o a "
+                "directory, or archive them one by one"
+            )
+        if _number(name, source) == _number(other, behind):
+            raise LogFormatError(
+                f"{name} and {other} are the same part (number {_number(name, source)}) of one "
+                "recording: give each once"
+            )

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of every event: used, or left out for one reason from a closed list."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.association.without_pointers.flush_pairing import Pairing
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import Bios, Bool, Certainty, Edges, Requests
+from biotrail.recorder.schema.records import BY_KIND, Kind
+
+
+class Reason(StrEnum):
+    """Why an event is not part of a lifecycle."""
+
+    USED = "used in a bio's or request's lifecycle"
+    DICTIONARY = "names a task, cgroup or file"
+    STACK = "call stack of a bio"
+    FILE = "file of a bio"
+    PLUGGING = "plugging: belongs to a task, not to one bio"
+    AFTER_END = "comment on a request whose own events are not in the log"
+    NO_ISSUE = "chain whose issue is not in the log"
+    OWN = "I/O of the recording itself, left out"
+    NO_POINTER = "says only a pointer, and pointers are not used or not known"
+
+
+_PLAIN = {
+    Kind.TASK: Reason.DICTIONARY,
+    Kind.CGROUP: Reason.DICTIONARY,
+    Kind.FILE_NAME: Reason.DICTIONARY,
+    Kind.STACK: Reason.STACK,
+    Kind.FILE: Reason.FILE,
+    Kind.P: Reason.PLUGGING,
+    Kind.U: Reason.PLUGGING,
+    Kind.CHAIN: Reason.NO_ISSUE,
+    Kind.DONE: Reason.AFTER_END,
+    Kind.E: Reason.AFTER_END,
+}
+
+
+@dataclass
+class Account:
+    """Counts over a whole log; complete when its windows are exhausted.
+
+    events: by (letter, reason). devices: events by (dev_t, letter). certainty of bios,
+    requests and edges by name. late: events that arrived after the window they belong to.
+    unknown: records of kinds this reader does not know, by number.
+    """
+
+    events: dict[tuple[str, Reason], int] = field(default_factory=dict)
+    devices: dict[tuple[int, str], int] = field(default_factory=dict)
+    bios: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+    edges: dict[str, int] = field(default_factory=dict)
+    unknown: dict[int, int] = field(default_factory=dict)
+    unreadable_bytes: int = 0
+    late: int = 0
+    own_bios: int = 0
+    """The recording's own, whether left out or not; so are the two below."""
+    own_bytes: int = 0
+    own_requests: int = 0
+    completions_not_seen: int = 0
+    pairing: Pairing = field(default_factory=Pairing)
+    """By intervals: flushes whose completion is one of several."""
+    first_ns: int = -1
+    last_ns: int = -1
+
+    @property
+    def total(self) -> int:
+        """All events that were understood."""
+        return sum(self.events.values())
+
+    def by_letter(self) -> dict[str, int]:
+        """Events of each kind."""
+        counts: dict[str, int] = {}
+        for (letter, _), count in self.events.items():
+            counts[letter] = counts.get(letter, 0) + count
+        return counts
+
+    def by_reason(self) -> dict[Reason, int]:
+        """Events used, and left out for each reason."""
+        counts: dict[Reason, int] = {}
+        for (_, reason), count in self.events.items():
+            counts[reason] = counts.get(reason, 0) + count
+        return counts
+
+    def take_events(self, events: Events, used: Bool, own: Bool) -> None:
+        """Counts events that no later window will see.
+
+        used: part of a lifecycle. own: part of those alone that are left out as own.
+        """
+        if not len(events):
+            return
+        self.first_ns = int(events.ts[0]) if self.first_ns < 0 else self.first_ns
+        self.first_ns = min(self.first_ns, int(events.ts[0]))
+        self.last_ns = max(self.last_ns, int(events.ts[-1]))
+        key = (events.kind.astype(np.int64) * 2 + own) * 2 + used
+        for code, count in zip(*np.unique(key, return_counts=True), strict=True):
+            kind = Kind(int(code) // 4)
+            reason = Reason.USED if code % 2 else _PLAIN.get(kind, Reason.NO_POINTER)
+            reason = Reason.OWN if code // 2 % 2 else reason
+            where = (BY_KIND[kind].letter, reason)
+            self.events[where] = self.events.get(where, 0) + int(count)
+        pair = events.dev.astype(np.int64) * 256 + events.kind
+        for code, count in zip(*np.unique(pair, return_counts=True), strict=True):
+            on = (int(code) // 256, BY_KIND[Kind(int(code) % 256)].letter)
+            if on[0]:
+                self.devices[on] = self.devices.get(on, 0) + int(count)
+
+    def take_own(self, bios: Bios, requests: Requests) -> None:
+        """Counts what is the recording's own of all that a window ended."""
+        self.own_bios += int(bios.own.sum())
+        self.own_bytes += int(bios.bytes[bios.own].sum(dtype=np.int64))
+        self.own_requests += int(requests.own.sum())
+
+    def take_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
+        """Counts certainties of what a window gives out."""
+        for table, counts in (
+            (bios, self.bios),
+            (requests, self.requests),
+            (edges, self.edges),
+        ):
+            for certainty in Certainty:
+                name = certainty.name.lower()
+                count = int((table.certainty == certainty).sum())
+                counts[name] = counts.get(name, 0) + count
+        lost = (requests.certainty == Certainty.LOST) & (requests.complete < 0)
+        self.completions_not_seen += int(lost.sum())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "events": self.total,
+            "kinds": self.by_letter(),
+            "reasons": {str(r): n for r, n in self.by_reason().items()},
+            "bios": self.bios,
+            "requests": self.requests,
+            "edges": self.edges,
+            "own_io": {
+                "bios": self.own_bios,
+                "bytes": self.own_bytes,
+                "requests": self.own_requests,
+            },
+            "completions_not_seen": self.completions_not_seen,
+            "flushes_to_pair": self.pairing.as_dict(),
+            "late": self.late,
+            "unknown_kinds": self.unknown,
+            "unreadable_bytes": self.unreadable_bytes,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+        }

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of `bios` and `requests` as Arrow tables: names, types, units, meaning, in one place."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from biotrail.converters.events.tables import STAGE_NAMES, Stage
+
+NAME = pa.dictionary(pa.int32(), pa.string())
+WALL = pa.timestamp("ns", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; what is not known or not seen is null."""
+
+    name: str
+    type: pa.DataType
+    unit: str
+    meaning: str
+
+
+def stage_column(stage: Stage) -> str:
+    """`q2d_ns`, `pre_flush_ns`."""
+    return STAGE_NAMES[stage].lower().replace("-", "_") + "_ns"
+
+
+_STAGES = tuple(
+    Column(stage_column(s), pa.int64(), "ns", f"time in the stage {STAGE_NAMES[s]}; null: none")
+    for s in Stage
+)
+_NUMBER = Column("number", pa.int64(), "", "its own number: the same in every output of the log")
+_DEVICE = (
+    Column("device", NAME, "", "disk, by name; the mapper's name for dm"),
+    Column("dev", NAME, "", "disk, as major:minor"),
+)
+_WHAT = (
+    Column(
+        "op",
+        NAME,
+        "",
+        "operation: read, write, flush, discard, …; an fsync's empty write is a flush",
+    ),
+    Column("flags", NAME, "", "flags such as SYNC|META, in bit order"),
+    Column("sector", pa.uint64(), "512 bytes", "first sector on the disk"),
+    Column("bytes", pa.uint32(), "bytes", "length when queued (a request: when first issued)"),
+    Column("done_bytes", pa.uint32(), "bytes", "completed without error"),
+)
+_ENDED = (
+    Column("latency_ns", pa.int64(), "ns", "from queue (a request: from start) to completion"),
+    Column("requeues", pa.uint32(), "", "times that the driver gave it back"),
+    Column("status", NAME, "", "OK, IOERR, …; OK also where it is not known"),
+    Column("certainty", NAME, "", "exact, interval, ambiguous, incomplete, lost"),
+    Column("own", pa.bool_(), "", "I/O of the recording itself"),
+)
+_MONOTONIC = "ns of CLOCK_MONOTONIC"
+
+BIOS = (
+    _NUMBER,
+    *_DEVICE,
+    Column("partition", NAME, "", "partition that it was sent to; null: the disk itself"),
+    *_WHAT,
+    Column("tid", pa.uint32(), "", "thread that queued it"),
+    Column("pid", pa.uint32(), "", "its process"),
+    Column("comm", NAME, "", "its name"),
+    Column("cgroup", NAME, "", "path of the charged cgroup, or its id"),
+    Column("file", NAME, "", "path of the file whose pages it carries, where files were recorded"),
+    Column("ioprio", pa.uint16(), "", "I/O priority: class << 13 | data"),
+    Column("hint", pa.uint8(), "", "write life-time hint"),
+    Column("cpu", pa.uint16(), "", "CPU that queued it"),
+    Column("queue_time", WALL, "UTC", "when it was queued, by the wall clock"),
+    Column("queue_ns", pa.int64(), _MONOTONIC, "Q"),
+    Column("getrq_ns", pa.int64(), _MONOTONIC, "G (or s) of the piece that finishes last"),
+    Column("merge_ns", pa.int64(), _MONOTONIC, "M or F of that piece"),
+    Column("insert_ns", pa.int64(), _MONOTONIC, "I of its request"),
+    Column("issue_ns", pa.int64(), _MONOTONIC, "first D of its request"),
+    Column("complete_ns", pa.int64(), _MONOTONIC, "the last piece's end"),
+    *_ENDED,
+    Column("fragments", pa.uint32(), "", "pieces that went to requests"),
+    Column("requests", pa.uint32(), "", "requests that served it"),
+    Column("request", pa.int64(), "", "number of the request that finished last"),
+    Column("parent", pa.int64(), "", "number of the upper device's bio"),
+    Column("family", pa.int64(), "", "number of the topmost known ancestor"),
+    *_STAGES,
+)
+REQUESTS = (
+    _NUMBER,
+    *_DEVICE,
+    *_WHAT,
+    Column("kind", NAME, "", "normal, flush, passthrough"),
+    Column("tag", pa.uint16(), "", "driver tag at the last issue"),
+    Column("sched_tag", pa.uint16(), "", "scheduler tag"),
+    Column("hctx", pa.uint16(), "", "hardware queue"),
+    Column("start_time", WALL, "UTC", "when it began, by the wall clock"),
+    Column("start_ns", pa.int64(), _MONOTONIC, "s, or G of its first bio, or the first event seen"),
+    Column("insert_ns", pa.int64(), _MONOTONIC, "first I"),
+    Column("issue_ns", pa.int64(), _MONOTONIC, "first D"),
+    Column("complete_ns", pa.int64(), _MONOTONIC, "last C"),
+    *_ENDED,
+    Column("bios", pa.uint32(), "", "bios that it served"),
+    Column("others", pa.uint32(), "", "bios that it served and the recording's filters left out"),
+    Column("absorbed_by", pa.int64(), "", "number of the request that took its bios"),
+    Column("parent", pa.int64(), "", "number of the upper device's request"),
+    Column("family", pa.int64(), "", "family of its first bio"),
+    *_STAGES,
+)
+
+
+def schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Their Arrow schema; each field's metadata has unit and meaning."""
+    return pa.schema(
+        [pa.field(c.name, c.type, metadata={"unit": c.unit, "meaning": c.meaning}) for c in columns]
+    )
+
+
+BIO_SCHEMA = schema(BIOS)
+REQUEST_SCHEMA = schema(REQUESTS)

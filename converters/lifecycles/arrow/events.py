@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events as an Arrow table in the order of time, with names beside the records' own fields."""
+
+import numpy as np
+import pyarrow as pa
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.parquet.columns import COLUMNS, CPU, KIND, KIND_TYPE, TIME, table
+from biotrail.converters.lifecycles.arrow.columns import NAME
+from biotrail.converters.lifecycles.arrow.tables import named
+from biotrail.recorder.schema.records import BY_KIND, Kind
+
+_TEXT = pa.string()
+EVENT_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        (TIME, pa.int64()),
+        (CPU, pa.uint16()),
+        (KIND, KIND_TYPE),
+        ("event", NAME),
+        ("device", NAME),
+        ("op", NAME),
+        *((c.name, _TEXT if c.text else c.type) for c in COLUMNS.values()),
+    ]
+)
+"""`event`: the kind's name; the rest as the log's records have it."""
+
+
+def events_table(events: Events, context: Context) -> pa.Table:
+    """The events, a row each in their order, as EVENT_SCHEMA says."""
+    by_kind = table(events, np.zeros(len(events), np.int64))
+    back = np.empty(len(events), np.int64)
+    back[np.argsort(events.kind, kind="stable")] = np.arange(len(events))
+    found = {name: by_kind[name].combine_chunks().take(back) for name in by_kind.column_names}
+    opf = found["opf"].cast(pa.int64()).fill_null(-1).to_numpy()
+    columns = {
+        "number": events.number,
+        TIME: events.ts,
+        CPU: events.cpu,
+        KIND: found[KIND],
+        "event": named(events.kind, lambda kind: BY_KIND[Kind(kind)].name),
+        "device": named(events.dev, lambda dev: context.device_name(dev) if dev else None),
+        "op": named(opf, lambda value: None if value < 0 else context.op_name(value)),
+    }
+    for column in COLUMNS.values():
+        values = found[column.name]
+        columns[column.name] = _text(values) if column.text else values
+    return pa.table(columns, schema=EVENT_SCHEMA)
+
+
+def _text(values: pa.Array) -> pa.Array:
+    texts = [None if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()]
+    return pa.array(texts, pa.string())

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A window's bios and requests as Arrow tables, with names instead of numbers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    NO_CPU,
+    Bios,
+    Certainty,
+    Lifecycles,
+    RequestKind,
+    Requests,
+    Stage,
+    Stages,
+)
+from biotrail.converters.lifecycles.arrow.columns import (
+    BIO_SCHEMA,
+    REQUEST_SCHEMA,
+    WALL,
+    stage_column,
+)
+from biotrail.converters.lifecycles.operations import operations
+from biotrail.recorder.schema.records import NO_TAG
+
+_NO_SECTOR = np.uint64(2**64 - 1)
+Naming = Callable[[int], str | None]
+
+
+def bios_table(window: Lifecycles, context: Context) -> pa.Table:
+    """The window's bios, a row each, as BIO_SCHEMA says."""
+    bios, tasks = window.bios, window.tasks
+    task = bios.task
+    known = task >= 0
+    pids = np.append(tasks.tgid, np.uint32(0))[task]
+    columns = {
+        **_common(bios, window.bio_stages, context, bios.queue),
+        "partition": named(
+            np.where(bios.part == bios.dev, np.uint32(0), bios.part),
+            lambda part: context.device_name(part) if part else None,
+        ),
+        "tid": _nullable(bios.tid, 0),
+        "pid": pa.array(pids, mask=~known),
+        "comm": named(task, lambda row: str(tasks.comm[row]) if row >= 0 else None),
+        "cgroup": named(
+            bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
+        ),
+        "file": named(bios.file, lambda row: _path(context, row)),
+        "ioprio": bios.ioprio,
+        "hint": bios.hint,
+        "cpu": _nullable(bios.cpu, NO_CPU),
+        "queue_time": wall_clock(context, bios.queue),
+        "queue_ns": _nullable(bios.queue),
+        "getrq_ns": _nullable(bios.getrq),
+        "merge_ns": _nullable(bios.merge),
+        "fragments": bios.fragments,
+        "requests": bios.requests,
+        "request": _nullable(bios.request),
+    }
+    return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
+
+
+def _path(context: Context, row: int) -> str | None:
+    """None for a block device's own pages, too."""
+    return None if row < 0 or context.files[row].device else context.files[row].path
+
+
+def requests_table(window: Lifecycles, context: Context) -> pa.Table:
+    """The window's requests, a row each, as REQUEST_SCHEMA says."""
+    requests = window.requests
+    columns = {
+        **_common(requests, window.request_stages, context, requests.start),
+        "kind": named(requests.kind, lambda kind: RequestKind(kind).name.lower()),
+        "tag": _nullable(requests.tag, NO_TAG),
+        "sched_tag": _nullable(requests.sched_tag, NO_TAG),
+        "hctx": _nullable(requests.hctx, NO_TAG),
+        "start_time": wall_clock(context, requests.start),
+        "start_ns": _nullable(requests.start),
+        "bios": requests.bios,
+        "others": requests.others,
+        "absorbed_by": _nullable(requests.absorbed_by),
+    }
+    return pa.table({name: columns[name] for name in REQUEST_SCHEMA.names}, schema=REQUEST_SCHEMA)
+
+
+def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64) -> dict[str, Any]:
+    """Columns that both have."""
+    ended = (begin != NEVER) & (table.complete != NEVER)
+    return {
+        "number": table.number,
+        "device": named(table.dev, context.device_name),
+        "dev": named(table.dev, dev_numbers),
+        "op": _dictionary(*operations(context, table.opf, table.bytes)),
+        "flags": named(table.opf, context.flag_names),
+        "sector": pa.array(table.sector, mask=table.sector == _NO_SECTOR),
+        "bytes": table.bytes,
+        "done_bytes": table.done_bytes,
+        "insert_ns": _nullable(table.insert),
+        "issue_ns": _nullable(table.issue),
+        "complete_ns": _nullable(table.complete),
+        "latency_ns": pa.array(np.maximum(table.complete - begin, 0), mask=~ended),
+        "requeues": table.requeues,
+        "status": named(table.status, context.status_name),
+        "certainty": named(table.certainty, lambda c: Certainty(c).name.lower()),
+        "own": table.own,
+        "parent": _nullable(table.parent),
+        "family": _nullable(table.family),
+        **_stage_columns(table.number, stages),
+    }
+
+
+def named(values: NDArray[Any], name: Naming) -> pa.Array:
+    """Names of numbers, asked for once each; None becomes null."""
+    found, codes = np.unique(values, return_inverse=True)
+    return _dictionary(codes, [name(int(value)) for value in found])
+
+
+def _dictionary(codes: NDArray[Any], names: Sequence[str | None]) -> pa.Array:
+    """Codes into names, some of which can be the same or None."""
+    distinct = sorted({name for name in names if name is not None})
+    places = {name: place for place, name in enumerate(distinct)}
+    to = np.array([-1 if n is None else places[n] for n in names] or [0], np.int32)[codes]
+    indices = pa.array(to, mask=to < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
+
+
+def _nullable(values: NDArray[Any], none: int = NEVER) -> pa.Array:
+    return pa.array(values, mask=values == none)
+
+
+def _stage_columns(number: I64, stages: Stages) -> dict[str, pa.Array]:
+    """Time of each in each stage, summed where it had one several times."""
+    sums = np.zeros((len(Stage), len(number)), np.int64)
+    there = np.zeros((len(Stage), len(number)), np.bool_)
+    if len(stages) and len(number):
+        rows = np.searchsorted(number, stages.owner)
+        np.add.at(sums, (stages.stage, rows), stages.end - stages.start)
+        there[stages.stage, rows] = True
+    return {stage_column(s): pa.array(sums[s], mask=~there[s]) for s in Stage}
+
+
+def wall_clock(context: Context, times: I64) -> pa.Array:
+    """Times of CLOCK_MONOTONIC by the wall clock: the nearest reading's; null where not seen."""
+    if not context.clocks:
+        return pa.nulls(len(times), WALL)
+    readings = np.array(sorted({(c["monotonic"], c["realtime"]) for c in context.clocks}), np.int64)
+    monotonic, realtime = readings.T
+    after = np.clip(np.searchsorted(monotonic, times), 1, max(1, len(readings) - 1))
+    after = np.minimum(after, len(readings) - 1)
+    before = np.maximum(after - 1, 0)
+    nearer = np.where(times - monotonic[before] < monotonic[after] - times, before, after)
+    shown = realtime[nearer] + (times - monotonic[nearer])
+    return pa.array(shown, pa.int64(), mask=times == NEVER).cast(WALL)

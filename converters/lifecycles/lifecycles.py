@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Association to tables: one row per bio and per request, with its times and certainty."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.association.completion.carry_over import Kept, keep
+from biotrail.converters.association.completion.completion import (
+    RequestEnds,
+    bio_ends,
+    others,
+    request_ends,
+    times,
+)
+from biotrail.converters.association.completion.families import Whole, wholes
+from biotrail.converters.association.identity.address_reuse import Known, Lives
+from biotrail.converters.association.identity.association import (
+    NO_SECTOR,
+    Association,
+    associate,
+    came_with,
+)
+from biotrail.converters.association.identity.request_parents import request_parents
+from biotrail.converters.association.ranges.matching import loop_parents, repair
+from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
+from biotrail.converters.events.events import NO_STACK, Events
+from biotrail.converters.events.files import files_of
+from biotrail.converters.events.stacks import StackNames
+from biotrail.converters.events.tables import (
+    I32,
+    I64,
+    NEVER,
+    NO_CPU,
+    U8,
+    U16,
+    U32,
+    Bios,
+    Bool,
+    Certainty,
+    Edges,
+    RequestKind,
+    Requests,
+    Stages,
+)
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.certainties import (
+    bio_certainty,
+    fronts_elsewhere,
+    may_flush,
+    request_certainty,
+)
+from biotrail.converters.lifecycles.own_io import Own, own_io
+from biotrail.converters.lifecycles.stages import Milestones, bio_stages, milestones, request_stages
+from biotrail.recorder.schema.records import NO_TAG, Kind
+
+UNSEEN_BIRTH = 1 << 62
+"""Numbers of bios whose beginning is not in the log start here."""
+_SLOTS = 1 << 12
+NEVER_BORN = np.iinfo(np.int64).max
+
+
+@dataclass
+class Result:
+    """One window, associated. Tables are in the order of `number`."""
+
+    association: Association
+    kept: Kept
+    own: Own
+    bios: Bios
+    requests: Requests
+    edges: Edges
+    open_bios: Bios
+    open_requests: Requests
+    bio_stages: Stages
+    """Of `bios`, in their order."""
+    request_stages: Stages
+    """Of `requests`, in their order."""
+    bio_number: I64
+    """Per bio generation of the association: the number of its whole bio."""
+    request_number: I64
+    """Per request generation: its number."""
+
+
+class Builder:
+    """Builds tables for one log, window after window.
+
+    Remembers since when devices are known to take requests, and which addresses of what is
+    kept were seen to live again.
+    """
+
+    def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
+        self._context = context
+        self._tasks = tasks
+        self._stacks = stacks
+        self._lives = Lives()
+        self._first_request: dict[int, int] = {
+            dev: -1
+            for dev, entry in context.devices.items()
+            if entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {})
+        }
+
+    def build(self, events: Events, *, settled: int, final: bool) -> Result:
+        """Associates a window. settled: ns before which nothing more will be said of it."""
+        a = associate(events, self._context, self._lives)
+        ends = request_ends(a, self._context)
+        repair(a, ends, self._context)
+        pieces = bio_ends(a, ends, self._context)
+        loop_parents(a, ends, pieces, self._context)
+        request_parents(a)
+        whole = wholes(a, pieces, ends.requeues)
+        kept = keep(a, ends, whole, settled=settled, final=final)
+        self._lives = Lives(
+            Known.of(events, a.bios, kept.bios), Known.of(events, a.requests, kept.requests)
+        )
+        m = milestones(a, ends, whole)
+        own = own_io(a, whole, ends)
+        number, family = _numbers(a, whole)
+        request_number = _request_numbers(a)
+        bios = self._bios(a, whole, m, number, family, request_number)
+        bios.own[:] = own.bios[whole.gen]
+        bios.certainty[:] = bio_certainty(a, ends, whole, m, self._context)
+        # It ended after its fronts; in which requests those were, no event tells.
+        hidden = fronts_elsewhere(a, whole) & self._takes_requests(a, whole)
+        bios.certainty[hidden & (bios.certainty < Certainty.AMBIGUOUS)] = Certainty.LOST
+        requests = self._requests(a, ends, whole, family, request_number)
+        requests.own[:] = own.requests
+        bio_open = kept.bios[whole.gen]
+        rows = _in_order(number, ~bio_open)
+        request_rows = _in_order(request_number, ~kept.requests)
+        flush_bio = (ends.total <= 0) & (ends.done == 0) & (requests.kind == RequestKind.NORMAL)
+        flush_bio &= may_flush(requests.opf, self._context)
+        return Result(
+            a,
+            kept,
+            own,
+            bios.take(rows),
+            requests.take(request_rows),
+            _edges(a, whole, number, request_number, ~bio_open),
+            bios.take(_in_order(number, bio_open)),
+            requests.take(_in_order(request_number, kept.requests)),
+            bio_stages(a, self._context, whole, m, self._takes_requests(a, whole), number, rows),
+            request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
+            number[whole.row_of_gen] if len(number) else number,
+            request_number,
+        )
+
+    def _takes_requests(self, a: Association, whole: Whole) -> Bool:
+        """Whether each bio's device is known to, by the header or by what came before its end."""
+        births = a.requests.birth if len(a.requests) else np.zeros(0, np.int64)
+        births = births[np.argsort(a.events.number[births])]
+        seen, at = np.unique(a.events.dev[births], return_index=True)
+        for dev, number in zip(seen.tolist(), a.events.number[births[at]].tolist(), strict=True):
+            self._first_request[dev] = min(number, self._first_request.get(dev, number))
+        devices, of = np.unique(a.facts.dev[whole.gen], return_inverse=True)
+        since = np.array([self._first_request.get(d, NEVER_BORN) for d in devices.tolist()])
+        if not len(devices):
+            return np.zeros(0, dtype=np.bool_)
+        last = np.where(whole.end >= 0, whole.end, a.bios.birth[whole.gen])
+        known: Bool = since[of] < a.events.number[last]
+        return known
+
+    def _bios(
+        self,
+        a: Association,
+        whole: Whole,
+        m: Milestones,
+        number: I64,
+        family: I64,
+        request_number: I64,
+    ) -> Bios:
+        gen = whole.gen
+        queued = a.bios.first(Kind.Q)[gen]
+        at, seen = np.maximum(queued, 0), queued >= 0
+
+        def of(name: str, dtype: type) -> np.ndarray:
+            if not len(a.events):
+                return np.zeros(len(gen), dtype)
+            return np.where(seen, a.events.field(Kind.Q, name, at), 0).astype(dtype)
+
+        tid = of("tid", np.uint32)
+        served = np.maximum(m.request, 0)
+        upper = a.upper[gen]
+        above = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], -1)
+        parents = number[np.maximum(above, 0)] if len(gen) else number
+        dev = a.facts.dev[gen]
+        return Bios(
+            number=number,
+            dev=dev,
+            part=np.where(seen, of("part", np.uint32), dev).astype(np.uint32),
+            sector=a.facts.sector[gen],
+            bytes=np.maximum(a.facts.bytes[gen], 0).astype(np.uint32),
+            opf=a.facts.opf[gen],
+            tid=tid,
+            task=np.where(seen, self._tasks.rows(tid, m.queue), -1).astype(np.int32),
+            cgroup=of("cgroup", np.uint64),
+            ioprio=of("ioprio", np.uint16),
+            hint=of("hint", np.uint8),
+            stack=self._stack_rows(a.events, queued),
+            file=files_of(a.events, queued, above),
+            cpu=_cpus(a, queued),
+            queue=m.queue,
+            getrq=m.getrq,
+            merge=m.merge,
+            insert=m.insert,
+            issue=m.issue,
+            complete=m.complete,
+            fragments=whole.fragments,
+            requests=whole.requests,
+            requeues=whole.requeues,
+            status=whole.status,
+            done_bytes=whole.good.astype(np.uint32),
+            request=np.where(
+                m.request >= 0, request_number[served] if len(request_number) else NEVER, NEVER
+            ).astype(np.int64),
+            parent=np.where(upper >= 0, parents, NEVER).astype(np.int64),
+            family=family,
+            certainty=np.zeros(len(gen), np.uint8),
+            own=np.zeros(len(gen), np.bool_),
+            cut=np.full(len(gen), NEVER, np.int64),
+        )
+
+    def _stack_rows(self, events: Events, queued: I64) -> I32:
+        if events.stack is None:
+            return np.full(len(queued), -1, dtype=np.int32)
+        ids = np.where(queued >= 0, events.stack[np.maximum(queued, 0)], NO_STACK)
+        return self._stacks.rows(ids)
+
+    def _requests(
+        self, a: Association, ends: RequestEnds, whole: Whole, family: I64, number: I64
+    ) -> Requests:
+        r, events = a.requests, a.events
+        held = np.flatnonzero(a.request >= 0)
+        first = np.full(len(r), -1, dtype=np.int64)
+        first[a.request[held][::-1]] = whole.row_of_gen[held][::-1]
+        told = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
+        opf = events.opf[told] if len(r) else np.zeros(0, np.uint32)
+        sector = events.sector[told] if len(r) else np.zeros(0, np.uint64)
+        taker = np.maximum(a.absorbed_by, 0)
+        return Requests(
+            number=number,
+            dev=events.dev[told] if len(r) else np.zeros(0, np.uint32),
+            sector=sector,
+            bytes=(events.bytes[told] if len(r) else np.zeros(0, np.int64)).astype(np.uint32),
+            opf=opf,
+            tag=_tags(a, ends.last_issue, "tag"),
+            sched_tag=_tags(a, ends.issue, "sched_tag"),
+            hctx=_tags(a, ends.issue, "hctx"),
+            start=_starts(a, ends),
+            insert=times(a, ends.insert),
+            issue=times(a, ends.issue),
+            complete=times(a, ends.end),
+            bios=np.bincount(a.request[held], minlength=len(r)).astype(np.uint32),
+            others=others(a, ends.last_issue),
+            requeues=ends.requeues.astype(np.uint32),
+            status=ends.status,
+            done_bytes=np.clip(ends.good, 0, 0xFFFFFFFF).astype(np.uint32),
+            kind=self._request_kind(opf, sector),
+            absorbed_by=np.where(
+                a.absorbed_by >= 0, number[taker] if len(number) else NEVER, NEVER
+            ).astype(np.int64),
+            parent=np.where(
+                a.above >= 0, number[np.maximum(a.above, 0)] if len(number) else NEVER, NEVER
+            ).astype(np.int64),
+            family=_request_families(a, first, family, number),
+            certainty=request_certainty(a, ends, ~may_flush(opf, self._context)),
+            own=np.zeros(len(r), np.bool_),
+            cut=np.full(len(r), NEVER, np.int64),
+        )
+
+    def _request_kind(self, opf: U32, sector: np.ndarray) -> U8:
+        kind = np.zeros(len(opf), dtype=np.uint8)
+        flush = (opf & OP_MASK) == self._context.op_number("flush")
+        kind[flush & (sector == NO_SECTOR)] = RequestKind.FLUSH
+        codes, names = self._context.op_codes(opf)
+        through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
+        if through.any():
+            kind[through[codes]] = RequestKind.PASSTHROUGH
+        return kind
+
+
+def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
+    """Number and family of every whole bio."""
+    birth = a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
+    number = a.events.number[birth] if len(whole.gen) else whole.gen
+    role = a.bios.birth_role[whole.gen] if len(whole.gen) else np.zeros(0, np.uint8)
+    known = (role == Kind.Q) | (role == Kind.A) | (role == Kind.X)
+    slot = a.bios.row_slot[a.bios.start[whole.gen]] if len(whole.gen) else whole.gen
+    number = np.where(known, number, UNSEEN_BIRTH + number * _SLOTS + slot)
+    upper = a.upper[whole.gen]
+    top = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], np.arange(len(number)))
+    for _ in range(64):  # deeper stacks than any kernel allows
+        further = top[top]
+        if (further == top).all():
+            break
+        top = further
+    return number.astype(np.int64), number[top].astype(np.int64)
+
+
+def _request_numbers(a: Association) -> I64:
+    return a.events.number[a.requests.birth] if len(a.requests) else np.zeros(0, np.int64)
+
+
+def _request_families(a: Association, first: I64, family: I64, number: I64) -> I64:
+    """Per request: family of its first bio (-1: none), or of the request that it works for."""
+    top = np.where(a.above >= 0, a.above, np.arange(len(number)))
+    first = first[top]
+    known = family[np.maximum(first, 0)] if len(family) else first
+    return np.where(first >= 0, known, number[top]).astype(np.int64)
+
+
+def _cpus(a: Association, queued: I64) -> U16:
+    """CPU of each Q (-1: none)."""
+    if not len(a.events):
+        return np.full(len(queued), NO_CPU, dtype=np.uint16)
+    cpu = a.events.cpu[np.maximum(queued, 0)]
+    return np.where(queued >= 0, cpu, NO_CPU).astype(np.uint16)
+
+
+def _tags(a: Association, index: I64, name: str) -> np.ndarray:
+    if not len(a.events):
+        return np.zeros(len(index), np.uint16)
+    told = a.events.field(Kind.D, name, np.maximum(index, 0))
+    return np.where(index >= 0, told, NO_TAG).astype(np.uint16)
+
+
+def _starts(a: Association, ends: RequestEnds) -> I64:
+    """s; where the kernel has none, the first bio's G; else the first event seen."""
+    birth = times(a, a.requests.birth) if len(a.requests) else np.zeros(0, np.int64)
+    got = a.bios.first(Kind.G)
+    own = (a.request >= 0) & (got >= 0)
+    if (a.absorbed_by >= 0).any():
+        own &= came_with(a) < 0
+    held = np.flatnonzero(own)
+    allocated = np.full(len(a.requests), np.iinfo(np.int64).max)
+    np.minimum.at(allocated, a.request[held], a.events.ts[got[held]])
+    start = np.where(ends.started >= 0, times(a, ends.started), np.minimum(birth, allocated))
+    return start.astype(np.int64)
+
+
+def _in_order(number: I64, rows: Bool) -> I64:
+    chosen = np.flatnonzero(rows)
+    return chosen[np.argsort(number[chosen])]
+
+
+def _edges(a: Association, whole: Whole, number: I64, request_number: I64, rows: Bool) -> Edges:
+    """Edges of the whole bios in the mask."""
+    piece = np.flatnonzero(a.request >= 0)
+    piece = piece[rows[whole.row_of_gen[piece]]] if len(rows) else piece
+    row = whole.row_of_gen[piece]
+    return Edges(
+        bio=number[row] if len(number) else piece,
+        request=request_number[a.request[piece]] if len(request_number) else piece,
+        sector=a.facts.piece_sector[piece],
+        bytes=np.maximum(a.facts.piece_bytes[piece], 0).astype(np.uint32),
+        certainty=a.certainty[piece],
+    )

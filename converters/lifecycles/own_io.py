@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recording's own I/O: whose it is, and what remains without it.
+
+A bio is the recording's own where its Q says so, and where the upper device's bio is that it
+was made for. A request is where all of its bios are; one that is shared with others' bios is
+theirs too, and stays.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from biotrail.converters.association.completion.carry_over import events_of, named_events
+from biotrail.converters.association.completion.completion import RequestEnds, others
+from biotrail.converters.association.completion.families import Whole
+from biotrail.converters.association.identity.association import Association, came_with
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I64, NEVER, Bool, Stages
+from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
+
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.lifecycles import Result
+
+_DEEPEST = 64
+"""Devices that stand on each other; no kernel allows so many."""
+
+
+@dataclass
+class Own:
+    """What is the recording's own, by generation: shape (generations,), bool."""
+
+    bios: Bool
+    requests: Bool
+
+    def __bool__(self) -> bool:
+        return bool(self.bios.any())
+
+
+def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
+    """What of a window is the recording's own I/O."""
+    queued = a.bios.first(Kind.Q)[whole.gen]
+    rows = np.zeros(len(whole.gen), dtype=np.bool_)
+    seen = np.flatnonzero(queued >= 0)
+    if len(seen):
+        rows[seen] = a.events.field(Kind.Q, "flags", queued[seen]) & Q_FLAG_OWN != 0
+    if not rows.any():
+        return Own(np.zeros(len(a.bios), np.bool_), np.zeros(len(a.requests), np.bool_))
+    lower = np.flatnonzero(a.upper[whole.gen] >= 0)
+    upper = whole.row_of_gen[a.upper[whole.gen[lower]]]
+    for _ in range(_DEEPEST):
+        further = lower[rows[upper] & ~rows[lower]]
+        if not len(further):
+            break
+        rows[further] = True
+    bios = rows[whole.row_of_gen]
+    return Own(bios, _requests(a, ends, bios))
+
+
+def _requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
+    """Requests of whose bios all are known, and own."""
+    flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
+    cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
+    found = _all_own(a.request, own, len(a.requests)) & ~cut & (others(a, ends.last_issue) == 0)
+    absorbed = np.flatnonzero(a.absorbed_by >= 0)
+    if len(absorbed):
+        before = came_with(a)
+        told = np.bincount(before[before >= 0], minlength=len(a.requests)) > 0
+        alone = _all_own(before, own, len(a.requests))
+        found[absorbed] = np.where(told[absorbed], alone[absorbed], found[a.absorbed_by[absorbed]])
+    above = np.flatnonzero(a.above >= 0)
+    found[above] |= found[a.above[above]]
+    return np.asarray(found, dtype=np.bool_)
+
+
+def _all_own(request: I64, own: Bool, count: int) -> Bool:
+    """Per request: whether it has bios, and all of them are own. request: per bio, -1 none."""
+    held = np.flatnonzero(request >= 0)
+    bios = np.bincount(request[held], minlength=count)
+    ours = np.bincount(request[held[own[held]]], minlength=count)
+    return np.asarray((bios > 0) & (bios == ours), dtype=np.bool_)
+
+
+def without(result: "Result") -> "Result":
+    """The tables without what is own. Requests that it shares count it among the others."""
+    bios, requests, edges = result.bios, result.requests, result.edges
+    ours = np.isin(edges.bio, bios.number[bios.own])
+    shared = np.searchsorted(requests.number, edges.request[ours])
+    gone = np.bincount(shared, minlength=len(requests)).astype(np.uint32)
+    requests = replace(requests, bios=requests.bios - gone, others=requests.others + gone)
+    # One that is yet to be issued may turn out to be shared.
+    decided = result.open_requests.own & (result.open_requests.issue != NEVER)
+    return replace(
+        result,
+        bios=bios.take(~bios.own),
+        requests=requests.take(~requests.own),
+        edges=edges.take(~ours),
+        open_bios=result.open_bios.take(~result.open_bios.own),
+        open_requests=result.open_requests.take(~decided),
+        bio_stages=_without(result.bio_stages, bios.number[bios.own]),
+        request_stages=_without(result.request_stages, requests.number[requests.own]),
+    )
+
+
+def own_events(result: "Result") -> Bool:
+    """Events that belong to the recording's own I/O, and to nobody else's."""
+    a = result.association
+    if not result.own:
+        return np.zeros(len(a.events), np.bool_)
+    return named_events(a) & ~events_of(a, ~result.own.bios, ~result.own.requests)
+
+
+def has_own(events: Events) -> bool:
+    """Whether any bio is marked as the recording's own."""
+    flags = events.field(Kind.Q, "flags", events.rows(Kind.Q))
+    return bool((flags & Q_FLAG_OWN != 0).any())
+
+
+class Held:
+    """Events in the order of time, held until it is known whose they are."""
+
+    def __init__(self) -> None:
+        self._waiting = Events.empty()
+        self._own = np.zeros(0, np.int64)
+
+    def release(self, fresh: Events, result: "Result", most: int) -> Events:
+        """Those that are known to be others' by now. most: how many may wait."""
+        a = result.association
+        self._waiting = Events.join([self._waiting, fresh])
+        self._own = np.concatenate([self._own, a.events.number[own_events(result)]])
+        # A request of own bios that is yet to be issued may turn out to be shared; whose one was
+        # that was absorbed, the issue of the other tells.
+        absorbed = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
+        open_ended = (result.own.requests & (a.requests.first(Kind.D) < 0)) | absorbed
+        open_ended &= result.kept.requests
+        doubtful = a.requests.row_event[open_ended[a.requests.row_gen]]
+        edge = len(self._waiting)
+        if len(doubtful) and edge < most:
+            edge = int(np.searchsorted(self._waiting.ts, a.events.ts[doubtful].min()))
+            self._own = np.setdiff1d(self._own, a.events.number[doubtful])
+        ready, self._waiting = self._waiting.split(edge)
+        ready = ready.take(~np.isin(ready.number, self._own))
+        self._own = np.intersect1d(self._own, self._waiting.number)
+        return ready
+
+
+def _without(stages: Stages, owners: I64) -> Stages:
+    return stages.take(~np.isin(stages.owner, owners))

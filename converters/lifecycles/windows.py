@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows with some of their bios and requests: what every choice of I/O comes down to."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests, Stages
+
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.lifecycles import Result
+
+T = TypeVar("T", "Lifecycles", "Result")
+FAR = np.iinfo(np.int64).max
+
+
+def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requests: Bool) -> T:
+    """The window with the rows of the masks alone, and with the edges and stages of these."""
+    kept = window.bios.take(bios)
+    kept_requests = window.requests.take(requests)
+    return replace(
+        window,
+        bios=kept,
+        requests=kept_requests,
+        edges=window.edges.take(np.isin(window.edges.bio, kept.number)),
+        bio_stages=_of(window.bio_stages, kept.number, bios),
+        request_stages=_of(window.request_stages, kept_requests.number, requests),
+        open_bios=window.open_bios.take(open_bios),
+        open_requests=window.open_requests.take(open_requests),
+    )
+
+
+def _of(stages: Stages, numbers: I64, rows: Bool) -> Stages:
+    return stages if rows.all() else stages.take(np.isin(stages.owner, numbers))
+
+
+def first_seen(table: Bios | Requests) -> I64:
+    """ns per row: the first that is known of it; NEVER where no time is."""
+    begun = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
+    times = np.stack([table.cut, *begun, table.insert, table.issue, table.complete])
+    start = np.where(times != NEVER, times, FAR).min(axis=0)
+    return np.where(start == FAR, NEVER, start)
+
+
+def last_seen(table: Bios | Requests) -> I64:
+    """ns per row: the last that is known of it; NEVER where no time is."""
+    begun = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
+    found: I64 = np.stack([*begun, table.insert, table.issue, table.complete]).max(axis=0)
+    return found

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A package for each format that lifecycles are written in."""

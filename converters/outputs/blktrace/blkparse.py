@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events as the lines that `blkparse` prints by default, for scripts that read those."""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.inputs.blktrace.format import ACT_MASK, CATEGORY_SHIFT, Act, Category
+from biotrail.converters.outputs.blktrace.encode import Encoder
+
+_LETTERS: dict[int, str] = {
+    Act.QUEUE: "Q",
+    Act.BACKMERGE: "M",
+    Act.FRONTMERGE: "F",
+    Act.GETRQ: "G",
+    Act.REQUEUE: "R",
+    Act.ISSUE: "D",
+    Act.COMPLETE: "C",
+    Act.PLUG: "P",
+    Act.UNPLUG_IO: "U",
+    Act.UNPLUG_TIMER: "UT",
+    Act.INSERT: "I",
+    Act.SPLIT: "X",
+    Act.REMAP: "A",
+}
+_NO_NAME = "(null)"
+"""What blkparse prints for a thread without a process note."""
+_SECOND = 10**9
+_PC = int(Category.PC)
+
+
+def lines(
+    events: Iterable[tuple[Events, int]], context: Context, tasks: TaskNames | None = None
+) -> Iterator[str]:
+    """Lines without their newline, one per event that blktrace has an action for.
+
+    events: windows as `Trace.events` gives them. tasks: names known, which learn from the
+    events; None: only those in the events. Times count from the first line, as blkparse's do.
+    """
+    encoder = Encoder(context)
+    tasks = tasks or TaskNames()
+    start = -1
+    for window, _ in events:
+        tasks.learn(window)
+        encoded = encoder.encode(window)
+        if not len(encoded):
+            continue
+        start = int(encoded.ts[0]) if start < 0 else start
+        head = encoded.head
+        words = encoded.pdu.view(">u8")
+        columns = (
+            encoded.ts - start,
+            head["device"],
+            head["cpu"],
+            head["sequence"],
+            head["pid"],
+            head["action"],
+            head["sector"],
+            head["bytes"],
+            head["error"].view("<u2"),
+            words[:, 0],
+            words[:, 1],
+        )
+        names = _names(tasks, head["pid"].astype(np.uint32), encoded.ts)
+        for values in zip(*(c.tolist() for c in columns), names, strict=True):
+            yield _line(*values)
+
+
+def _names(tasks: TaskNames, pid: np.ndarray, ts: np.ndarray) -> list[str]:
+    rows = tasks.rows(pid, ts)
+    known = [*tasks.table().comm.tolist(), _NO_NAME]
+    return [known[row] for row in rows.tolist()]
+
+
+@lru_cache
+def _rwbs(category: int, data: bool) -> str:
+    text = "F" if category & Category.FLUSH else ""
+    if category & Category.DISCARD:
+        text += "D"
+    elif category & Category.WRITE:
+        text += "W"
+    else:
+        text += "R" if data else "N"
+    for bit, letter in (
+        (Category.FUA, "F"),
+        (Category.AHEAD, "A"),
+        (Category.SYNC, "S"),
+        (Category.META, "M"),
+    ):
+        text += letter if category & bit else ""
+    return text
+
+
+def _line(
+    time: int,
+    dev: int,
+    cpu: int,
+    sequence: int,
+    pid: int,
+    action: int,
+    sector: int,
+    size: int,
+    error: int,
+    first: int,
+    second: int,
+    name: str,
+) -> str:
+    letter, category = _LETTERS[action & ACT_MASK], action >> CATEGORY_SHIFT
+    if letter == "A":
+        dev = first & 0xFFFFFFFF
+    start = (
+        f"{dev >> 20:3d},{dev & 0xFFFFF:<3d} {cpu:2d} {sequence:8d} {time // _SECOND:5d}."
+        f"{time % _SECOND:09d} {pid:5d} {letter:>2s} {_rwbs(category, size > 0):>3s} "
+    )
+    return start + _tail(letter, category & _PC, sector, size, error, first, second, name)
+
+
+def _tail(
+    letter: str,
+    passthrough: int,
+    sector: int,
+    size: int,
+    error: int,
+    first: int,
+    second: int,
+    name: str,
+) -> str:
+    sectors = size >> 9
+    if letter in "CR":
+        if passthrough:
+            return f"[{error}]"
+        return f"{sector} + {sectors} [{error}]" if sectors else f"{sector} [{error}]"
+    if letter == "P":
+        return f"[{name}]"
+    if letter in ("U", "UT"):
+        return f"[{name}] {first & 0xFFFFFFFF}"
+    if letter == "A":
+        origin = first >> 32
+        return f"{sector} + {sectors} <- ({origin >> 20},{origin & 0xFFFFF}) {second}"
+    if letter == "X":
+        return f"{sector} / {first & 0xFFFFFFFF} [{name}]"
+    if passthrough:
+        return f"{size} [{name}]"
+    return f"{sector} + {sectors} [{name}]" if sectors else f"[{name}]"

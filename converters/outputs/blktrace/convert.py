@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events as files that blkparse, btt, iowatcher and seekwatcher read.
+
+A device's events become a set of files `NAME.blktrace.CPU`, as blktrace itself writes
+them. What is in them, and what is not, is in `docs/blktrace.md`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I64
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.inputs.blktrace.format import CATEGORY_SHIFT, Category, Note
+from biotrail.converters.outputs.blktrace.encode import Encoded, Encoder, note, pack
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.strings import shown
+
+_NOTIFY = int(Category.NOTIFY) << CATEGORY_SHIFT
+_COMM_BYTES = 16
+
+
+@dataclass
+class BlktraceSummary:
+    """What was written.
+
+    sets: the prefix of each device's files by dev_t: `blkparse -i PREFIX` reads it. records:
+    events written; left_out: events that blktrace has no record for, both by letter of the log.
+    """
+
+    sets: dict[int, Path] = field(default_factory=dict)
+    records: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+
+
+def write(
+    events: Iterator[tuple[Events, int]], context: Context, out_prefix: Path
+) -> BlktraceSummary:
+    """Write the windows of `Trace.events` as sets of files.
+
+    out_prefix: an existing directory gets a set for each device, under the device's name.
+    Otherwise the files of a log of one device are PREFIX.blktrace.CPU; with several devices
+    PREFIX.NAME.blktrace.CPU. Raises OutputError when a file exists or cannot be written; then
+    none is left.
+    """
+    output = _Output(context, out_prefix)
+    try:
+        for window, _ in events:
+            output.add(window)
+        return output.finish()
+    except BaseException:
+        output.remove()
+        raise
+
+
+class _Output:
+    """All sets of one conversion."""
+
+    def __init__(self, context: Context, prefix: Path) -> None:
+        self._context = context
+        self._prefix = prefix
+        self._encoder = Encoder(context)
+        self._tasks = TaskNames()
+        self._sets: dict[int, _Set] = {}
+        self._summary = BlktraceSummary()
+
+    def add(self, window: Events) -> None:
+        self._tasks.learn(window)
+        encoded = self._encoder.encode(window)
+        self._summary.records += len(encoded)
+        self._summary.left_out += encoded.left_out
+        head = encoded.head
+        for dev in np.unique(head["device"]).tolist():
+            rows = np.flatnonzero(head["device"] == dev)
+            if dev not in self._sets:
+                self._sets[dev] = _Set(dev, self._path(dev), self._context)
+            self._sets[dev].add(_take(encoded, rows), self._tasks)
+
+    def _path(self, dev: int) -> Path:
+        entry = self._context.devices.get(dev, {})
+        name = shown(str(entry.get("name") or dev_numbers(dev).replace(":", "_"))).replace("/", "_")
+        if self._prefix.is_dir():
+            return self._prefix / name
+        return self._prefix.with_name(f"{self._prefix.name}.{name}")
+
+    def finish(self) -> BlktraceSummary:
+        for files in self._sets.values():
+            files.finish()
+        if len(self._sets) == 1 and not self._prefix.is_dir():
+            next(iter(self._sets.values())).rename(self._prefix)
+        self._summary.sets = {dev: files.prefix for dev, files in self._sets.items()}
+        self._summary.bytes = sum(files.bytes for files in self._sets.values())
+        return self._summary
+
+    def remove(self) -> None:
+        for files in self._sets.values():
+            files.remove()
+
+
+class _Set:
+    """One device's files, one per CPU, opened only while they are written to."""
+
+    def __init__(self, dev: int, prefix: Path, context: Context) -> None:
+        self.prefix = prefix
+        self.bytes = 0
+        self._dev = dev
+        self._cpus: set[int] = set()
+        self._noted: set[tuple[int, int]] = set()
+        clock = next(iter(context.clocks), None)
+        if clock is not None:
+            self._append(0, _clock_note(dev, clock))
+
+    def add(self, encoded: Encoded, tasks: TaskNames) -> None:
+        """Events of this device, in order."""
+        notes = self._notes(encoded, tasks)
+        at = np.array(list(notes), dtype=np.int64)
+        every = [encoded, *notes.values()]
+        # A note stands right before the first event of its thread.
+        place = np.concatenate([np.arange(len(encoded)) * 2 + 1, at * 2])
+        order = np.argsort(place, kind="stable")
+        head = np.concatenate([e.head for e in every])[order]
+        pdu = np.concatenate([e.pdu for e in every])[order]
+        for cpu in np.unique(head["cpu"]).tolist():
+            rows = np.flatnonzero(head["cpu"] == cpu)
+            self._append(cpu, pack(head[rows], pdu[rows]))
+
+    def _notes(self, encoded: Encoded, tasks: TaskNames) -> dict[int, Encoded]:
+        """A process note for each thread whose name is new here, by row of its first event."""
+        pid = encoded.head["pid"].astype(np.uint32)
+        row = tasks.rows(pid, encoded.ts)
+        named = np.flatnonzero(row >= 0)
+        names = tasks.table()
+        pairs, first = np.unique(
+            np.stack([pid[named], row[named].astype(np.uint32)]), axis=1, return_index=True
+        )
+        found = {}
+        for thread, name, at in zip(*pairs.tolist(), named[first].tolist(), strict=True):
+            if (thread, name) in self._noted:
+                continue
+            self._noted.add((thread, name))
+            comm = str(names.comm[name]).encode()[: _COMM_BYTES - 1].ljust(_COMM_BYTES, b"\0")
+            found[at] = note(
+                _NOTIFY | Note.PROCESS,
+                int(encoded.ts[at]),
+                self._dev,
+                int(encoded.head["cpu"][at]),
+                thread,
+                comm,
+            )
+        return found
+
+    def finish(self) -> None:
+        """An empty file for each CPU between: blkparse stops where one is missing."""
+        for cpu in range(max(self._cpus, default=0)):
+            if cpu not in self._cpus:
+                self._append(cpu, b"")
+
+    def rename(self, prefix: Path) -> None:
+        """Gives the files another prefix. Raises OutputError when there is one of that name."""
+        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self._cpus)}
+        for target in targets.values():
+            if target.exists():
+                raise _exists(target)
+        for cpu, target in targets.items():
+            _file(self.prefix, cpu).rename(target)
+        self.prefix = prefix
+
+    def remove(self) -> None:
+        """Removes what was written."""
+        for cpu in self._cpus:
+            _file(self.prefix, cpu).unlink(missing_ok=True)
+
+    def _append(self, cpu: int, data: bytes) -> None:
+        path = _file(self.prefix, cpu)
+        try:
+            with open(path, "ab" if cpu in self._cpus else "xb") as stream:
+                self._cpus.add(cpu)
+                stream.write(data)
+        except FileExistsError as error:
+            raise _exists(path) from error
+        except OSError as error:
+            raise OutputError(
+                f"{path}: cannot be written: {error.strerror or error}; give another place"
+            ) from error
+        self.bytes += len(data)
+
+
+def _file(prefix: Path, cpu: int) -> Path:
+    return prefix.with_name(f"{prefix.name}.blktrace.{cpu}")
+
+
+def _exists(path: Path) -> OutputError:
+    return OutputError(f"{path}: exists already; remove it, or give another prefix")
+
+
+def _clock_note(dev: int, clock: dict[str, int]) -> bytes:
+    """The note that blkparse takes the wall-clock time from."""
+    seconds, rest = divmod(int(clock["realtime"]), 10**9)
+    words = np.array([seconds & 0xFFFFFFFF, rest], dtype="<u4")
+    record = note(_NOTIFY | Note.TIMESTAMP, int(clock["monotonic"]), dev, 0, 0, words.tobytes())
+    return pack(record.head, record.pdu)
+
+
+def _take(encoded: Encoded, rows: I64) -> Encoded:
+    return Encoded(encoded.ts[rows], encoded.head[rows], encoded.pdu[rows], Counter())

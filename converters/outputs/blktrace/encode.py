@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events as blktrace's records: what the kernel's own tracer would have written of them."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I32, I64, U16, U32, Bool
+from biotrail.converters.inputs.blktrace.format import (
+    CATEGORY_SHIFT,
+    MAGIC,
+    RECORD,
+    REMAP,
+    VERSION,
+    Act,
+    Category,
+)
+from biotrail.converters.inputs.blktrace.rows import NO_SECTOR, PID_WORD
+from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
+from biotrail.recorder.schema.records import BY_KIND, Kind
+
+PDU_BYTES = 16
+LITTLE = RECORD.newbyteorder("<")
+
+_ACTIONS: dict[Kind, tuple[Act, Category]] = {
+    Kind.Q: (Act.QUEUE, Category.QUEUE),
+    Kind.G: (Act.GETRQ, Category.QUEUE),
+    Kind.START: (Act.GETRQ, Category.QUEUE),
+    Kind.M: (Act.BACKMERGE, Category.QUEUE),
+    Kind.F: (Act.FRONTMERGE, Category.QUEUE),
+    Kind.X: (Act.SPLIT, Category(0)),
+    Kind.A: (Act.REMAP, Category.QUEUE),
+    Kind.RQ_REMAP: (Act.REMAP, Category.QUEUE),
+    Kind.BIO_COMPLETE: (Act.COMPLETE, Category.COMPLETE),
+    Kind.I: (Act.INSERT, Category.QUEUE),
+    Kind.R: (Act.REQUEUE, Category.REQUEUE),
+    Kind.RQ_MERGE: (Act.BACKMERGE, Category.QUEUE),
+    Kind.D: (Act.ISSUE, Category.ISSUE),
+    Kind.C: (Act.COMPLETE, Category.COMPLETE),
+    Kind.P: (Act.PLUG, Category.QUEUE),
+    Kind.U: (Act.UNPLUG_TIMER, Category.QUEUE),
+}
+_OF_REQUESTS = (Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D, Kind.C)
+_WITH_TID = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A)
+_SUBMITTED = (Kind.START, Kind.I, Kind.D, Kind.RQ_MERGE)
+_DICTIONARY = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
+_FLAGS = (
+    ("SYNC", Category.SYNC),
+    ("META", Category.META),
+    ("FUA", Category.FUA),
+    ("PREFLUSH", Category.FLUSH),
+    ("RAHEAD", Category.AHEAD),
+)
+_OPS = (
+    ("discard", Category.DISCARD),
+    ("secure_erase", Category.DISCARD),
+    ("flush", Category.FLUSH),
+)
+
+
+@dataclass
+class Encoded:
+    """Records of a window's events, in their order.
+
+    head: `struct blk_io_trace` in little-endian byte order. pdu: uint8 of shape (records,
+    16), of which each one's `pdu_len` bytes count. left_out: events by letter that blktrace
+    has no record for.
+    """
+
+    ts: I64
+    head: NDArray[np.void]
+    pdu: NDArray[np.uint8]
+    left_out: Counter[str]
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+
+class Encoder:
+    """Encodes the windows of one trace, in order."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._imported = context.header.get("backend") == "blktrace"
+        letters = context.header.get("events", {}).get("letters", [])
+        # s comes right after G, which the default set of events does without.
+        without = Kind.START if not letters or "G" in letters else Kind.G
+        self._kinds = [int(kind) for kind in _ACTIONS if kind != without]
+        self._next: dict[int, int] = {}
+        self._submitters = _Submitters()
+
+    def encode(self, events: Events) -> Encoded:
+        """Records of all events that blktrace has an action for."""
+        known = np.isin(events.kind, self._kinds)
+        left_out = Counter[str]()
+        numbers, counts = np.unique(events.kind[~known], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            if number not in _DICTIONARY:
+                left_out[BY_KIND[Kind(number)].letter] += count
+        events = events.take(known)
+        head = np.zeros(len(events), dtype=LITTLE)
+        pdu = np.zeros((len(events), PDU_BYTES), dtype=np.uint8)
+        head["magic"] = MAGIC | VERSION
+        head["time"] = events.ts.view(np.uint64)
+        head["device"] = events.dev
+        head["cpu"] = events.cpu
+        self._fill(events, head)
+        _fill_payloads(events, head, pdu)
+        head["sequence"] = self._sequence(events, head)
+        return Encoded(events.ts, head, pdu, left_out)
+
+    def _fill(self, events: Events, head: NDArray[np.void]) -> None:
+        kind = events.kind
+        alone = np.isin(kind, (Kind.P, Kind.U))
+        sector = np.where(events.sector == NO_SECTOR, np.uint64(0), events.sector)
+        head["sector"] = np.where(alone, np.uint64(0), sector)
+        head["bytes"] = np.where(alone, 0, events.bytes)
+        act, category = _by_kind(events)
+        category |= np.where(alone, np.uint32(Category.READ), self._category(events.opf))
+        passthrough = self._is(events.opf, PASSTHROUGH_OPS)
+        of_request = np.isin(kind, _OF_REQUESTS)
+        category[of_request & ~passthrough] |= np.uint32(Category.FS)
+        category[of_request & passthrough] |= np.uint32(Category.PC)
+        head["action"] = act | category << np.uint32(CATEGORY_SHIFT)
+        head["pid"] = self._pid(events)
+        ended = np.isin(kind, (Kind.C, Kind.BIO_COMPLETE))
+        head["error"] = np.where(ended, _errors(events.status), 0)
+
+    def _is(self, opf: U32, names: frozenset[str] | set[str]) -> Bool:
+        codes, all_names = self._context.op_codes(opf)
+        wanted: Bool = np.array([n in names for n in all_names], dtype=np.bool_)[codes]
+        return wanted
+
+    def _category(self, opf: U32) -> U32:
+        """What the kernel's tracer makes of bi_opf or cmd_flags."""
+        write = (opf & 1) != 0
+        category = np.where(write, Category.WRITE, Category.READ).astype(np.uint32)
+        for name, bit in _FLAGS:
+            category[(opf & np.uint32(self._context.flag_mask(name))) != 0] |= np.uint32(bit)
+        for name, bit in _OPS:
+            category[self._is(opf, {name})] |= np.uint32(bit)
+        return category
+
+    def _pid(self, events: Events) -> U32:
+        """Thread that ran; 0 at C, c and R, where blktrace's is arbitrary and a log has none."""
+        kind, raw = events.kind, events.raw
+        high = (raw[:, 4] >> np.uint64(32)).astype(np.uint32)
+        early = (raw[:, 1] >> np.uint64(32)).astype(np.uint32)
+        pid = np.where(np.isin(kind, _WITH_TID), high, np.uint32(0))
+        pid = np.where(np.isin(kind, (Kind.P, Kind.U)), early, pid)
+        if self._imported:
+            pid = np.where(kind == Kind.Q, pid, raw[:, PID_WORD].astype(np.uint32))
+            return pid.astype(np.uint32)
+        return self._submitters.fill(events, pid.astype(np.uint32))
+
+    def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
+        """Numbers from 1 on, per device and CPU, as the kernel gives them.
+
+        Imported events keep theirs, which have gaps where the kernel lost some. All 0 is how
+        the ftrace tracer's stream has them.
+        """
+        result = np.zeros(len(events), np.uint32)
+        told = np.zeros(len(events), np.int64)
+        if self._imported:
+            told = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
+            told[events.kind == Kind.Q] = 0
+        keys = head["device"].astype(np.uint64) << np.uint64(32) | head["cpu"]
+        for key in np.unique(keys).tolist():
+            rows = np.flatnonzero(keys == key)
+            numbers = _numbers(told[rows], self._next.get(key, 1))
+            self._next[key] = int(numbers[-1]) + 1
+            result[rows] = numbers
+        return result
+
+
+class _Submitters:
+    """Gives s, I, D and m, which have no thread in a log, that of the request's first bio."""
+
+    def __init__(self) -> None:
+        self._bio = np.zeros(0, np.uint64)
+        self._tid = np.zeros(0, np.uint32)
+
+    def fill(self, events: Events, pid: U32) -> U32:
+        """`pid` with the gaps filled; remembers each bio's thread for later windows."""
+        known = np.isin(events.kind, _WITH_TID)
+        rows = np.flatnonzero(known | np.isin(events.kind, _SUBMITTED))
+        kept = len(self._bio)
+        bio = np.concatenate([self._bio, events.bio[rows]])
+        tid = np.concatenate([self._tid, pid[rows]])
+        told = np.concatenate([np.ones(kept, np.bool_), known[rows]])
+        order = np.argsort(bio, kind="stable")
+        bio, tid, told = bio[order], tid[order], told[order]
+        # The newest row before that tells the thread, if it is of the same bio.
+        last = np.maximum.accumulate(np.where(told, np.arange(len(bio)), -1))
+        found = (last >= 0) & (bio != 0) & (bio[last] == bio)
+        tid = np.where(found, tid[last], 0).astype(np.uint32)
+        filled = np.empty(len(bio), np.uint32)
+        filled[order] = tid
+        result = pid.copy()
+        result[rows] = np.where(known[rows], pid[rows], filled[kept:])
+        ends = np.append(bio[1:] != bio[:-1], np.ones(min(len(bio), 1), np.bool_))
+        self._bio, self._tid = bio[ends & found], tid[ends & found]
+        return result
+
+
+def _numbers(told: I64, following: int) -> I64:
+    """Consecutive numbers that agree with those told (0: not told); the first is `following`."""
+    place = np.arange(len(told))
+    known = np.flatnonzero(told > 0)
+    if not len(known):
+        return following + place
+    offset = told[known] - place[known]
+    last = np.searchsorted(known, place, side="right") - 1
+    # A number below `following` was given to this CPU's events already.
+    begin = int(offset[0]) if following == 1 else following
+    return place + np.where(last >= 0, offset[np.maximum(last, 0)], begin)
+
+
+def _by_kind(events: Events) -> tuple[U32, U32]:
+    """(act, categories) of each event, those of its operation left out."""
+    acts = np.zeros(256, np.uint32)
+    categories = np.zeros(256, np.uint32)
+    for kind, (action, bits) in _ACTIONS.items():
+        acts[kind], categories[kind] = int(action), int(bits)
+    act = acts[events.kind]
+    rows = events.rows(Kind.U)
+    explicit = events.fields(Kind.U, rows)["explicit"] != 0
+    act[rows[explicit]] = int(Act.UNPLUG_IO)
+    return act, categories[events.kind]
+
+
+def _errors(status: I32) -> NDArray[np.int16]:
+    error = np.where(status < 0, status, 0)
+    for number, errno in ERRNO.items():
+        error[status == number] = -errno
+    unknown = (status > 0) & (error == 0)
+    error[unknown] = -ERRNO[IOERR]
+    return error.astype(np.int16)
+
+
+def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8]) -> None:
+    """Big-endian on every machine: a split's sector, how many were held back, a remap's origin."""
+    length: U16 = np.zeros(len(events), np.uint16)
+    for kind, name in ((Kind.X, "new_sector"), (Kind.U, "depth")):
+        rows = events.rows(kind)
+        number = events.fields(kind, rows)[name].astype(">u8")
+        pdu[rows, :8] = number.view(np.uint8).reshape(len(rows), 8)
+        length[rows] = 8
+    for kind in (Kind.A, Kind.RQ_REMAP):
+        rows = events.rows(kind)
+        record = events.fields(kind, rows)
+        remap = np.zeros(len(rows), dtype=REMAP)
+        remap["device_from"] = record["from_dev"]
+        remap["device_to"] = record["part"] if kind == Kind.A else record["dev"]
+        remap["sector_from"] = record["from_sector"]
+        pdu[rows] = remap.view(np.uint8).reshape(len(rows), PDU_BYTES)
+        length[rows] = PDU_BYTES
+    head["pdu_len"] = length
+
+
+def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) -> Encoded:
+    """One note as a record: it has no number."""
+    head = np.zeros(1, dtype=LITTLE)
+    head["magic"] = MAGIC | VERSION
+    head["time"], head["action"], head["pid"] = ts, action, pid
+    head["device"], head["cpu"], head["pdu_len"] = device, cpu, len(payload)
+    pdu = np.frombuffer(payload.ljust(PDU_BYTES, b"\0"), dtype=np.uint8).reshape(1, PDU_BYTES)
+    return Encoded(np.array([ts], dtype=np.int64), head, pdu.copy(), Counter())
+
+
+def pack(head: NDArray[np.void], pdu: NDArray[np.uint8]) -> bytes:
+    """Headers and payloads one after another."""
+    sizes = head["pdu_len"].astype(np.int64)
+    ends = np.cumsum(RECORD.itemsize + sizes)
+    starts = ends - RECORD.itemsize - sizes
+    out = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
+    plain = np.ascontiguousarray(head).view(np.uint8).reshape(len(head), RECORD.itemsize)
+    out[starts[:, None] + np.arange(RECORD.itemsize)] = plain
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        rows = np.flatnonzero(sizes == size)
+        at = starts[rows] + RECORD.itemsize
+        out[at[:, None] + np.arange(size)] = pdu[rows, :size]
+    return out.tobytes()

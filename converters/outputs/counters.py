@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters over time: levels, and rates in bins.
+
+Few changes of a level are a sample each. Where a bin has more of them, the level is thinned: a
+sample at the bin's start has the highest level in it, so that short peaks show, and one at its
+end the level that it came to. A sample that repeats the one before is left out.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64
+
+LEVEL_BIN = 1_000_000
+"""ns: a level's bins, of which each is thinned unless the level says otherwise."""
+RATE_BIN = 10_000_000
+"""ns."""
+_SHORT_BINS = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
+"""ns: what the throughput of a short trace is in, so that it has many bins."""
+_ENOUGH_BINS = 50
+READ_OPS, WRITE_OPS = frozenset({"read"}), frozenset({"write", "zone_append"})
+"""Operations whose bytes are a device's throughput."""
+_LOSS_BINS = 1 << 16
+
+Samples = tuple[I64, NDArray[np.float64]]
+"""Times (ns) and values, shape (n,) each."""
+
+
+def _none() -> I64:
+    return np.zeros(0, dtype=np.int64)
+
+
+def _no_samples() -> Samples:
+    return _none(), np.zeros(0)
+
+
+@dataclass
+class Level:
+    """How many are in a state, from steps of +1 and -1 at any time."""
+
+    origin: int
+    """ns: a first sample stands here, so that the counter shows in any case."""
+    bin: int = LEVEL_BIN
+    """ns."""
+    few: int = 0
+    """Most moments of a bin at which each change is a sample of its own."""
+    last: float | None = None
+    """The last sample's value."""
+    _level: int = 0
+    _times: I64 = field(default_factory=_none)
+    _steps: I64 = field(default_factory=_none)
+    _rest: tuple[int, float] | None = None
+    """Bin at whose start the level rests at a value, unless that bin is thinned, too."""
+
+    def update(self, up: I64, down: I64, until: int, expected: int | None = None) -> Samples:
+        """Return the samples of all bins that ended before `until`.
+
+        up, down: times (ns) of steps, any order; until: all steps before it are known;
+        expected: the level then, which corrects for steps that were never seen.
+        """
+        self._add(up, down, until, expected)
+        before = until // self.bin
+        found = self._taken(before)
+        if self._rest is not None and self._rest[0] < before:
+            found = _joined(self._given_rest(), found)
+        return self._told(found, begun=before * self.bin > self.origin)
+
+    def finish(self, end: int) -> Samples:
+        """Return the samples that were held back, none after `end` (ns), the trace's."""
+        found = self._taken(int(self._times.max(initial=end)) // self.bin + 1)
+        if self._rest is not None:
+            found = _joined(found, self._given_rest())
+        return self._told((np.minimum(found[0], end), found[1]), begun=True)
+
+    def _add(self, up: I64, down: I64, until: int, expected: int | None) -> None:
+        times = np.concatenate([self._times, up, down])
+        steps = np.concatenate([self._steps, np.ones_like(up), -np.ones_like(down)])
+        level = self._level + int(steps.sum())
+        if expected is not None and level != expected:
+            times = np.append(times, until - 1)
+            steps = np.append(steps, expected - level)
+        order = np.lexsort((-steps, times))
+        self._times, self._steps = times[order], steps[order]
+
+    def _taken(self, before: int) -> Samples:
+        """Samples of the steps in bins below `before`, which are forgotten; keeps the last rest."""
+        ready = int(np.searchsorted(self._times, before * self.bin))
+        if not ready:
+            return _no_samples()
+        times, steps = self._times[:ready], self._steps[:ready]
+        self._times, self._steps = self._times[ready:], self._steps[ready:]
+        after = self._level + np.cumsum(steps)
+        bins, first = np.unique(times // self.bin, return_index=True)
+        level_before = np.concatenate([[self._level], after])[first]
+        self._level = int(after[-1])
+        peak = np.maximum(np.maximum.reduceat(after, first), level_before)
+        rest = after[np.append(first[1:], ready) - 1]
+        moments = np.flatnonzero(np.diff(times, append=times[-1] + 1))
+        many = np.diff(np.searchsorted(moments, np.append(first, ready))) > self.few
+        exact = moments[~many[np.searchsorted(bins, times[moments] // self.bin)]]
+        rests = self._rests(bins[many], rest[many].astype(float))
+        starts: I64 = bins[many] * self.bin
+        thin = _joined(rests, (starts, peak[many].astype(float)))
+        return _joined(thin, (times[exact], after[exact].astype(float)))
+
+    def _rests(self, bins: I64, level: NDArray[np.float64]) -> Samples:
+        """Where thinned bins come to rest, but where the next one is thinned, too."""
+        if not len(bins):
+            return self._given_rest()
+        held = self._rest
+        if held is not None and held[0] == bins[0]:
+            self._rest = None
+        early = self._given_rest()
+        ends = np.flatnonzero(np.diff(bins) > 1)
+        self._rest = int(bins[-1]) + 1, float(level[-1])
+        stops: I64 = (bins[ends] + 1) * self.bin
+        return _joined(early, (stops, level[ends]))
+
+    def _given_rest(self) -> Samples:
+        rest, self._rest = self._rest, None
+        if rest is None:
+            return _no_samples()
+        return np.array([rest[0] * self.bin], dtype=np.int64), np.array([rest[1]])
+
+    def _told(self, found: Samples, begun: bool) -> Samples:
+        """Samples in their order, each at a time of its own and unlike the one before."""
+        at, value = found
+        at = np.maximum(at, self.origin)
+        order = np.argsort(at, kind="stable")
+        at, value = at[order], value[order]
+        # Before its first bin has ended, nobody knows whether it begins with zero.
+        if self.last is None and begun and (not len(at) or at[0] > self.origin):
+            at, value = np.append(self.origin, at), np.append(0.0, value)
+        final = np.diff(at, append=at[-1:] + 1) > 0
+        at, value = at[final], value[final]
+        previous = np.concatenate([[np.nan if self.last is None else self.last], value[:-1]])
+        new = value != previous[: len(value)]
+        self.last = float(value[-1]) if len(value) else self.last
+        return at[new], value[new]
+
+
+def _joined(*parts: Samples) -> Samples:
+    times, values = zip(*parts, strict=True)
+    return np.concatenate(times), np.concatenate(values)
+
+
+@dataclass
+class _Series:
+    """Peaks and rests of bins become samples; what a later window can change is held back."""
+
+    bin: int
+    origin: int
+    """ns: a first sample of zero stands here, so that the counter shows in any case."""
+    last: float | None = None
+    """The last sample's value."""
+    _rest: tuple[int, float] | None = None
+    """Bin from which on the level rests at a value, unless something happens in that bin."""
+
+    def samples(
+        self, bins: I64, peak: NDArray[np.float64], rest: NDArray[np.float64], before: int
+    ) -> Samples:
+        """Samples of ended bins. bins: in order, distinct, all below `before`."""
+        at, value = bins, peak
+        if self._rest is not None:
+            bins = np.concatenate([[self._rest[0] - 1], bins])
+            rest = np.concatenate([[self._rest[1]], rest])
+        next_bin = np.append(bins[1:], before)
+        settles = next_bin > bins + 1
+        at = np.concatenate([at, bins[settles] + 1])
+        value = np.concatenate([value, rest[settles]])
+        order = np.argsort(at, kind="stable")
+        at, value = at[order], value[order]
+        self._rest = None
+        if len(bins) and not settles[-1]:
+            self._rest = (int(bins[-1]) + 1, float(rest[-1]))
+        at *= self.bin
+        # Before its first bin has ended, nobody knows whether it begins with zero.
+        begun = before * self.bin > self.origin
+        if self.last is None and begun and (not len(at) or at[0] > self.origin):
+            at, value = np.append(self.origin, at), np.append(0.0, value)
+        previous = np.concatenate([[np.nan if self.last is None else self.last], value[:-1]])
+        new = value != previous
+        self.last = float(value[-1]) if len(value) else self.last
+        return at[new], value[new]
+
+
+@dataclass
+class Rate:
+    """Megabytes (10^6 bytes) per second."""
+
+    origin: int
+    _times: I64 = field(default_factory=_none)
+    _bytes: I64 = field(default_factory=_none)
+
+    def __post_init__(self) -> None:
+        self._series = _Series(RATE_BIN, self.origin)
+
+    def update(self, times: I64, moved: I64, until: int) -> Samples:
+        """Samples of the bins that ended. times (ns), moved (bytes): any order."""
+        times = np.concatenate([self._times, times])
+        moved = np.concatenate([self._bytes, moved])
+        whole = until // RATE_BIN
+        ready = times < whole * RATE_BIN
+        self._times, self._bytes = times[~ready], moved[~ready]
+        bins, where = np.unique(times[ready] // RATE_BIN, return_inverse=True)
+        total = np.bincount(where, weights=moved[ready], minlength=len(bins))
+        value = total / 1e6 / (RATE_BIN / 1e9)
+        return self._series.samples(bins, value, np.zeros(len(bins)), whole)
+
+
+@dataclass
+class Throughput:
+    """Bytes per second within a trace: bins begin with it, and the last one ends with it.
+
+    The bins of a trace of half a second or more have 10 ms. Those of a shorter one are finer: it
+    is held back until its length is known.
+    """
+
+    origin: int
+    """ns: the trace's begin."""
+    _bin: int = 0
+    """ns; 0: not known yet."""
+    _times: I64 = field(default_factory=_none)
+    _bytes: I64 = field(default_factory=_none)
+    _last: float | None = None
+    _rest: int | None = None
+    """ns: where the last bin with bytes ends, and no sample stands yet."""
+
+    def update(self, times: I64, moved: I64, until: int) -> Samples:
+        """Return the samples of bins that ended. times (ns), moved (bytes): any order."""
+        self._times = np.concatenate([self._times, times])
+        self._bytes = np.concatenate([self._bytes, moved])
+        if not self._bin and until - self.origin < _ENOUGH_BINS * RATE_BIN:
+            self._compress()
+            return _no_samples()
+        self._bin = RATE_BIN
+        # A bin is held back: the last one takes in what is left of a bin at the trace's end.
+        before = self.origin + ((until - self.origin) // self._bin - 1) * self._bin
+        ready = self._times < before
+        return self._taken(ready, until)
+
+    def _compress(self) -> None:
+        """Adds up what is held, by the finest bins, so that memory is bounded."""
+        finest = _SHORT_BINS[0]
+        places = (self._times - self.origin) // finest
+        bins, where = np.unique(places, return_inverse=True)
+        total = np.bincount(where, weights=self._bytes, minlength=len(bins))
+        self._times, self._bytes = self.origin + bins * finest, total.astype(np.int64)
+
+    def finish(self, end: int) -> Samples:
+        """Return all that is left. end: the trace's, ns."""
+        length = max(end - self.origin, 1)
+        self._bin = self._bin or next(
+            (size for size in _SHORT_BINS if size * _ENOUGH_BINS >= length), RATE_BIN
+        )
+        count = max((length + self._bin // 2) // self._bin, 1)
+        at, value = self._taken(np.ones(len(self._times), dtype=np.bool_), end, count)
+        if self._rest is not None and self._rest < end and self._last:
+            at, value = np.append(at, self._rest), np.append(value, 0.0)
+        return at, value
+
+    def _taken(self, ready: NDArray[np.bool_], end: int, count: int = 1 << 62) -> Samples:
+        """Samples of the `ready` completions. count: of bins; the last one ends at `end`."""
+        place = np.clip((self._times[ready] - self.origin) // self._bin, 0, count - 1)
+        bins, where = np.unique(place, return_inverse=True)
+        total = np.bincount(where, weights=self._bytes[ready], minlength=len(bins))
+        self._times, self._bytes = self._times[~ready], self._bytes[~ready]
+        begin = self.origin + bins * self._bin
+        stops = np.where(bins == count - 1, np.maximum(end, begin + 1), begin + self._bin)
+        return self._with_zeros(begin, stops, total / ((stops - begin) / 1e9))
+
+    def _with_zeros(self, begin: I64, stops: I64, value: NDArray[np.float64]) -> Samples:
+        """The bins' samples, and zero behind each that no other follows but the last."""
+        since = self.origin if self._rest is None else self._rest
+        gap = np.append(since, stops[:-1])[: len(begin)]
+        idle = gap < begin
+        at = np.concatenate([gap[idle], begin])
+        rate = np.concatenate([np.zeros(int(idle.sum())), value])
+        order = np.argsort(at, kind="stable")
+        at, rate = at[order], rate[order]
+        if self._last is None and not len(at):
+            at, rate = np.array([self.origin]), np.zeros(1)
+        previous = np.concatenate([[np.nan if self._last is None else self._last], rate[:-1]])
+        new = rate != previous[: len(rate)]
+        if len(begin):
+            self._rest = int(stops[-1])
+        self._last = float(rate[-1]) if len(rate) else self._last
+        return at[new], rate[new]
+
+
+@dataclass
+class LossTotal:
+    """How many records were lost by when: a running total over windows that come unordered.
+
+    Memory is bounded: when there are too many bins, they become twice as wide.
+    """
+
+    _bin: int = LEVEL_BIN
+    _lost: dict[int, int] = field(default_factory=dict)
+
+    def add(self, end: I64, count: I64) -> None:
+        """Windows' ends (ns) and how many records each lost; -1, unknown, adds nothing."""
+        for at, lost in zip(end.tolist(), count.tolist(), strict=True):
+            if lost > 0:
+                key = at // self._bin
+                self._lost[key] = self._lost.get(key, 0) + lost
+        while len(self._lost) > _LOSS_BINS:
+            self._bin *= 2
+            wider: dict[int, int] = {}
+            for key, lost in self._lost.items():
+                wider[key // 2] = wider.get(key // 2, 0) + lost
+            self._lost = wider
+
+    @property
+    def some(self) -> bool:
+        """Whether any record was lost, of which a number is known."""
+        return bool(self._lost)
+
+    def samples(self, at: int) -> Samples:
+        """The whole counter: zero at `at` (ns), then each step."""
+        keys = np.array(sorted(self._lost), dtype=np.int64)
+        steps = np.array([self._lost[k] for k in keys.tolist()], dtype=np.int64)
+        # A bin's end, as nothing says when in its window a record was lost.
+        times = np.concatenate([[at], np.maximum((keys + 1) * self._bin, at)])
+        return times, np.concatenate([[0.0], np.cumsum(steps).astype(float)])

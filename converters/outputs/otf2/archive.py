@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An archive: event files of our own layout, all else by the OTF2 library, definitions last.
+
+The library writes one event per call, with one more for each attribute. Events laid out in
+columns (`otf2_records`) are the same bytes in a fraction of the time; `docs/otf2.md` has figures.
+"""
+
+import ctypes
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from biotrail.converters.outputs.otf2.files import CHUNK_BYTES, EventFile, check_room
+from biotrail.converters.outputs.otf2.records import Records
+from biotrail.recorder.schema.errors import ConversionError, OutputError
+from biotrail.recorder.schema.strings import shown
+
+NAME = "traces"
+"""Of the archive; `traces.otf2` is its anchor file."""
+
+CHUNK_DEFINITION_BYTES = 4 << 20
+DEFINITION_BYTES = 1 << 20
+"""Room that definitions take at most, strings aside."""
+
+_POINTER, _U64 = ctypes.c_void_p, ctypes.c_uint64
+
+
+def library() -> ModuleType:
+    """The `_otf2` package; raises ConversionError where it is not installed."""
+    try:
+        return import_module("_otf2")
+    except ImportError as error:
+        raise ConversionError(
+            f"OTF2 output needs the otf2 package ({error}): pip install 'biotrail[otf2]'"
+        ) from error
+
+
+def check_directory(directory: Path) -> None:
+    """Raises OutputError unless `directory` is empty or does not exist, its parent does."""
+    try:
+        _check_directory(directory)
+    except OSError as error:
+        raise OutputError(f"{directory}: {error.strerror}: name another directory") from error
+
+
+def _check_directory(directory: Path) -> None:
+    if not directory.parent.is_dir():
+        raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
+    if directory.exists() and not directory.is_dir():
+        raise OutputError(f"{directory} is no directory: OTF2 archives are, name another path")
+    if directory.exists() and any(directory.iterdir()):
+        raise OutputError(f"{directory} is not empty: name another directory or remove it")
+
+
+class _Quiet:
+    """Keeps the library's error lines off standard error: an exception tells of the error."""
+
+    # void *, file, line, function, code, format, va_list; the latter a pointer on x86-64 and
+    # arm64 alike. It returns the code.
+    _TYPE = ctypes.CFUNCTYPE(
+        ctypes.c_int, _POINTER, _POINTER, _U64, _POINTER, ctypes.c_int, _POINTER, _POINTER
+    )
+
+    def __init__(self) -> None:
+        shared = import_module("_otf2.Config").conf.lib
+        self._register = shared["OTF2_Error_RegisterCallback"]
+        self._register.argtypes = (_POINTER, _POINTER)
+        self._register.restype = _POINTER
+        self._callback = self._TYPE(lambda *arguments: int(arguments[4]))
+        self._before = self._register(ctypes.cast(self._callback, _POINTER), None)
+
+    def end(self) -> None:
+        """Gives errors back to whoever had them."""
+        self._register(self._before, None)
+
+
+class Archive:
+    """An archive being written: events of any location first, definitions at the end."""
+
+    def __init__(self, directory: Path) -> None:
+        """Creates the archive; raises OutputError where it cannot, or ConversionError."""
+        self.lib: Any = library()
+        check_directory(directory)
+        self._existed = directory.exists()
+        self.directory = directory
+        self.strings: dict[str, int] = {"": 0}
+        self.event_counts: dict[int, int] = {}
+        """Events of each location, known when events have ended."""
+        self._files: dict[int, EventFile] = {}
+        self._definitions: Any = None
+        self._quiet = _Quiet()
+        try:
+            self._open()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _open(self) -> None:
+        lib = self.lib
+        self.handle = self.call(
+            lib.Archive_Open,
+            str(self.directory),
+            NAME,
+            lib.FILEMODE_WRITE,
+            CHUNK_BYTES,
+            CHUNK_DEFINITION_BYTES,
+            lib.SUBSTRATE_POSIX,
+            lib.COMPRESSION_NONE,
+        )
+        # The library keeps a pointer to the callbacks: they must live as long as the archive.
+        self._callbacks = lib.FlushCallbacks(lambda *_: lib.FLUSH, None)
+        self.call(lib.Archive_SetFlushCallbacks, self.handle, self._callbacks, None)
+        self.call(lib.Archive_SetSerialCollectiveCallbacks, self.handle)
+        self.call(lib.Archive_OpenEvtFiles, self.handle)
+
+    @property
+    def anchor(self) -> Path:
+        """The file that readers open."""
+        return self.directory / f"{NAME}.otf2"
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A function of the library, its errors raised as OutputError."""
+        try:
+            return function(*arguments)
+        except self.lib.Error as error:
+            raise self.failure(str(error)) from error
+
+    def failure(self, what: str) -> OutputError:
+        """The error to raise when the library refuses something."""
+        free = shutil.disk_usage(self.directory.parent).free
+        return OutputError(
+            f"{self.directory}: OTF2 cannot be written: {what}; {free >> 20} MiB are free there"
+        )
+
+    def string(self, text: str) -> int:
+        """Number of a string, the same for the same text; as OTF2's tools print it: shown."""
+        text = shown(text)
+        if text not in self.strings:
+            self.strings[text] = len(self.strings)
+            if self._definitions is not None:
+                self.define("String", self.strings[text], text)
+        return self.strings[text]
+
+    def event_file(self, location: int) -> EventFile:
+        """The events of a location, begun when first asked for."""
+        if location not in self._files:
+            with self._explained():
+                (self.directory / NAME).mkdir(exist_ok=True)
+            self._files[location] = EventFile(self.directory / NAME / f"{location}.evt")
+        return self._files[location]
+
+    def write(self, file: EventFile, records: Records) -> None:
+        """Adds records to an event file. Raises OutputError."""
+        with self._explained():
+            file.write(records)
+
+    def end_events(self) -> None:
+        """Closes all event files; definitions may follow."""
+        lib, handle = self.lib, self.handle
+        for location, file in self._files.items():
+            self.event_counts[location] = file.events
+            with self._explained():
+                file.close()
+        # The library aborts where the disk fills up while it writes definitions.
+        check_room(self.directory, DEFINITION_BYTES + sum(map(len, self.strings)) * 4)
+        self.call(lib.Archive_CloseEvtFiles, handle)
+        self.call(lib.Archive_OpenDefFiles, handle)
+        for location in self._files:
+            local = self.call(lib.Archive_GetDefWriter, handle, location)
+            self.call(lib.Archive_CloseDefWriter, handle, local)
+        self.call(lib.Archive_CloseDefFiles, handle)
+        self._definitions = self.call(lib.Archive_GetGlobalDefWriter, handle)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self.failure(error.strerror or str(error)) from error
+
+    def define(self, what: str, *arguments: Any) -> None:
+        """Writes one global definition, such as "Location"; strings as numbers."""
+        function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
+        self.call(function, self._definitions, *arguments)
+
+    def define_strings(self) -> None:
+        """Writes the strings numbered so far; later ones write themselves."""
+        for text, number in self.strings.items():
+            self.define("String", number, text)
+
+    def markers(self, group: str, category: str, rows: list[tuple[int, int, str]]) -> None:
+        """Writes markers (start ns, duration ns, text) over the whole trace."""
+        lib = self.lib
+        writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
+        high = lib.SEVERITY_HIGH
+        self.call(lib.MarkerWriter_WriteDefMarker, writer, 0, group, category, high)
+        for start, duration, text in rows:
+            scope = lib.MARKER_SCOPE_GLOBAL
+            self.call(lib.MarkerWriter_WriteMarker, writer, start, duration, 0, scope, 0, text)
+        self.call(lib.Archive_CloseMarkerWriter, self.handle, writer)
+
+    def close(self) -> None:
+        """Ends the definitions and the archive: only now can it be read."""
+        lib, handle = self.lib, self.handle
+        self.call(lib.Archive_CloseGlobalDefWriter, handle, self._definitions)
+        self.call(lib.Archive_Close, handle)
+        self._quiet.end()
+
+    def abandon(self) -> None:
+        """Removes what was written: half an archive is none."""
+        self._quiet.end()
+        for path in self.directory.glob(f"{NAME}*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not self._existed and self.directory.is_dir():
+            self.directory.rmdir()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an archive's I/O events carry besides OTF2's own fields."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, U8, U32, Bool, Certainty
+from biotrail.converters.outputs.otf2.events import OWN, TRUNCATED, EventArray, Phase
+from biotrail.converters.outputs.otf2.operations import NO_SECTOR, NO_STRING
+from biotrail.converters.outputs.otf2.records import Attribute, Column, Field
+
+UINT8, UINT32, UINT64, STRING = 1, 3, 4, 11
+"""OTF2_TYPE_*."""
+_FIELDS = {UINT8: (1, False), UINT32: (4, True), UINT64: (8, True), STRING: (4, True)}
+
+MEANINGS = {
+    "sector": (UINT64, "first 512-byte sector on the disk"),
+    "op": (STRING, "operation that OTF2's modes do not name"),
+    "tid": (UINT32, "thread that submitted it"),
+    "comm": (STRING, "name of that thread"),
+    "parent": (UINT64, "matching id of the bio or request of the device above"),
+    "own": (UINT8, "1: I/O of the recording itself"),
+    "request": (UINT64, "matching id of the request that finished a bio last"),
+    "fragments": (UINT32, "pieces that a bio was served in, where there were several"),
+    "bios": (UINT32, "bios that a request served, where there were several"),
+    "requeues": (UINT32, "times that the driver gave it back"),
+    "error": (STRING, "status other than good"),
+    "certainty": (STRING, "how its history is known, where that is not exactly"),
+    "truncated": (UINT8, "1: the trace does not show this event, its time is the nearest known"),
+    "absorbed by": (UINT64, "matching id of the request that took over this one's bios"),
+}
+"""Type and description by name; their order is that of their numbers."""
+
+ATTRIBUTES = {
+    name: Attribute(number, type_, Field(name, *_FIELDS[type_]))
+    for number, (name, (type_, _)) in enumerate(MEANINGS.items())
+}
+
+Held = tuple[Attribute, Column, Bool]
+"""An attribute, its value for each event, and which events have it."""
+
+
+@dataclass
+class Attributes:
+    """Finds the attributes of events. `string` gives a text's number in the archive."""
+
+    context: Context
+    string: Callable[[str], int]
+
+    def of(self, events: EventArray, ops: U32, *, bios: bool) -> Iterator[Held]:
+        """All that events carry. ops: numbers of the operations' names, NO_STRING: no name.
+
+        bios: whether the events are of bios or of requests.
+        """
+        phase, flags = events["phase"], events["flags"]
+        begin = phase == Phase.BEGIN
+        for name, column in (("sector", events["detail"]), ("op", ops), ("tid", events["tid"])):
+            yield _held(name, column, begin & (column != _NONE[name]))
+        yield _held("comm", events["comm"], begin & (events["comm"] != NO_STRING))
+        yield _held("parent", events["link"], begin & (events["link"] != NEVER))
+        yield _held("own", np.ones_like(flags), flags & OWN > 0)
+        end = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
+        yield _held("request", events["link"], end & (events["link"] != NEVER))
+        name = "fragments" if bios else "bios"
+        yield _held(name, events["pieces"], end & (events["pieces"] > 1))
+        yield _held("requeues", events["requeues"], end & (events["requeues"] > 0))
+        yield self._error(events)
+        yield self._certainty(events["certainty"], end)
+        yield _held("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
+        absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
+        yield _held("absorbed by", events["detail"] - np.uint64(1), absorbed)
+
+    def _error(self, events: EventArray) -> Held:
+        has = events["status"] != 0
+        strings = np.zeros(len(events), dtype=np.uint32)
+        for status in np.unique(events["status"][has]).tolist():
+            strings[events["status"] == status] = self.string(self.context.status_name(status))
+        return _held("error", strings, has)
+
+    def _certainty(self, certainty: U8, end: Bool) -> Held:
+        has = end & (certainty != Certainty.EXACT)
+        strings = np.zeros(len(certainty), dtype=np.uint32)
+        for known in np.unique(certainty[has]).tolist():
+            strings[certainty == known] = self.string(Certainty(known).name.lower())
+        return _held("certainty", strings, has)
+
+
+_NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
+
+
+def _held(name: str, values: Column, has: Bool) -> Held:
+    return ATTRIBUTES[name], values, has

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifecycles as an OTF2 archive: every bio and request is an I/O operation of its device.
+
+The mapping is in `docs/otf2.md`. A location is one device's bios or requests; its events
+are held back until they are in order of time (`otf2_events.Queue`), counted
+(`otf2_gauges`) and laid out (`otf2_writer`); the library writes the definitions last
+(`otf2_archive.Archive`).
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows, Tasks
+from biotrail.converters.outputs.otf2.archive import Archive
+from biotrail.converters.outputs.otf2.definitions import (
+    BIOS,
+    COUNTERS,
+    REQUESTS,
+    Handles,
+    Location,
+    define,
+)
+from biotrail.converters.outputs.otf2.events import HOLD_EVENTS, EventArray, Phase, Queue
+from biotrail.converters.outputs.otf2.gauges import GAUGES, Gauges, Values
+from biotrail.converters.outputs.otf2.operations import (
+    Operations,
+    bio_operations,
+    request_operations,
+)
+from biotrail.converters.outputs.otf2.writer import Writer
+from biotrail.recorder.schema.records import BY_KIND, Kind
+
+
+@dataclass
+class Otf2Summary:
+    """What an archive holds. Times in ns of CLOCK_MONOTONIC, NEVER where there is no event."""
+
+    anchor: Path
+    """The file that readers open."""
+    bios: int = 0
+    requests: int = 0
+    events: int = 0
+    """Of operations."""
+    samples: int = 0
+    """Of counters."""
+    cancelled: int = 0
+    """Operations whose completion the trace does not show."""
+    moved: int = 0
+    """Operations or events whose time was moved to keep OTF2's order: 0 in a sound log."""
+    lost: int = 0
+    """Events lost while recording, as far as they were counted."""
+    lost_unknown: int = 0
+    """Loss windows of unknown count."""
+    held: int = 0
+    """The most events that one location held back in memory."""
+    first_ns: int = NEVER
+    last_ns: int = NEVER
+
+
+class _Conversion:
+    """One run: the queues of all locations, what was counted, and what was lost."""
+
+    def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
+        self._archive = archive
+        self._context = context
+        self._hold_events = hold_events
+        self.handles = Handles()
+        self._writer = Writer(archive, self.handles, context)
+        self._queues: dict[Location, Queue] = {}
+        self._gauges: dict[Location, Gauges] = {}
+        """By the location of the bios that are counted."""
+        self._comms = np.empty(0, dtype=np.uint32)
+        self._markers: list[tuple[int, int, str]] = []
+        self._seen_to = 0
+        self.summary = Otf2Summary(archive.anchor)
+
+    def add(self, window: Lifecycles) -> None:
+        """Takes a window; writes what is in order by now."""
+        self.summary.bios += len(window.bios)
+        self.summary.requests += len(window.requests)
+        self._note_loss(window.loss)
+        self._learn(window.tasks)
+        bios = bio_operations(window.bios, self._comms)
+        requests = request_operations(window.requests)
+        self._seen_to = max(self._seen_to, *(_latest(ops) for ops in (bios, requests)))
+        until = max(min(window.end, self._seen_to), 0)
+        open_bios = bio_operations(window.open_bios, self._comms)
+        open_requests = request_operations(window.open_requests)
+        self._finish(BIOS, bios, until)
+        self._finish(REQUESTS, requests, until)
+        for location, queue in self._queues.items():
+            rest = open_bios if location.layer == BIOS else open_requests
+            rest = rest.take(rest.disk == location.dev)
+            self._write(location, queue.release(window.end, rest))
+
+    def end(self, last: Lifecycles | None) -> Otf2Summary:
+        """Writes all that is held, what the last window leaves open, and the definitions."""
+        if last is not None:
+            self.summary.bios += len(last.open_bios)
+            self.summary.requests += len(last.open_requests)
+            bios = bio_operations(last.open_bios, self._comms)
+            requests = request_operations(last.open_requests)
+            self._seen_to = max(self._seen_to, _latest(bios), _latest(requests))
+            self._finish(BIOS, bios, self._seen_to)
+            self._finish(REQUESTS, requests, self._seen_to)
+        for location, queue in self._queues.items():
+            self._write(location, queue.drain())
+            self.summary.moved += queue.moved
+            self.summary.held = max(self.summary.held, queue.peak)
+        for location, gauges in self._gauges.items():
+            self._samples(location, gauges.finish(self.summary.last_ns))
+        if not self.handles.locations:
+            self._locations_without_io()
+        define(self._archive, self._context, self.handles, self.summary, self._markers)
+        return self.summary
+
+    def _finish(self, layer: str, ops: Operations, until: int) -> None:
+        for disk in np.unique(ops.disk):
+            location = self.handles.location(int(disk), layer)
+            queue = self._queues.setdefault(location, Queue(self._hold_events))
+            queue.finish(ops.take(ops.disk == disk), until)
+
+    def _learn(self, tasks: Tasks) -> None:
+        """Numbers the names of threads that are new."""
+        new = [self._archive.string(comm) for comm in tasks.comm[len(self._comms) :]]
+        self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
+
+    def _write(self, location: Location, events: EventArray) -> None:
+        """Writes events, and counts them."""
+        if not len(events):
+            return
+        summary = self.summary
+        first, last = int(events["time"][0]), int(events["time"][-1])
+        summary.first_ns = first if summary.first_ns == NEVER else min(first, summary.first_ns)
+        summary.last_ns = max(last, summary.last_ns)
+        summary.events += len(events)
+        summary.cancelled += int(np.count_nonzero(events["phase"] == Phase.CANCELLED))
+        self._writer.operations(location, events)
+        if location.layer == BIOS:
+            if location not in self._gauges:
+                self._gauges[location] = Gauges(self._context, first)
+            self._samples(location, self._gauges[location].update(events))
+
+    def _samples(self, location: Location, values: Values) -> None:
+        if len(values.time):
+            place = self.handles.location(location.dev, COUNTERS)
+            numbers = [self.handles.metric(place, at) for at in range(len(GAUGES))]
+            metric = np.array(numbers, dtype=np.uint32)[values.gauge]
+            self._writer.samples(place, metric, values.time, values.value)
+            self.summary.samples += len(values.time)
+
+    def _locations_without_io(self) -> None:
+        """Gives a trace without I/O its disks as empty locations: readers insist on one."""
+        disks = [dev for dev in self._context.devices if self._context.disk_of(dev) == dev]
+        for disk in disks or [0]:
+            self._archive.event_file(self.handles.location(disk, BIOS).number)
+
+    def _note_loss(self, loss: LossWindows) -> None:
+        for row in range(len(loss)):
+            start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
+            self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
+            self.summary.lost += max(count, 0)
+            self.summary.lost_unknown += count < 0
+
+
+def _latest(ops: Operations) -> int:
+    return int(max(ops.last.max(), ops.complete.max())) if len(ops) else NEVER
+
+
+def _loss_text(loss: LossWindows, row: int) -> str:
+    """`lost: 5 issue (D) events on CPU 1`."""
+    count, kind, cpu = int(loss.count[row]), int(loss.kind[row]), int(loss.cpu[row])
+    known = Kind(kind) if kind in set(Kind) else None
+    what = f"{BY_KIND[known].name} ({BY_KIND[known].letter}) events" if known else "events"
+    number = "an unknown number of" if count < 0 else str(count)
+    return f"lost: {number} {what}" + (f" on CPU {cpu}" if cpu >= 0 else "")
+
+
+@contextmanager
+def _archive(directory: Path) -> Iterator[Archive]:
+    """An archive that is whole or not there."""
+    archive = Archive(directory)
+    try:
+        yield archive
+        archive.close()
+    except BaseException:
+        archive.abandon()
+        raise
+
+
+def convert(
+    lifecycles: Iterable[Lifecycles],
+    context: Context,
+    directory: Path,
+    *,
+    hold_events: int = HOLD_EVENTS,
+) -> Otf2Summary:
+    """Writes an OTF2 archive into `directory`, which is made, or is there and empty.
+
+    Memory does not grow with the trace: a location holds back what is younger than its oldest
+    open operation, at most about `hold_events` events and one second's.
+
+    Raises ConversionError without the otf2 package, OutputError where the directory is in use
+    or cannot be written; then nothing of the archive is left.
+    """
+    with _archive(directory) as archive:
+        conversion = _Conversion(archive, context, hold_events)
+        last = None
+        for last in lifecycles:
+            conversion.add(last)
+        return conversion.end(last)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an archive's events refer to: the system tree, locations, files, handles, attributes."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.tables import NEVER
+from biotrail.converters.outputs.otf2.archive import Archive
+from biotrail.converters.outputs.otf2.attributes import ATTRIBUTES, MEANINGS
+from biotrail.converters.outputs.otf2.gauges import GAUGES
+from biotrail.recorder.schema.strings import shown
+
+if TYPE_CHECKING:
+    from biotrail.converters.outputs.otf2.convert import Otf2Summary
+
+BIOS, REQUESTS, COUNTERS = "bios", "requests", "counters"
+"""What a device has a location for; the first two are layers, each an I/O paradigm."""
+
+_PARADIGMS = {
+    BIOS: ("block_bio", "Linux block layer: bios"),
+    REQUESTS: ("block_rq", "Linux block layer: requests"),
+}
+_NS_PER_SECOND = 1_000_000_000
+_NO_TIME = 2**64 - 1
+_HOST, _BLOCK_DEVICES = 0, 1
+_FACTS = ("kind", "model", "serial", "scheduler", "dm_name", "dm_uuid", "rotational", "sectors")
+
+
+@dataclass(frozen=True)
+class Location:
+    """One device's bios, requests or counters."""
+
+    number: int
+    dev: int
+    layer: str
+
+
+class Handles:
+    """Numbers of locations and of I/O handles, given as they are asked for."""
+
+    def __init__(self) -> None:
+        self.locations: dict[tuple[int, str], Location] = {}
+        self.handles: dict[tuple[str, int], int] = {}
+        self.disks: dict[int, int] = {}
+        """Disk of each device that was addressed."""
+        self._counters: dict[int, int] = {}
+
+    def location(self, disk: int, layer: str) -> Location:
+        """The location of a disk's bios, requests or counters."""
+        key = (disk, layer)
+        if key not in self.locations:
+            self.locations[key] = Location(len(self.locations), disk, layer)
+            self.disks.setdefault(disk, disk)
+        return self.locations[key]
+
+    def number(self, location: Location, dev: int) -> int:
+        """Number of the handle through which a location's operations address `dev`."""
+        # A request's handle has the bios' as its parent: that is there even when no bio is.
+        for key in sorted({(BIOS, dev), (location.layer, dev)} - self.handles.keys()):
+            self.handles[key] = len(self.handles)
+        self.disks.setdefault(dev, location.dev)
+        return self.handles[location.layer, dev]
+
+    def metric(self, location: Location, gauge: int) -> int:
+        """Number of a disk's counter: its instance, for the first numbers are the classes'."""
+        at = self._counters.setdefault(location.dev, len(self._counters))
+        return len(GAUGES) * (at + 1) + gauge
+
+
+class _Definitions:
+    """Writes an archive's definitions, in the order in which they refer to each other."""
+
+    def __init__(self, archive: Archive, context: Context, handles: Handles) -> None:
+        self._archive = archive
+        self._context = context
+        self._handles = handles
+        self._lib = archive.lib
+        # Disks before their partitions, for a node's parent comes first.
+        devices = sorted(handles.disks, key=lambda dev: (handles.disks[dev] != dev, dev))
+        self._nodes = {dev: _BLOCK_DEVICES + 1 + at for at, dev in enumerate(devices)}
+        self._files = {dev: at for at, dev in enumerate(devices)}
+
+    def _text(self, text: str) -> int:
+        return self._archive.string(text)
+
+    def clock(self, first: int, last: int) -> None:
+        """Time stamps are CLOCK_MONOTONIC in ns; the realtime is that of the first event."""
+        reading = self._context.clocks[0] if self._context.clocks else None
+        start = max(first, 0)
+        realtime = reading["realtime"] - reading["monotonic"] + start if reading else _NO_TIME
+        length = max(last - first, 0)
+        self._archive.define("ClockProperties", _NS_PER_SECOND, start, length, realtime)
+
+    def attributes(self) -> None:
+        """The attributes that events carry."""
+        for name, attribute in ATTRIBUTES.items():
+            texts = self._text(name), self._text(MEANINGS[name][1])
+            kind = self._lib.Type(attribute.type)
+            self._archive.define("Attribute", attribute.number, *texts, kind)
+
+    def system_tree(self) -> None:
+        """Host, "block devices", disks, partitions."""
+        lib, define = self._lib, self._archive.define
+        none = lib.UNDEFINED_SYSTEM_TREE_NODE
+        host = self._text(self._context.host)
+        define("SystemTreeNode", _HOST, host, self._text("machine"), none)
+        define("SystemTreeNodeDomain", _HOST, lib.SYSTEM_TREE_DOMAIN_SHARED_MEMORY)
+        group = self._text("block devices")
+        define("SystemTreeNode", _BLOCK_DEVICES, group, group, _HOST)
+        for dev, node in self._nodes.items():
+            disk = self._handles.disks[dev]
+            parent = self._nodes[disk] if dev != disk else _BLOCK_DEVICES
+            kind = self._text("partition" if dev != disk else "disk")
+            name = self._text(self._context.device_name(dev))
+            define("SystemTreeNode", node, name, kind, parent)
+            for key, value in self._facts(dev).items():
+                self._property("SystemTreeNodeProperty", node, key, value)
+
+    def _facts(self, dev: int) -> dict[str, str]:
+        entry = self._context.devices.get(dev, {})
+        facts = {"dev": dev_numbers(dev)}
+        facts |= {key: str(entry[key]) for key in _FACTS if key in entry}
+        below = [self._context.device_name(lower) for lower in self._context.lower_devices(dev)]
+        return facts | ({"stacked_on": ", ".join(below)} if below else {})
+
+    def _property(self, what: str, owner: int, key: str, value: str) -> None:
+        union = self._lib.AttributeValue()
+        union.stringRef = self._text(value)
+        arguments: tuple[Any, ...] = (owner, self._text(key), self._lib.TYPE_STRING, union)
+        self._archive.define(what, *arguments)
+
+    def locations(self) -> None:
+        """A group and a location per device and layer."""
+        lib, define = self._lib, self._archive.define
+        for location in self._handles.locations.values():
+            number = location.number
+            name = self._text(f"{self._context.device_label(location.dev)} {location.layer}")
+            node = self._nodes[location.dev]
+            group = (lib.LOCATION_GROUP_TYPE_PROCESS, node, lib.UNDEFINED_LOCATION_GROUP)
+            define("LocationGroup", number, name, *group)
+            events = self._archive.event_counts[number]
+            counts = location.layer == COUNTERS
+            kind = lib.LOCATION_TYPE_METRIC if counts else lib.LOCATION_TYPE_CPU_THREAD
+            define("Location", number, name, kind, events, number)
+
+    def metrics(self) -> None:
+        """A class per counter, and an instance per disk, in the numbers that events use."""
+        lib, define = self._lib, self._archive.define
+        kind = (lib.METRIC_TYPE_OTHER, lib.METRIC_ABSOLUTE_NEXT)
+        for at, gauge in enumerate(GAUGES):
+            texts = self._text(gauge.name), self._text(gauge.meaning)
+            value = (lib.TYPE_UINT64, lib.BASE_DECIMAL, 0)
+            define("MetricMember", at, *texts, *kind, *value, self._text(gauge.unit))
+            how = (lib.METRIC_ASYNCHRONOUS, lib.RECORDER_KIND_ABSTRACT)
+            define("MetricClass", at, [at], *how)
+        for location in self._handles.locations.values():
+            if location.layer == COUNTERS:
+                node = (lib.SCOPE_SYSTEM_TREE_NODE, self._nodes[location.dev])
+                for at in range(len(GAUGES)):
+                    number = self._handles.metric(location, at)
+                    define("MetricInstance", number, at, location.number, *node)
+
+    def io(self) -> None:
+        """The layers as paradigms; a file per device, and its handles."""
+        lib, define = self._lib, self._archive.define
+        for number, (identification, name) in enumerate(_PARADIGMS.values()):
+            texts = (self._text(identification), self._text(name))
+            kind = (lib.IO_PARADIGM_CLASS_SERIAL, lib.IO_PARADIGM_FLAG_OS)
+            define("IoParadigm", number, *texts, *kind, [], [], [])
+        for dev, file in self._files.items():
+            path = self._text(f"/dev/{self._context.device_name(dev)}")
+            define("IoRegularFile", file, path, self._nodes[dev])
+        # In order of their numbers, which puts parents first; readers insist on both.
+        for (layer, dev), number in self._handles.handles.items():
+            self._handle(layer, dev, number)
+
+    def _handle(self, layer: str, dev: int, number: int) -> None:
+        lib = self._lib
+        upper = self._handles.handles[BIOS, dev]
+        parent = upper if layer == REQUESTS else lib.UNDEFINED_IO_HANDLE
+        name = self._text(f"{self._context.device_label(dev)} {layer}")
+        paradigm = list(_PARADIGMS).index(layer)
+        rest = (lib.IO_HANDLE_FLAG_PRE_CREATED, lib.UNDEFINED_COMM, parent)
+        self._archive.define("IoHandle", number, name, self._files[dev], paradigm, *rest)
+        mode, status = lib.IO_ACCESS_MODE_READ_WRITE, lib.IO_STATUS_FLAG_NONE
+        self._archive.define("IoPreCreatedHandleState", number, mode, status)
+
+
+def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> None:
+    """What the anchor file says of where the archive comes from."""
+    lib, handle, header = archive.lib, archive.handle, context.header
+    unknown = f" and in {summary.lost_unknown} windows an unknown number" * (
+        summary.lost_unknown > 0
+    )
+    text = f"{summary.bios} bios, {summary.requests} requests; lost {summary.lost} events{unknown}"
+    archive.call(lib.Archive_SetMachineName, handle, shown(context.host))
+    archive.call(lib.Archive_SetCreator, handle, shown(str(header.get("created_by", "biotrail"))))
+    archive.call(lib.Archive_SetDescription, handle, text)
+    for name, value in (
+        ("LOG_ID", context.log_id),
+        ("KERNEL", str(header.get("kernel", {}).get("release", ""))),
+        ("COMMAND", " ".join(map(str, header.get("command", [])))),
+        ("LOST_EVENTS", str(summary.lost)),
+        ("LOSS_WINDOWS_OF_UNKNOWN_COUNT", str(summary.lost_unknown)),
+    ):
+        archive.call(lib.Archive_SetProperty, handle, f"BIOTRAIL::{name}", shown(value), True)
+
+
+def define(
+    archive: Archive,
+    context: Context,
+    handles: Handles,
+    summary: "Otf2Summary",
+    losses: list[tuple[int, int, str]],
+) -> None:
+    """Ends the events and writes all definitions; `losses` become markers (start, ns, text)."""
+    archive.end_events()
+    definitions = _Definitions(archive, context, handles)
+    times = [t for start, length, _ in losses for t in (start, start + length)]
+    times += [t for t in (summary.first_ns, summary.last_ns) if t != NEVER]
+    definitions.clock(min(times, default=0), max(times, default=0))
+    archive.define_strings()
+    definitions.attributes()
+    definitions.system_tree()
+    definitions.locations()
+    definitions.metrics()
+    definitions.io()
+    _describe(archive, context, summary)
+    if losses:
+        archive.markers("biotrail", "lost events", losses)

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifecycles as OTF2's I/O operation events: which ones each bio and request has, and when.
+
+An operation is Begin, Issued, Complete; Begin, Complete when it was never issued; Begin,
+Issued, Cancelled when its completion was not seen. OTF2 wants the events of a location in
+order of time, and a window brings the early events of what ended late: a `Queue` holds
+events back until nothing older can come.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64, NEVER, U64, Bool
+from biotrail.converters.outputs.otf2.operations import LATEST, Operations
+
+HOLD_EVENTS = 1_200_000
+"""Events that a queue holds back (72 bytes each) before it begins what has long been open."""
+
+LONG_NS = 1_000_000_000
+"""How long an operation is under way before its first events may be written without it."""
+
+
+class Phase(IntEnum):
+    """An operation's events, in their order."""
+
+    BEGIN = 0
+    ISSUED = 1
+    COMPLETE = 2
+    CANCELLED = 3
+
+
+TRUNCATED = 1
+"""EVENT.flags: the trace did not show this event; its time is the nearest that is known."""
+BLOCKING = 2
+"""EVENT.flags, at BEGIN: the operation was never issued, COMPLETE follows directly."""
+
+OWN = 4
+"""EVENT.flags, at BEGIN: I/O of the recording itself."""
+UNISSUED = 8
+"""EVENT.flags, at COMPLETE and CANCELLED: no issue is known of the operation."""
+
+EVENT = np.dtype(
+    [
+        ("time", "<i8"),  # ns
+        ("number", "<i8"),  # the operation's
+        ("detail", "<u8"),  # BEGIN: first sector; CANCELLED: absorbing request's number + 1, or 0
+        ("link", "<i8"),  # BEGIN: upper device's operation; at the end: the request; NEVER: none
+        ("dev", "<u4"),  # dev_t of the device or partition that was addressed
+        ("bytes", "<u4"),  # BEGIN: asked for; COMPLETE: done
+        ("opf", "<u4"),
+        ("status", "<i4"),
+        ("tid", "<u4"),  # BEGIN: the submitting thread's; 0: not known
+        ("comm", "<u4"),  # BEGIN: number of its name; NO_STRING: not known
+        ("pieces", "<u4"),  # at the end: a bio's fragments, a request's bios
+        ("requeues", "<u4"),  # at the end
+        ("certainty", "u1"),  # at the end: Certainty
+        ("flags", "u1"),
+        ("phase", "u1"),
+    ],
+    align=True,
+)
+_WORDS = EVENT.itemsize // 8
+EventArray = NDArray[np.void]
+
+
+def _rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
+    events = np.zeros(len(ops), dtype=EVENT)
+    events["time"] = time
+    events["number"] = ops.number
+    events["phase"] = int(phase)
+    events["dev"] = ops.dev
+    events["opf"] = ops.opf
+    events["link"] = NEVER
+    events["flags"] = np.where(truncated, TRUNCATED, 0)
+    return events
+
+
+def _begin(ops: Operations, time: I64, blocking: Bool) -> EventArray:
+    events = _rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
+    events["detail"], events["link"] = ops.sector, ops.parent
+    events["bytes"] = ops.bytes
+    events["tid"], events["comm"] = ops.tid, ops.comm
+    events["flags"] |= np.where(blocking, BLOCKING, 0).astype(np.uint8)
+    events["flags"] |= np.where(ops.own, OWN, 0).astype(np.uint8)
+    return events
+
+
+def _end(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
+    events = _rows(ops, time, truncated, phase)
+    events["link"] = ops.request
+    events["pieces"], events["requeues"] = ops.pieces, ops.requeues
+    events["certainty"] = ops.certainty
+    events["flags"] |= np.where(ops.issue == NEVER, UNISSUED, 0).astype(np.uint8)
+    return events
+
+
+@dataclass
+class Begun:
+    """Operations whose first events were written while they were open."""
+
+    numbers: I64
+    issued: Bool
+    """Whether Issued was written too."""
+
+    @classmethod
+    def none(cls) -> Self:
+        """No operation."""
+        return cls(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_))
+
+    def extend(self, numbers: I64, issued: Bool) -> None:
+        """Notes operations; no number twice."""
+        order = np.argsort(np.concatenate([self.numbers, numbers]), kind="stable")
+        self.numbers = np.concatenate([self.numbers, numbers])[order]
+        self.issued = np.concatenate([self.issued, issued])[order]
+
+    def of(self, numbers: I64) -> tuple[Bool, Bool]:
+        """For each number, whether its Begin was written, and whether its Issued was."""
+        if not len(self.numbers):
+            no = np.zeros(len(numbers), dtype=np.bool_)
+            return no, no
+        at = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
+        begun = self.numbers[at] == numbers
+        return begun, begun & self.issued[at]
+
+    def forget(self, numbers: I64) -> None:
+        """Drops operations that ended."""
+        keep = ~np.isin(self.numbers, numbers)
+        self.numbers, self.issued = self.numbers[keep], self.issued[keep]
+
+
+def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArray, int]:
+    """The events of operations that ended, or that `until` (ns) cuts off, unsorted.
+
+    Also how many of their times were moved, because they contradicted each other.
+    """
+    begun_before, issued_before = begun.of(ops.number)
+    absorbed = ops.absorbed_by != NEVER
+    completed = ops.complete != NEVER
+    issued = ops.issue != NEVER
+    start = np.where(ops.begin != NEVER, ops.begin, ops.first)
+    start = np.where(start == NEVER, until, start)
+    cut = np.where(absorbed, ops.last, np.maximum(ops.last, until))
+    end = np.where(completed, ops.complete, np.maximum(cut, start))
+    issue = np.where(issued, ops.issue, end)
+    moved_issue = np.maximum(issue, start)
+    moved_end = np.maximum(end, moved_issue)
+    moved = int(np.count_nonzero((moved_issue != issue) | (moved_end != end)))
+    blocking = completed & ~issued & ~begun_before
+    wants_issued = ~blocking & ~issued_before
+    begins = _begin(*_only(~begun_before, ops, start, blocking))
+    sent, sent_at, unseen = _only(wants_issued, ops, moved_issue, ~issued)
+    issues = _rows(sent, sent_at, unseen, Phase.ISSUED)
+    done, done_at = _only(completed, ops, moved_end)
+    ends = _end(done, done_at, np.zeros(len(done), dtype=np.bool_), Phase.COMPLETE)
+    ends["bytes"], ends["status"] = done.done_bytes, done.status
+    rest, rest_at, unseen = _only(~completed, ops, moved_end, ~absorbed)
+    cancels = _end(rest, rest_at, unseen, Phase.CANCELLED)
+    cancels["detail"] = rest.absorbed_by + 1
+    return _joined([begins, issues, ends, cancels]), moved
+
+
+def _only(rows: Bool, ops: Operations, *columns: Any) -> tuple[Any, ...]:
+    """Operations and columns restricted to some rows; as they are where that is all."""
+    if rows.all():
+        return ops, *columns
+    return ops.take(rows), *(column[rows] for column in columns)
+
+
+def open_events(ops: Operations) -> EventArray:
+    """Begin, and Issued where it is known, of operations that are still under way."""
+    start = np.where(ops.begin != NEVER, ops.begin, ops.first)
+    begins = _begin(ops, start, np.zeros(len(ops), dtype=np.bool_))
+    issued = ops.issue != NEVER
+    issues = _rows(ops, np.maximum(ops.issue, start), ~issued, Phase.ISSUED)[issued]
+    return _joined([begins, issues])
+
+
+class Queue:
+    """One location's events, held back until nothing older can come."""
+
+    def __init__(self, hold_events: int = HOLD_EVENTS) -> None:
+        self._parts: list[EventArray] = []
+        self._hold_events = hold_events
+        self._written_to = np.iinfo(np.int64).min
+        self._begun = Begun.none()
+        self.held = 0
+        """Events held back now."""
+        self.peak = 0
+        """The most that were ever held back."""
+        self.moved = 0
+        """Operations or events whose time was moved to keep an order that OTF2 demands."""
+
+    def finish(self, ops: Operations, until: int) -> None:
+        """Takes operations that ended, or that `until` (ns) cuts off."""
+        events, moved = finished_events(ops, until, self._begun)
+        self._begun.forget(ops.number)
+        self.moved += moved
+        self._put(events)
+
+    def release(self, end: int, still_open: Operations) -> EventArray:
+        """The events, sorted, to which nothing before `end` (ns) will be added any more.
+
+        That is, those before the first of what is open. Beyond the events to be held, what has
+        been open for LONG_NS has its first events written at once and holds nothing back.
+        """
+        begun, issued = self._begun.of(still_open.number)
+        self._issue_begun(still_open.take(begun & ~issued & (still_open.issue != NEVER)))
+        waiting = still_open.take(~begun & (still_open.first != NEVER))
+        if self.held > self._hold_events:
+            waiting = self._begin_long_open(waiting, end)
+        edge = min(end, int(waiting.first.min())) if len(waiting) else end
+        return self._take(edge)
+
+    def _issue_begun(self, ops: Operations) -> None:
+        """Writes the Issued of what was begun before, and is issued by now."""
+        if len(ops):
+            self._put(_rows(ops, ops.issue, np.zeros(len(ops), dtype=np.bool_), Phase.ISSUED))
+            self._begun.forget(ops.number)
+            self._begun.extend(ops.number, np.ones(len(ops), dtype=np.bool_))
+
+    def _begin_long_open(self, waiting: Operations, end: int) -> Operations:
+        """Begins what has long been open; returns the rest."""
+        long_open = (waiting.complete == NEVER) & (waiting.first < end - LONG_NS)
+        begun = waiting.take(long_open)
+        self._put(open_events(begun))
+        self._begun.extend(begun.number, begun.issue != NEVER)
+        return waiting.take(~long_open)
+
+    def drain(self) -> EventArray:
+        """All that is left, sorted."""
+        return self._take(LATEST)
+
+    def _put(self, events: EventArray) -> None:
+        if len(events):
+            self._parts.append(events)
+            self.held += len(events)
+            self.peak = max(self.peak, self.held)
+
+    def _take(self, edge: int) -> EventArray:
+        if not self._parts:
+            return np.empty(0, dtype=EVENT)
+        events = _joined(self._parts)
+        order = _order(events)
+        ready = int(np.searchsorted(events["time"][order], edge))
+        out, rest = _taken(events, order[:ready]), _taken(events, order[ready:])
+        self._parts, self.held = ([rest] if len(rest) else []), len(rest)
+        late = out["time"] < self._written_to
+        if late.any():
+            self.moved += int(late.sum())
+            out["time"] = np.maximum(out["time"], self._written_to)
+        if len(out):
+            self._written_to = int(out["time"][-1])
+        return out
+
+
+def _words(events: EventArray) -> U64:
+    """Events as whole words, which are copied faster than records. Shape (n, _WORDS)."""
+    return events.view("<u8").reshape(len(events), _WORDS)
+
+
+def _joined(parts: list[EventArray]) -> EventArray:
+    return np.concatenate([_words(part) for part in parts]).view(EVENT).reshape(-1)
+
+
+def _taken(events: EventArray, rows: I64) -> EventArray:
+    return _words(events).take(rows, axis=0).view(EVENT).reshape(-1)
+
+
+def _order(events: EventArray) -> I64:
+    """The order of time; at equal times, an operation's events stay in theirs."""
+    order = np.argsort(events["time"], kind="stable")
+    time = events["time"][order]
+    same = time[1:] == time[:-1]
+    if same.any():
+        # Few are: only these are sorted by more than their time.
+        tied = np.zeros(len(order), dtype=np.bool_)
+        tied[1:] |= same
+        tied[:-1] |= same
+        some = order[tied]
+        keys = events["phase"][some], events["number"][some], events["time"][some]
+        order[tied] = some[np.lexsort(keys)]
+    return order

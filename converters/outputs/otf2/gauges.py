@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk's counters, from the events of its bios in the order in which they are written."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.events.context import OP_MASK, Context
+from biotrail.converters.events.tables import I64, U32, U64, Bool
+from biotrail.converters.outputs.counters import RATE_BIN, READ_OPS, WRITE_OPS, Level, Rate, Samples
+from biotrail.converters.outputs.otf2.events import TRUNCATED, UNISSUED, EventArray, Phase
+from biotrail.converters.outputs.otf2.operations import LATEST
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A counter that every disk has."""
+
+    name: str
+    meaning: str
+    unit: str
+    scale: int
+    """What a sample of `converters.model.counters` is multiplied by."""
+
+
+GAUGES = (
+    Gauge("queued", "Q to D: bios queued and not yet issued", "bios", 1),
+    Gauge("in device", "D to C: bios issued and not yet complete", "bios", 1),
+    Gauge("reads", "bytes that reads completed, over 10 ms", "B/s", 10**6),
+    Gauge("writes", "bytes that writes completed, over 10 ms", "B/s", 10**6),
+)
+
+
+@dataclass(frozen=True)
+class Values:
+    """Samples in order of time. Shape (n,)."""
+
+    gauge: U32
+    """Index in GAUGES."""
+    time: I64
+    """ns."""
+    value: U64
+
+    def take(self, rows: Bool | I64) -> "Values":
+        """The samples given by mask or index."""
+        return Values(self.gauge[rows], self.time[rows], self.value[rows])
+
+
+class Gauges:
+    """Queue depths and throughput of one disk."""
+
+    def __init__(self, context: Context, origin: int) -> None:
+        """origin: ns of its first event, where its counters begin with 0."""
+        self._first = origin
+        origin -= origin % RATE_BIN
+        self._queued, self._in_device = Level(origin), Level(origin)
+        self._reads, self._writes = Rate(origin), Rate(origin)
+        self._held = _values([])
+        names = [context.op_name(op) for op in range(OP_MASK + 1)]
+        self._is_read = np.array([name in READ_OPS for name in names])
+        self._is_write = np.array([name in WRITE_OPS for name in names])
+
+    def update(self, events: EventArray) -> Values:
+        """The samples that can be told now. events: the next of the disk's bios, at least one."""
+        time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
+        until = int(time[-1])
+        issued = (phase == Phase.ISSUED) & (flags & TRUNCATED == 0)
+        ended = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
+        unissued = flags & UNISSUED > 0
+        began, left = time[phase == Phase.BEGIN], time[issued | (ended & unissued)]
+        samples = [
+            self._queued.update(began, left, until),
+            self._in_device.update(time[issued], time[ended & ~unissued], until),
+        ]
+        done = phase == Phase.COMPLETE
+        op = events["opf"] & OP_MASK
+        for rate, kind in ((self._reads, self._is_read), (self._writes, self._is_write)):
+            of_kind = done & kind[op]
+            moved = events["bytes"][of_kind].astype(np.int64)
+            samples.append(rate.update(time[of_kind], moved, until))
+        return self._release(samples, until - until % RATE_BIN)
+
+    def finish(self, end: int) -> Values:
+        """The samples that were held back. end: the last event's time, ns."""
+        none = np.zeros(0, dtype=np.int64)
+        until = end + 2 * RATE_BIN
+        levels = [level.update(none, none, until) for level in (self._queued, self._in_device)]
+        rates = [rate.update(none, none, until) for rate in (self._reads, self._writes)]
+        return self._release([*levels, *rates], until, end)
+
+    def _release(self, samples: list[Samples], before: int, end: int = LATEST) -> Values:
+        """What no later sample can precede, in order; none before the first event or after `end`.
+
+        Of a counter's samples that then are at one time, the last one counts.
+        """
+        held, new = self._held, _values(samples)
+        time = np.concatenate([held.time, new.time]).clip(self._first, end)
+        gauge = np.concatenate([held.gauge, new.gauge])
+        found = Values(gauge, time, np.concatenate([held.value, new.value]))
+        found = found.take(np.lexsort((gauge, time)))
+        ready = found.time < before
+        self._held = found.take(~ready)
+        found = found.take(ready)
+        again = (np.diff(found.time) == 0) & (np.diff(found.gauge) == 0)
+        return found.take(np.append(~again, True)[: len(found.time)])
+
+
+def _values(samples: list[Samples]) -> Values:
+    """Samples, a pair for each of GAUGES, in a row."""
+    gauge = [np.full(len(time), at, dtype=np.uint32) for at, (time, _) in enumerate(samples)]
+    time = [time for time, _ in samples]
+    scaled = [value * gauge.scale for gauge, (_, value) in zip(GAUGES, samples, strict=False)]
+    value = np.rint(np.concatenate(scaled or [np.zeros(0)])).astype(np.uint64)
+    none = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
+    return Values(np.concatenate([none[0], *gauge]), np.concatenate([none[1], *time]), value)

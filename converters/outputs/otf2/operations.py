@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bios and requests as operations: rows of one shape."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from biotrail.converters.events.tables import I32, I64, NEVER, U8, U32, U64, Bios, Bool, Requests
+
+LATEST = np.iinfo(np.int64).max
+NO_SECTOR = 2**64 - 1
+NO_STRING = 0xFFFF_FFFF
+NO_NAMES: U32 = np.empty(0, dtype=np.uint32)
+
+
+@dataclass
+class Operations:
+    """Bios or requests, as rows of one shape. Times in ns, NEVER where not seen."""
+
+    number: I64
+    disk: U32
+    dev: U32
+    """The partition or the disk, as addressed."""
+    sector: U64
+    bytes: U32
+    opf: U32
+    begin: I64
+    """When it began; NEVER: before the trace did."""
+    first: I64
+    """The earliest time known of it."""
+    last: I64
+    """The latest time known of it, its completion aside."""
+    issue: I64
+    complete: I64
+    done_bytes: U32
+    status: I32
+    absorbed_by: I64
+    own: Bool
+    parent: I64
+    """The upper device's operation; NEVER: none is known."""
+    request: I64
+    """A bio's request; NEVER: none."""
+    tid: U32
+    comm: U32
+    """Number of the submitting thread's name; NO_STRING: not known."""
+    pieces: U32
+    """Fragments of a bio, bios of a request."""
+    requeues: U32
+    certainty: U8
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def take(self, rows: I64 | Bool) -> Self:
+        """The rows given by index or by mask."""
+        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def _bounds(*times: I64) -> tuple[I64, I64]:
+    """Earliest and latest of the times that were seen; NEVER where none was."""
+    table = np.stack(times)
+    seen = table != NEVER
+    first = np.where(seen, table, LATEST).min(axis=0)
+    return np.where(seen.any(axis=0), first, NEVER), np.where(seen, table, NEVER).max(axis=0)
+
+
+def _names(task: I32, comms: U32) -> U32:
+    """The number of each task's name. comms: numbers of names by row of the tasks."""
+    known = (task >= 0) & (task < len(comms))
+    found = np.full(len(task), NO_STRING, dtype=np.uint32)
+    found[known] = comms[task[known]]
+    return found
+
+
+_SAME = (
+    *("number", "sector", "bytes", "opf", "issue", "complete", "done_bytes", "status", "own"),
+    *("parent", "requeues", "certainty"),
+)
+"""Columns that bios, requests and operations have alike."""
+
+
+def _common(table: Bios | Requests) -> dict[str, Any]:
+    return {name: getattr(table, name) for name in _SAME}
+
+
+def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
+    """Each bio as an operation on the partition (or disk) that it was sent to.
+
+    comms: numbers of threads' names, by row of the window's tasks.
+    """
+    begun = bios.cut, bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue
+    first, _ = _bounds(*begun, bios.complete)
+    _, last = _bounds(*begun)
+    return Operations(
+        **_common(bios),
+        disk=bios.dev,
+        dev=np.where(bios.part == 0, bios.dev, bios.part),
+        begin=bios.queue,
+        first=first,
+        last=last,
+        absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
+        request=bios.request,
+        tid=bios.tid,
+        comm=_names(bios.task, comms),
+        pieces=bios.fragments,
+    )
+
+
+def request_operations(requests: Requests) -> Operations:
+    """Each request as an operation on its disk."""
+    begun = requests.cut, requests.start, requests.insert, requests.issue
+    first, _ = _bounds(*begun, requests.complete)
+    _, last = _bounds(*begun)
+    return Operations(
+        **_common(requests),
+        disk=requests.dev,
+        dev=requests.dev,
+        begin=requests.start,
+        first=first,
+        last=last,
+        absorbed_by=requests.absorbed_by,
+        request=np.full(len(requests), NEVER, dtype=np.int64),
+        tid=np.zeros(len(requests), dtype=np.uint32),
+        comm=np.full(len(requests), NO_STRING, dtype=np.uint32),
+        pieces=requests.bios,
+    )

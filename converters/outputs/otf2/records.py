@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events as the bytes that the OTF2 library writes for them, a batch at once.
+
+A record is: a time stamp, unless the time is that of the record before; the attributes, if
+there are any; the event's kind, length and fields. A number is a byte that says how many
+bytes follow, and these, the lowest first. Every record of a batch is laid out in a row that
+has room for all of it; what a record does not use is left out when the rows are joined.
+
+`tests/unit/test_otf2_records.py` holds every byte to what the library writes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64, U8, Bool
+
+Column = NDArray[Any]
+"""Unsigned numbers, shape (n,)."""
+
+TIME_STAMP_BYTES = 9
+_TIME_STAMP, _ATTRIBUTES = 5, 6
+_ENTRY_BYTES = 15
+"""What the library sets aside for an attribute, however short it is."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A part of a record: a number of at most `width` bytes, or one byte as it is."""
+
+    name: str
+    width: int
+    compressed: bool = True
+
+    @property
+    def most(self) -> int:
+        """Bytes that it takes at most."""
+        return self.width + self.compressed
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What an event may carry: its number and type in the archive, its value's field."""
+
+    number: int
+    type: int
+    value: Field
+
+
+@dataclass(frozen=True)
+class Records:
+    """A batch's records."""
+
+    data: U8
+    """Their bytes, one after the other."""
+    start: I64
+    """Where each begins in data, shape (n + 1,)."""
+    time: I64
+    """ns, shape (n,)."""
+    timed: Bool
+    """Whether it begins with its time stamp, shape (n,)."""
+    most: I64
+    """Bytes that the library would set aside for it, its time stamp aside, shape (n,)."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of event: its number in OTF2, and the fields of its record in their order."""
+
+    kind: int
+    fields: tuple[Field, ...]
+
+    @property
+    def most(self) -> int:
+        """Bytes of the record that the library sets aside, attributes aside."""
+        return 2 + sum(field.most for field in self.fields)
+
+
+def _ones(most: int) -> NDArray[np.uint64]:
+    """For 0 to `most` bytes, a number in which that many of the low bytes are 1."""
+    return np.array([sum(1 << 8 * at for at in range(size)) for size in range(most + 1)], "<u8")
+
+
+_SHOWN = _ones(8)
+
+
+def _sizes(values: Column, most: int) -> U8:
+    """Bytes that each number takes, leading zeros left out; 0 for 0."""
+    size = np.zeros(len(values), dtype=np.uint8)
+    if not len(values):
+        return size
+    largest = int(values.max())
+    for at in range(most):
+        if largest >> 8 * at == 0:
+            break
+        size += values >= values.dtype.type(1 << 8 * at)
+    return size
+
+
+class _Rows:
+    """Rows with room for everything, and which bytes of each are used."""
+
+    def __init__(self, dtype: np.dtype[np.void], count: int) -> None:
+        self.bytes = np.zeros(count, dtype=dtype)
+        self.used = np.zeros(count, dtype=dtype)
+
+    def constant(self, name: str, value: int, used: Bool | U8 | int) -> None:
+        """A byte that is the same in all rows that use it."""
+        self.bytes[name] = value
+        self.used[name] = used
+
+    def put(self, field: Field, values: Column, used: Bool) -> Column:
+        """A field's values where they are used; returns how many bytes each takes."""
+        self.bytes[field.name] = values
+        if not field.compressed:
+            self.used[field.name] = used
+            return used.view(np.uint8)
+        size = _sizes(values, field.width)
+        self.bytes[field.name + " size"] = size
+        self.used[field.name + " size"] = used
+        size *= used
+        self.used[field.name] = _SHOWN[size]
+        return size + used
+
+    def joined(self) -> U8:
+        """What is used of the rows, one after the other."""
+        return self.bytes.view(np.uint8)[self.used.view(np.bool_)]
+
+
+@lru_cache(maxsize=64)
+def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.dtype[np.void]:
+    parts: list[tuple[str, str]] = [("stamp", "u1"), ("time", "<u8")]
+    parts += [(name, "u1") for name in ("list", "list length", "count size", "count")]
+    for attribute in attributes:
+        name = attribute.value.name
+        parts += [(f"{name} id size", "u1"), (f"{name} id", "u1"), (f"{name} type", "u1")]
+        parts += _room(attribute.value)
+    parts += [("kind", "u1"), ("length", "u1")]
+    for field in fields:
+        parts += _room(field)
+    return np.dtype(parts)
+
+
+def _room(field: Field) -> list[tuple[str, str]]:
+    value = (field.name, f"<u{field.width}")
+    return [(f"{field.name} size", "u1"), value] if field.compressed else [value]
+
+
+def encode(
+    time: I64,
+    timed: Bool,
+    shape: Column,
+    shapes: Mapping[int, Shape],
+    columns: Mapping[str, Column],
+    attributes: Iterable[tuple[Attribute, Column, Bool]],
+) -> Records:
+    """Lays out a batch of events.
+
+    time: ns; timed: which have a time stamp; shape: a key of `shapes` for each; columns: each
+    field's values; attributes: what they carry, each with its values and who has it. All of
+    shape (n,).
+    """
+    held = [(attribute, values, has) for attribute, values, has in attributes if has.any()]
+    fields = tuple(dict.fromkeys(field for known in shapes.values() for field in known.fields))
+    rows = _Rows(_dtype(fields, tuple(attribute for attribute, _, _ in held)), len(time))
+    rows.constant("stamp", _TIME_STAMP, timed)
+    rows.bytes["time"], rows.used["time"] = time, np.where(timed, _SHOWN[8], 0)
+    count, list_bytes = _attributes(rows, held)
+    rows.used["kind"] = rows.used["length"] = 1
+    length = np.zeros(len(time), dtype=np.uint8)
+    for field in fields:
+        has = np.zeros(max(shapes) + 1, dtype=np.bool_)
+        has[[key for key, known in shapes.items() if field in known.fields]] = True
+        length += rows.put(field, columns[field.name], has[shape])
+    rows.bytes["length"] = length
+    kinds, mosts = np.zeros((2, max(shapes) + 1), dtype=np.int64)
+    for key, known in shapes.items():
+        kinds[key], mosts[key] = known.kind, known.most
+    rows.bytes["kind"] = kinds[shape]
+    most = mosts[shape] + np.where(count > 0, 7 + _ENTRY_BYTES * count.astype(np.int64), 0)
+    start = np.zeros(len(time) + 1, dtype=np.int64)
+    np.cumsum(TIME_STAMP_BYTES * timed + list_bytes + 2 + length, out=start[1:])
+    return Records(rows.joined(), start, time, timed, most)
+
+
+def _attributes(rows: _Rows, held: list[tuple[Attribute, Column, Bool]]) -> tuple[U8, I64]:
+    """Lays out the attributes; how many each row has, and how many bytes they take."""
+    count = np.zeros(len(rows.bytes), dtype=np.uint8)
+    length = np.zeros(len(rows.bytes), dtype=np.uint8)
+    for attribute, values, has in held:
+        name, number = attribute.value.name, attribute.number
+        rows.constant(f"{name} id size", int(number > 0), has)
+        rows.constant(f"{name} id", number, has & (number > 0))
+        rows.constant(f"{name} type", attribute.type, has)
+        count += has
+        length += has * np.uint8(2 + (number > 0))
+        length += rows.put(attribute.value, values, has)
+    any_has = count > 0
+    rows.constant("list", _ATTRIBUTES, any_has)
+    rows.constant("count size", 1, any_has)
+    rows.bytes["list length"], rows.used["list length"] = length + np.uint8(2), any_has
+    rows.bytes["count"], rows.used["count"] = count, any_has
+    return count, np.where(any_has, length + np.int64(4), 0)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A location's events in order: what OTF2 calls them, laid out and written."""
+
+import numpy as np
+
+from biotrail.converters.events.context import OP_MASK, Context
+from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
+from biotrail.converters.outputs.otf2.archive import Archive
+from biotrail.converters.outputs.otf2.attributes import UINT64, Attributes
+from biotrail.converters.outputs.otf2.definitions import BIOS, Handles, Location
+from biotrail.converters.outputs.otf2.events import BLOCKING, EventArray, Phase
+from biotrail.converters.outputs.otf2.files import EventFile
+from biotrail.converters.outputs.otf2.operations import NO_STRING
+from biotrail.converters.outputs.otf2.records import Column, Field, Records, Shape, encode
+
+WRITE_EVENTS = 16_384
+"""Events laid out at once: few enough for a CPU's cache."""
+
+READ, WRITE, FLUSH = 0, 1, 2
+"""OTF2_IO_OPERATION_MODE_*."""
+_NON_BLOCKING = 1
+_MODE_NAMES = {READ: "read", WRITE: "write", FLUSH: "flush"}
+
+_HANDLE, _MODE, _WAY = Field("handle", 4), Field("mode", 1, False), Field("operation flags", 4)
+_BYTES, _ID = Field("bytes", 8), Field("matching id", 8)
+OPERATION_SHAPES = {
+    int(Phase.BEGIN): Shape(75, (_HANDLE, _MODE, _WAY, _BYTES, _ID)),
+    int(Phase.ISSUED): Shape(77, (_HANDLE, _ID)),
+    int(Phase.COMPLETE): Shape(78, (_HANDLE, _BYTES, _ID)),
+    int(Phase.CANCELLED): Shape(79, (_HANDLE, _ID)),
+}
+"""OTF2_EVENT_IO_OPERATION_*, and what each says."""
+
+_METRIC, _VALUES = Field("metric", 4), Field("values", 1, False)
+_TYPE, _VALUE = Field("type", 1, False), Field("value", 8)
+METRIC_SHAPES = {0: Shape(31, (_METRIC, _VALUES, _TYPE, _VALUE))}
+"""OTF2_EVENT_METRIC with one value."""
+
+
+def modes(events: EventArray, context: Context) -> tuple[U8, list[str]]:
+    """OTF2's mode of each event's operation, and by number of operation its name for `op`.
+
+    OTF2 knows reads, writes and flushes. All else is a read or a write by the direction of
+    its data (the lowest bit of a req_op), with its own name; "" where the mode says it. An
+    empty write with PREFLUSH is how the kernel spells a flush.
+    """
+    ops = events["opf"] & OP_MASK
+    seen = np.bincount(ops, minlength=OP_MASK + 1)
+    names = [context.op_name(op) if seen[op] else "" for op in range(OP_MASK + 1)]
+    by_op = np.array([op & 1 for op in range(OP_MASK + 1)], dtype=np.uint8)
+    by_op[[name == "flush" for name in names]] = FLUSH
+    mode: U8 = by_op[ops]
+    is_write = np.array([name == "write" for name in names])[ops]
+    preflush = events["opf"] & context.flag_mask("PREFLUSH") != 0
+    mode[is_write & (events["bytes"] == 0) & preflush] = FLUSH
+    plain = set(_MODE_NAMES.values())
+    return mode, ["" if name in plain else name for name in names]
+
+
+class Writer:
+    """Writes locations' events into an archive."""
+
+    def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
+        self._archive = archive
+        self._handles = handles
+        self._context = context
+        self._attributes = Attributes(context, archive.string)
+
+    def operations(self, location: Location, events: EventArray) -> None:
+        """Writes events that are in order of time. Raises OutputError."""
+        for start in range(0, len(events), WRITE_EVENTS):
+            batch = events[start : start + WRITE_EVENTS]
+            file = self._archive.event_file(location.number)
+            self._archive.write(file, self._records(location, batch, file))
+
+    def samples(self, location: Location, metric: U32, time: I64, value: U64) -> None:
+        """Writes counters' values in order of time. Raises OutputError."""
+        file = self._archive.event_file(location.number)
+        columns: dict[str, Column] = {
+            _METRIC.name: metric,
+            _VALUES.name: np.ones(len(time), dtype=np.uint8),
+            _TYPE.name: np.full(len(time), UINT64, dtype=np.uint8),
+            _VALUE.name: value,
+        }
+        shape = np.zeros(len(time), dtype=np.uint8)
+        records = encode(time, _timed(time, file), shape, METRIC_SHAPES, columns, ())
+        self._archive.write(file, records)
+
+    def _records(self, location: Location, events: EventArray, file: EventFile) -> Records:
+        mode, names = modes(events, self._context)
+        strings = [self._archive.string(name) if name else NO_STRING for name in names]
+        ops = np.array(strings, dtype=np.uint32)[events["opf"] & OP_MASK]
+        columns: dict[str, Column] = {
+            _HANDLE.name: self._handle(location, events["dev"]),
+            _MODE.name: mode,
+            _WAY.name: np.where(events["flags"] & BLOCKING, 0, _NON_BLOCKING).astype(np.uint32),
+            _BYTES.name: events["bytes"],
+            _ID.name: events["number"].astype(np.uint64),
+        }
+        timed = _timed(events["time"], file)
+        held = self._attributes.of(events, ops, bios=location.layer == BIOS)
+        return encode(events["time"], timed, events["phase"], OPERATION_SHAPES, columns, held)
+
+    def _handle(self, location: Location, devs: U32) -> U32:
+        if (devs == devs[0]).all():
+            return np.full(len(devs), self._handles.number(location, int(devs[0])), dtype=np.uint32)
+        found, codes = np.unique(devs, return_inverse=True)
+        numbers = [self._handles.number(location, int(dev)) for dev in found]
+        return np.array(numbers, dtype=np.uint32)[codes]
+
+
+def _timed(time: I64, file: EventFile) -> Bool:
+    """Which events need a time stamp: those that are not at the time of the one before."""
+    timed = np.ones(len(time), dtype=np.bool_)
+    timed[1:] = time[1:] != time[:-1]
+    timed[:1] = time[:1] != file.time
+    return timed

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of bios and requests as Parquet files of a dataset: by host, date and device."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from biotrail.converters.lifecycles.arrow.columns import NAME
+
+ROW_GROUP = 1 << 16
+_MOST_BUFFERED = 1 << 20
+"""Rows that wait at most, of all partitions together."""
+
+_MOST_OPEN = 100
+"""Files: a partition that comes again after so many others begins another file."""
+
+_DAY_NS = 86_400 * 10**9
+_DEVICE = "device"
+
+
+@dataclass
+class _Partition:
+    waiting: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    files: int = 0
+    writer: Any = None
+
+
+class Partitions:
+    """One table of one recording, cut by the date in `time` and by device."""
+
+    def __init__(
+        self,
+        root: Path,
+        schema: pa.Schema,
+        time: str,
+        *,
+        host: str,
+        stem: str,
+        level: int,
+        day: str,
+    ) -> None:
+        """root: of the table. time: the column that has the wall clock. stem: of files' names.
+
+        day: date (2026-11-07) of rows whose time is not known.
+        """
+        self._root = root / f"host={quote(host, safe='')}"
+        self._schema = pa.schema([f for f in schema if f.name != _DEVICE])
+        self._time, self._stem, self._level, self._day = time, stem, level, day
+        self._parts: dict[tuple[str, str], _Partition] = {}
+        self._open: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._buffered = 0
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add the rows of a window."""
+        for key, rows in self._split(table):
+            part = self._parts.setdefault(key, _Partition())
+            part.waiting.append(rows)
+            part.rows += len(rows)
+            self._buffered += len(rows)
+            if part.rows >= ROW_GROUP:
+                self._flush(key)
+        self.rows += len(table)
+        if self._buffered > _MOST_BUFFERED:
+            self._flush_all()
+
+    def close(self, metadata: dict[str, str]) -> None:
+        """Write what waits, and the metadata into files that are open still."""
+        self._flush_all()
+        for key in list(self._open):
+            self._parts[key].writer.add_key_value_metadata(metadata)
+            self._shut(key)
+
+    def abandon(self) -> None:
+        """Let go of the files, after an error."""
+        for part in self._parts.values():
+            if part.writer is not None:
+                with suppress(OSError, pa.ArrowException):
+                    part.writer.close()
+
+    def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
+        if not len(table):
+            return
+        devices = table[_DEVICE].combine_chunks()
+        names = devices.dictionary.to_pylist()
+        times = table[self._time].cast(pa.int64())
+        none = times.is_null().to_numpy()
+        days = np.where(none, -1, times.fill_null(0).to_numpy() // _DAY_NS)
+        keys = np.stack([days, devices.indices.to_numpy()], axis=1)
+        rest = table.drop_columns([_DEVICE])
+        found, which = np.unique(keys, axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        for index, (day, code) in enumerate(found.tolist()):
+            date = self._day if day < 0 else str(np.datetime64(day, "D"))
+            rows = rest if len(found) == 1 else rest.take(np.flatnonzero(which == index))
+            yield (date, names[code]), rows
+
+    def _flush_all(self) -> None:
+        for key, part in self._parts.items():
+            if part.rows:
+                self._flush(key)
+
+    def _flush(self, key: tuple[str, str]) -> None:
+        part = self._parts[key]
+        if part.writer is None:
+            self._begin(key, part)
+        self._open.move_to_end(key)
+        table = pa.concat_tables(part.waiting).unify_dictionaries()
+        part.writer.write_table(table, row_group_size=max(1, len(table)))
+        self._buffered -= part.rows
+        part.waiting, part.rows = [], 0
+
+    def _begin(self, key: tuple[str, str], part: _Partition) -> None:
+        while len(self._open) >= _MOST_OPEN:
+            self._shut(next(iter(self._open)))
+        date, device = key
+        folder = self._root / f"date={date}" / f"device={quote(device, safe='')}"
+        folder.mkdir(parents=True, exist_ok=True)
+        part.files += 1
+        name = self._stem if part.files == 1 else f"{self._stem}-{part.files}"
+        part.writer = pq.ParquetWriter(
+            folder / f"{name}.parquet",
+            self._schema,
+            compression="zstd",
+            compression_level=self._level,
+            use_dictionary=[f.name for f in self._schema if f.type == NAME],
+            column_encoding={
+                f.name: "DELTA_BINARY_PACKED" for f in self._schema if f.type == pa.int64()
+            },
+            write_page_checksum=True,
+        )
+        self._open[key] = None
+
+    def _shut(self, key: tuple[str, str]) -> None:
+        del self._open[key]
+        self._parts[key].writer.close()
+        self._parts[key].writer = None

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces with less in them, so that a browser holds more of a long log."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import Bios, Certainty, Lifecycles, Stages, Tasks
+from biotrail.converters.lifecycles.windows import restricted
+from biotrail.converters.outputs.perfetto.callstacks import CallStacks
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.names import BIO, Colour, Detail, Interned
+from biotrail.converters.outputs.perfetto.place import Place
+from biotrail.converters.outputs.perfetto.slices import SliceMaker, add_stages, seen_of
+
+
+@dataclass
+class SparseMaker(SliceMaker):
+    """Makes slices of bios without arguments, but for what says that one is not to be trusted."""
+
+    stages: bool = False
+    """Whether with stages."""
+
+    def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
+        """See SliceMaker."""
+        seen = seen_of(table, stages)
+        slices = self._begin(BIO, table, seen)
+        table = table.take(slices.rows)
+        doubtful = table.certainty != Certainty.EXACT
+        slices.text("certainty", np.where(doubtful, self._certainty(table), np.uint64(0)))
+        slices.text("status", np.where(table.status != 0, self._status(table), np.uint64(0)))
+        self._marks(slices, table, seen)
+        if self.stages:
+            add_stages(slices, stages, arguments=False)
+        else:
+            slices.family = None
+        return slices
+
+
+def slice_maker(
+    detail: Detail,
+    context: Context,
+    names: Interned,
+    strings: Interned,
+    stacks: CallStacks,
+    place: Place,
+    colour: Colour,
+) -> SliceMaker:
+    """What makes that much of each bio."""
+    if detail == Detail.FULL:
+        return SliceMaker(context, names, strings, stacks, place, colour)
+    found = SparseMaker(context, names, strings, stacks, place, colour)
+    found.stages = detail == Detail.STAGES
+    return found
+
+
+def seen_with(detail: Detail, window: Lifecycles) -> Lifecycles:
+    """The window, without requests where these are not drawn."""
+    if detail == Detail.FULL:
+        return window
+    tables = window.requests, window.open_requests
+    none = (np.zeros(len(table), dtype=np.bool_) for table in tables)
+    bios = (np.ones(len(table), dtype=np.bool_) for table in (window.bios, window.open_bios))
+    return restricted(window, next(bios), next(none), next(bios), next(none))

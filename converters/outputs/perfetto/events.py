@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices and samples as track event packets, block by block, through `Rows`.
+
+A slice is one row: its BEGIN with name and arguments, BEGIN and END of each stage, its END.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import I64, U8, U64, Bool
+from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.encode import Rows, tag
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.names import CATEGORY_IIDS, STAGE
+
+BLOCK = 8192
+"""Slices encoded at once: the matrices stay in the processor's caches."""
+_STAGE_CELLS = 8 * BLOCK
+
+PACKET = tag(1, 2)
+_TIMESTAMP, _SEQUENCE, _FLAGS = tag(8, 0), tag(10, 0), tag(13, 0) + b"\x02"
+_EVENT = tag(11, 2)
+_CATEGORY, _NAME, _TYPE, _FAMILY = tag(3, 0), tag(10, 0), tag(9, 0), tag(52, 0)
+_CALLSTACK = tag(56, 0)
+_STAGE = _CATEGORY + bytes([CATEGORY_IIDS[STAGE]])
+_BEGIN, _END, _COUNTER = _TYPE + b"\x01", _TYPE + b"\x02", _TYPE + b"\x04"
+_VALUE = tag(30, 0)
+_MOST = float(1 << 62)
+"""A sample's largest value: gigabytes within a nanosecond, as a damaged log may have them."""
+
+
+@dataclass
+class Placed:
+    """Slices with their sequences, in the order (stream, start), and the times between."""
+
+    slices: Slices
+    rows: I64
+    """Rows of the slices in that order."""
+    sequence: U64
+    """Packet sequence id per ordered row."""
+    before: I64
+    """Time of the packet before on the same sequence, per ordered row."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def last_packet(slices: Slices) -> I64:
+    """When each slice's last packet is written: its end, or what is known when it has none."""
+    last = slices.end.copy()
+    endless = np.flatnonzero(last == FOREVER)
+    last[endless] = slices.start[endless]
+    stages = slices.stages
+    if stages is not None and len(endless):
+        final = stages.first[endless] + stages.count[endless] - 1
+        some = stages.count[endless] > 0
+        last[endless[some]] = stages.end[final[some]]
+    return last
+
+
+def encode_slices(placed: Placed) -> "list[bytes]":
+    """The packets of all slices."""
+    return [
+        data
+        for at in range(0, len(placed), BLOCK)
+        for data in _encode_part(placed, at, min(at + BLOCK, len(placed)))
+    ]
+
+
+def _encode_part(placed: Placed, begin: int, end: int) -> list[bytes]:
+    """One block, in parts where some slices have very many stages."""
+    stages = placed.slices.stages
+    most = 0
+    if stages is not None:
+        most = int(stages.count[placed.rows[begin:end]].max(initial=0))
+    if most * (end - begin) > _STAGE_CELLS and end - begin > 1:
+        middle = (begin + end) // 2
+        return _encode_part(placed, begin, middle) + _encode_part(placed, middle, end)
+    return [_encode_block(placed, begin, end, most)]
+
+
+def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
+    slices, chosen = placed.slices, placed.rows[begin:end]
+    start, stop = slices.start[chosen], slices.end[chosen]
+    rows = Rows(end - begin)
+    sequence = _id_bytes(placed.sequence[begin:end])
+    with rows.message(PACKET):
+        _head(rows, start - placed.before[begin:end], sequence)
+        with rows.message(_EVENT):
+            rows.const(_BEGIN + _CATEGORY + bytes([CATEGORY_IIDS[slices.category]]))
+            rows.varint(_NAME, slices.name[chosen])
+            if slices.family is not None:
+                stacked = slices.in_family
+                where = None if stacked is None else stacked[chosen]
+                rows.varint(_FAMILY, slices.family[chosen], where)
+            if slices.callstack is not None:
+                stacks = slices.callstack[chosen]
+                rows.varint(_CALLSTACK, stacks, stacks > 0)
+            for column in slices.columns:
+                where = None if column.where is None else column.where[chosen]
+                rows.annotation(column.head, column.values[chosen], where)
+    now = start
+    if slices.stages is not None:
+        for slot in range(most):
+            now = _stage(rows, slices.stages, chosen, slot, now, sequence)
+    ends = stop != FOREVER
+    with rows.message(PACKET, ends):
+        _head(rows, np.where(ends, stop - now, 0), sequence, ends)
+        rows.const(_EVENT + b"\x02" + _END, ends)
+    return rows.finish()
+
+
+def _id_bytes(sequence: U64) -> tuple[U8, ...]:
+    """The sequences' ids as varints, which all take three bytes: a column for each."""
+    more = [sequence >> np.uint64(shift) | np.uint64(0x80) for shift in (0, 7)]
+    return tuple(c.astype(np.uint8) for c in (*more, sequence >> np.uint64(14)))
+
+
+def _head(rows: Rows, since: I64, sequence: tuple[U8, ...], where: Bool | None = None) -> None:
+    rows.varint(_TIMESTAMP, since.view(np.uint64), where)
+    rows.fixed(_FLAGS + _SEQUENCE, sequence, where)
+
+
+def _stage(
+    rows: Rows, stages: StageColumns, chosen: I64, slot: int, now: I64, sequence: tuple[U8, ...]
+) -> I64:
+    """The stage number `slot` of those that have one; the time after it."""
+    here = stages.count[chosen] > slot
+    at = np.where(here, stages.first[chosen] + slot, 0)
+    start = np.where(here, np.maximum(stages.start[at], now), now)
+    end = np.where(here, np.maximum(stages.end[at], start), now)
+    with rows.message(PACKET, here):
+        _head(rows, start - now, sequence, here)
+        rows.const(_EVENT + b"\x06" + _BEGIN + _STAGE, here)
+        rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
+    with rows.message(PACKET, here):
+        _head(rows, end - start, sequence, here)
+        rows.const(_EVENT + b"\x02" + _END, here)
+    return end
+
+
+def encode_ends(since: I64, sequence: U64) -> bytes:
+    """END packets for slices that were left open. since: ns after the lane's last packet."""
+    if not len(since):
+        return b""
+    rows = Rows(len(since))
+    with rows.message(PACKET):
+        _head(rows, since, _id_bytes(sequence))
+        rows.const(_EVENT + b"\x02" + _END)
+    return rows.finish()
+
+
+def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64]) -> bytes:
+    """Counter packets, of whole numbers. since: ns after the packet before."""
+    if not len(since):
+        return b""
+    rows = Rows(len(since))
+    with rows.message(PACKET):
+        _head(rows, since, _id_bytes(sequence))
+        with rows.message(_EVENT):
+            rows.const(_COUNTER)
+            rows.varint(_VALUE, np.rint(np.minimum(values, _MOST)).astype(np.uint64))
+    return rows.finish()

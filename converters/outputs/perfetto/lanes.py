@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pooled lanes: slices that overlap go to different lanes, a free lane is used again.
+
+A track cannot hold slices that overlap, so each pool (a device's bios, say) has as many
+lanes as were ever needed at once. In the order of their starts, each slice takes the lowest lane
+whose last slice ended strictly before: the first lanes are the busy ones, and the upper ones show
+how deep a burst was.
+"""
+
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64, Bool
+
+FOREVER = np.iinfo(np.int64).max
+"""An end that is not known yet."""
+
+
+def _empty() -> I64:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass
+class LanePool:
+    """The lanes of one group of slices, from window to window."""
+
+    last_end: I64 = field(default_factory=_empty)
+    """When each lane's last slice ended: shape (lanes,), ns. FOREVER: it never ends."""
+    frontier: int = -1
+    """The latest end of an earlier window's slice, ns."""
+    _busy_number: I64 = field(default_factory=_empty)
+    _busy_lane: I64 = field(default_factory=_empty)
+
+    def __len__(self) -> int:
+        return len(self.last_end)
+
+    def assign(self, number: I64, start: I64, end: I64, stays: Bool) -> I64:
+        """Return the lanes for the slices of one window: shape (n,), int64.
+
+        number: whose slice, to know one again that was FOREVER in the window before; start,
+        end: ns, in the order of (start, number); stays: it will never end. A slice that is
+        given with FOREVER keeps its lane until it is given again with its end; one that is
+        neither given again nor stays frees its lane.
+        """
+        lane = np.full(len(number), -1, dtype=np.int64)
+        self._carry(number, start, lane)
+        taken = lane >= 0
+        new = np.flatnonzero(~taken)
+        lane[new] = self._lowest(start[new], end[new], lane[taken], end[taken])
+        self._close(number, lane, end, stays)
+        return lane
+
+    def _carry(self, number: I64, start: I64, lane: I64) -> None:
+        """Fill in the lanes of slices that were under way: they keep them."""
+        if not len(self._busy_number):
+            return
+        order = np.argsort(self._busy_number, kind="stable")
+        known = self._busy_number[order]
+        at = np.minimum(np.searchsorted(known, number), len(known) - 1)
+        same = known[at] == number
+        held = self._busy_lane[order[at]]
+        # A start that moved before the lane's last slice cannot keep the lane.
+        keeps = same & (start > self.last_end[held])
+        lane[keeps] = held[keeps]
+
+    def _lowest(self, start: I64, end: I64, held: I64, held_end: I64) -> I64:
+        """Lanes for slices in the order of `start`; `held` are busy until `held_end` (FOREVER)."""
+        ends = self.last_end.copy()
+        ends[held] = held_end
+        if len(ends) and len(start) > 1 and (start[1:] > end[:-1]).all() and start[0] > ends[0]:
+            return np.zeros(len(start), dtype=np.int64)  # one after the other
+        busy = [(at, lane) for lane, at in enumerate(ends.tolist()) if at != FOREVER]
+        heapify(busy)
+        free: list[int] = []
+        lanes, chosen = len(ends), []
+        for begins, stops in zip(start.tolist(), end.tolist(), strict=True):
+            while busy and busy[0][0] < begins:
+                heappush(free, heappop(busy)[1])
+            if free:
+                lane = heappop(free)
+            else:
+                lane, lanes = lanes, lanes + 1
+            chosen.append(lane)
+            if stops != FOREVER:
+                heappush(busy, (stops, lane))
+        return np.array(chosen, dtype=np.int64)
+
+    def _close(self, number: I64, lane: I64, end: I64, stays: Bool) -> None:
+        """Remember when each lane is free, and which slices will be given again."""
+        lanes = int(lane.max(initial=-1)) + 1
+        if lanes > len(self.last_end):
+            more = np.full(lanes - len(self.last_end), -1, dtype=np.int64)
+            self.last_end = np.concatenate([self.last_end, more])
+        over = end != FOREVER
+        np.maximum.at(self.last_end, lane[over], end[over])
+        self.last_end[lane[stays]] = FOREVER
+        waits = ~over & ~stays
+        self._busy_number, self._busy_lane = number[waits], lane[waits]
+        self.frontier = max(self.frontier, int(end[over].max(initial=-1)))

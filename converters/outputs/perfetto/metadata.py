@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the recording was, readable in the UI: a metadata track, and `trace_attributes`."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackEvent
+
+from biotrail.converters.events.context import Context
+from biotrail.recorder.schema.strings import characters
+
+Facts = Mapping[str, str | int]
+
+
+def recording_facts(context: Context) -> dict[str, str | int]:
+    """Host, kernel, command and versions as the log's header tells them; absent ones left out."""
+    header = context.header
+    host, kernel = header.get("host", {}), header.get("kernel", {})
+    events = header.get("events", {})
+    facts: dict[str, Any] = {
+        "log_id": context.log_id,
+        "host": host.get("name"),
+        "machine": host.get("machine"),
+        "os": host.get("os"),
+        "cpus": host.get("cpus"),
+        "kernel": kernel.get("release"),
+        "kernel_version": kernel.get("version"),
+        "command": shlex.join(str(word) for word in header.get("command", [])),
+        "created_by": header.get("created_by"),
+        "backend": header.get("backend"),
+        "events": events.get("set"),
+        "events_missing": ", ".join(
+            f"{m.get('letter')}: {m.get('reason')}" for m in events.get("missing", [])
+        ),
+    }
+    for name, version in header.get("versions", {}).items():
+        facts[f"version_{name}"] = str(version)
+    return {k: v if isinstance(v, int) else str(v) for k, v in facts.items() if v}
+
+
+def attributes(facts: Facts, number: int = 1) -> TracePacket:
+    """`trace_attributes`: in SQL, metadata named `trace_attribute.biotrail.<name>`.
+
+    number: of the log in the trace; from the second on, it stands before the name.
+    """
+    where = "biotrail" if number == 1 else f"biotrail.{number}"
+    packet = TracePacket()
+    for name, value in facts.items():
+        attribute = packet.trace_attributes.attribute.add(key=f"{where}.{name}")
+        if isinstance(value, int):
+            attribute.long_value = value
+        else:
+            attribute.string_value = characters(value)
+    return packet
+
+
+def instant(track: int, at: int, name: str, facts: Facts) -> TracePacket:
+    """An instant on the metadata track that carries facts as arguments."""
+    packet = TracePacket(timestamp=at)
+    event = packet.track_event
+    event.type = TrackEvent.TYPE_INSTANT
+    event.track_uuid, event.name = track, name
+    event.categories.append("metadata")
+    for key, value in facts.items():
+        annotation = event.debug_annotations.add(name=key)
+        if isinstance(value, int):
+            annotation.int_value = value
+        else:
+            annotation.string_value = characters(value)
+    return packet

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What slices are called and which arguments they carry: a contract, as docs/perfetto.md has it.
+
+Arguments appear in SQL as `debug.<name>`. An argument at its usual value is left out, which
+SQL sees as NULL: `without` says which value that is.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from biotrail.converters.events.tables import STAGE_NAMES, Stage
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a slice."""
+
+    name: str
+    meaning: str
+    without: str = ""
+    """When it is left out."""
+
+
+_COMMON_FIRST = (
+    Argument("latency_ns", "from begin to end: the slice's dur", "one of them was not seen"),
+    Argument("sector", "first 512-byte sector on the disk", "a request that has none"),
+    Argument("bytes", "length when queued (bios), when first issued (requests)"),
+)
+_COMMON_LAST = (
+    Argument("flags", "REQ_* flags, SYNC|FUA", "no flag is set"),
+    Argument("status", "OK, IOERR, …"),
+    Argument("certainty", "exact, interval, ambiguous, incomplete, lost"),
+    Argument("device", "the disk, nvme0n1 (259:0)"),
+    Argument("number", "unique in the log; the same in every output"),
+    Argument("done_bytes", "bytes completed without error", "all of them, or the end was not seen"),
+    Argument("requeues", "times that the driver gave it back", "0"),
+    Argument("begin_not_seen", "true: it was under way when recording began", "it was seen"),
+    Argument("begin_cut", "true: it was under way at the cut's begin, drawn from there", "no"),
+    Argument("open_at_end", "true: drawn to the trace's end, as no end was seen", "it was seen"),
+    Argument(
+        "end_not_seen", "true: its end was lost; drawn to the last thing seen of it", "it was seen"
+    ),
+    Argument("host", "the root that it is below", "the trace holds one log"),
+    Argument("own", "true: I/O of the recording itself, shown by --own-io", "others' I/O"),
+)
+
+BIO_ARGUMENTS = (
+    Argument("process", "name of the thread that submitted it", "not known"),
+    *_COMMON_FIRST,
+    Argument("tid", "that thread", "not known"),
+    Argument("pid", "its process (tgid)", "not known"),
+    *_COMMON_LAST,
+    Argument("partition", "where it was sent, nvme0n1p2 (259:2)", "the disk itself"),
+    Argument("request", "number of the request that finished last", "no request served it"),
+    Argument("parent", "number of the upper device's bio", "none is known"),
+    Argument("fragments", "pieces that went to requests", "1"),
+    Argument("requests", "requests that served it", "0 or 1"),
+    Argument("ioprio", "I/O priority: best-effort 4", "none is set"),
+    Argument("file", "path of the file whose pages it carries", "not known, or not recorded"),
+    Argument("no_stack", "why its call stack is not drawn", "it is, or none was recorded"),
+)
+REQUEST_ARGUMENTS = (
+    *_COMMON_FIRST,
+    *_COMMON_LAST,
+    Argument("bios", "how many bios it served"),
+    Argument("others", "how many more, which filters left out, or as the recording's own", "0"),
+    Argument("tag", "driver tag at the last issue", "it had none"),
+    Argument("sched_tag", "scheduler tag", "it had none"),
+    Argument("hctx", "hardware queue", "not known"),
+    Argument("kind", "flush or passthrough", "an ordinary request"),
+    Argument("parent", "number of the upper device's request", "none is known"),
+    Argument("absorbed_by", "number of the request that it was merged into", "it was not"),
+)
+LOSS_ARGUMENTS = (
+    Argument("cpu", "where", "not one CPU's"),
+    Argument("kind", "what was lost: queue, issue, complete, …; unknown"),
+    Argument("count", "how many records", "not known"),
+    Argument("host", "the root that it is below", "the trace holds one log"),
+)
+
+
+def stage_argument(stage: Stage) -> str:
+    """`Q2G_ns`: time spent in a stage, over all of its turns."""
+    return f"{STAGE_NAMES[stage].replace('-', '_')}_ns"
+
+
+STAGE_ARGUMENTS = tuple(
+    Argument(stage_argument(s), f"time in {STAGE_NAMES[s]}", "it had no such stage") for s in Stage
+)
+
+BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
+"""Categories."""
+
+CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4}
+
+QUEUED, IN_DEVICE = "queued", "in device"
+SLOWEST_TRACK = "slowest I/Os"
+"""Tracks that the UI is told to pin."""
+
+FLUSH, DEVICE_FLUSH = "flush", "device flush"
+"""Names: a flush without data (fsync), bio or request; the flush request that the driver gets."""
+STAGE_TITLES: dict[Stage, str] = {**STAGE_NAMES, Stage.FLUSH: "flushing"}
+"""What slices of stages are called: nothing else in a trace has these names."""
+
+ARGUMENTS: dict[str, tuple[Argument, ...]] = {
+    BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
+    REQUEST: (*REQUEST_ARGUMENTS, *STAGE_ARGUMENTS),
+    LOSS: LOSS_ARGUMENTS,
+}
+ARGUMENT_IIDS: dict[str, int] = {
+    name: iid
+    for iid, name in enumerate(
+        dict.fromkeys(a.name for category in ARGUMENTS.values() for a in category), 1
+    )
+}
+"""Interned ids, the same in all sequences. All are below 128: one byte each."""
+
+STAGE_IIDS: dict[Stage, int] = {stage: 1 + int(stage) for stage in Stage}
+"""Interned event names of the stages; other names follow."""
+
+
+class Detail(StrEnum):
+    """How much is drawn of each bio. Counters and loss windows always are."""
+
+    FULL = "full"
+    """All of it, and requests."""
+    STAGES = "stages"
+    """Bios with their stages, without arguments."""
+    BIOS = "bios"
+    """Bios alone, without arguments."""
+
+
+class Colour(StrEnum):
+    """What slices of bios and requests share a colour by; those of stages have one by name."""
+
+    AUTO = "auto"
+    """By operation; what passes through stacked devices: by family."""
+    OPERATION = "operation"
+    FAMILY = "family"
+    """A bio, its requests, and the bios of lower devices that came of it."""
+
+
+class Interned:
+    """Ids for texts, in order of first sight, from `first` on."""
+
+    def __init__(self, first: int = 1) -> None:
+        self._first = first
+        self._ids: dict[str, int] = {}
+        self.texts: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def id(self, text: str) -> int:
+        """The text's id, a new one at its first sight."""
+        found = self._ids.get(text)
+        if found is None:
+            found = self._ids[text] = self._first + len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def text(self, iid: int) -> str:
+        """The text of an id."""
+        return self.texts[iid - self._first]
+
+    def items(self) -> list[tuple[int, str]]:
+        """All (id, text) pairs."""
+        return [(self._first + i, text) for i, text in enumerate(self.texts)]

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bios, requests and loss windows as slices: begin, end, name, arguments, stages. In columns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.context import OP_MASK, Context
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    U8,
+    U16,
+    U32,
+    U64,
+    Bios,
+    Bool,
+    Certainty,
+    Lifecycles,
+    LossWindows,
+    RequestKind,
+    Requests,
+    Stage,
+    Stages,
+    Tasks,
+)
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
+from biotrail.converters.outputs.perfetto.callstacks import CallStacks
+from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.encode import distinct
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.names import (
+    BIO,
+    DEVICE_FLUSH,
+    FLUSH,
+    LOSS,
+    REQUEST,
+    STAGE_IIDS,
+    Colour,
+    Interned,
+    stage_argument,
+)
+from biotrail.converters.outputs.perfetto.place import Place
+from biotrail.recorder.schema.records import BY_KIND, Kind
+
+NO_SECTOR = np.uint64(2**64 - 1)
+NO_TAG = 0xFFFF
+_IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
+_CERTAINTIES = [c.name.lower() for c in Certainty]
+
+
+@dataclass
+class SliceMaker:
+    """Makes slices of tables; keeps the interned texts."""
+
+    context: Context
+    names: Interned
+    """Event names."""
+    strings: Interned
+    callstacks: CallStacks
+    place: Place
+    colour: Colour = Colour.AUTO
+    stacked: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Families that have bios or requests on several devices, of those that go on."""
+
+    def note_stacked(self, window: Lifecycles) -> None:
+        """Finds the families in `window` that pass through stacked devices."""
+        tables = window.bios, window.open_bios, window.requests, window.open_requests
+        present = np.concatenate([table.family for table in tables])
+        known = self.stacked[np.isin(self.stacked, present)]
+        lower = [table.family[table.parent >= 0] for table in tables]
+        self.stacked = np.unique(np.concatenate([known, *lower]))
+
+    def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
+        """One slice per bio, in the order of (start, number)."""
+        seen = seen_of(table, stages)
+        slices = self._begin(BIO, table, seen)
+        table = table.take(slices.rows)
+        self._process(slices, table, tasks)
+        self._size(slices, table)
+        slices.uint("tid", table.tid, table.tid > 0)
+        if (table.task >= 0).any():
+            slices.uint("pid", tasks.tgid[np.maximum(table.task, 0)], table.task >= 0)
+        self._common(slices, table, seen)
+        part = self._mapped(table.part, self.context.device_label)
+        slices.text("partition", np.where(table.part == table.dev, np.uint64(0), part))
+        slices.uint("request", table.request, table.request >= 0)
+        slices.uint("parent", table.parent, table.parent >= 0)
+        slices.uint("fragments", table.fragments, table.fragments != 1)
+        slices.uint("requests", table.requests, table.requests > 1)
+        slices.text("ioprio", self._mapped(table.ioprio, ioprio_text))
+        if (table.file >= 0).any():
+            slices.text("file", self._mapped(table.file, self._file))
+        if self.callstacks.names is not None and (table.stack >= 0).any():
+            slices.callstack = self.callstacks.ids(table.stack)
+            slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
+        add_stages(slices, stages)
+        return slices
+
+    def _file(self, row: int) -> str:
+        return "" if row < 0 or self.context.files[row].device else self.context.files[row].path
+
+    def requests(self, table: Requests, stages: Stages) -> Slices:
+        """One slice per request, in the order of (start, number)."""
+        seen = seen_of(table, stages)
+        absorbed = table.absorbed_by >= 0
+        seen.over |= absorbed
+        seen.lost &= ~absorbed
+        slices = self._begin(REQUEST, table, seen)
+        table = table.take(slices.rows)
+        self._size(slices, table)
+        self._common(slices, table, seen)
+        slices.uint("bios", table.bios)
+        slices.uint("others", table.others, table.others > 0)
+        slices.uint("tag", table.tag, table.tag != NO_TAG)
+        slices.uint("sched_tag", table.sched_tag, table.sched_tag != NO_TAG)
+        slices.uint("hctx", table.hctx, table.hctx != NO_TAG)
+        kind = self._mapped(table.kind, lambda k: RequestKind(k).name.lower())
+        slices.text("kind", np.where(table.kind == RequestKind.NORMAL, np.uint64(0), kind))
+        slices.uint("parent", table.parent, table.parent >= 0)
+        slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
+        add_stages(slices, stages)
+        return slices
+
+    def losses(self, table: LossWindows, first: int) -> Slices:
+        """One slice per loss window, numbered from `first`, in the order of start."""
+        rows = np.argsort(table.start, kind="stable")
+        n = len(rows)
+        start = np.maximum(table.start[rows], 0)
+        slices = Slices(
+            LOSS,
+            number=first + np.arange(n),
+            group=np.zeros(n, dtype=np.int64),
+            start=start,
+            end=np.maximum(table.end[rows], start),
+            name=np.full(n, self.names.id("lost events"), dtype=np.uint64),
+            family=None,
+        )
+        cpu, count = table.cpu[rows], table.count[rows]
+        slices.uint("cpu", cpu, cpu >= 0)
+        slices.text("kind", self._mapped(table.kind[rows], record_name))
+        slices.uint("count", count, count >= 0)
+        self._host(slices)
+        return slices
+
+    def under_way(self, table: Bios | Requests) -> Slices:
+        """Bios or requests that a later window ends: without arguments, FOREVER."""
+        category = BIO if isinstance(table, Bios) else REQUEST
+        seen = seen_of(table, no_stages())
+        seen.over[:] = seen.lost[:] = False
+        return self._begin(category, table, seen)
+
+    def _begin(self, category: str, table: Bios | Requests, seen: "Seen") -> Slices:
+        """Slices of the rows of which any time was seen, in the order of (start, number)."""
+        known = np.flatnonzero(seen.first >= 0)
+        rows = known[_order(seen.first[known], table.number[known])]
+        complete = table.complete[rows]
+        end = np.where(complete >= 0, complete, np.where(seen.over[rows], seen.last[rows], FOREVER))
+        start = seen.first[rows]
+        family, in_family = self._families(table.family[rows])
+        return Slices(
+            category,
+            number=table.number[rows],
+            group=table.dev[rows].astype(np.int64),
+            start=start,
+            end=np.maximum(end, start),
+            name=self._names(table, rows),
+            family=family,
+            in_family=in_family,
+            rows=rows,
+        )
+
+    def _families(self, family: I64) -> tuple[U64 | None, Bool | None]:
+        """Correlation ids and which slices have one, as Slices has them."""
+        ids = (family + self.place.families).astype(np.uint64)
+        if self.colour == Colour.FAMILY:
+            return ids, None
+        stacked = np.isin(family, self.stacked)
+        if self.colour == Colour.OPERATION or not stacked.any():
+            return None, None
+        return ids, stacked
+
+    def _names(self, table: Bios | Requests, rows: I64) -> U64:
+        """The operation; what carries nothing and asks for a flush is one, too (fsync)."""
+        if not len(rows):
+            return np.zeros(0, dtype=np.uint64)
+        opf = table.opf[rows]
+        found, codes = distinct(opf)
+        texts = [self.context.op_name(int(o)) for o in found]
+        ids = np.array([self.names.id(t) for t in texts], dtype=np.uint64)[codes]
+        preflush = (opf & np.uint32(self.context.flag_mask("PREFLUSH"))) != 0
+        flush = (table.bytes[rows] == 0) & preflush
+        if flush.any():
+            ids[flush] = self.names.id(FLUSH)
+        if isinstance(table, Requests) and (internal := self._internal(table, rows)).any():
+            ids[internal] = self.names.id(DEVICE_FLUSH)
+        return ids
+
+    def _internal(self, table: Requests, rows: I64) -> Bool:
+        """Flush requests, which the kernel issues for those that wait for a flush."""
+        operation = self.context.op_number(FLUSH)
+        named = table.opf[rows] & np.uint32(OP_MASK) == operation
+        flush: Bool = (table.kind[rows] == RequestKind.FLUSH) & named
+        return flush
+
+    def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
+        known = table.task >= 0
+        if not known.any():
+            return
+        used, inverse = distinct(np.maximum(table.task, 0))
+        names = [str(c) for c in tasks.comm[used]]
+        ids = np.array([self.strings.id(c) if c else 0 for c in names], dtype=np.uint64)
+        slices.text("process", np.where(known, ids[inverse], np.uint64(0)))
+
+    def _size(self, slices: Slices, table: Bios | Requests) -> None:
+        """How long, where and how much."""
+        begin = table.queue if isinstance(table, Bios) else table.start
+        whole = (table.complete >= 0) & (begin >= 0)
+        slices.uint("latency_ns", slices.end - slices.start, whole)
+        slices.uint("sector", table.sector, table.sector != NO_SECTOR)
+        slices.uint("bytes", table.bytes)
+
+    def _common(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
+        flags = self._mapped(table.opf & ~np.uint32(0xFF), self.context.flag_names)
+        slices.text("flags", flags)
+        slices.text("status", self._status(table))
+        slices.text("certainty", self._certainty(table))
+        slices.text("device", self._mapped(table.dev, self.context.device_label))
+        slices.uint("number", table.number)
+        ended = table.complete >= 0
+        slices.uint("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
+        slices.uint("requeues", table.requeues, table.requeues > 0)
+        self._marks(slices, table, seen)
+
+    def _marks(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
+        """What says that a slice is not all of what it stands for, or whose it is."""
+        begin = table.queue if isinstance(table, Bios) else table.start
+        slices.true("begin_not_seen", (begin == NEVER) & (table.cut == NEVER))
+        slices.true("begin_cut", table.cut != NEVER)
+        slices.true("open_at_end", slices.end == FOREVER)
+        slices.true("end_not_seen", seen.lost[slices.rows])
+        slices.true("own", table.own)
+        self._host(slices)
+
+    def _host(self, slices: Slices) -> None:
+        if self.place.host and len(slices):
+            iid = self.strings.id(self.place.host)
+            slices.text("host", np.full(len(slices), iid, dtype=np.uint64))
+
+    def _status(self, table: Bios | Requests) -> U64:
+        return self._mapped(table.status, self.context.status_name)
+
+    def _certainty(self, table: Bios | Requests) -> U64:
+        certainty = [self.strings.id(name) for name in _CERTAINTIES]
+        return np.array(certainty, dtype=np.uint64)[table.certainty]
+
+    def _mapped(
+        self, values: U8 | U16 | U32 | NDArray[np.int32], text: Callable[[int], str]
+    ) -> U64:
+        """Ids of the values' texts; 0 for an empty text."""
+        if not len(values):
+            return np.zeros(0, dtype=np.uint64)
+        found, inverse = distinct(values)
+        texts = [text(int(v)) for v in found]
+        ids = [self.strings.id(t) if t else 0 for t in texts]
+        return np.array(ids, dtype=np.uint64)[inverse]
+
+
+@dataclass
+class Seen:
+    """When a bio or request was first and last seen, per row of its table."""
+
+    first: I64
+    last: I64
+    lost: Bool
+    """Its end was lost."""
+    over: Bool
+    """It has ended, though its completion was not seen."""
+
+
+def no_stages() -> Stages:
+    """No rows."""
+    none = np.zeros(0, dtype=np.int64)
+    return Stages(none, np.zeros(0, dtype=np.uint8), none, none)
+
+
+def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
+    """When each was first and last seen, by its own times and its stages."""
+    first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
+    if len(stages.owner):
+        first = np.where(first == NEVER, FOREVER, first)
+        rows = _rows_of(table.number, stages.owner)
+        np.maximum.at(last, rows, stages.end)
+        np.minimum.at(first, rows, stages.start)
+        first = np.where(first == FOREVER, NEVER, first)
+    # Of what neither begin nor end was seen, nobody knows whether it goes on.
+    lost = table.certainty == Certainty.LOST
+    if isinstance(table, Bios):
+        lost |= (table.queue < 0) & (table.cut < 0)
+    lost &= table.complete < 0
+    return Seen(first, last, lost, lost.copy())
+
+
+def _rows_of(number: I64, owner: I64) -> I64:
+    """Row of each owner in `number`; owners come in runs."""
+    change = np.flatnonzero(np.diff(owner, prepend=owner[0] - 1))
+    order = np.argsort(number, kind="stable")
+    rows = order[np.searchsorted(number[order], owner[change])]
+    return np.repeat(rows, np.diff(np.append(change, len(owner))))
+
+
+def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> None:
+    """Nested slices for stages that take time, and every stage's time as an argument."""
+    if not len(slices) or not len(stages.owner):
+        return
+    kept = np.isin(stages.owner, slices.number) if len(stages.owner) else None
+    table = stages if kept is None or kept.all() else stages.take(kept)
+    rows = _rows_of(slices.number, table.owner)
+    start = np.maximum(table.start, slices.start[rows])
+    end = np.minimum(np.maximum(table.end, start), slices.end[rows])
+    for kind in np.flatnonzero(np.bincount(table.stage)).tolist() if arguments else ():
+        here = table.stage == kind
+        total = np.zeros(len(slices), dtype=np.int64)
+        present = np.zeros(len(slices), dtype=np.bool_)
+        np.add.at(total, rows[here], (end - start)[here])
+        present[rows[here]] = True
+        slices.uint(stage_argument(Stage(kind)), total, present)
+    lasting = np.flatnonzero(end > start)
+    order = lasting[np.argsort(rows[lasting], kind="stable")]
+    count = np.bincount(rows[order], minlength=len(slices))
+    iids = np.array([STAGE_IIDS[s] for s in Stage], dtype=np.uint8)
+    slices.stages = StageColumns(
+        first=np.cumsum(count) - count,
+        count=count,
+        name=iids[table.stage[order]],
+        start=start[order],
+        end=end[order],
+    )
+
+
+def _order(first: I64, second: I64) -> I64:
+    """np.lexsort((second, first)), at once when they are in that order already."""
+    a, b = first[:-1], first[1:]
+    if ((a < b) | ((a == b) & (second[:-1] < second[1:]))).all():
+        return np.arange(len(first))
+    return np.lexsort((second, first))
+
+
+def record_name(kind: int) -> str:
+    """`issue`, `queue`, …; `unknown`."""
+    known = {int(k): BY_KIND[Kind(k)].name for k in BY_KIND}
+    return known.get(kind, "unknown" if kind == 0 else f"kind {kind}")
+
+
+def ioprio_text(ioprio: int) -> str:
+    """Return an I/O priority as ionice has it, `best-effort 4`; empty: none is set.
+
+    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT).
+    """
+    kind, hint, level = ioprio >> 13, ioprio >> 3 & 0x3FF, ioprio & 7
+    if not ioprio:
+        return ""
+    if kind >= len(_IOPRIO_CLASSES):
+        return f"class {kind} level {level}"
+    text = _IOPRIO_CLASSES[kind]
+    if kind in (1, 2):
+        text += f" {level}"
+    return f"{text}, hint {hint}" if hint else text

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracks, and the packet sequences that write on them.
+
+Every lane and every counter has a packet sequence of its own. So a packet does not name its
+track (the sequence's defaults do), its timestamp is the time since the one before (an
+incremental clock; a lane's slices are in order by construction), and it is small.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    ClockSnapshot,
+    TracePacket,
+    TrackDescriptor,
+)
+
+from biotrail.converters.events.tables import I64, U64, Bool
+from biotrail.converters.outputs.perfetto.callstacks import CallStacks, Told
+from biotrail.converters.outputs.perfetto.clocks import MONOTONIC, SLICE_CLOCK, ClockBook
+from biotrail.converters.outputs.perfetto.encode import tag, varint
+from biotrail.converters.outputs.perfetto.names import (
+    ARGUMENT_IIDS,
+    ARGUMENTS,
+    CATEGORY_IIDS,
+    STAGE,
+    STAGE_IIDS,
+    STAGE_TITLES,
+    Interned,
+)
+
+_FIRST_SEQUENCE, _SEQUENCES = 1 << 14, (1 << 21) - (1 << 14)
+"""Ids that take three bytes; Perfetto's own count up from 1."""
+_CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+_NEEDED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+_STRINGS = 256
+
+
+class Identity:
+    """Numbers that no other log's trace has, so that traces can be concatenated.
+
+    Logs of one trace share the range of sequence ids, which begins where `trace` says.
+    """
+
+    def __init__(self, key: str, trace: str | None = None, taken: int = 0) -> None:
+        """trace: whose range it is, by default its own. taken: sequences that others have."""
+        self._key = key
+        self._first = _hash(f"{trace or key} sequences") % _SEQUENCES + taken
+
+    def uuid(self, path: str) -> int:
+        """A track's uuid: 63 bits, not zero."""
+        return _hash(f"{self._key} track {path}") >> 1 | 1
+
+    def sequence(self, index: int) -> int:
+        """The id of the log's sequence number `index`."""
+        return _FIRST_SEQUENCE + (self._first + index) % _SEQUENCES
+
+
+def _hash(text: str) -> int:
+    digest = hashlib.blake2b(f"biotrail {text}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def framed(packets: Iterable[TracePacket]) -> bytes:
+    """Packets as they stand in a trace: `Trace.packet`, one after the other."""
+    out = []
+    for packet in packets:
+        data = packet.SerializeToString()
+        out += [tag(1, 2), varint(len(data)), data]
+    return b"".join(out)
+
+
+@dataclass
+class _Stream:
+    """One sequence's track."""
+
+    descriptor: TrackDescriptor
+    category: str
+    """Whose names it interns; empty for a counter."""
+
+
+@dataclass
+class Streams:
+    """All sequences: one per lane and per counter."""
+
+    identity: Identity
+    clocks: ClockBook
+    names: Interned
+    strings: Interned
+    callstacks: CallStacks
+    sequence: U64 = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    """Sequence ids by stream; arrays may be longer than there are streams."""
+    last: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Time of each one's last packet, ns."""
+    _streams: list[_Stream] = field(default_factory=list)
+    _state: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Which state each one has been told of."""
+    _defined: Bool = field(default_factory=lambda: np.zeros((0, _STRINGS), dtype=np.bool_))
+    _told_stacks: dict[int, Told] = field(default_factory=dict)
+    """What each one knows of call stacks."""
+    _used: set[tuple[str, int]] = field(default_factory=set)
+    """(category, interned id) of the arguments and stages that occurred so far."""
+    _told: tuple[int, int, int] = (-1, -1, -1)
+    _current: int = 0
+
+    def add(self, descriptor: TrackDescriptor, category: str, start: int) -> int:
+        """A new sequence for a track; its first packet comes at `start` (ns) or later."""
+        index = len(self._streams)
+        self._streams.append(_Stream(descriptor, category))
+        if index == len(self.sequence):
+            self._grow(max(2 * index, 64))
+        # Number 0 is the converter's own sequence.
+        self.sequence[index] = self.identity.sequence(index + 1)
+        self.last[index] = start
+        self._state[index] = -1
+        return index
+
+    def _grow(self, size: int) -> None:
+        """Room for `size` streams; doubled each time, so that many lanes cost no copy each."""
+        more = (0, size - len(self.sequence))
+        self.sequence = np.pad(self.sequence, more)
+        self.last, self._state = np.pad(self.last, more), np.pad(self._state, more)
+        self._defined = np.pad(self._defined, (more, (0, 0)))
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def forget_strings(self) -> Interned:
+        """Starts interning anew; every sequence says so before its next packet."""
+        self.strings = Interned()
+        self._defined[:] = False
+        self._current += 1
+        return self.strings
+
+    def use(self, category: str, arguments: Iterable[int], stages: Iterable[int]) -> None:
+        """Arguments and stages (interned ids) that come now: only such are interned."""
+        self._used.update((category, iid) for iid in arguments)
+        self._used.update((STAGE, iid) for iid in stages)
+
+    def prepare(
+        self,
+        used: I64,
+        strings: Iterable[tuple[I64, U64]],
+        callstacks: Iterable[tuple[I64, U64]] = (),
+    ) -> bytes:
+        """What must stand before packets of the sequences `used` (distinct).
+
+        strings, callstacks: (sequence, id of the string or call stack) of every use, id 0: none.
+        """
+        # New names and another offset between clocks concern every sequence.
+        told = (len(self.names), self.clocks.offset_changes, len(self._used))
+        if told != self._told:
+            self._told, self._current = told, self._current + 1
+        packets: list[TracePacket] = []
+        for index in used[self._state[used] != self._current].tolist():
+            packets += self._begin(index)
+        return framed(packets) + self._define(strings) + self._define_stacks(callstacks)
+
+    def _begin(self, index: int) -> list[TracePacket]:
+        stream, sequence = self._streams[index], int(self.sequence[index])
+        first = bool(self._state[index] < 0)
+        self._state[index] = self._current
+        self._defined[index] = False
+        self._told_stacks.pop(index, None)
+        head = TracePacket(
+            trusted_packet_sequence_id=sequence,
+            sequence_flags=_CLEARED,
+            first_packet_on_sequence=first or None,
+            track_descriptor=stream.descriptor if first else None,
+        )
+        defaults = head.trace_packet_defaults
+        defaults.timestamp_clock_id = SLICE_CLOCK
+        defaults.track_event_defaults.track_uuid = stream.descriptor.uuid
+        if stream.category:
+            self._intern(head, stream.category)
+        clock = TracePacket(trusted_packet_sequence_id=sequence, sequence_flags=_NEEDED)
+        clock.clock_snapshot.CopyFrom(self._snapshot(int(self.last[index])))
+        return [head, clock]
+
+    def _intern(self, packet: TracePacket, category: str) -> None:
+        data = packet.interned_data
+        data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
+        stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
+        if stages:
+            data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
+        for stage in stages:
+            data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])
+        for iid, name in self.names.items():
+            data.event_names.add(iid=iid, name=name)
+        for argument in ARGUMENTS[category]:
+            iid = ARGUMENT_IIDS[argument.name]
+            if (category, iid) in self._used:
+                data.debug_annotation_names.add(iid=iid, name=argument.name)
+
+    def _snapshot(self, at: int) -> ClockSnapshot:
+        snapshot = ClockSnapshot()
+        snapshot.clocks.add(clock_id=SLICE_CLOCK, timestamp=at, is_incremental=True)
+        for clock, time in self.clocks.at(at):
+            snapshot.clocks.add(clock_id=clock, timestamp=time)
+        if self.clocks.primary:
+            snapshot.primary_trace_clock = MONOTONIC
+        return snapshot
+
+    def _define(self, strings: Iterable[tuple[I64, U64]]) -> bytes:
+        wanted = np.zeros((len(self._streams), len(self.strings) + 1), dtype=np.bool_)
+        for stream, ids in strings:
+            wanted[stream, ids.astype(np.int64)] = True
+        wanted[:, 0] = False
+        if wanted.shape[1] > self._defined.shape[1]:
+            more = max(wanted.shape[1], 2 * self._defined.shape[1]) - self._defined.shape[1]
+            self._defined = np.pad(self._defined, ((0, 0), (0, more)))
+        known = self._defined[: len(wanted), : wanted.shape[1]]
+        new = wanted & ~known
+        known |= wanted
+        packets = []
+        for index in np.flatnonzero(new.any(axis=1)).tolist():
+            packet = TracePacket(
+                trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
+            )
+            for iid in np.flatnonzero(new[index]).tolist():
+                packet.interned_data.debug_annotation_string_values.add(
+                    iid=iid, str=self.strings.text(iid).encode()
+                )
+            packets.append(packet)
+        return framed(packets)
+
+    def _define_stacks(self, callstacks: Iterable[tuple[I64, U64]]) -> bytes:
+        packets = []
+        for stream, ids in callstacks:
+            pairs = np.unique(stream << 32 | ids.astype(np.int64))
+            cuts = np.flatnonzero(np.diff(pairs >> 32)) + 1
+            for part in np.split(pairs, cuts):
+                index = int(part[0] >> 32)
+                packet = TracePacket(
+                    trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
+                )
+                told = self._told_stacks.setdefault(index, set())
+                wanted = (part & 0xFFFFFFFF).tolist()
+                self.callstacks.define(packet.interned_data, wanted, told)
+                if packet.interned_data.callstacks:
+                    packets.append(packet)
+        return framed(packets)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree of tracks below the host, or below a log of one that has several there.
+
+db1: block I/O
+  recording                       metadata
+  slowest I/Os                    lanes
+  lost events                     lanes: a slice per loss window, where there are any
+  nvme0n1 (259:0)                 one per device with I/O, in the header's order
+    queued · in device · reads · writes · lost events, where there are any
+    bios                          lanes
+    requests                      lanes
+    more bios                     lanes beyond what a screen holds
+    more requests
+"""
+
+from dataclasses import dataclass, field
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    CounterDescriptor,
+    TracePacket,
+    TrackDescriptor,
+)
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.outputs.perfetto.help import BIOS, LOSSES, MORE, REQUESTS, ROOT, SLOW
+from biotrail.converters.outputs.perfetto.names import (
+    BIO,
+    IN_DEVICE,
+    LOSS,
+    QUEUED,
+    REQUEST,
+    SLOWEST,
+    SLOWEST_TRACK,
+)
+from biotrail.converters.outputs.perfetto.place import Place
+from biotrail.converters.outputs.perfetto.tracks import Identity
+
+SCREEN = 16
+"""Lanes of bios, or of requests, that are drawn together: with stages, 36 pixels each."""
+
+_EXPLICIT = TrackDescriptor.EXPLICIT
+_BY_KEY = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
+_FIRST_DEVICE = 10
+
+READS, WRITES = "read bytes/s", "written bytes/s"
+LOST = "lost events"
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """A stack of lanes. Lanes share name and merge key: the UI draws them as one track."""
+
+    name: str
+    rank: int
+    description: str
+
+
+_LANES = {
+    SLOWEST: _Lanes(SLOWEST_TRACK, 1, SLOW),
+    LOSS: _Lanes(LOST, 2, LOSSES),
+    BIO: _Lanes("bios", 10, BIOS),
+    REQUEST: _Lanes("requests", 11, REQUESTS),
+}
+_MORE = {
+    BIO: _Lanes("more bios", 12, MORE.format(SCREEN, "bios")),
+    REQUEST: _Lanes("more requests", 13, MORE.format(SCREEN, "requests")),
+}
+
+
+@dataclass(frozen=True)
+class _Counter:
+    name: str
+    rank: int
+    unit: str
+    share: str
+    description: str
+
+
+COUNTERS = {
+    c.name: c
+    for c in (
+        _Counter(QUEUED, 0, "bios", "depth", "Q to D: bios that are queued and not yet issued."),
+        _Counter(IN_DEVICE, 1, "bios", "depth", "D to C: bios that are issued, not yet complete."),
+        # "bytes" is a unit that the UI knows: 3.5 GB.
+        _Counter(READS, 2, "bytes", "throughput", "Bytes that reads completed, per second."),
+        _Counter(WRITES, 3, "bytes", "throughput", "Bytes that writes completed, per second."),
+        _Counter(LOST, 4, "events", "lost", "Records lost so far, on all devices together."),
+    )
+}
+
+
+@dataclass
+class Tree:
+    """Descriptors; groups are announced when their first child is asked for."""
+
+    identity: Identity
+    context: Context
+    place: Place
+    _groups: list[TracePacket] = field(default_factory=list)
+    _devices: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.root = self.identity.uuid("host")
+        self.recording = self.identity.uuid("recording")
+        shared = self._shared()
+        root = self._group(self.root, self.place.label)
+        root.child_ordering = _EXPLICIT
+        root.description = ROOT
+        if shared:
+            root.parent_uuid, root.sibling_order_rank = shared, self.place.number
+        recording = self._group(self.recording, "recording")
+        recording.parent_uuid = self.root
+        recording.sibling_order_rank = 0
+
+    def _shared(self) -> int:
+        """The root that logs of one host share; 0: this one's is its own."""
+        if not self.place.above:
+            return 0
+        uuid = Identity(self.place.above_key).uuid("host")
+        self._group(uuid, self.place.above).child_ordering = _EXPLICIT
+        return uuid
+
+    def announcements(self) -> list[TracePacket]:
+        """Descriptors of groups that have not been given yet."""
+        given, self._groups = self._groups, []
+        return given
+
+    def devices(self) -> list[int]:
+        """Devices that have a group."""
+        return list(self._devices)
+
+    def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
+        """A lane's track: of a device's bios or requests, or below the root."""
+        lanes, first = _LANES[category], 0
+        if category in _MORE and lane >= SCREEN:
+            lanes, first = _MORE[category], SCREEN
+        return TrackDescriptor(
+            uuid=self.identity.uuid(f"{category} {dev} {lane}"),
+            parent_uuid=self._device(dev) if category in _MORE else self.root,
+            name=lanes.name,
+            # One lane speaks for all, the one with the first slice.
+            description=lanes.description if lane == first else None,
+            sibling_order_rank=lanes.rank,
+            sibling_merge_behavior=_BY_KEY,
+            sibling_merge_key=lanes.name,
+        )
+
+    def counter(self, name: str, dev: int) -> TrackDescriptor:
+        """A device's counter, one of COUNTERS."""
+        counter = COUNTERS[name]
+        return TrackDescriptor(
+            uuid=self.identity.uuid(f"counter {name} {dev}"),
+            parent_uuid=self._device(dev),
+            name=name,
+            description=counter.description,
+            sibling_order_rank=counter.rank,
+            counter=CounterDescriptor(unit_name=counter.unit, y_axis_share_key=counter.share),
+        )
+
+    def _device(self, dev: int) -> int:
+        uuid = self._devices.get(dev)
+        if uuid is None:
+            uuid = self._devices[dev] = self.identity.uuid(f"device {dev}")
+            group = self._group(uuid, self.context.device_label(dev))
+            group.parent_uuid = self.root
+            group.child_ordering = _EXPLICIT
+            known = list(self.context.devices)
+            place = known.index(dev) if dev in known else len(known)
+            group.sibling_order_rank = _FIRST_DEVICE + place
+        return uuid
+
+    def _group(self, uuid: int, name: str) -> TrackDescriptor:
+        packet = TracePacket()
+        packet.track_descriptor.uuid, packet.track_descriptor.name = uuid, name
+        self._groups.append(packet)
+        return packet.track_descriptor

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bios, requests and events as tables, and as iologs for fio."""

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables written as CSV, JSON lines, Parquet or Arrow IPC, a window at a time."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from biotrail.recorder.schema.strings import guarded
+
+_JSON_ROWS = 10_000
+FORMATS = ("csv", "jsonl", "parquet", "arrow")
+_TIME_TEXT = "%Y-%m-%dT%H:%M:%SZ"
+"""Seconds have all nine digits of the ns behind the point."""
+Cell = Callable[[str], str]
+Put = Callable[[pa.Table], Any]
+
+
+def write(
+    tables: Iterator[pa.Table],
+    schema: pa.Schema,
+    form: str,
+    out: BinaryIO,
+    cell: Cell = guarded,
+) -> int:
+    """Write the tables, which have that schema, one behind the other; gives the number of rows.
+
+    form: of FORMATS. cell: what CSV has for a text. Raises OSError where `out` fails, and
+    what the tables raise.
+    """
+    plain = _plain_schema(schema)
+    rows = 0
+    with _csv(out, plain, cell) if form == "csv" else _WRITERS[form](out, plain) as put:
+        for table in tables:
+            if len(table):
+                put(table.cast(plain))
+                rows += len(table)
+    return rows
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Text for dictionaries: these differ from window to window, which few formats allow."""
+    return pa.schema(
+        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
+    )
+
+
+@contextmanager
+def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
+    names = [f.name for f in schema if pa.types.is_string(f.type)]
+    lists = [f.name for f in schema if pa.types.is_list(f.type)]
+    for name in lists:
+        at = schema.get_field_index(name)
+        schema = schema.set(at, pa.field(name, pa.string()))
+    writer = pyarrow.csv.CSVWriter(out, schema)
+
+    def put(table: pa.Table) -> None:
+        for name in names:
+            texts = _cells(table[name].combine_chunks(), cell)
+            table = table.set_column(table.schema.get_field_index(name), name, texts)
+        for name in lists:
+            texts = pc.binary_join(table[name].cast(pa.list_(pa.string())), " ")
+            table = table.set_column(table.schema.get_field_index(name), name, texts)
+        writer.write_table(table)
+
+    yield put
+    writer.close()
+
+
+def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
+    """Return what `cell` makes of each text; it is asked once for texts that are the same."""
+    distinct = texts.dictionary_encode()
+    made = [None if text is None else cell(text) for text in distinct.dictionary.to_pylist()]
+    return pa.array(made, pa.string()).take(distinct.indices)
+
+
+@contextmanager
+def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
+    times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
+
+    def put(table: pa.Table) -> None:
+        for name in times:
+            texts = pc.strftime(table[name], _TIME_TEXT)
+            table = table.set_column(table.schema.get_field_index(name), name, texts)
+        for batch in table.to_batches(max_chunksize=_JSON_ROWS):
+            rows = [json.dumps(row) + "\n" for row in batch.to_pylist()]
+            out.write("".join(rows).encode())
+
+    yield put
+
+
+@contextmanager
+def _parquet(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
+    writer = pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True)
+    try:
+        yield writer.write_table
+        writer.close()
+    finally:
+        # What failed is not closed: that would write again.
+        writer.is_open = False
+
+
+@contextmanager
+def _arrow(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
+    options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+    writer = pyarrow.ipc.new_file(out, schema, options=options)
+    yield writer.write_table
+    writer.close()
+
+
+_WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], AbstractContextManager[Put]]] = {
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "arrow": _arrow,
+}

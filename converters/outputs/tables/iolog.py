@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bios as fio's iolog, version 3: what fio replays at the times at which they were queued.
+
+What only a lower device saw is left out: the upper one's bio makes it again.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles
+from biotrail.converters.lifecycles.operations import operations
+from biotrail.recorder.schema.strings import shown
+
+_HEADER = "fio version 3 iolog"
+_START_US = 1
+"""fio takes a time of 0 for none, and would not wait before what follows it."""
+
+_SECTOR = 512
+_MOST_HELD = 1_000_000
+"""Bios that wait at most for one that was queued before them and has not ended."""
+
+_ACTIONS = {
+    "read": "read",
+    "write": "write",
+    "write_zeroes": "write",
+    "flush": "sync",
+    "discard": "trim",
+    "secure_erase": "trim",
+}
+"""fio has no others. What writes zeroes is replayed as a write."""
+
+
+@dataclass
+class Summary:
+    """What was written; left_out by why."""
+
+    ios: int = 0
+    devices: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    first_ns: int = NEVER
+
+
+def write(
+    windows: Iterator[Lifecycles], context: Context, out: BinaryIO, *, upper_only: bool = True
+) -> Summary:
+    """Write an iolog. upper_only: without bios that have a parent on another device.
+
+    Raises OSError where `out` fails.
+    """
+    writer = _Writer(context, out, upper_only)
+    for window in windows:
+        writer.take(window)
+    return writer.finish()
+
+
+class _Writer:
+    def __init__(self, context: Context, out: BinaryIO, upper_only: bool) -> None:
+        self._context = context
+        self._out = out
+        self._upper_only = upper_only
+        self._summary = Summary()
+        self._held: list[Bios] = []
+        self._files: dict[int, str] = {}
+        out.write(f"{_HEADER}\n".encode())
+
+    def take(self, window: Lifecycles) -> None:
+        """Hold a window's bios, and write those before which no other can come any more."""
+        self._held.append(window.bios.take(self._wanted(window.bios)))
+        under_way = window.open_bios.queue[window.open_bios.queue != NEVER]
+        edge = min(window.end, int(under_way.min())) if len(under_way) else window.end
+        if sum(map(len, self._held)) > _MOST_HELD:
+            edge = window.end
+        self._write(edge)
+
+    def finish(self) -> Summary:
+        """Write the rest."""
+        self._write(None)
+        return self._summary
+
+    def _wanted(self, bios: Bios) -> Bool:
+        codes, names = operations(self._context, bios.opf, bios.bytes)
+        unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)
+        reasons: dict[str, Bool] = {
+            "queued before the log began": bios.queue == NEVER,
+            "done for an upper device's bio": (bios.parent != NEVER) & self._upper_only,
+            "an operation that fio has not": unknown[codes],
+        }
+        wanted = np.ones(len(bios), np.bool_)
+        for reason, out in reasons.items():
+            self._summary.left_out[reason] += int((wanted & out).sum())
+            wanted &= ~out
+        return wanted
+
+    def _write(self, edge: int | None) -> None:
+        """Write what was queued before `edge` (ns), in the order of time."""
+        if not self._held:
+            return
+        held = Bios.concatenate(self._held)
+        now = np.ones(len(held), np.bool_) if edge is None else held.queue < edge
+        self._held = [held.take(~now)]
+        bios = held.take(now)
+        bios = bios.take(np.argsort(bios.queue, kind="stable"))
+        if len(bios):
+            self._lines(bios)
+
+    def _lines(self, bios: Bios) -> None:
+        if self._summary.first_ns == NEVER:
+            self._summary.first_ns = int(bios.queue[0])
+        micros = (bios.queue - self._summary.first_ns) // 1000 + _START_US
+        lines = self._new_files(bios, micros)
+        codes, names = operations(self._context, bios.opf, bios.bytes)
+        actions = [_ACTIONS.get(name, "") for name in names]
+        for time, dev, code, sector, size in zip(
+            micros.tolist(),
+            bios.dev.tolist(),
+            codes.tolist(),
+            bios.sector.tolist(),
+            bios.bytes.tolist(),
+            strict=True,
+        ):
+            offset = sector * _SECTOR if size else 0
+            lines.append(f"{time} {self._files[dev]} {actions[code]} {offset} {size}\n")
+        self._summary.ios += len(bios)
+        self._out.write("".join(lines).encode())
+
+    def _new_files(self, bios: Bios, micros: I64) -> list[str]:
+        lines = []
+        for dev in np.unique(bios.dev).tolist():
+            if dev not in self._files:
+                name = f"/dev/{self._name(dev)}"
+                self._files[dev] = name
+                self._summary.devices.append(name)
+                at = int(micros[0])
+                lines += [f"{at} {name} add\n", f"{at} {name} open\n"]
+        return lines
+
+    def _name(self, dev: int) -> str:
+        """As below /dev; the mapper's names are not unique to it."""
+        entry = self._context.devices.get(dev, {})
+        name = str(entry.get("name") or self._context.device_name(dev))
+        return shown(name).replace(" ", "_")

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log as a stream of associated windows, in memory that does not grow with the log."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+
+from biotrail.converters.association.completion.carry_over import named_events
+from biotrail.converters.association.without_pointers.identify import Identifier
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.files import attach_files
+from biotrail.converters.events.loss import loss_windows, mark_lost, no_loss
+from biotrail.converters.events.stacks import StackNames, attach_stacks
+from biotrail.converters.events.tables import Lifecycles, LossWindows
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.inputs.log import Indexed, Part, Source
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.lifecycles.account import Account
+from biotrail.converters.lifecycles.cutting import (
+    ENDLESS,
+    MARGIN_NS,
+    Span,
+    clipped,
+    events_within,
+    losses_within,
+    outside,
+)
+from biotrail.converters.lifecycles.lifecycles import Builder, Result
+from biotrail.converters.lifecycles.own_io import Held, has_own, own_events, without
+
+Window = TypeVar("Window", bound=dict[str, Any])
+
+WINDOW_EVENTS = 250_000
+"""Events associated at once: about 200 MB of memory."""
+
+MOST_WAITING = 4_000_000
+"""Events that wait at most for the log's clock to go on; later ones count as late."""
+
+HOLD_NS = 20_000_000
+"""Events of the newest 20 ms wait for what is still to come from other CPUs' rings."""
+
+SETTLE_NS = 20_000_000
+"""What ended less than this before a window's end goes on, for comments that follow it."""
+
+
+class Trace:
+    """One log, opened for reading; `reader` is what it is read from.
+
+    `account` and the context's clocks, devices and cgroups are complete when `lifecycles`
+    (or `events`) was exhausted; each may be called once, for a log can be a pipe.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | BinaryIO | Source,
+        associate: str = "auto",
+        *,
+        own_io: bool = False,
+    ) -> None:
+        """Opens what holds events; raises LogFormatError: foreign, empty or newer.
+
+        associate: "identity" by kernel pointers, "intervals" without them, "auto" by
+        pointers where the log has them. own_io: the recording's own I/O is not left out.
+        """
+        self.reader: Source = open_source(path)
+        self.context = Context(self.reader.header)
+        self.account = Account()
+        self.own_io = own_io
+        self.span: Span | None = None
+        self.tasks = TaskNames()
+        self.stacks = StackNames()
+        self.by_intervals = associate == "intervals" or (
+            associate == "auto" and not _has_pointers(self.reader)
+        )
+        self._reached = 0
+        self._notes = 0
+        self._loss = 0
+        self._damage = 0
+        self._numbered = 0
+
+    def limit(self, span: Span) -> None:
+        """From now on the trace is that part of the log: `cutting` says what that is."""
+        self.span = span
+
+    @property
+    def start(self) -> int:
+        """ns: when recording began, what offsets count from; 0 where the source does not say."""
+        return int(self.reader.header.get("clocks", {}).get("monotonic", 0))
+
+    @property
+    def losses(self) -> list[dict[str, Any]]:
+        """The reader's, of the trace's part of the log."""
+        return self._within(self.reader.losses)
+
+    @property
+    def damaged(self) -> list[dict[str, int]]:
+        """The reader's, of the trace's part of the log."""
+        return self._within(self.reader.damaged)
+
+    def _within(self, windows: list[Window]) -> list[Window]:
+        span = self.span
+        if span is None:
+            return windows
+        return [w for w in windows if span.overlaps(int(w["start"]), int(w["end"]))]
+
+    def events(
+        self,
+        window_events: int = WINDOW_EVENTS,
+        on_progress: Callable[[int], None] | None = None,
+        *,
+        margin: int = 0,
+        small: bool = False,
+    ) -> Iterator[tuple[Events, int]]:
+        """Time-sorted events in windows, each with the time (ns) that it is complete up to.
+
+        on_progress is given the file offset reached. margin: ns, how much more is read before
+        a limited trace. small: a part of the log that holds many more becomes several windows.
+        """
+        pending = Events.empty()
+        parts: list[Events] = []
+        waiting = 0
+        complete_to = 0
+        last = ENDLESS if self.span is None else self.span.end
+        for part in self._parts(margin):
+            self._take(part)
+            parts.append(part.events)
+            self.account.late += int(np.searchsorted(part.events.ts, complete_to))
+            waiting += len(part.events)
+            if on_progress is not None:
+                on_progress(part.offset)
+            if waiting < window_events:
+                continue
+            edge = max(min(part.complete_to - HOLD_NS, last), complete_to)
+            pending = Events.join([pending, *parts])
+            cut = int(np.searchsorted(pending.ts, edge))
+            if not cut and len(pending) > MOST_WAITING:
+                # The log's clock stands still: only a damaged or made-up log gets here.
+                cut, edge = len(pending), int(pending.ts[-1]) + 1
+            if not cut:
+                parts = []
+                waiting = 0
+                continue
+            ready, pending = pending.split(cut)
+            yield from _pieces(self._number(ready), edge, window_events if small else len(ready))
+            complete_to, parts, waiting = edge, [], len(pending)
+        pending = Events.join([pending, *parts])
+        self._learn()
+        self.account.unknown = dict(self.reader.unknown)
+        self.account.unreadable_bytes = self.reader.unreadable_bytes
+        end = int(pending.ts[-1]) + 1 if len(pending) else complete_to
+        end = min(max(end, complete_to, self._reached), last)
+        yield from _pieces(self._number(pending), end, window_events if small else len(pending))
+
+    def _parts(self, margin: int) -> Iterator[Part]:
+        """The reader's, with the events of the trace's part of the log alone."""
+        span, reader = self.span, self.reader
+        if span is None:
+            yield from reader.parts()
+            return
+        begin = span.begin - margin
+        indexed = reader if isinstance(reader, Indexed) else None
+        bounds = None if indexed is None else indexed.bounds()
+        if indexed is not None:
+            self._learn_names(indexed.names_before(begin))
+        read_to = self.start
+        for part in indexed.parts_between(begin, span.end) if indexed else reader.parts():
+            over = read_to >= span.end
+            read_to = max(read_to, part.complete_to)
+            self._reached = min(read_to, span.end)
+            if bounds is None:
+                self._learn_names(events_within(part.events, 0, begin))
+            clock = None if over or part.complete_to < begin else part.clock
+            events = events_within(part.events, begin, span.end)
+            yield replace(part, events=events, clock=clock)
+        if bounds is not None:
+            self._reached = min(span.end, bounds[1] + 1)
+        elif read_to < span.begin:
+            raise outside(span, self.start, read_to, self.context)
+
+    def lifecycles(
+        self,
+        window_events: int = WINDOW_EVENTS,
+        on_progress: Callable[[int], None] | None = None,
+        on_window: Callable[[Result, Lifecycles], None] | None = None,
+        *,
+        small: bool = False,
+    ) -> Iterator[Lifecycles]:
+        """Associated windows, in time order. The last one closes whatever is open.
+
+        small: as of `events`. Bios and requests are the same, but of a split bio that is under
+        way, less is known in each window: counters can differ.
+
+        on_window is given each window before it is yielded, with the association that it was
+        made of: for who wants to see the events behind the tables (`histories`).
+        """
+        events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
+        first = -1 if self.span is None else self.span.begin
+        for _, result, begin, end in self._associated(events):
+            if end <= first:  # of the margin alone
+                continue
+            window = self._give(result, max(begin, first), end)
+            if on_window is not None:
+                on_window(result, window)
+            yield window
+            if self.span is not None:
+                self.account.first_ns, self.account.last_ns = first, end
+
+    def shown_events(self, window_events: int = WINDOW_EVENTS) -> Iterator[tuple[Events, int]]:
+        """As `events`, but for those that `lifecycles` leaves out as the recording's own.
+
+        Nothing is associated before the first bio that is marked as such.
+        """
+        windows = self.events(window_events)
+        if self.own_io:
+            yield from windows
+            return
+        for events, end in windows:
+            if has_own(events):
+                windows = chain([(events, end)], windows)
+                break
+            yield events, end
+        held = Held()
+        for fresh, result, _, end in self._associated(windows):
+            self.account.take_own(result.bios, result.requests)
+            yield held.release(fresh, result, MOST_WAITING), end
+
+    def _associated(
+        self, windows: Iterator[tuple[Events, int]]
+    ) -> Iterator[tuple[Events, Result, int, int]]:
+        """Each window's own events, and what they and those kept before them make; its bounds."""
+        self._learn()
+        builder = Builder(self.context, self.tasks, self.stacks)
+        identifier = Identifier(self.context) if self.by_intervals else None
+        if identifier:
+            self.account.pairing = identifier.pairing
+        kept = Events.empty()
+        begin = end = -1
+        for fresh, end in windows:
+            self.tasks.learn(fresh)
+            if self.span is not None:
+                begin = max(begin, self.span.begin)
+            elif begin < 0 and len(fresh):
+                begin = int(fresh.ts[0])
+            told = identifier.identify(fresh) if identifier else fresh
+            events = Events.join([kept, told])
+            if identifier:
+                identifier.mark(events)
+            result = builder.build(events, settled=end - SETTLE_NS, final=False)
+            kept = events.take(result.kept.events)
+            if identifier:
+                identifier.forget(events.number[~result.kept.events])
+            yield fresh, result, begin, end
+            begin = end
+        yield Events.empty(), builder.build(kept, settled=end, final=True), end, end
+
+    def _take(self, part: Part) -> None:
+        if part.clock is not None:
+            late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
+            # A reading that was taken after the span is as true of its end.
+            whole = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
+            self.context.clocks.append(whole)
+        self._learn()
+
+    def _number(self, events: Events) -> Events:
+        attach_stacks(events)
+        self.stacks.count(events.stack)
+        attach_files(events, self.context.files)
+        events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
+        self._numbered += len(events)
+        return events
+
+    def _learn_names(self, events: Events) -> None:
+        self._learn()  # where file systems are mounted is said before what is in them
+        self.tasks.learn(events)
+        self.context.files.learn(events)
+
+    def _learn(self) -> None:
+        """Takes in notes that the reader has met since the last time."""
+        for name, payload in self.reader.notes[self._notes :]:
+            if name == "devices":
+                self.context.add_devices(payload.get("devices", []))
+            elif name == "cgroups":
+                paths = payload.get("cgroups", payload)
+                self.context.cgroups.update({int(k): str(v) for k, v in paths.items()})
+            elif name == "stacks":
+                self.stacks.learn(payload)
+            elif name == "mounts":
+                self.context.files.mounted(payload)
+        self._notes = len(self.reader.notes)
+
+    def _new_loss(self) -> LossWindows:
+        losses = self.reader.losses[self._loss :]
+        damaged = self.reader.damaged[self._damage :]
+        self._loss += len(losses)
+        self._damage += len(damaged)
+        found = loss_windows(losses, damaged)
+        return found if self.span is None else losses_within(found, self.span)
+
+    def _all_loss(self) -> LossWindows:
+        if not self.reader.losses and not self.reader.damaged:
+            return no_loss()
+        return loss_windows(self.reader.losses, self.reader.damaged)
+
+    def _give(self, result: Result, begin: int, end: int) -> Lifecycles:
+        loss = self._all_loss()
+        mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
+        mark_lost(result.requests, result.requests.start, loss)
+        events = result.association.events
+        used, done = named_events(result.association), ~result.kept.events
+        if self.span is not None:
+            result = clipped(result, self.span.begin)
+            done &= events.ts >= self.span.begin
+        bios, requests = result.bios, result.requests
+        own = np.zeros_like(used) if self.own_io else own_events(result)
+        self.account.take_events(events.take(done), (used & ~own)[done], own[done])
+        self.account.take_own(bios, requests)
+        if not self.own_io and result.own:
+            result = without(result)
+            bios, requests = result.bios, result.requests
+        self.account.take_tables(bios, requests, result.edges)
+        return Lifecycles(
+            begin=begin,
+            end=end,
+            bios=bios,
+            requests=requests,
+            edges=result.edges,
+            bio_stages=result.bio_stages,
+            request_stages=result.request_stages,
+            open_bios=result.open_bios,
+            open_requests=result.open_requests,
+            tasks=self.tasks.table(),
+            loss=self._new_loss(),
+        )
+
+
+def _has_pointers(reader: Source) -> bool:
+    """bcc's stable tracepoint formats and blktrace's records have none."""
+    return bool(reader.header.get("backend", "core") == "core")
+
+
+def _pieces(events: Events, edge: int, most: int) -> Iterator[tuple[Events, int]]:
+    """Events, complete to `edge` (ns), in windows of less than twice `most`, if times let."""
+    while len(events) >= 2 * max(most, 1):
+        end = int(events.ts[most])
+        cut = int(np.searchsorted(events.ts, end))
+        if not cut:
+            break
+        window, events = events.split(cut)
+        yield window, end
+    yield events, edge

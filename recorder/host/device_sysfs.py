@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sysfs says about one block device. A fact that is absent is an absent key."""
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from biotrail.recorder.host.device_mounts import Mounts
+
+
+def block_number(path: str) -> int | None:
+    """Kernel dev_t of the block device node at `path` (links followed); None: it is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return kernel_dev(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
+
+
+def kernel_dev(number: int) -> int:
+    """The kernel's dev_t, major << 20 | minor, of user space's."""
+    return os.major(number) << 20 | os.minor(number)
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Where the kernel's files are: elsewhere in tests."""
+
+    sys: str = "/sys"
+    dev: str = "/dev"
+    proc: str = "/proc"
+    number: Callable[[str], int | None] = block_number
+
+
+REAL = Roots()
+
+_LOOP_GET_STATUS64 = 0x4C05
+_LOOP_INFO_BYTES = 232
+
+_QUEUE_NUMBERS = (
+    "nr_requests",
+    "max_sectors_kb",
+    "max_hw_sectors_kb",
+    "max_segments",
+    "max_segment_size",
+    "max_discard_segments",
+    "logical_block_size",
+    "physical_block_size",
+    "minimum_io_size",
+    "optimal_io_size",
+    "chunk_sectors",
+    "discard_granularity",
+    "discard_max_bytes",
+    "write_zeroes_max_bytes",
+    "read_ahead_kb",
+    "nomerges",
+    "rq_affinity",
+    "iostats",
+    "wbt_lat_usec",
+    "io_poll",
+    "fua",
+    "dax",
+    "stable_writes",
+    "nr_zones",
+)
+_KINDS = (
+    (re.compile(r"loop\d"), "loop"),
+    (re.compile(r"md[\d_]"), "md"),
+    (re.compile(r"dm-\d"), "dm"),
+    (re.compile(r"zram\d"), "zram"),
+    (re.compile(r"ram\d"), "ram"),
+    (re.compile(r"pmem\d"), "pmem"),
+    (re.compile(r"nbd\d"), "nbd"),
+    (re.compile(r"rbd\d"), "rbd"),
+    (re.compile(r"drbd\d"), "drbd"),
+    (re.compile(r"bcache\d"), "bcache"),
+    (re.compile(r"sr\d"), "rom"),
+    (re.compile(r"fd\d"), "floppy"),
+)
+
+
+def read(path: str) -> str | None:
+    """Text of a sysfs attribute without white space around it; None: absent or empty."""
+    return _clean(_bytes(path))
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 4096)
+    except OSError:  # the device went away, or the attribute does not apply to it
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _clean(data: bytes) -> str | None:
+    return data.decode("utf-8", "replace").strip(" \t\r\n\0") or None
+
+
+def number(path: str) -> int | None:
+    """Integer in a sysfs attribute; None: absent, or no integer."""
+    text = read(path)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def dev_number(text: str | None) -> int | None:
+    """Kernel dev_t of "major:minor"; None: it is something else."""
+    major, colon, minor = (text or "").partition(":")
+    if not (colon and major.isdecimal() and minor.isdecimal()):
+        return None
+    return int(major) << 20 | int(minor)
+
+
+def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
+    """Facts of the device whose sysfs directory is `path`; None where it is gone."""
+    sectors = number(f"{path}/size")
+    if sectors is None or not _is_there(path):
+        return None
+    # In sysfs names "!" stands for the "/" of cciss/c0d0.
+    name = os.path.basename(path).replace("!", "/")
+    partition = os.path.exists(f"{path}/partition")
+    found: dict[str, Any] = {
+        "dev": dev,
+        "name": name,
+        "kind": "partition" if partition else kind(path, name),
+        "disk": dev_number(read(f"{os.path.dirname(path)}/dev")) if partition else dev,
+        "start": number(f"{path}/start") if partition else None,
+        "sectors": sectors,
+        "read_only": True if read(f"{path}/ro") == "1" else None,
+        "stacked_on": slaves(path),
+        "mounts": mounts.points.get(dev),
+    }
+    if not partition:
+        found |= _disk(path, roots, mounts)
+    if not _is_there(path):
+        return None
+    return {key: value for key, value in found.items() if value not in (None, [], {})}
+
+
+def _is_there(path: str) -> bool:
+    """Whether it has not gone; a path of NVMe multipath shows no number."""
+    return os.path.exists(f"{path}/dev") or read(f"{path}/hidden") == "1"
+
+
+def kind(path: str, name: str) -> str:
+    """Kind of a whole device: its driver's own directory tells, else its name."""
+    for directory in ("dm", "md", "loop"):
+        if os.path.isdir(f"{path}/{directory}"):
+            return directory
+    return next((known for pattern, known in _KINDS if pattern.match(name)), "disk")
+
+
+def slaves(path: str) -> list[int]:
+    """Devices right below, kernel dev_t, in order of their numbers."""
+    try:
+        names = os.listdir(f"{path}/slaves")
+    except OSError:
+        return []
+    found = (dev_number(read(f"{path}/slaves/{name}/dev")) for name in names)
+    return sorted(dev for dev in found if dev is not None)
+
+
+def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
+    return {
+        "dm_name": read(f"{path}/dm/name"),
+        "dm_uuid": read(f"{path}/dm/uuid"),
+        "md": _md(path),
+        "loop": _loop(path, roots, mounts),
+        "scheduler": _scheduler(read(f"{path}/queue/scheduler")),
+        "rotational": _flag(read(f"{path}/queue/rotational")),
+        "removable": True if read(f"{path}/removable") == "1" else None,
+        "write_cache": read(f"{path}/queue/write_cache"),
+        "zoned": _unless(read(f"{path}/queue/zoned"), "none"),
+        "queue": _queue(path),
+        "model": read(f"{path}/device/model"),
+        "vendor": read(f"{path}/device/vendor"),
+        "serial": _serial(path),
+        "firmware": read(f"{path}/device/firmware_rev") or read(f"{path}/device/rev"),
+        "wwid": read(f"{path}/wwid") or read(f"{path}/device/wwid"),
+        "driver": _link_name(f"{path}/device/driver"),
+    }
+
+
+def _queue(path: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in _QUEUE_NUMBERS:
+        value = number(f"{path}/queue/{name}")
+        if value is not None:
+            found[name] = value
+    with contextlib.suppress(OSError):
+        # Only devices that take requests have this directory (blk_mq_sysfs_register).
+        found["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
+    return found
+
+
+def _md(path: str) -> dict[str, Any]:
+    found = {
+        "level": read(f"{path}/md/level"),
+        "disks": number(f"{path}/md/raid_disks"),
+        "chunk_bytes": number(f"{path}/md/chunk_size"),
+        "state": read(f"{path}/md/array_state"),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
+    file = read(f"{path}/loop/backing_file")
+    if file is None:
+        return {}
+    found = {
+        "file": file,
+        "direct_io": _flag(read(f"{path}/loop/dio")),
+        "offset": number(f"{path}/loop/offset"),
+        "size_limit": number(f"{path}/loop/sizelimit"),
+        "backing_dev": roots.number(file) or _device_below(_file_dev(file, path, roots), mounts),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _file_dev(file: str, path: str, roots: Roots) -> int | None:
+    """Kernel dev_t that stat shows for the file of a loop device; None: nobody tells us."""
+    try:
+        return kernel_dev(os.stat(file).st_dev)
+    except OSError:  # deleted, in another mount namespace, or in a directory closed to us
+        return _loop_status_dev(f"{roots.dev}/{os.path.basename(path)}")
+
+
+def _loop_status_dev(node: str) -> int | None:
+    """As the loop driver says: lo_device, the first word of `struct loop_info64`."""
+    answer = bytearray(_LOOP_INFO_BYTES)
+    try:
+        fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.ioctl(fd, _LOOP_GET_STATUS64, answer)
+    except OSError:  # it has no file any more
+        return None
+    finally:
+        os.close(fd)
+    return kernel_dev(int.from_bytes(answer[:8], sys.byteorder))
+
+
+def _device_below(st_dev: int | None, mounts: Mounts) -> int | None:
+    """Block device under a file system; None: in memory, remote, or on several."""
+    below = [] if st_dev is None else mounts.devices_of(st_dev)
+    return below[0] if len(below) == 1 else None
+
+
+def _serial(path: str) -> str | None:
+    text = read(f"{path}/serial") or read(f"{path}/device/serial")
+    # SCSI: page 80h of the vital product data has four bytes of header, then the number.
+    return text or _clean(_bytes(f"{path}/device/vpd_pg80")[4:])
+
+
+def _scheduler(text: str | None) -> str | None:
+    """The one in brackets of "none [mq-deadline] bfq"; alone, it stands without."""
+    if text is None:
+        return None
+    chosen = re.search(r"\[(.+?)\]", text)
+    return chosen[1] if chosen else text
+
+
+def _flag(text: str | None) -> bool | None:
+    return None if text is None else text == "1"
+
+
+def _unless(text: str | None, usual: str) -> str | None:
+    return None if text == usual else text
+
+
+def _link_name(path: str) -> str | None:
+    try:
+        return os.path.basename(os.readlink(path))
+    except OSError:
+        return None

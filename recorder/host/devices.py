@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Block devices of this host: what they are, what they stand on, and how a user names one."""
+
+import difflib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from biotrail.recorder.host import device_paths, device_sysfs
+from biotrail.recorder.host.device_mounts import Mounts, read_mounts
+from biotrail.recorder.host.device_sysfs import REAL, Roots, kernel_dev
+from biotrail.recorder.schema.errors import ProbeError
+
+_TAGS = {
+    "UUID": "disk/by-uuid",
+    "LABEL": "disk/by-label",
+    "PARTUUID": "disk/by-partuuid",
+    "PARTLABEL": "disk/by-partlabel",
+    "ID": "disk/by-id",
+}
+_NAMED_AT_MOST = 8
+
+
+def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str, Any]]:
+    """Facts of every block device and partition, as in a log's header, ordered by `dev`.
+
+    `only`: of these alone, where there are too many to look at all of them again.
+
+    dev, disk, stacked_on, loop.backing_dev: kernel dev_t (major << 20 | minor); start, sectors:
+    512 bytes each. A fact that is absent is an absent key. A device that goes away meanwhile
+    is left out.
+    """
+    paths = _paths(roots)
+    mounts = _mounts(roots, paths)
+    wanted = [(dev, path) for dev, path in paths.items() if only is None or dev in only]
+    entries = (device_sysfs.entry(path, dev, roots, mounts) for dev, path in wanted)
+    found = [e for e in entries if e is not None]
+    hidden = device_paths.by_disk(paths)
+    for entry in found:
+        if below := hidden.get(entry["name"]):
+            entry["stacked_on"] = below
+    return sorted(found, key=lambda e: int(e["dev"]))
+
+
+def _paths(roots: Roots) -> dict[int, str]:
+    """Sysfs directory of every block device by kernel dev_t, paths of NVMe multipath too."""
+    directory = f"{roots.sys}/dev/block"
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return {}
+    found = {}
+    for name in names:
+        dev = device_sysfs.dev_number(name)
+        if dev is not None:
+            found[dev] = os.path.realpath(f"{directory}/{name}")
+    return device_paths.hidden(roots) | found
+
+
+def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
+    return read_mounts(roots.sys, roots.proc, set(paths), roots.number)
+
+
+def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
+    """(dev_t of the disk, dev_t of the partition or 0) of the device that `spec` names.
+
+    A name (vda1), a path or link (/dev/disk/by-id/…), a mapper name, major:minor, UUID= or
+    LABEL=, or a mount point. Raises ProbeError where it is none, with near names.
+    """
+    paths = _paths(roots)
+    dev = _named(spec, roots, paths)
+    if dev is None:
+        dev = _mounted(spec, roots, paths)
+    if dev is None:
+        raise ProbeError(_unknown(spec, roots, paths))
+    path = paths.get(dev)
+    if path is None:
+        raise ProbeError(
+            f"{spec}: is block device {_text(dev)}, which {roots.sys}/dev/block does not list: "
+            "it is gone, or belongs to another host; see `lsblk` for what is here"
+        )
+    if not os.path.exists(f"{path}/partition"):
+        return dev, 0
+    disk = device_sysfs.dev_number(device_sysfs.read(f"{os.path.dirname(path)}/dev"))
+    if disk is None:
+        raise ProbeError(f"{spec}: went away while it was looked up; see `lsblk` for what is here")
+    return disk, dev
+
+
+def _named(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
+    """Device by number, path, tag, or one of its names."""
+    by_number = device_sysfs.dev_number(spec)
+    if by_number is not None and by_number in paths:
+        return by_number
+    if spec.startswith(("/", "./", "../")):
+        return roots.number(spec)
+    tag, equals, value = spec.partition("=")
+    if equals and tag.upper() in _TAGS:
+        # udev escapes what a file name cannot hold; the usual case is white space.
+        value = value.strip('"').replace(" ", "\\x20")
+        return roots.number(f"{roots.dev}/{_TAGS[tag.upper()]}/{value}")
+    for dev, names in _names(paths):
+        if spec in names:
+            return dev
+    links = (f"{roots.dev}/{place}{spec}" for place in ("", "mapper/", "disk/by-id/", "md/"))
+    found = (roots.number(link) for link in links)
+    return next((number for number in found if number is not None), None)
+
+
+def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
+    """(dev_t, its names: the kernel's and the mapper's) of every device."""
+    for dev, path in paths.items():
+        names = [os.path.basename(path).replace("!", "/")]
+        mapper = device_sysfs.read(f"{path}/dm/name")
+        yield dev, names if mapper is None else [*names, mapper]
+
+
+def _mounted(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
+    """Device by mount point; None where none is mounted there."""
+    if not spec.startswith("/"):
+        return None
+    mounts = _mounts(roots, paths)
+    point = _first(mounts.at, os.path.normpath(spec), os.path.realpath(spec))
+    if point is None:
+        return None
+    below = mounts.devices_of(mounts.at[point])
+    if not below:
+        raise ProbeError(
+            f"{spec}: is a mount point of no block device (in memory, or remote); "
+            f"name the device to record: {_known(paths)}"
+        )
+    if len(below) > 1:
+        named = ", ".join(_name(dev, paths) for dev in below)
+        raise ProbeError(f"{spec}: is on several devices; name those to record: {named}")
+    return below[0]
+
+
+def _first(known: dict[str, int], *candidates: str) -> str | None:
+    return next((candidate for candidate in candidates if candidate in known), None)
+
+
+def _unknown(spec: str, roots: Roots, paths: dict[int, str]) -> str:
+    """Say what `spec` is instead of a block device, and what to give in its place."""
+    if os.path.exists(spec) and "/" in spec:
+        mounts = _mounts(roots, paths)
+        below = ", ".join(
+            _name(dev, paths) for dev in mounts.devices_of(kernel_dev(os.stat(spec).st_dev))
+        )
+        instead = f"it lies on {below}: name that" if below else f"name one of {_known(paths)}"
+        return f"{spec}: is neither a block device nor a mount point; {instead}"
+    names = [name for _, several in _names(paths) for name in several]
+    near = difflib.get_close_matches(os.path.basename(spec), names, n=_NAMED_AT_MOST, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else f"this host has {_known(paths)}"
+    return f"{spec}: there is no such block device or mount point; {hint} (`lsblk` lists them)"
+
+
+def _known(paths: dict[int, str]) -> str:
+    # Those without a size, such as loop devices without a file, are of no use to anybody.
+    used = {d: p for d, p in paths.items() if device_sysfs.read(f"{p}/size") not in (None, "0")}
+    names = sorted(name for _, several in _names(used) for name in several)
+    rest = len(names) - _NAMED_AT_MOST
+    shown = ", ".join(names[:_NAMED_AT_MOST]) or "no block device"
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def _name(dev: int, paths: dict[int, str]) -> str:
+    return os.path.basename(paths[dev]).replace("!", "/") if dev in paths else _text(dev)
+
+
+def _text(dev: int) -> str:
+    return f"{dev >> 20}:{dev & 0xFFFFF}"

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The start of a log: whether it is one, which version, and its header from either copy."""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from biotrail.recorder.log import validation as log_shapes
+from biotrail.recorder.log.frames import (
+    FRAME_BYTES,
+    MAGIC,
+    MAJOR,
+    MINOR,
+    PREAMBLE_BYTES,
+    DamagedError,
+    Frame,
+    FrameType,
+    decode_frame,
+    decode_json,
+    decode_preamble,
+    unpack_payload,
+)
+from biotrail.recorder.log.source import Source, find_frame
+from biotrail.recorder.schema.errors import LogFormatError
+
+_RECORD_AGAIN = "record again (the recorder was stopped before it had begun, or a copy broke off)"
+_OTHERS = {
+    b"\x1f\x8b": "gzip: decompress it first (gunzip)",
+    b"\x28\xb5\x2f\xfd": "zstd: decompress it first (zstd -d)",
+    b"\xfd7zXZ": "xz: decompress it first (unxz)",
+    b"PERFILE2": "perf.data of `perf record`: biotrail reads its own logs only",
+    b"\x0a": "a Perfetto trace, perhaps: give the log that it was made from",
+}
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the start of a log says; `first`: file offset of the first frame behind the header."""
+
+    header: dict[str, Any]
+    tag: int
+    first: int
+    problems: dict[int, str]
+
+
+def read_opening(source: Source) -> Opening:
+    """Read the preamble and the header.
+
+    Raises LogFormatError where the log is empty, foreign, cut within its header, newer than
+    this reader, or damaged in both copies of the header.
+    """
+    problems: dict[int, str] = {}
+    _check_version(source, problems)
+    for frame in _header_frames(source):
+        try:
+            payload = unpack_payload(frame, source.read_at(frame.payload, frame.stored))
+            header = decode_json(payload, dict)
+        except DamagedError as error:
+            problems[frame.offset] = f"header at offset {frame.offset} {error}"
+            continue
+        if zlib.crc32(payload) != frame.tag:
+            problems[frame.offset] = f"header at offset {frame.offset} is not this log's"
+            continue
+        header = _checked(source, frame, header)
+        return Opening(header, frame.tag, _behind_header(source, frame, problems), problems)
+    raise _no_header(source, problems)
+
+
+def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, Any]:
+    """The header in plain text. Raises LogFormatError where it is of another shape."""
+    try:
+        plain: dict[str, Any] = log_shapes.plain(header)
+        log_shapes.HEADER(plain, "")
+    except DamagedError as error:
+        raise LogFormatError(
+            f"{source.name}: the header at offset {frame.offset} {error}: no recorder writes that; "
+            "record again, or read it with the biotrail that wrote it"
+        ) from None
+    return plain
+
+
+def _check_version(source: Source, problems: dict[int, str]) -> None:
+    data = source.read_at(0, PREAMBLE_BYTES)
+    if not data:
+        raise LogFormatError(f"{source.name}: is empty (0 bytes): {_RECORD_AGAIN}")
+    version = decode_preamble(data)
+    if version is None:
+        version = _version_without_preamble(source, data)
+        problems[0] = "preamble at offset 0 is damaged; the header was found behind it"
+    if version[0] > MAJOR:
+        raise LogFormatError(
+            f"{source.name}: is a log of format {version[0]}.{version[1]}, and this biotrail reads "
+            f"up to {MAJOR}.{MINOR}; read it with a newer biotrail (pip install -U biotrail)"
+        )
+
+
+def _version_without_preamble(source: Source, data: bytes) -> tuple[int, int]:
+    """Version where the preamble is cut or damaged: the first header frame repeats it."""
+    if len(data) < PREAMBLE_BYTES and MAGIC.startswith(data[: len(MAGIC)]):
+        raise LogFormatError(
+            f"{source.name}: ends within its preamble, after {len(data)} bytes: {_RECORD_AGAIN}"
+        )
+    frame = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
+    if frame is not None and frame.type == FrameType.HEADER:
+        return frame.major, 0
+    known = [what for magic, what in _OTHERS.items() if data.startswith(magic)]
+    raise LogFormatError(
+        f"{source.name}: is not a biotrail log: it begins with {data[:8]!r}"
+        + (f", which is {known[0]}" if known else "; give a file that `biotrail record` wrote")
+    )
+
+
+def _header_frames(source: Source) -> Iterator[Frame]:
+    """Yield the whole HEADER frames at the start of the log."""
+    frame = find_frame(source, PREAMBLE_BYTES, None)
+    while frame is not None and frame.type == FrameType.HEADER:
+        yield frame
+        frame = find_frame(source, frame.next, None)
+
+
+def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> int:
+    """Give the offset behind both copies, and note which one is damaged."""
+    if frame.sequence > 0:
+        problems.setdefault(PREAMBLE_BYTES, f"header at offset {PREAMBLE_BYTES} is damaged")
+        problems[PREAMBLE_BYTES] += f"; its copy at offset {frame.offset} was used"
+        return frame.next
+    length = FRAME_BYTES + frame.stored
+    copy = source.read_at(frame.next, length)
+    twin = decode_frame(copy, frame.next)
+    intact = twin is not None and (twin.crc, twin.tag) == (frame.crc, frame.tag)
+    if len(copy) == length and not (intact and zlib.crc32(copy[FRAME_BYTES:]) == frame.crc):
+        problems[frame.next] = f"the header's copy at offset {frame.next} is damaged, it is not"
+    return frame.next + length
+
+
+def _no_header(source: Source, problems: dict[int, str]) -> LogFormatError:
+    first = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
+    cut = source.size < (PREAMBLE_BYTES + FRAME_BYTES if first is None else first.next)
+    if cut and not any(offset > 0 for offset in problems):
+        return LogFormatError(
+            f"{source.name}: ends within its header, after {source.size} bytes: {_RECORD_AGAIN}"
+        )
+    return LogFormatError(
+        f"{source.name}: both copies of the header, from offset {PREAMBLE_BYTES} on, are damaged, "
+        "and nothing can be read without one; look for another copy of the file"
+    )

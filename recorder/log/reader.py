@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a log from a file or a pipe, and salvages what damage and interruption left."""
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.log import names
+from biotrail.recorder.log import validation as log_shapes
+from biotrail.recorder.log.chunks import Chunk, decode_chunk, may_hold
+from biotrail.recorder.log.facts import read_note
+from biotrail.recorder.log.frames import (
+    FRAME_BYTES,
+    INDEX_ENTRY,
+    DamagedError,
+    Frame,
+    FrameType,
+    decode_json,
+    unpack_payload,
+)
+from biotrail.recorder.log.opening import read_opening
+from biotrail.recorder.log.source import Source, frame_at
+from biotrail.recorder.log.survey import Survey
+from biotrail.recorder.schema.errors import LogFormatError
+
+_ENTRY = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("word0", "<u8"),
+        ("word1", "<u8"),
+        ("sequence", "<u4"),
+        ("type", "u1"),
+        ("zero", "V3"),
+    ]
+)
+
+
+class LogReader:
+    """A log: its header at once, its chunks one by one, in memory bounded by one chunk.
+
+    Of a file, all but what a chunk's payload can show is complete at once; of a pipe, all is
+    complete when `chunks()` was exhausted.
+
+    Attributes:
+        header: what was known when recording began.
+        end: what was known when it ended; None where the log does not say.
+        interrupted: the log has no end: the recorder was killed, or the rest is missing.
+        losses: loss windows as the recorder wrote them.
+        notes: (name, payload) as learned while recording.
+        damaged: {"offset", "start", "end"} of what could not be read: file offset in bytes,
+            window in ns. Events of unknown number are missing there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+        """Open a log and read its header.
+
+        Raises LogFormatError where the file is empty, foreign, cut within its header, newer
+        than this reader, or damaged in both copies of the header.
+        """
+        self._source = Source(path)
+        self.name = self._source.name
+        self.end: dict[str, Any] | None = None
+        self.interrupted = False
+        self.losses: list[dict[str, Any]] = []
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.damaged: list[dict[str, int]] = []
+        self._problems: dict[int, str] = {}
+        self._unknown: Counter[int] = Counter()
+        self._entries: NDArray[np.void] | None = None
+        self._ends: NDArray[np.uint64] | None = None
+        """Per entry of the index: file offset of what follows; None where there is no index."""
+        self._consumed = False
+        try:
+            self._opening = read_opening(self._source)
+            self._tag = self._opening.tag
+            self.header = self._opening.header
+            self._problems.update(self._opening.problems)
+            if self._source.seekable:
+                self._entries = self._load()
+        except LogFormatError:
+            self._source.close()
+            raise
+
+    def __enter__(self) -> "LogReader":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, unless it was given as a stream."""
+        self._source.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the log; for a pipe, those seen so far."""
+        return self._source.size
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the file, one sentence each, by file offset."""
+        found = [self._problems[offset] for offset in sorted(self._problems)]
+        return found + [
+            f"{count} frames of unknown type {kind} were passed over: a newer biotrail wrote them"
+            for kind, count in sorted(self._unknown.items())
+        ]
+
+    @property
+    def chunk_spans(self) -> list[tuple[int, int]] | None:
+        """(first, last) time of each chunk in ns, in file order; None for a pipe."""
+        if self._entries is None:
+            return None
+        chunks = self._entries[self._entries["type"] == FrameType.CHUNK]
+        return list(zip(chunks["word0"].tolist(), chunks["word1"].tolist(), strict=True))
+
+    @property
+    def has_names(self) -> bool:
+        """Whether notes repeat all names that the chunks tell: see `name_chunks`."""
+        told = (self.end or {}).get("log", {}).get("names")
+        counts = (int(payload["count"]) for name, payload in self.notes if name == names.NOTE)
+        return told is not None and sum(counts) == told
+
+    def name_chunks(self, end_ns: int) -> Iterator[Chunk]:
+        """Chunks with all records of names.NOTED kinds from before `end_ns` (ns), and others.
+
+        Those of the notes, in the order in which they were written; else those of the file's own
+        chunks that hold any, without decoding others. Nothing of a pipe.
+        """
+        if self.has_names:
+            yield from (names.chunk_of(told) for name, told in self.notes if name == names.NOTE)
+        elif self._entries is not None and end_ns > 0:
+            yield from self._chunks_of_file(0, end_ns - 1, names.NOTED)
+
+    def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
+        """Yield the chunks that overlap [start_ns, end_ns] (ns, both inclusive), in file order.
+
+        Chunks outside are passed over by their time range, without reading their payload.
+        Damaged ones are left out, and named in `problems` and `damaged`. Raises
+        LogFormatError when a pipe is read a second time.
+        """
+        first = 0 if start_ns is None else max(0, start_ns)
+        last = (1 << 64) - 1 if end_ns is None else end_ns
+        if last < first:
+            return
+        if self._entries is None:
+            yield from self._chunks_of_pipe(first, last)
+            return
+        yield from self._chunks_of_file(first, last)
+
+    def _chunks_of_file(
+        self, first: int, last: int, holding: Collection[int] | None = None
+    ) -> Iterator[Chunk]:
+        """holding: only those with records of one of these kinds."""
+        entries, ends = self._entries, self._ends
+        assert entries is not None
+        wanted = (entries["type"] == FrameType.CHUNK) & (entries["word0"] <= np.uint64(last))
+        wanted &= entries["word1"] >= np.uint64(first)
+        for row in np.flatnonzero(wanted):
+            chunk = self._chunk_at(entries[row], None if ends is None else int(ends[row]), holding)
+            if chunk is not None:
+                yield chunk
+
+    def _chunks_of_pipe(self, first: int, last: int) -> Iterator[Chunk]:
+        if self._consumed:
+            raise LogFormatError(
+                f"{self.name}: is a pipe and was read already; save it to a file to read it twice"
+            )
+        self._consumed = True
+        for frame in self._survey():
+            if frame.word0 <= last and frame.word1 >= first:
+                chunk = self._decode(frame)
+                if chunk is not None:
+                    yield chunk
+
+    def _chunk_at(
+        self, entry: np.void, end: int | None, holding: Collection[int] | None
+    ) -> Chunk | None:
+        """end: file offset of what follows the frame, as far as is known."""
+        frame = self._frame_of(entry, end)
+        if frame is not None:
+            return self._decode(frame, holding)
+        offset, window = int(entry["offset"]), (int(entry["word0"]), int(entry["word1"]))
+        self._damage(offset, f"chunk at offset {offset} has no intact frame header", window)
+        return None
+
+    def _frame_of(self, entry: np.void, end: int | None) -> Frame | None:
+        """Return the frame that an index entry tells of; None where it is not there as told.
+
+        A frame that reaches past `end` into the next is none: so frames of the index never
+        overlap, and what is read of all is no more than the file.
+        """
+        frame = frame_at(self._source, int(entry["offset"]), self._tag)
+        told = int(entry["type"]), int(entry["sequence"])
+        if frame is None or (frame.type, frame.sequence) != told:
+            return None
+        return frame if end is None or frame.next <= end else None
+
+    def _decode(self, frame: Frame, holding: Collection[int] | None = None) -> Chunk | None:
+        try:
+            payload = self._payload(frame)
+            if holding is not None and not may_hold(payload, holding):
+                return None
+            clock, segments = decode_chunk(payload)
+        except DamagedError as error:
+            window = frame.word0, frame.word1
+            self._damage(frame.offset, f"chunk at offset {frame.offset} {error}", window)
+            return None
+        return Chunk(frame.offset, frame.sequence, frame.word0, frame.word1, clock, segments)
+
+    def _payload(self, frame: Frame) -> bytes:
+        return unpack_payload(frame, self._source.read_at(frame.payload, frame.stored))
+
+    def _damage(self, offset: int, what: str, window: tuple[int, int]) -> None:
+        if offset in self._problems:
+            return
+        self._problems[offset] = f"{what}: left out"
+        start, end = window
+        self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
+
+    def _load(self) -> NDArray[np.void]:
+        """Know where every chunk is: from the index, or by walking over the frame headers."""
+        entries = self._load_index()
+        if entries is None or self._ends is None:
+            rows = bytearray()
+            for f in self._survey():
+                rows += INDEX_ENTRY.pack(f.offset, f.word0, f.word1, f.sequence, f.type)
+            return np.frombuffer(bytes(rows), dtype=_ENTRY)
+        for row in np.flatnonzero(entries["type"] != FrameType.CHUNK):
+            entry, offset = entries[row], int(entries["offset"][row])
+            frame = self._frame_of(entry, int(self._ends[row]))
+            if frame is None:
+                what = f"{_called(int(entry['type']))} at offset {offset}"
+                self._problems.setdefault(offset, f"{what} has no intact frame header: left out")
+            else:
+                self._absorb(frame)
+        return entries
+
+    def _load_index(self) -> NDArray[np.void] | None:
+        """Entries of all INDEX frames, in file order; None where any of it is not intact."""
+        trailer = frame_at(self._source, self.size - FRAME_BYTES, self._tag)
+        if trailer is None or trailer.type != FrameType.TRAILER:
+            return None
+        parts: list[NDArray[np.void]] = []
+        borders = [trailer.offset]
+        at, below, room = trailer.word0, trailer.offset, self.size // FRAME_BYTES
+        while at:
+            part = self._index_part(at, below, room)
+            if part is None:
+                self._problems[at] = (
+                    f"index at offset {at} is damaged or not there: read without it"
+                )
+                return None
+            frame, rows = part
+            parts.append(rows)
+            borders.append(at)
+            room -= len(rows)
+            at, below = frame.word0, at
+        entries = np.concatenate(parts[::-1]) if parts else np.empty(0, dtype=_ENTRY)
+        if len(entries) + len(parts) != trailer.word1:
+            return None
+        self._ends = _ends(entries["offset"], borders)
+        if self._ends is None:
+            self._problems[trailer.word0] = (
+                f"index at offset {trailer.word0} has frames that overlap: read without it"
+            )
+        return entries
+
+    def _index_part(
+        self, offset: int, below: int, room: int
+    ) -> tuple[Frame, NDArray[np.void]] | None:
+        """Frame and entries of the INDEX at `offset`; None where it is not intact.
+
+        It ends at `below` at the latest: at the trailer's offset exactly, if it is the last.
+        `room`: more entries than the file can hold frames are not believed.
+        """
+        frame = frame_at(self._source, offset, self._tag)
+        if frame is None or frame.type != FrameType.INDEX or frame.word1 > room:
+            return None
+        if frame.next > below or (below == self.size - FRAME_BYTES and frame.next != below):
+            return None
+        try:
+            return frame, np.frombuffer(self._payload(frame), dtype=_ENTRY)
+        except (DamagedError, ValueError):
+            return None
+
+    def _survey(self) -> Iterator[Frame]:
+        """Walk over all frames behind the header: yield the chunks', absorb the others."""
+        survey = Survey(self._source, self._opening, _monotonic(self.header))
+        for frame in survey.frames():
+            if frame.type == FrameType.CHUNK:
+                yield frame
+            else:
+                self._absorb(frame)
+        survey.finish(_monotonic(self.end or {}))
+        self._problems.update(survey.problems)
+        self.damaged += survey.damaged
+        self.interrupted = survey.interrupted
+
+    def _json(self, frame: Frame, expected: type, shape: log_shapes.Shape | None = None) -> Any:
+        value = log_shapes.plain(decode_json(self._payload(frame), expected))
+        if shape is not None:
+            shape(value, "")
+        return value
+
+    def _absorb(self, frame: Frame) -> None:
+        """Take in a frame that is no chunk."""
+        try:
+            if frame.type == FrameType.LOSS:
+                self.losses += self._json(frame, list, log_shapes.LOSSES)
+            elif frame.type == FrameType.NOTE:
+                self.notes.append(read_note(self._json(frame, dict)))
+            elif frame.type == FrameType.END:
+                self.end = self._json(frame, dict, log_shapes.END)
+            elif frame.type > max(FrameType):
+                self._unknown[frame.type] += 1
+            elif frame.type < min(FrameType):
+                raise DamagedError("is of a type that no biotrail writes")
+        except DamagedError as error:
+            what = f"{_called(frame.type)} at offset {frame.offset} {error}"
+            if frame.type < min(FrameType) and frame.word1:  # a chunk's words, as it seems
+                self._damage(frame.offset, what, (frame.word0, frame.word1))
+            self._problems[frame.offset] = f"{what}: left out"
+
+
+def _ends(offsets: NDArray[np.uint64], borders: list[int]) -> NDArray[np.uint64] | None:
+    """Return the file offset of what follows each frame; None where frames would overlap.
+
+    offsets: of the index's frames, (n,). borders: of the INDEX frames and the TRAILER.
+    """
+    starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
+    ascending = (np.diff(offsets.astype(np.int64)) > 0).all() if len(offsets) else True
+    if not ascending or (len(starts) > 1 and np.diff(starts).min() < FRAME_BYTES):
+        return None
+    ends = starts[np.minimum(np.searchsorted(starts, offsets) + 1, len(starts) - 1)]
+    return ends if (ends > offsets).all() else None
+
+
+_CALLED: dict[int, str] = {
+    FrameType.LOSS: "frame of loss windows",
+    FrameType.NOTE: "note",
+    FrameType.END: "end frame",
+}
+
+
+def _called(kind: int) -> str:
+    return _CALLED.get(kind, f"frame of type {kind}")
+
+
+def _monotonic(owner: dict[str, Any]) -> int:
+    """CLOCK_MONOTONIC in ns from the "clocks" of a header or an end; 0 where it has none."""
+    clocks = owner.get("clocks")
+    value = clocks.get("monotonic") if isinstance(clocks, dict) else None
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of which shape the JSON in a log may be: right checksums do not make a log honest.
+
+A key may be absent, and keys that are not known here may hold anything: a newer recorder may
+have written them. What is known has the type and the range that its readers count on.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from biotrail.recorder.log.frames import DamagedError
+from biotrail.recorder.schema.records import BLOCK_BYTES, Kind
+from biotrail.recorder.schema.strings import characters
+
+Shape: TypeAlias = Callable[[Any, str], None]
+"""Raises DamagedError, with the place, where a value is of another shape."""
+
+MAX_NS = 1 << 62
+"""Times and what is added to them fit 64 bits with a sign: 146 years."""
+_MAX_DEPTH = 50
+_MAX_SHOWN = 40
+_MAX_DEV = (1 << 32) - 1
+_MAX_COUNT = 1 << 62
+_MAX_STACK = (1 << 31) - 1
+
+
+def _fail(value: Any, where: str, wanted: str) -> DamagedError:
+    shown = ascii(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}"
+    if len(shown) > _MAX_SHOWN:
+        shown = shown[:_MAX_SHOWN] + "…"
+    return DamagedError(f"has {shown} as {where}, not {wanted}")
+
+
+def _text(value: Any, where: str) -> None:
+    if not isinstance(value, str):
+        raise _fail(value, where, "a text")
+
+
+def _flag(value: Any, where: str) -> None:
+    if not isinstance(value, bool):
+        raise _fail(value, where, "true or false")
+
+
+def _number(least: float, most: float, *, whole: bool = True) -> Shape:
+    kinds = int if whole else int | float
+    what = "a whole number" if whole else "a number"
+
+    def check(value: Any, where: str) -> None:
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+            raise _fail(value, where, f"{what} from {least} to {most}")
+
+    return check
+
+
+def _each(shape: Shape) -> Shape:
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, list):
+            raise _fail(value, where, "a list")
+        for index, item in enumerate(value):
+            shape(item, f"{where}[{index}]")
+
+    return check
+
+
+def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, dict):
+            raise _fail(value, where, "an object")
+        for key in needed:
+            if key not in value:
+                raise DamagedError(f"has no {key} in {where}")
+        for key, shape in shapes.items():
+            if key in value:
+                shape(value[key], f"{where}.{key}" if where else key)
+
+    return check
+
+
+def _names(shape: Shape) -> Shape:
+    """An object with any keys, and values of one shape."""
+
+    def check(value: Any, where: str) -> None:
+        _object({})(value, where)
+        for key, item in value.items():
+            shape(item, f"{where}.{ascii(key)[1 : _MAX_SHOWN + 1]}")
+
+    return check
+
+
+def _cgroups(value: Any, where: str) -> None:
+    _names(_text)(value, where)
+    for key in value:
+        if not key.isdecimal() or len(key) > len(str(_MAX_COUNT)):
+            raise _fail(key, f"a key of {where}", "a cgroup's number")
+
+
+def _mounts(value: Any, where: str) -> None:
+    _names(_each(_root_and_point))(value, where)
+    for key in value:
+        if not key.isdecimal() or not 0 <= int(key[:11]) <= _MAX_DEV:
+            raise _fail(key, f"a key of {where}", "a device's number")
+
+
+def _root_and_point(value: Any, where: str) -> None:
+    _pair(value, where)
+    for item in value:
+        _text(item, where)
+
+
+def _stacks(value: Any, where: str) -> None:
+    _names(_each(_frame))(value, where)
+    for key in value:
+        if not key.isdecimal() or len(key) > len(str(_MAX_STACK)):
+            raise _fail(key, f"a key of {where}", "a stack's number")
+
+
+def _frame(value: Any, where: str) -> None:
+    _each(_any)(value, where)
+    if len(value) != 3:
+        raise _fail(value, where, "a function, a place and an offset")
+    for item, shape in zip(value, (_text, _text, _number(0, (1 << 64) - 1)), strict=True):
+        shape(item, where)
+
+
+def _records(value: Any, where: str) -> None:
+    _names(_text)(value, where)
+    for key, text in value.items():
+        if not key.isdecimal() or len(key) > 3:
+            raise _fail(key, f"a key of {where}", "a kind's number")
+        try:
+            base64.b64decode(text, validate=True)
+        except ValueError:
+            raise _fail(text, f"{where}.{key}", "records in base64") from None
+
+
+def _kinds_counted(value: Any, where: str) -> None:
+    _names(_count)(value, where)
+    for key in value:
+        if not key.isdecimal() or len(key) > 3:
+            raise _fail(key, f"a key of {where}", "a kind's number")
+
+
+def _any(_value: Any, _where: str) -> None:
+    """Nothing is counted on."""
+
+
+def _pair(value: Any, where: str) -> None:
+    _each(_any)(value, where)
+    if len(value) != 2:
+        raise _fail(value, where, "a pair")
+
+
+def _record_size(value: Any, where: str) -> None:
+    _number(8, BLOCK_BYTES)(value, where)
+    if value % 8:
+        raise _fail(value, where, "a multiple of 8")
+
+
+_dev = _number(0, _MAX_DEV)
+_ns = _number(0, MAX_NS)
+_count = _number(0, _MAX_COUNT)
+_clocks = _object(dict.fromkeys(("monotonic", "boottime", "realtime", "uncertainty"), _ns))
+_device = _object(
+    {
+        "dev": _dev,
+        "name": _text,
+        "dm_name": _text,
+        "kind": _text,
+        "disk": _dev,
+        "start": _count,
+        "sectors": _count,
+        "stacked_on": _each(_dev),
+        "loop": _object({"backing_dev": _dev}),
+        "md": _object({"level": _text}),
+        "queue": _object({"nr_hw_queues": _count}),
+    },
+    "dev",
+)
+_devices = _each(_device)
+_word = _number(-(1 << 63), (1 << 64) - 1)
+_seconds = _number(0, 1e12, whole=False)
+_filters = _object(
+    {
+        "devices": _each(_object({"spec": _text})),
+        **dict.fromkeys(("pids", "tids", "comms", "cgroups", "ops", "flags"), _each(_any)),
+        "sectors": _each(_pair),
+    }
+)
+_kept = _object(
+    {
+        "seconds": _seconds,
+        "reason": _text,
+        "trigger": _object({"value": _word, "monotonic": _ns, "dev": _dev, "trigger": _text}),
+        "triggers_let_pass": _count,
+    }
+)
+_program = _object(
+    {"letter": _text, "run_count": _count, "run_ns": _count}, "letter", "run_count", "run_ns"
+)
+
+HEADER = _object(
+    {
+        "log_id": _text,
+        "created_by": _text,
+        "backend": _text,
+        "host": _object({"name": _text, "machine": _text, "os": _text, "cpus": _count}),
+        "kernel": _object(
+            {
+                "release": _text,
+                "version": _text,
+                "op_enum": _names(_number(0, 255)),
+                "flag_bits": _names(_number(0, 31)),
+            }
+        ),
+        "clocks": _clocks,
+        "devices": _devices,
+        "command": _each(_text),
+        "filters": _filters,
+        "stacks": _object({"user": _flag}),
+        "files": _object({"direct": _flag}),
+        "series": _object({}),
+        "kept": _kept,
+        "absent": _names(_each(_text)),
+        "events": _object(
+            {
+                "set": _text,
+                "letters": _each(_text),
+                "missing": _each(_object({"letter": _text, "reason": _text}, "letter", "reason")),
+            }
+        ),
+        "rights": _object(
+            {"lacking": _each(_object({"what": _text, "needs": _text}, "what", "needs"))}
+        ),
+        "versions": _object({}),
+        "schema": _each(
+            _object(
+                {
+                    "kind": _number(1, Kind.PAD),
+                    "size": _record_size,
+                    "fields": _each(_object({"name": _text}, "name")),
+                },
+                "kind",
+                "size",
+            )
+        ),
+    }
+)
+END = _object(
+    {
+        "clocks": _clocks,
+        "reason": _text,
+        "seconds": _seconds,
+        "programs": _each(_program),
+        "log": _object({"names": _count}),
+        "left_out": _object(
+            {"bios": _names(_count), "events": _kinds_counted, "unfollowed": _count}
+        ),
+        "recorder": _object(
+            {"cpu_seconds": _seconds, "max_rss_bytes": _count},
+            "cpu_seconds",
+            "max_rss_bytes",
+        ),
+    }
+)
+LOSSES = _each(
+    _object(
+        {
+            "start": _ns,
+            "end": _ns,
+            "cpu": _number(-1, 0xFFFF),
+            "kind": _number(0, 0xFF),
+            "count": _number(-1, _MAX_COUNT),
+        },
+        "start",
+        "end",
+    )
+)
+_NOTES: dict[str, Shape] = {
+    "devices": _object({"devices": _devices}),
+    "names": _object(
+        {"monotonic": _ns, "count": _count, "records": _records}, "monotonic", "count", "records"
+    ),
+    "stacks": _object({"kernel": _stacks, "user": _stacks}),
+    "mounts": _mounts,
+    "cgroups": lambda value, where: _cgroups(value.get("cgroups", value), where),
+}
+
+
+def note(name: str, payload: dict[str, Any]) -> None:
+    """Check a note's payload, by its name. Raises DamagedError."""
+    if name in _NOTES:
+        _NOTES[name](payload, name)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return the same value with texts of characters alone: what is none becomes U+FFFD.
+
+    File names and command lines are bytes, which JSON's text can hold but UTF-8 cannot. Control
+    characters stay: machine formats quote them, and whoever prints them does so by
+    `recorder.strings`.
+    Raises DamagedError where it is nested too deeply.
+    """
+    if isinstance(value, str):
+        return characters(value)
+    if depth > _MAX_DEPTH:
+        raise DamagedError(f"is nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, list):
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {plain(key): plain(item, depth + 1) for key, item in value.items()}
+    return value

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a log, front to back, to a file or a pipe: it never seeks."""
+
+import errno
+import io
+import os
+import select
+import stat
+import zlib
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from biotrail.recorder.log import frames as log_frames
+from biotrail.recorder.log import names
+from biotrail.recorder.log.chunks import Segment
+from biotrail.recorder.log.frames import INDEX_ENTRY, INDEX_FRAMES, Codec, FrameType
+from biotrail.recorder.log.packing import Packed, Packer
+from biotrail.recorder.schema.errors import OutputError, ReaderGoneError
+
+_MOST_NAMES = 128 << 10
+"""Bytes of names, kept until there is a note of them."""
+_JOINED = 64 << 10
+"""Frames below this are written in one call; above it, joining head and payload costs more."""
+
+
+class LogWriter:
+    """One log being written. Everything handed over is in the file when a call returns.
+
+    One thread may use it at a time. Every method raises OutputError where the stream fails,
+    and goes on doing so: what was written before reads back as an interrupted log.
+    """
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        header: dict[str, Any],
+        *,
+        level: int = 1,
+        sync: bool = False,
+        name: str | None = None,
+    ) -> None:
+        """Write the preamble, and the header twice.
+
+        `name`: what messages call it, where that is not the stream's own name.
+
+        `level` is zstd's, 0 stores without compression. `sync` makes every chunk durable
+        before its call returns (a regular file only).
+        """
+        self._stream = _unbuffered(stream)
+        self._name = name or _name(stream)
+        self._packer = Packer(level)
+        self._sync = sync
+        if sync and not _is_file(stream):
+            raise OutputError(f"{self._name}: only a regular file can be synced; leave out --sync")
+        self._failure: OutputError | None = None
+        self._sequence = 0
+        self._index = bytearray()
+        self._last_index = 0
+        self._names: dict[int, list[bytes]] = {}
+        self._names_bytes = self._named_at = 0
+        self._noted = 0
+        self.size = 0
+        self.chunks = 0
+        self.raw_bytes = 0
+        head = {**header, "format": {"major": log_frames.MAJOR, "minor": log_frames.MINOR}}
+        payload = log_frames.encode_json(head)
+        self._tag = zlib.crc32(payload)
+        self._write(log_frames.encode_preamble())
+        for _ in range(2):
+            self._frame(FrameType.HEADER, payload)
+
+    def write_chunk(self, segments: Sequence[Segment], clock: dict[str, Any]) -> int:
+        """Write what one drain gave and the clock as read after it; returns bytes written.
+
+        More than 8 MiB of records become several chunks, cut between records.
+        """
+        before = self.size
+        for packed in self._packer.chunks(segments, clock):
+            self.write_packed(packed)
+        return self.size - before
+
+    def write_packed(self, chunk: Packed) -> None:
+        """Write a chunk that was encoded before."""
+        words = (chunk.first_ns, chunk.last_ns)
+        self._frame(FrameType.CHUNK, chunk.stored, words, packed=(chunk.codec, chunk.raw))
+        self.chunks += 1
+        self.raw_bytes += chunk.records
+        for kind, records in chunk.names.items():
+            self._names.setdefault(kind, []).append(records)
+            self._names_bytes += len(records)
+        self._named_at = chunk.last_ns
+        if self._names_bytes >= _MOST_NAMES:
+            self._write_names()
+
+    def write_loss(self, windows: list[dict[str, int]]) -> None:
+        """Write loss windows: {"start", "end" (ns), "cpu", "level", "kind", "count"} each.
+
+        kind 0: of unknown kind.
+        """
+        self._frame(FrameType.LOSS, log_frames.encode_json(windows))
+
+    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+        """Write something learned while recording, e.g. "devices" or "cgroups"."""
+        self._frame(FrameType.NOTE, log_frames.encode_json({"name": name, "payload": payload}))
+
+    def close(self, end: dict[str, Any]) -> None:
+        """Write the end frame (statistics, clocks), the index and the trailer.
+
+        Adds "log": {"chunks", "raw_bytes" of records, "bytes" up to here, "names": how many
+        records its notes repeat}. The stream stays open.
+        """
+        if self._names:
+            self._write_names()
+        log = {
+            "chunks": self.chunks,
+            "raw_bytes": self.raw_bytes,
+            "bytes": self.size,
+            "names": self._noted,
+        }
+        self._frame(FrameType.END, log_frames.encode_json({**end, "log": log}))
+        self._write_index()
+        self._emit(FrameType.TRAILER, b"", (self._last_index, self._sequence))
+        self._flush_to_disk()
+
+    def _write_names(self) -> None:
+        """What the kernel tells once, again, for who reads a part of the log."""
+        note = names.note(self._names, self._named_at)
+        self.write_note(names.NOTE, note)
+        self._noted += note["count"]
+        self._names, self._names_bytes = {}, 0
+
+    def _frame(
+        self,
+        kind: FrameType,
+        payload: bytes,
+        words: tuple[int, int] = (0, 0),
+        packed: tuple[Codec, int] | None = None,
+    ) -> None:
+        entry = INDEX_ENTRY.pack(self.size, *words, self._sequence & 0xFFFFFFFF, kind)
+        if packed is None:
+            self._emit(kind, payload, words)
+        else:
+            self._emit_stored(kind, payload, *packed, words)
+        self._index += entry
+        if len(self._index) >= INDEX_FRAMES * INDEX_ENTRY.size:
+            self._write_index()
+        self._flush_to_disk()
+
+    def _write_index(self) -> None:
+        offset = self.size
+        count = len(self._index) // INDEX_ENTRY.size
+        self._emit(FrameType.INDEX, bytes(self._index), (self._last_index, count))
+        self._last_index = offset
+        self._index.clear()
+
+    def _emit(self, kind: FrameType, payload: bytes, words: tuple[int, int]) -> None:
+        if len(payload) > log_frames.MAX_RAW:
+            raise OutputError(
+                f"{self._name}: a {kind.name} frame of {len(payload)} bytes is more than the "
+                f"{log_frames.MAX_RAW} that a log's frame may hold; record fewer devices (-d)"
+            )
+        self._emit_stored(kind, *self._packer.compress(payload), len(payload), words)
+
+    def _emit_stored(
+        self, kind: FrameType, stored: bytes, codec: Codec, raw: int, words: tuple[int, int]
+    ) -> None:
+        head = log_frames.encode_frame(
+            kind,
+            stored,
+            sequence=self._sequence,
+            tag=self._tag,
+            codec=codec,
+            raw=raw,
+            words=words,
+        )
+        if len(stored) < _JOINED:
+            self._write(head + stored)
+        else:
+            self._write(head)
+            self._write(stored)
+        self._sequence += 1
+
+    def _write(self, data: bytes) -> None:
+        """Write all of `data` through to the operating system."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._some(view) :]
+            self._stream.flush()
+        except OSError as error:
+            raise self._failed(error) from error
+        self.size += len(data)
+
+    def _some(self, view: memoryview) -> int:
+        """Write some of `view`; waits where the stream is a non-blocking pipe that is full."""
+        done = self._stream.write(view)
+        if not done:
+            select.select([], [self._stream], [])
+        return done or 0
+
+    def _flush_to_disk(self) -> None:
+        if not self._sync:
+            return
+        try:
+            os.fdatasync(self._stream.fileno())
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> OutputError:
+        if error.errno == errno.EPIPE:
+            advice = "whoever read the pipe went away: see to its error and record again"
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            advice = "make room, or record to another file system (-o), or stream with -o -"
+        else:
+            advice = "check the device that it is on, or record to another place (-o)"
+        text = (
+            f"{self._name}: cannot be written at offset {self.size}: {error.strerror or error}; "
+            f"{self.chunks} chunks ({self.size} bytes) before it are kept and read back as an "
+            f"interrupted log; {advice}"
+        )
+        gone = error.errno == errno.EPIPE
+        self._failure = ReaderGoneError(text) if gone else OutputError(text)
+        return self._failure
+
+
+def _unbuffered(stream: BinaryIO) -> BinaryIO | io.RawIOBase:
+    """Get below a buffer: a frame is written at once, and no part of one waits in it."""
+    if not isinstance(stream, io.BufferedWriter):
+        return stream
+    stream.flush()
+    raw: io.RawIOBase = stream.raw
+    return raw
+
+
+def _name(stream: BinaryIO) -> str:
+    name = getattr(stream, "name", None)
+    return name if isinstance(name, str) else "the output"
+
+
+def _is_file(stream: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend for kernels without BTF, compiled on the host by bcc."""

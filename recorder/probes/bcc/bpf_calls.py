@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bpf(2) and perf_event_open(2), for programs that were loaded by others."""
+
+import ctypes
+import fcntl
+import os
+import platform
+from ctypes import byref, c_int, c_int32, c_uint32, c_uint64
+
+from biotrail.recorder.probes.libbpf import ProgInfo
+from biotrail.recorder.schema.errors import ProbeError
+
+_NUMBERS = {
+    "x86_64": (321, 298),
+    "aarch64": (280, 241),
+    "riscv64": (280, 241),
+    "ppc64le": (361, 319),
+    "s390x": (351, 331),
+}
+"""Numbers of the two system calls by machine."""
+
+_OBJ_GET_INFO_BY_FD = 15
+_PERF_TYPE_TRACEPOINT = 2
+_PERF_FLAG_FD_CLOEXEC = 8
+_DISABLED = 1
+_IOC_SET_BPF = 0x80042408 if platform.machine() == "ppc64le" else 0x40042408
+
+
+class _PerfEventAttr(ctypes.Structure):
+    """The first 64 bytes of `struct perf_event_attr` (PERF_ATTR_SIZE_VER0)."""
+
+    _fields_ = (
+        ("type", c_uint32),
+        ("size", c_uint32),
+        ("config", c_uint64),
+        ("sample_period", c_uint64),
+        ("sample_type", c_uint64),
+        ("read_format", c_uint64),
+        ("flags", c_uint64),
+        ("wakeup_events", c_uint32),
+        ("bp_type", c_uint32),
+        ("config1", c_uint64),
+    )
+
+
+class _InfoByFd(ctypes.Structure):
+    """`union bpf_attr` of BPF_OBJ_GET_INFO_BY_FD."""
+
+    _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
+
+
+def _numbers() -> tuple[int, int]:
+    found = _NUMBERS.get(platform.machine())
+    if found is None:
+        raise ProbeError(f"the bcc backend does not know {platform.machine()}: use --backend core")
+    return found
+
+
+def attach_tracepoint(program: int, number: int) -> int:
+    """Attaches a program (descriptor) to a tracepoint, on all CPUs; detached by closing.
+
+    Returns a descriptor. Raises OSError.
+    """
+    attr = _PerfEventAttr(
+        type=_PERF_TYPE_TRACEPOINT,
+        size=ctypes.sizeof(_PerfEventAttr),
+        config=number,
+        flags=_DISABLED,
+    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    # The event is this process's own, so that no CPU has to be online for it, and it stays
+    # disabled: the programs run by the tracepoint, whoever passes it.
+    event = libc.syscall(
+        _numbers()[1], byref(attr), c_int32(0), c_int(-1), c_int(-1), _PERF_FLAG_FD_CLOEXEC
+    )
+    if event < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    try:
+        fcntl.ioctl(event, _IOC_SET_BPF, program)
+    except OSError:
+        os.close(event)
+        raise
+    return int(event)
+
+
+def program_info(program: int) -> ProgInfo:
+    """What the kernel knows of a loaded program (descriptor). Raises OSError."""
+    info = ProgInfo()
+    attr = _InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info))
+    libc = ctypes.CDLL(None, use_errno=True)
+    size = ctypes.sizeof(attr)
+    if libc.syscall(_numbers()[0], _OBJ_GET_INFO_BY_FD, byref(attr), size) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return info

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has bcc compile and load programs in a process of its own (bcc_child.py)."""
+
+import json
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from biotrail.recorder.probes.bcc import child as bcc_child
+from biotrail.recorder.probes.bcc import headers as bcc_headers
+from biotrail.recorder.schema.errors import ProbeError
+
+_MAX_DESCRIPTORS = 64
+_QUOTED = 6
+INSTALL_BCC = "apt-get install python3-bpfcc (or your system's name for it)"
+
+
+class TooBigError(ProbeError):
+    """The kernel refuses maps of this size."""
+
+
+@dataclass
+class Loaded:
+    """Descriptors by name, this process's own."""
+
+    programs: dict[str, int]
+    maps: dict[str, int]
+
+    def close(self) -> None:
+        """Unloads; may be called again."""
+        for held in (self.programs, self.maps):
+            while held:
+                os.close(held.popitem()[1])
+
+
+def headers() -> Path | None:
+    """Where headers of a kernel are (bcc_headers); None: nowhere."""
+    return bcc_headers.find()
+
+
+def require() -> str:
+    """bcc's directory. Raises ProbeError where bcc or the headers are missing."""
+    place = bcc_child.find_bcc()
+    if place is None:
+        raise ProbeError(f"the bcc backend needs bcc, which is not installed: {INSTALL_BCC}")
+    if headers() is None:
+        raise ProbeError(f"the bcc backend needs a kernel's headers: {bcc_headers.missing()}")
+    return place
+
+
+def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
+    """Compiles C text and loads its programs. Raises ProbeError, or TooBigError."""
+    request = {"text": text, "programs": programs, "maps": maps, "place": require()}
+    found_headers = bcc_headers.resolve(headers() or Path())
+    request["flags"] = found_headers.flags()
+    ours, theirs = socket.socketpair()
+    with ours, tempfile.TemporaryFile() as said:
+        with theirs:
+            child = subprocess.Popen(
+                # -I: nothing of the environment or the current directory is imported.
+                [sys.executable, "-I", "-B", bcc_child.__file__],
+                stdin=theirs.fileno(),
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+                env=found_headers.environment(),
+            )
+        try:
+            answer, descriptors = _exchange(ours, json.dumps(request).encode())
+        finally:
+            child.kill()
+            child.wait()
+        names = [*answer.get("programs", []), *answer.get("maps", [])]
+        if "error" in answer or len(names) != len(descriptors) or not names:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            said.seek(0)
+            raise failure(
+                answer.get("error", "it ended early"), said.read().decode("utf-8", "replace")
+            )
+    found = dict(zip(names, descriptors, strict=True))
+    return Loaded({n: found[n] for n in programs}, {n: found[n] for n in maps})
+
+
+def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list[int]]:
+    try:
+        peer.sendall(request)
+        peer.shutdown(socket.SHUT_WR)
+        data, descriptors, _, _ = socket.recv_fds(peer, 1 << 16, _MAX_DESCRIPTORS)
+    except OSError as error:
+        return {"error": str(error)}, []
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return json.loads(data) if data else {}, descriptors
+
+
+def failure(error: str, said: str) -> ProbeError:
+    """What the child's answer and its output amount to."""
+    if re.search(r"Argument list too long|Cannot allocate memory", said):
+        return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
+    lines = [line for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower()][:_QUOTED]
+    # The verifier says why at the end.
+    quoted = "\n  ".join(["", *(telling or lines[-_QUOTED:])])
+    if "No module named" in error or error.startswith(("ImportError", "SyntaxError")):
+        version = platform.python_version()
+        return ProbeError(
+            f"bcc in {bcc_child.find_bcc()} does not work with Python {version} ({error}): install "
+            "bcc for this Python, or run biotrail with the distribution's Python"
+        )
+    if "kernel headers" in said or "kconfig.h" in said:
+        return ProbeError(
+            f"bcc cannot use the kernel's headers in {headers()}: {bcc_headers.remedy()}{quoted}"
+        )
+    return ProbeError(f"bcc could not load the programs ({error}).{quoted}")

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bcc backend: programs on the block layer's tracepoints, compiled by bcc on this host.
+
+For kernels without BTF. The log's records and rings are the core backend's; what the
+tracepoints do not tell, above all which bio and which request an event is about, is empty.
+"""
+
+import errno
+import mmap
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.filters.triggers import Hit
+from biotrail.recorder.probes import tracefs
+from biotrail.recorder.probes.admission import device_filters
+from biotrail.recorder.probes.bcc import bpf_calls
+from biotrail.recorder.probes.bcc import filters as bcc_filters
+from biotrail.recorder.probes.bcc import load as bcc_load
+from biotrail.recorder.probes.bcc import source as bcc_source
+from biotrail.recorder.probes.capability import require_rights
+from biotrail.recorder.probes.core import ProbeConfig, ProgramInfo
+from biotrail.recorder.probes.mapped import MappedProbes
+from biotrail.recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_letters
+from biotrail.recorder.probes.ring import Rings, RingSizes
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
+
+_SYSTEM = "block"
+_START = "block_io_start"
+_UPPER_BYTES = 4096
+"""Only level 0 is used: the kernel does not nest these programs."""
+_SMALLEST_BYTES = 64 << 10
+_GENERATION = 32
+"""Offset of `generation` in struct bt_area (bpf/bcc_ring.h)."""
+_PLUGS = "PU"
+
+
+def possible_cpus() -> int:
+    """CPUs that there may ever be, as the kernel numbers them."""
+    text = Path("/sys/devices/system/cpu/possible").read_text()
+    return int(text.replace(",", "-").split("-")[-1]) + 1
+
+
+class BccProbes(MappedProbes):
+    """The programs from load to unload, as CoreProbes."""
+
+    def __init__(self, config: ProbeConfig) -> None:
+        """Only keeps its arguments."""
+        super().__init__()
+        self.config = config
+        self.sizes: RingSizes | None = None
+        self._formats: dict[str, tracefs.Format] = {}
+        self._reasons: dict[str, str] = {}
+        """Why a letter is not recorded; empty for those that are."""
+        self._loaded: bcc_load.Loaded | None = None
+        self._generations: NDArray[np.uint64] | None = None
+        self._events: dict[str, int] = {}
+        self._attached: set[str] = set()
+
+    def __enter__(self) -> Self:
+        """Opens."""
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes."""
+        self.close()
+
+    def open(self) -> None:
+        """Compiles and loads the programs and maps the rings; nothing is recorded yet.
+
+        Raises ProbeError: rights, tracefs, bcc or headers are missing, or the kernel refuses.
+        """
+        require_rights()
+        bcc_filters.check(self.config.filters)
+        if self.config.triggers:
+            raise ProbeError(
+                "the bcc backend has no triggers: tracepoints do not tell which request ends; "
+                "leave out --trigger, or take --backend core"
+            )
+        if self.config.files:
+            raise ProbeError(
+                "the bcc backend records no files: tracepoints do not tell them; "
+                "leave out --files, or take --backend core"
+            )
+        bcc_load.require()
+        names = [probe.tracepoint for probe in PROBES]
+        self._formats = tracefs.read(tracefs.find(), _SYSTEM, names)
+        wanted = wanted_letters(self.config.events, _START in self._formats)
+        self._reasons = {probe.letter: self._reason(probe, wanted) for probe in PROBES}
+        for letter in ESSENTIAL:
+            if self._reasons[letter]:
+                raise ProbeError(f"event {letter} cannot be recorded: {self._reasons[letter]}")
+        cpus = possible_cpus()
+        main = RingSizes.choose(cpus, self.config.ring_bytes).ring_bytes
+        self.sizes = self._load_fitting(RingSizes(main, _UPPER_BYTES), cpus)
+
+    def _reason(self, probe: Probe, wanted: str) -> str:
+        form = self._formats.get(probe.tracepoint)
+        if form is None:
+            return f"this kernel has no tracepoint {probe.tracepoint}"
+        if probe.letter not in wanted:
+            return f"not in the event set {self.config.events}"
+        filters = self.config.filters
+        if probe.letter in _PLUGS and (self.config.devices or filters.ops or filters.sectors):
+            return f"{probe.tracepoint} does not tell the device, nor what I/O it holds back"
+        if lacking := bcc_source.lacks(probe.letter, form):
+            return f"{probe.tracepoint} does not tell {', '.join(lacking)}"
+        return ""
+
+    def letters(self) -> list[str]:
+        """Letters that are recorded, in the order of PROBES."""
+        return [letter for letter, reason in self._reasons.items() if not reason]
+
+    def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
+        while True:
+            try:
+                self._load(sizes, cpus)
+                return sizes
+            except bcc_load.TooBigError:
+                self.close()
+                if sizes.ring_bytes <= _SMALLEST_BYTES:
+                    raise
+                sizes = RingSizes(sizes.ring_bytes // 2, _UPPER_BYTES)
+            except BaseException:
+                self.close()
+                raise
+
+    def _load(self, sizes: RingSizes, cpus: int) -> None:
+        forms = {
+            probe.letter: self._formats[probe.tracepoint]
+            for probe in PROBES
+            if not self._reasons[probe.letter]
+        }
+        devices = device_filters(self.config.devices)
+        text = bcc_source.source(forms, devices, self.config.filters, sizes, cpus)
+        programs = [bcc_source.program_name(letter) for letter in forms]
+        self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
+        rings = self._loaded.maps[bcc_source.RINGS]
+        self._rings = Rings.map(rings, cpus, sizes)
+        # A mapping of its own for the words that Rings does not know.
+        mapping = mmap.mmap(rings, cpus * sizes.area_bytes)
+        words = np.frombuffer(mapping, np.dtype("<u8")).reshape(cpus, -1)
+        self._generations = words[:, _GENERATION // 8]
+
+    def attach(self) -> None:
+        """Starts recording. Raises ProbeError where a tracepoint cannot be had."""
+        loaded = self._opened()
+        # Requests' ends before their beginnings: what is seen to begin is seen to end.
+        for probe in reversed(PROBES):
+            if self._reasons[probe.letter]:
+                continue
+            form = self._formats[probe.tracepoint]
+            name = bcc_source.program_name(probe.letter)
+            try:
+                self._events[probe.letter] = bpf_calls.attach_tracepoint(
+                    loaded.programs[name], form.number
+                )
+            except OSError as error:
+                raise ProbeError(_cannot_attach(probe, error)) from error
+            self._attached.add(probe.letter)
+
+    def detach(self) -> None:
+        """Stops recording; what the rings hold can still be drained."""
+        while self._events:
+            os.close(self._events.popitem()[1])
+
+    def close(self) -> None:
+        """Detaches, unmaps and unloads everything; may be called again."""
+        self._run_stats.switch(False)
+        self.detach()
+        if self._rings is not None:
+            self._rings.close()
+            self._rings = None
+        self._generations = None
+        if self._loaded is not None:
+            self._loaded.close()
+            self._loaded = None
+
+    def _opened(self) -> bcc_load.Loaded:
+        if self._loaded is None:
+            raise ProbeError("the probes are not open: call open() first")
+        return self._loaded
+
+    def kernel_enums(self) -> dict[str, dict[str, int]]:
+        """`op_enum` and `flag_bits` of this log's `opf`: of those flags that letters tell."""
+        told = (*RWBS_FLAGS.values(), "PREFLUSH")
+        return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in told}}
+
+    def absent(self) -> dict[str, list[str]]:
+        """Fields by letter that are empty because no tracepoint tells them."""
+        return bcc_source.absent(self.letters(), self._formats)
+
+    def renew_dictionaries(self) -> None:
+        """Has TASK records written again: a new log needs its own."""
+        self._opened()
+        assert self._generations is not None
+        self._generations += np.uint64(1)
+
+    def triggered(self) -> list[Hit]:
+        """None: there are no triggers here."""
+        return []
+
+    def programs(self) -> list[ProgramInfo]:
+        """Every tracepoint: its program's account, or why it has none."""
+        return [self._program_info(probe) for probe in PROBES]
+
+    def _program_info(self, probe: Probe) -> ProgramInfo:
+        reason = self._reasons[probe.letter]
+        if reason:
+            return ProgramInfo("", probe.letter, probe.tracepoint, False, reason, 0, 0, 0)
+        name = bcc_source.program_name(probe.letter)
+        info = bpf_calls.program_info(self._opened().programs[name])
+        return ProgramInfo(
+            name,
+            probe.letter,
+            probe.tracepoint,
+            probe.letter in self._attached,
+            "",
+            int(info.run_cnt),
+            int(info.run_time_ns),
+            int(info.recursion_misses),
+        )
+
+
+def _cannot_attach(probe: Probe, error: OSError) -> str:
+    remedy = "run as root" if error.errno in (errno.EPERM, errno.EACCES) else "see biotrail doctor"
+    return f"tracepoint {probe.tracepoint} cannot be attached to: {error.strerror}; {remedy}"

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bcc backend's C text, made for this kernel's tracepoint formats.
+
+Field offsets and sizes are taken from the formats alone, so nothing depends on the kernel's
+version or on headers. A field that a format does not have is 0 in the record, or what stands
+for "not known" there; `absent` names all of them.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib import resources
+
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.host.own_io import pid_namespace
+from biotrail.recorder.probes.admission import DeviceFilter
+from biotrail.recorder.probes.bcc import filters as bcc_filters
+from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.tracefs import Field, Format
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.kernel_names import ERRNO, FLAGS, IOERR, OPS, RWBS_FLAGS, RWBS_OPS
+from biotrail.recorder.schema.records import BY_LETTER
+
+RINGS = "bt_rings"
+_CALLS = {
+    "Q": "on_queue(&said)",
+    "G": "on_getrq(&said)",
+    "M": "on_merge(&said, BT_M)",
+    "F": "on_merge(&said, BT_F)",
+    "X": "on_split(&said)",
+    "A": "on_remap(&said)",
+    "c": "on_bio_complete(&said)",
+    "s": "on_request(&said, BT_START)",
+    "I": "on_request(&said, BT_I)",
+    "R": "on_request(&said, BT_R)",
+    "m": "on_request(&said, BT_RQ_MERGE)",
+    "D": "on_issue(&said)",
+    "C": "on_complete(&said, BT_C)",
+    "E": "on_complete(&said, BT_E)",
+    "d": "on_done(&said)",
+    "P": "on_plug(&said)",
+    "U": "on_unplug(&said)",
+    "a": "on_rq_remap(&said)",
+}
+NEEDED = {
+    **dict.fromkeys("QGMFIRmsDCEc", ("dev", "sector", "nr_sector", "rwbs")),
+    **dict.fromkeys("Aa", ("dev", "sector", "nr_sector", "old_dev", "old_sector", "rwbs")),
+    "X": ("dev", "sector", "new_sector", "rwbs"),
+    "d": ("dev",),
+    "P": (),
+    "U": ("nr_rq",),
+}
+"""Fields by letter without which a record would say nothing."""
+
+_SAID = {
+    "sector": 8,
+    "old_sector": 8,
+    "new_sector": 8,
+    "dev": 4,
+    "old_dev": 4,
+    "nr_sector": 4,
+    "bytes": 4,
+    "nr_rq": 4,
+    "error": 4,
+    "ioprio": 2,
+}
+"""Members of struct bt_said that are a field's number, and how large they are."""
+
+_POINTERS = ("bio", "rq", "parent", "page")
+_NEVER = (*_POINTERS, "tag", "sched_tag", "hctx", "nr_bios", "hint", "cgroup", "explicit")
+_RWBS_BYTES = 8
+"""No combination of letters that occurs is longer."""
+
+
+def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, list[str]]:
+    """Fields by letter that the log's records have and this kernel's tracepoints do not tell."""
+    found: dict[str, list[str]] = {}
+    for letter in letters:
+        record = BY_LETTER[letter]
+        told = formats[record.tracepoint].fields
+        names = [field.name for field in record.fields]
+        missing = [name for name in names if name in _NEVER]
+        missing += (
+            ["ioprio"] if "ioprio" in names and (letter == "Q" or "ioprio" not in told) else []
+        )
+        missing += ["dev"] if letter in "PU" else ["part"] if letter == "Q" else []
+        missing += ["status"] if "status" in names and "error" not in told else []
+        if missing:
+            found[letter] = missing
+    return found
+
+
+def lacks(letter: str, form: Format) -> list[str]:
+    """Fields that a record of this letter needs and the format does not have."""
+    return [name for name in NEEDED[letter] if name not in form.fields]
+
+
+def program_name(letter: str) -> str:
+    """Name of a letter's program."""
+    return f"bt_{BY_LETTER[letter].tracepoint.removeprefix('block_')}"
+
+
+def source(
+    forms: Mapping[str, Format],
+    devices: list[DeviceFilter],
+    filters: Filters,
+    sizes: RingSizes,
+    cpus: int,
+) -> str:
+    """The whole C text. forms: by letter, those to record. devices: none for all."""
+    texts = resources.files("biotrail.bpf")
+    parts = [
+        _constants(sizes, cpus),
+        (texts / "records.h").read_text(),
+        (texts / "bcc_ring.h").read_text(),
+        _status(),
+        bcc_filters.source(devices, filters),
+        (texts / "bcc.h").read_text(),
+        *(_program(letter, form) for letter, form in forms.items()),
+    ]
+    return "\n".join(parts)
+
+
+def _constants(sizes: RingSizes, cpus: int) -> str:
+    numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
+    numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
+    numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
+    numbers |= {
+        "BT_CPUS": cpus,
+        "BT_RING_BYTES": sizes.ring_bytes,
+        "BT_AREA_BYTES": sizes.area_bytes,
+        # In a container the recorder does not know the number that the kernel sees.
+        "BT_RECORDER": os.getpid() if pid_namespace() is None else 0,
+    }
+    defined = "\n".join(f"#define {name} {number}" for name, number in numbers.items())
+    return f"#include <uapi/linux/bpf.h>\n{defined}\n"
+
+
+def _status() -> str:
+    """blk_status_t of the errno that the text has; an errno that has none stays."""
+    cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
+    body = [
+        "if (!error) return 0;",
+        f"if (error > 0) return {IOERR};",
+        "switch (error) {",
+        *cases,
+        "}",
+    ]
+    return bcc_filters.inline("s32 bt_status(s32 error)", [*body, "return error;"])
+
+
+def _program(letter: str, form: Format) -> str:
+    """One program: fields into struct bt_said, and on to what writes the record."""
+    lines = ["struct bt_said said = {};"]
+    for name, size in _SAID.items():
+        if name in form.fields:
+            lines.append(f"said.{name} = {_load(form, form.fields[name], size)};")
+    if "bytes" not in form.fields:
+        lines.append("said.bytes = said.nr_sector << 9;")
+    if "rwbs" in form.fields:
+        lines.append(f"said.rwbs = {_letters(form, form.fields['rwbs'])};")
+    body = "\n".join(f"\t{line}" for line in lines)
+    return f"int {program_name(letter)}(void *ctx)\n{{\n{body}\n\treturn {_CALLS[letter]};\n}}\n"
+
+
+def _at(offset: int, size: int) -> str:
+    return f"*(u{8 * size} *)((char *)ctx + {offset})"
+
+
+def _load(form: Format, field: Field, size: int) -> str:
+    if field.size not in (1, 2, 4, 8) or field.size > size or field.offset % field.size:
+        raise ProbeError(
+            f"{form.name}: the field {field.name} has {field.size} bytes at {field.offset}, which "
+            "the bcc backend does not know: please report the kernel's version"
+        )
+    value = _at(field.offset, field.size)
+    return f"(s{8 * field.size}){value}" if field.signed else value
+
+
+def _letters(form: Format, field: Field) -> str:
+    """The first letters as a number, the first lowest; loads as wide as they are aligned."""
+    terms, at, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
+    while at < end:
+        size = next(s for s in (8, 4, 2, 1) if at % s == 0 and at + s <= end)
+        terms.append(f"((u64){_at(at, size)} << {8 * (at - field.offset)})")
+        at += size
+    return " | ".join(terms)

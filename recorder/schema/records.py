@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: Apache-2.0
+"""THE schema: every record that crosses from the kernel, and nothing else defines a layout.
+
+A record is one C struct of its kind's fixed size, a multiple of eight bytes, little endian
+on disk as in memory. Its first word, `head`, holds the kind in the top 8 bits and the low
+56 bits of CLOCK_MONOTONIC in nanoseconds below. Records of one kind family share their
+prefix (bio, sector, bytes, opf, dev), so that the compressor finds long matches.
+
+`recorder/schema/generate.py` turns this into `bpf/records.h` and the tables in
+`docs/log-format.md`; the log's header carries it, so that old logs read for ever.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+
+TIMESTAMP_BITS = 56
+BLOCK_BYTES = 4096
+"""A record never crosses a multiple of this in its ring; PAD fills what is left."""
+
+NO_TAG = 0xFFFF
+"""tag, sched_tag: none yet, or no more."""
+
+CHAIN_SLOTS = 6
+"""bio pointers per CHAIN record."""
+
+CHAIN_COUNT = 1 << 62
+"""A CHAIN slot whose top two bits are 01 is no address: its low half counts bios left out."""
+
+Q_FLAG_OWN = 1
+"""queue.flags: the recorder itself queued the bio, or it writes the recorder's file."""
+
+FILE_NAME_LAST = 1
+"""file name.flags: nothing of this path follows."""
+
+FILE_NAME_CUT = 2
+"""file name.flags, in the last: there are more directories above than were read."""
+
+FILE_NAME_DELETED = 4
+"""file name.flags: the file had no name any more (it was unlinked); this was its last."""
+
+D_FLAG_CHAIN_CUT = 1
+"""issue.flags: the request has more bios than its CHAIN records hold."""
+
+
+class Kind(IntEnum):
+    """Record kinds. Numbers are for ever: never reuse one."""
+
+    Q = 1
+    G = 2
+    M = 3
+    F = 4
+    X = 5
+    A = 6
+    BIO_COMPLETE = 7
+    START = 8
+    I = 9  # noqa: E741 - blktrace's letter
+    R = 10
+    RQ_MERGE = 11
+    D = 12
+    CHAIN = 13
+    C = 14
+    E = 15
+    DONE = 16
+    P = 17
+    U = 18
+    RQ_REMAP = 19
+    STACK = 20
+    FILE = 21
+    TASK = 32
+    CGROUP = 33
+    FILE_NAME = 34
+    PAD = 255
+
+
+@dataclass(frozen=True)
+class Field:
+    """One member of a record: `type` is u8, u16, u32, u64, i32 or charN."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+
+    @property
+    def dtype(self) -> str:
+        """numpy's spelling of the type, little endian."""
+        if self.type.startswith("char"):
+            return f"S{self.type[4:]}"
+        return {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i32": "<i4"}[self.type]
+
+    @property
+    def count(self) -> int:
+        """Array length; 1 for a scalar."""
+        return CHAIN_SLOTS if self.name == "bios" and self.type == "u64" else 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One kind of record: its letter (blktrace's where it has one), tracepoint and fields."""
+
+    kind: Kind
+    letter: str
+    name: str
+    tracepoint: str
+    meaning: str
+    fields: tuple[Field, ...]
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.void]:
+        """Packed structured dtype, `head` first."""
+        return np.dtype(
+            [
+                (f.name, f.dtype, (f.count,)) if f.count > 1 else (f.name, f.dtype)
+                for f in self.fields
+            ]
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes, a multiple of eight."""
+        return self.dtype.itemsize
+
+
+HEAD = Field("head", "u64", "", "kind << 56 | low 56 bits of CLOCK_MONOTONIC, ns")
+_BIO = Field("bio", "u64", "", "address of the struct bio: its identity until it is freed")
+_RQ = Field("rq", "u64", "", "address of the struct request: its identity until it is freed")
+_SECTOR = Field("sector", "u64", "sectors", "first 512-byte sector on dev; 2^64-1: none")
+_BYTES = Field("bytes", "u32", "bytes", "length of what is left to do")
+_OPF = Field("opf", "u32", "", "bi_opf or cmd_flags; decoded with the log's op enums")
+_DEV = Field("dev", "u32", "dev_t", "disk, kernel encoding: major << 20 | minor; 0: unknown")
+_TID = Field("tid", "u32", "", "thread that ran (kernel pid, initial namespace)")
+_TAG = Field("tag", "u16", "", "driver tag; 65535: none")
+_SCHED_TAG = Field("sched_tag", "u16", "", "scheduler tag; 65535: none")
+_STATUS = Field("status", "i32", "", "blk_status_t; negative: an errno (kernels before 5.16)")
+
+_NO_STACK = "-1: not asked for; other negative numbers: the errno of why there is none"
+
+_GENERATION = Field("generation", "u32", "", "i_generation: tells a number that is used again")
+
+_BIO_PREFIX = (HEAD, _BIO, _SECTOR, _BYTES, _OPF, _DEV)
+_RQ_PREFIX = (
+    HEAD,
+    _RQ,
+    Field("bio", "u64", "", "first bio of the request's chain that is recorded; 0: none"),
+    _SECTOR,
+    _BYTES,
+    _OPF,
+    _DEV,
+)
+_MERGE = (
+    *_BIO_PREFIX,
+    _TID,
+    Field("rq", "u64", "", "request joined; 0 where the kernel does not say"),
+)
+_FROM_SECTOR = Field("from_sector", "u64", "sectors", "where it came from")
+_FROM_DEV = Field("from_dev", "u32", "dev_t", "device it came from")
+
+RECORDS: tuple[Record, ...] = (
+    Record(
+        Kind.Q,
+        "Q",
+        "queue",
+        "block_bio_queue",
+        "A bio enters the block layer.",
+        (
+            *_BIO_PREFIX,
+            _TID,
+            Field("part", "u32", "dev_t", "bi_bdev: the partition, or the disk itself"),
+            Field("ioprio", "u16", "", "I/O priority: class << 13 | data"),
+            Field("hint", "u8", "", "write life-time hint"),
+            Field("flags", "u8", "", "1: I/O of the recording itself, as far as Q tells"),
+            Field("cgroup", "u64", "", "id of the charged cgroup (inode of its directory)"),
+            Field("page", "u64", "", "address of the first struct page; 0: no data"),
+        ),
+    ),
+    Record(
+        Kind.G,
+        "G",
+        "getrq",
+        "block_getrq",
+        "A request was allocated for a bio.",
+        (*_BIO_PREFIX, _TID),
+    ),
+    Record(
+        Kind.M,
+        "M",
+        "back merge",
+        "block_bio_backmerge",
+        "A bio is about to join a request's end.",
+        _MERGE,
+    ),
+    Record(
+        Kind.F,
+        "F",
+        "front merge",
+        "block_bio_frontmerge",
+        "A bio is about to join a request's start.",
+        _MERGE,
+    ),
+    Record(
+        Kind.X,
+        "X",
+        "split",
+        "block_split",
+        "A bio's front was split off: this record's bio is the front piece.",
+        (
+            *_BIO_PREFIX,
+            _TID,
+            Field("parent", "u64", "", "bi_private of the front piece: the bio that was split"),
+            Field("new_sector", "u64", "sectors", "the kernel's argument; wraps at 2^32"),
+        ),
+    ),
+    Record(
+        Kind.A,
+        "A",
+        "remap",
+        "block_bio_remap",
+        "A bio was redirected to another device or from a partition to its disk.",
+        (
+            *_BIO_PREFIX,
+            _TID,
+            _FROM_SECTOR,
+            _FROM_DEV,
+            Field("part", "u32", "dev_t", "bi_bdev after the remap"),
+        ),
+    ),
+    Record(
+        Kind.BIO_COMPLETE,
+        "c",
+        "bio complete",
+        "block_bio_complete",
+        "A bio ended without a request: bio-based devices, early failures.",
+        (*_BIO_PREFIX, _STATUS),
+    ),
+    Record(
+        Kind.START,
+        "s",
+        "start",
+        "block_io_start",
+        "A request begins to account: its generation starts here (6.5 and later).",
+        (*_RQ_PREFIX, _TAG, _SCHED_TAG),
+    ),
+    Record(
+        Kind.I,
+        "I",
+        "insert",
+        "block_rq_insert",
+        "A request was inserted into a scheduler or software queue.",
+        (*_RQ_PREFIX, _TAG, _SCHED_TAG),
+    ),
+    Record(
+        Kind.R,
+        "R",
+        "requeue",
+        "block_rq_requeue",
+        "A request went back from the driver.",
+        (*_RQ_PREFIX, _TAG, _SCHED_TAG),
+    ),
+    Record(
+        Kind.RQ_MERGE,
+        "m",
+        "request merge",
+        "block_rq_merge",
+        "This request was absorbed by its neighbour; it has no further events.",
+        (*_RQ_PREFIX, _TAG, _SCHED_TAG),
+    ),
+    Record(
+        Kind.D,
+        "D",
+        "issue",
+        "block_rq_issue",
+        "A request goes to the driver. CHAIN records of the same rq and head time follow it.",
+        (
+            *_RQ_PREFIX,
+            _TAG,
+            _SCHED_TAG,
+            Field("hctx", "u16", "", "hardware queue; 65535: unknown"),
+            Field("ioprio", "u16", "", "I/O priority: class << 13 | data"),
+            Field("nr_bios", "u16", "", "bios in the chain that were recorded, the head included"),
+            Field("hint", "u8", "", "write life-time hint"),
+            Field("flags", "u8", "", "1: the chain was cut"),
+        ),
+    ),
+    Record(
+        Kind.CHAIN,
+        "b",
+        "chain",
+        "block_rq_issue",
+        "Continues D: the bios after the head, in order.",
+        (
+            HEAD,
+            _RQ,
+            Field(
+                "bios",
+                "u64",
+                "",
+                f"{CHAIN_SLOTS} bio addresses; 0: slot not used; 2^62 + n: n bios that the filters "
+                "left out",
+            ),
+        ),
+    ),
+    Record(
+        Kind.C,
+        "C",
+        "complete",
+        "block_rq_complete",
+        "Bytes of a request were completed; what it held before is still in place.",
+        (*_RQ_PREFIX, _STATUS),
+    ),
+    Record(
+        Kind.E,
+        "E",
+        "error",
+        "block_rq_error",
+        "A completion with an error; follows its C.",
+        (*_RQ_PREFIX, _STATUS),
+    ),
+    Record(
+        Kind.DONE,
+        "d",
+        "done",
+        "block_io_done",
+        "A request stopped accounting; it is not final.",
+        (HEAD, _RQ, _DEV, Field("reserved", "u32", "", "zero")),
+    ),
+    Record(Kind.P, "P", "plug", "block_plug", "A task holds its I/O back.", (HEAD, _DEV, _TID)),
+    Record(
+        Kind.U,
+        "U",
+        "unplug",
+        "block_unplug",
+        "A task lets its I/O go.",
+        (
+            HEAD,
+            _DEV,
+            _TID,
+            Field("depth", "u32", "requests", "how many were held"),
+            Field("explicit", "u32", "", "1: asked for; 0: by schedule()"),
+        ),
+    ),
+    Record(
+        Kind.RQ_REMAP,
+        "a",
+        "request remap",
+        "block_rq_remap",
+        "A request was handed to a lower device.",
+        (*_RQ_PREFIX, _FROM_DEV, _FROM_SECTOR),
+    ),
+    Record(
+        Kind.STACK,
+        "S",
+        "stack",
+        "block_bio_queue",
+        "Where a bio was queued from: follows its Q with the same head time, where asked for.",
+        (
+            HEAD,
+            _BIO,
+            Field("kernel", "i32", "", f"id of the kernel stack; {_NO_STACK}"),
+            Field("user", "i32", "", f"id of the user stack; {_NO_STACK}"),
+        ),
+    ),
+    Record(
+        Kind.FILE,
+        "f",
+        "file",
+        "block_bio_queue",
+        "Whose pages a bio carries: follows its Q with the same head time, where asked for.",
+        (
+            HEAD,
+            _BIO,
+            Field("inode", "u64", "", "inode of the first page; of a block device's own: dev_t"),
+            Field("dev", "u32", "dev_t", "s_dev of its file system; 0: a block device's own page"),
+            _GENERATION,
+        ),
+    ),
+    Record(
+        Kind.TASK,
+        "T",
+        "task",
+        "",
+        "A thread's process and name; again whenever either changes.",
+        (
+            HEAD,
+            _TID,
+            Field("tgid", "u32", "", "process"),
+            Field("comm", "char16", "", "name, NUL padded"),
+        ),
+    ),
+    Record(
+        Kind.CGROUP,
+        "K",
+        "cgroup",
+        "",
+        "A cgroup's last path component, once per id.",
+        (HEAD, Field("cgroup", "u64", "", "id"), Field("name", "char48", "", "NUL padded")),
+    ),
+    Record(
+        Kind.FILE_NAME,
+        "N",
+        "file name",
+        "",
+        "One of the names that make a file's path: its own first, then directories upwards.",
+        (
+            HEAD,
+            Field("inode", "u64", "", "as in file"),
+            Field("dev", "u32", "dev_t", "as in file"),
+            _GENERATION,
+            Field("level", "u8", "", "0: the file's own name; 1: its directory; …"),
+            Field("piece", "u8", "", "0: the name's first 35 bytes; 1: the next 35; …"),
+            Field("flags", "u8", "", "1: the path's last record; 2: the path was cut; 4: deleted"),
+            Field("reserved", "u8", "", "zero"),
+            Field("component", "char36", "", "NUL padded"),
+        ),
+    ),
+    Record(Kind.PAD, "-", "pad", "", "Nothing up to the next block of the ring.", (HEAD,)),
+)
+
+BY_KIND: dict[Kind, Record] = {r.kind: r for r in RECORDS}
+BY_LETTER: dict[str, Record] = {r.letter: r for r in RECORDS}
+MAX_RECORD_BYTES = max(r.size for r in RECORDS)
+
+
+def sizes() -> np.ndarray:
+    """Record size in bytes by kind number: shape (256,), int64, 0 for unknown kinds."""
+    table = np.zeros(256, dtype=np.int64)
+    for record in RECORDS:
+        table[record.kind] = record.size
+    return table
+
+
+BLK_STATUS = {
+    0: "OK",
+    1: "NOTSUPP",
+    2: "TIMEOUT",
+    3: "NOSPC",
+    4: "TRANSPORT",
+    5: "TARGET",
+    6: "RESV_CONFLICT",
+    7: "MEDIUM",
+    8: "PROTECTION",
+    9: "RESOURCE",
+    10: "IOERR",
+    11: "DM_REQUEUE",
+    12: "AGAIN",
+    13: "DEV_RESOURCE",
+    14: "ZONE_OPEN_RESOURCE",
+    15: "ZONE_ACTIVE_RESOURCE",
+    16: "OFFLINE",
+    17: "DURATION_LIMIT",
+    19: "INVAL",
+}
+"""blk_status_t (include/linux/blk_types.h)."""
+
+
+def schema() -> list[dict[str, object]]:
+    """The schema as the log's header carries it: plain lists and dicts for JSON."""
+    return [
+        {
+            "kind": int(r.kind),
+            "letter": r.letter,
+            "name": r.name,
+            "tracepoint": r.tracepoint,
+            "size": r.size,
+            "fields": [
+                {
+                    "name": f.name,
+                    "type": f.type,
+                    "count": f.count,
+                    "offset": r.dtype.fields[f.name][1],  # type: ignore[index]
+                    "unit": f.unit,
+                    "meaning": f.meaning,
+                }
+                for f in r.fields
+            ],
+        }
+        for r in RECORDS
+    ]

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a recording that has stopped says of itself: in the log's end, and to the user."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from biotrail.recorder.accounting import cost
+from biotrail.recorder.accounting.loss import LossCounters
+from biotrail.recorder.filters.filters import left_out
+from biotrail.recorder.host import clocks
+from biotrail.recorder.output.output import explain
+from biotrail.recorder.output.rotation import Rotation
+from biotrail.recorder.output.sinks import PlainLog, Sink
+from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.rights.priority import Urgency
+from biotrail.recorder.rights.rights import Lack
+from biotrail.recorder.schema.errors import OutputError, TraceError
+from biotrail.recorder.session.child import Child
+from biotrail.recorder.session.cost_watch import CostWatch, ns_per_run
+from biotrail.recorder.session.flight import Flight
+from biotrail.recorder.session.session_types import Moment, Probes, RecordOptions, Summary
+from biotrail.recorder.session.stop import StopRequests
+
+
+@dataclass(frozen=True)
+class Account:
+    """What took part in a recording, asked for its figures when it has stopped.
+
+    began: the totals when it began. missing: tracepoints that could not be recorded.
+    kept: capabilities that the recorder kept; None: all that it had.
+    """
+
+    options: RecordOptions
+    probes: Probes
+    sink: Sink
+    writer: WriterThread
+    loss: LossCounters
+    rotation: Rotation
+    flight: Flight
+    watch: CostWatch
+    urgency: Urgency
+    began: cost.Reading
+    missing: list[dict[str, str]]
+    lacking: list[Lack]
+    kept: list[str] | None
+
+    def end(self, reason: str | None, stopped: dict[str, int]) -> dict[str, Any]:
+        """Statistics for the END frame; the writer adds the log's size."""
+        now = cost.read(self.probes.programs())
+        return {
+            "reason": reason,
+            **self.flight.at_end(),
+            "seconds": self._seconds(stopped),
+            "stopped": stopped,
+            "clocks": clocks.reading(),
+            "lost": {str(kind): count for kind, count in self.loss.by_kind.items()},
+            "too_deep": self.loss.too_deep,
+            "skipped": self.loss.skipped,
+            "programs": cost.program_rows(None, now),
+            "left_out": left_out(self.probes).account(),
+            "recorder": {
+                "cpu_seconds": now.cpu_seconds - self.began.cpu_seconds,
+                "max_rss_bytes": cost.max_rss_bytes(),
+                "max_cpu": self.options.max_cpu,
+                "max_cpu_exceeded": self.watch.warnings,
+                "hurried": self.urgency.times,
+            },
+            "events": round(self.writer.meter.events),
+            "ns_per_event": ns_per_run(self.probes.programs()),
+            **({} if self.kept is None else {"rights_kept": self.kept}),
+        }
+
+    def summary(self, reason: str | None, stopped: dict[str, int], taken_bytes: int) -> Summary:
+        """For the user; `taken_bytes`: of records, from the rings."""
+        writer = self.writer
+        return Summary(
+            reason=reason or "",
+            seconds=self._seconds(stopped),
+            events=round(writer.meter.events),
+            events_exact=writer.meter.exact,
+            raw_bytes=writer.raw_bytes,
+            log_bytes=writer.log_bytes,
+            file_bytes=self.sink.size if isinstance(self.sink, PlainLog) else 0,
+            chunks=writer.chunks,
+            lost=self.loss.by_kind,
+            too_deep=self.loss.too_deep,
+            skipped=self.loss.skipped,
+            unwritten_bytes=taken_bytes - writer.raw_bytes,
+            unwritten_events=_unwritten_events(writer, taken_bytes - writer.raw_bytes),
+            written_until=self._until(writer.until),
+            cpu_seconds=cost.read(()).cpu_seconds - self.began.cpu_seconds,
+            max_rss_bytes=cost.max_rss_bytes(),
+            ns_per_event=ns_per_run(self.probes.programs()),
+            left_out=left_out(self.probes),
+            missing=self.missing,
+            lacking=self.lacking,
+            triggers_let_pass=self.flight.let_pass,
+            files=self.sink.files,
+            files_deleted=self.rotation.deleted + self.flight.deleted,
+            files_gone=self.rotation.gone + self.flight.gone,
+        )
+
+    def _seconds(self, stopped: dict[str, int]) -> float:
+        return (stopped["monotonic"] - self.began.monotonic) / 1e9
+
+    def _until(self, clock: dict[str, int] | None) -> Moment | None:
+        if clock is None:
+            return None
+        return Moment(max(0.0, self._seconds(clock)), clock["realtime"])
+
+    def error(
+        self, ended: bool, reason: str | None, failure: OSError | TraceError | None
+    ) -> TraceError | None:
+        """Why it had to stop, where it had to.
+
+        ended: the log got its end. failure: of the recorder itself.
+        """
+        return self._of_output(ended, reason) or _of_recorder(failure)
+
+    def _of_output(self, ended: bool, reason: str | None) -> TraceError | None:
+        if not ended:
+            return OutputError(
+                "the output takes no more data: the end of the log could not be written; "
+                "what was written reads back as an interrupted log"
+            )
+        if isinstance(self.writer.error, OSError):
+            return explain(self.writer.error, self.options.output or "standard output")
+        if self.writer.error is None and reason == "output removed":
+            return OutputError(
+                f"{self.options.output} was removed while recording: nothing of it is left; "
+                "record again, to a place where it stays"
+            )
+        return self.writer.error
+
+
+def _of_recorder(failure: OSError | TraceError | None) -> TraceError | None:
+    if isinstance(failure, OSError):
+        where = f"{failure.filename}: " if failure.filename else ""
+        return TraceError(f"recording had to stop: {where}{failure.strerror or failure}")
+    return failure
+
+
+def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
+    """Return about how many events are in records that were taken and not written.
+
+    The writer has counted those that it was given. Where an output is stuck it was not given
+    all: then the others' mean size tells.
+    """
+    if not unwritten_bytes:
+        return 0
+    if writer.unwritten.bytes >= unwritten_bytes:
+        return round(writer.unwritten.events)
+    events = writer.unwritten.events + writer.meter.events
+    size = writer.unwritten.bytes + writer.meter.bytes
+    return round(unwritten_bytes * events / size) if size else 0
+
+
+def see_off(child: Child, name: str, stop: StopRequests, tell: Callable[[str], None]) -> int | None:
+    """Wait for the command, asking it to end if a signal ended the recording; its exit status."""
+    if stop.signals:
+        child.terminate()
+    if not child.wait(0.5):
+        tell(f"recording has ended; waiting for {name} to end")
+    seen = stop.signals
+    while not child.wait(0.1):
+        if stop.signals > seen:
+            child.terminate()
+            seen = stop.signals
+    return child.status
+
+
+def stuck(writer: WriterThread, stop: StopRequests, after_ns: int) -> bool:
+    """Whether an output that has taken nothing for so long is given up: after a second signal."""
+    return stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > after_ns
