@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from cost_figures import parse_ring_stats
-from ftrace_setup import binary_blk_tracer
+from benchmarks.cost_figures import parse_ring_stats
+from tests.support.ftrace_setup import binary_blk_tracer
 
 
 class BlkFtrace:

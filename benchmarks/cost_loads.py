@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from devices import fio_arguments, loop
+from tests.support.devices import fio_arguments, loop
 
 UNIT = 4096
 """Bytes of one unit of work."""

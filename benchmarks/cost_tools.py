@@ -14,15 +14,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from cost_figures import (
+from benchmarks.cost_figures import (
     Account,
     count_blk_trace,
     count_perf_data,
     parse_biotrail,
     parse_lines,
 )
-from cost_ftrace import BlkFtrace, blk_ftrace
-from cost_loads import SkippedError, cpu_ns
+from benchmarks.cost_ftrace import BlkFtrace, blk_ftrace
+from benchmarks.cost_loads import SkippedError, cpu_ns
 
 ROOT = Path(__file__).resolve().parents[1]
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")

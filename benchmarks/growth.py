@@ -14,18 +14,15 @@ import io
 import json
 import os
 import platform
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from heavy_loads import EVENT_SETS, LOADS, Stretch, log_of, stretch  # noqa: E402
 
 from biotrail.converters.outputs.perfetto import convert as perfetto  # noqa: E402
 from biotrail.converters.pipeline import Trace  # noqa: E402
+from tests.support.heavy_loads import EVENT_SETS, LOADS, Stretch, log_of, stretch
 
 REPEATS = 3
 """The least of so many is taken: others run on the machine as well."""

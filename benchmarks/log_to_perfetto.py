@@ -22,15 +22,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from devices import LoopDevice, fio_arguments, loop  # noqa: E402
 
 from biotrail.converters.inputs.opening import open_source  # noqa: E402
 from biotrail.converters.outputs.otf2 import convert as otf2
 from biotrail.converters.outputs.parquet import archive
 from biotrail.converters.outputs.perfetto import convert as perfetto  # noqa: E402
 from biotrail.converters.pipeline import Trace  # noqa: E402
+from tests.support.devices import LoopDevice, fio_arguments, loop
 
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 

@@ -22,12 +22,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[0] / "tests")]
 
-from cost_loads import SkippedError  # noqa: E402
-from cost_tools import BIOTRAIL, ROOT, Biotrail  # noqa: E402
-from devices import SHM, LoopDevice, loop  # noqa: E402
-from offered_figures import (  # noqa: E402
+from benchmarks.cost_loads import SkippedError
+from benchmarks.cost_tools import BIOTRAIL, ROOT, Biotrail
+from benchmarks.offered_figures import (
     HEAD,
     Row,
     Run,
@@ -37,10 +35,10 @@ from offered_figures import (  # noqa: E402
     read_log,
     summarize,
 )
-from offered_load import Generator, build, on_cpu, rings_of  # noqa: E402
-from record_cost import describe, write_json  # noqa: E402
-
+from benchmarks.offered_load import Generator, build, on_cpu, rings_of
+from benchmarks.record_cost import describe, write_json
 from biotrail.recorder.probes.ring import RingSizes  # noqa: E402
+from tests.support.devices import SHM, LoopDevice, loop
 
 MILLION = 1_000_000
 MEBIBYTE = 1 << 20

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from cost_figures import number
-from offered_load import Offer
 
+from benchmarks.cost_figures import number
+from benchmarks.offered_load import Offer
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.log.columns import record_starts
 from biotrail.recorder.schema.records import Kind

@@ -32,11 +32,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[0] / "tests")]
 
-from cost_figures import HEAD, Pair, Row, Slice, line, summarize  # noqa: E402
-from cost_loads import LOADS, Load, Running, SkippedError, running  # noqa: E402
-from cost_tools import BUFFER_MIB, Tool, all_tools  # noqa: E402
+from benchmarks.cost_figures import HEAD, Pair, Row, Slice, line, summarize
+from benchmarks.cost_loads import LOADS, Load, Running, SkippedError, running
+from benchmarks.cost_tools import BUFFER_MIB, Tool, all_tools
 
 PAUSE = 0.2
 """Seconds that a tool and the load are given to settle before a slice."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from skip_policy import Permission, Skip, forbidden, read_permissions
-from time_limit import TimeLimit, signals_as_usual
+
+from tests.support.skip_policy import Permission, Skip, forbidden, read_permissions
+from tests.support.time_limit import TimeLimit, signals_as_usual
 
 MAY_SKIP = Path(__file__).with_name("may-skip.toml")
 PERMISSIONS = pytest.StashKey[list[Permission]]()

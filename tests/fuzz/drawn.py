@@ -7,13 +7,11 @@ Usage: drawn.py TARGET...; ends with the first input that breaks something, made
 import os
 import sys
 import time
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
+from hypothesis import HealthCheck, given, seed, settings
 
-from hypothesis import HealthCheck, given, seed, settings  # noqa: E402
-from mutations import inputs_of  # noqa: E402
-from targets import TARGETS  # noqa: E402
+from tests.fuzz.mutations import inputs_of
+from tests.fuzz.targets import TARGETS
 
 EXAMPLES = 100
 

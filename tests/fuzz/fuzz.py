@@ -7,9 +7,6 @@ given; an input that breaks something is written to `crash-…`, and its traceba
 
 import logging
 import sys
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
 
 
 def main() -> None:
@@ -21,7 +18,7 @@ def main() -> None:
             "Linux and CPython 3.11 to 3.13); `make test` fuzzes without it, for a short time"
         )
     with atheris.instrument_imports(include=["recorder", "converters", "biotrail"]):
-        from targets import TARGETS
+        from tests.fuzz.targets import TARGETS
     logging.disable(logging.CRITICAL)
     target = TARGETS[sys.argv[1]]
     atheris.Setup([sys.argv[0], *sys.argv[2:]], target)

@@ -5,24 +5,18 @@ Inputs named `crash-*` are not made: each once broke something, and stays.
 """
 
 import io
-import sys
 from pathlib import Path
 from typing import Any
 
+from biotrail.recorder.log import LogWriter
+from tests.fuzz.fuzz_mending import plain
+
 # As a script it stands alone; pytest has these paths already.
-sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
+from tests.support import crafted_archives, crafted_logs, file_logs, stack_logs
+from tests.support.capture_text import load
+from tests.support.captures import clock, header, records
+from tests.support.paths import DATA
 
-import crafted_archives  # noqa: E402
-import crafted_logs  # noqa: E402
-import file_logs  # noqa: E402
-import stack_logs  # noqa: E402
-from capture_text import load  # noqa: E402
-from captures import clock, header, records  # noqa: E402
-from fuzz_mending import plain  # noqa: E402
-
-from biotrail.recorder.log import LogWriter  # noqa: E402
-
-DATA = Path(__file__).parents[1] / "data"
 CORPUS = Path(__file__).with_name("corpus")
 LOGS = {
     "zram": ("bio-based-zram", False),

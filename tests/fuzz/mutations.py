@@ -6,14 +6,14 @@ import json
 import struct
 from typing import Any
 
-from captures import header
 from hypothesis import strategies as st
-from make_corpus import CORPUS, END
-from targets import COMMANDS
 
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.frames import FrameType
 from biotrail.recorder.schema.records import BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
+from tests.fuzz.make_corpus import CORPUS, END
+from tests.fuzz.targets import COMMANDS
+from tests.support.captures import header
 
 EDGES = (0, 1, 7, 8, 255, 256, 4095, 4096, 0xFFFF, 1 << 31, (1 << 32) - 1)
 FAR = (*EDGES, 1 << 55, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 4096, (1 << 64) - 1)

@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fuzz_mending import mended
-from read_cost import Counting, check, counted
-
 import biotrail.cli.view
 from biotrail.cli import info, report_html, stacks, stacks_flame
 from biotrail.cli.main import main
@@ -34,6 +31,8 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import hist as hist_text
 from biotrail.text import slow as slow_text
+from tests.fuzz.fuzz_mending import mended
+from tests.support.read_cost import Counting, check, counted
 
 COMMANDS = (b"info", b"dump", b"convert", b"view", b"stacks", b"report", b"slow", b"hist")
 FILE = "@"

@@ -15,8 +15,8 @@ import zstandard
 
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.log.frames import MAX_RAW, Codec, FrameType, encode_frame
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 MEMORY = 3 << 30
 """Address space, of which numpy's threads reserve a part that they never use."""
 INFO = """

@@ -4,13 +4,13 @@
 from pathlib import Path
 from typing import Any
 
-import crafted_logs
-import fuzz_mending
-import make_corpus
 import pytest
 from hypothesis import HealthCheck, given, settings
-from mutations import CORPUS, END, HEADER, command_lines, damaged, kept, written
-from targets import TARGETS, archive, blktrace, command, cost, log, model
+
+from tests.fuzz import fuzz_mending, make_corpus
+from tests.fuzz.mutations import CORPUS, END, HEADER, command_lines, damaged, kept, written
+from tests.fuzz.targets import TARGETS, archive, blktrace, command, cost, log, model
+from tests.support import crafted_logs
 
 ROUND: dict[str, Any] = {
     "derandomize": True,

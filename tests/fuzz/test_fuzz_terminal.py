@@ -5,12 +5,12 @@ import io
 from pathlib import Path
 
 import pytest
-from fuzz_mending import mended
-from make_corpus import CORPUS
-from targets import run
 
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.log.frames import FrameType
+from tests.fuzz.fuzz_mending import mended
+from tests.fuzz.make_corpus import CORPUS
+from tests.fuzz.targets import run
 
 ESCAPE = "\x1b]0;pwned\x07\0"
 

@@ -3,9 +3,10 @@
 
 from pathlib import Path
 
-import captures
 import pytest
-from scenario_tools import describe, tables_of
+
+from tests.scenarios.tools import describe, tables_of
+from tests.support import captures
 
 EXPECTED = Path(__file__).parent / "captures"
 FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))

@@ -3,14 +3,15 @@
 
 from pathlib import Path
 
-import captures
 import pytest
 from click.testing import CliRunner
 
 from biotrail.cli.hist import command
+from tests.support import captures
+from tests.support.paths import ROOT
 
 EXPECTED = Path(__file__).parent / "hist"
-SAMPLE = Path(__file__).parents[2] / "biotrail" / "data" / "demo.biotrail"
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "latency": ("ext4-journal-on-loop", ()),
     "stage": ("plugged-merge-loop", ("--stage", "M2D", "--unit", "ns")),

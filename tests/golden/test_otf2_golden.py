@@ -5,14 +5,14 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-import captures
 import pytest
-from otf2_helpers import Operation, assert_legal, operations, otf2_print
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, Requests
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
 from biotrail.converters.pipeline import Trace
+from tests.support import captures
+from tests.support.otf2_archives import Operation, assert_legal, operations, otf2_print
 
 otf2 = pytest.importorskip("otf2")
 

@@ -5,11 +5,22 @@ import io
 from pathlib import Path
 
 import pytest
-from perfetto_check import read, render
-from perfetto_make import LOOP, PART, PREFLUSH, SYNC, WRITE, Scene, bio, context, direct, request
 
 from biotrail.converters.events.tables import NEVER, Certainty, RequestKind, Stage
 from biotrail.converters.outputs.perfetto.convert import convert
+from tests.support.perfetto_check import read, render
+from tests.support.perfetto_make import (
+    LOOP,
+    PART,
+    PREFLUSH,
+    SYNC,
+    WRITE,
+    Scene,
+    bio,
+    context,
+    direct,
+    request,
+)
 
 T = 1_000_000_000
 

@@ -5,11 +5,11 @@ import json
 import re
 from pathlib import Path
 
-import captures
 import pytest
 
 from biotrail.cli.report_html import collect
 from biotrail.converters.pipeline import Trace
+from tests.support import captures
 
 EXPECTED = Path(__file__).parent / "html"
 CASES = ("partial-completion-error-loop", "plugged-merge-loop")

@@ -3,13 +3,13 @@
 
 from pathlib import Path
 
-import captures
 import pytest
-from answers_scenarios import FLOOD
 from click.testing import CliRunner
-from scenario_tools import events_of
 
 from biotrail.cli.slow import command
+from tests.scenarios.causes import FLOOD
+from tests.scenarios.tools import events_of
+from tests.support import captures
 
 EXPECTED = Path(__file__).parent / "slow"
 CASES = {

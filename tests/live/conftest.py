@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import devices
-import kernel_completions
 import pytest
-from devices import LoopDevice
-from kernel_completions import KernelCompletions
+
+from tests.support import devices, kernel_completions
+from tests.support.devices import LoopDevice
+from tests.support.kernel_completions import KernelCompletions
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 SET_APART = pytest.StashKey[dict[str, list[str]]]()

@@ -7,15 +7,15 @@ import subprocess
 from collections import Counter
 
 import pytest
-from bcc_recording import both, needs_bcc
-from core_decoder import decode
-from core_recording import unseen
-from kernel_completions import done_again
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
 from biotrail.recorder.schema.records import BY_KIND, Kind
+from tests.support.bcc_recording import both, needs_bcc
+from tests.support.core_decoder import decode
+from tests.support.core_recording import unseen
+from tests.support.kernel_completions import done_again
 
 __all__ = ["needs_bcc"]
 

@@ -7,16 +7,16 @@ import subprocess
 
 import numpy as np
 import pytest
-from bcc_recording import needs_bcc
-from core_decoder import decode
-from core_recording import Recording
-from record_helpers import biotrail, environment, fio_command, read, recorder, stop
 
 from biotrail.converters.events.tables import Certainty
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.core import ProbeConfig
 from biotrail.recorder.schema.records import Kind
+from tests.support.bcc_recording import needs_bcc
+from tests.support.core_decoder import decode
+from tests.support.core_recording import Recording
+from tests.support.record_command import biotrail, environment, fio_command, read, recorder, stop
 
 __all__ = ["needs_bcc"]
 

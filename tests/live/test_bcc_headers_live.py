@@ -4,11 +4,11 @@
 from pathlib import Path
 
 import pytest
-from record_helpers import biotrail, environment
 
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import headers as bcc_headers
+from tests.support.record_command import biotrail, environment
 
 pytestmark = pytest.mark.usefixtures("needs_root")
 

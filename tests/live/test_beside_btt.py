@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import record_helpers
-from blk_tracer import blk_tracer
-from blktrace_helpers import split
-from btt_rules import STAGES, figures, ours, printed
-from btt_tables import (
+from biotrail.converters.outputs.blktrace import convert as blktrace
+from biotrail.converters.pipeline import Trace
+from tests.reference.btt_rules import STAGES, figures, ours, printed
+from tests.support import record_command
+from tests.support.blk_tracer import blk_tracer
+from tests.support.blktrace_records import split
+from tests.support.btt_tables import (
     associated,
     blkparse_binary,
     btt,
@@ -22,11 +24,8 @@ from btt_tables import (
     check_table,
     needs_tools,
 )
-from devices import LoopDevice
-from kernel_completions import done_again
-
-from biotrail.converters.outputs.blktrace import convert as blktrace
-from biotrail.converters.pipeline import Trace
+from tests.support.devices import LoopDevice
+from tests.support.kernel_completions import done_again
 
 Fio = Callable[..., dict[str, Any]]
 
@@ -76,9 +75,9 @@ def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
     log = tmp_path / "disk.biotrail"
 
     def load() -> None:
-        with record_helpers.recorder("-o", log, "-d", loop_device.path) as process:
+        with record_command.recorder("-o", log, "-d", loop_device.path) as process:
             clean_load(fio, loop_device.path)
-            record_helpers.stop(process, record_helpers.signal.SIGINT)
+            record_command.stop(process, record_command.signal.SIGINT)
 
     prefix = traced(loop_device, tmp_path, load)
     # WHEN the tracer's files are imported and associated by intervals

@@ -8,16 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import record_helpers
-from blk_tracer import (
-    blk_tracer,
-    blkparse_set,
-    blkparse_stream,
-    in_order,
-)
-from blktrace_helpers import split
-from btt_tables import blkparse_binary, btt, needs_tools
-from devices import LoopDevice
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events, letters
@@ -25,6 +15,11 @@ from biotrail.converters.inputs.blktrace.source import BlktraceSource
 from biotrail.converters.outputs.blktrace import convert as blktrace
 from biotrail.converters.outputs.blktrace.blkparse import lines
 from biotrail.converters.pipeline import Trace
+from tests.support import record_command
+from tests.support.blk_tracer import blk_tracer, blkparse_set, blkparse_stream, in_order
+from tests.support.blktrace_records import split
+from tests.support.btt_tables import blkparse_binary, btt, needs_tools
+from tests.support.devices import LoopDevice
 
 SCHEDULERS = ["none", "mq-deadline", "bfq", "kyber"]
 LETTERS = letters()
@@ -123,9 +118,9 @@ def test_a_recording_becomes_files_that_the_tools_read(
     # GIVEN a recording of a load on a loop device
     needs_tools("blkparse", "btt")
     log = tmp_path / "disk.biotrail"
-    with record_helpers.recorder("-o", log, "-d", loop_device.path, "--events", "all") as process:
+    with record_command.recorder("-o", log, "-d", loop_device.path, "--events", "all") as process:
         load(fio, loop_device)
-        record_helpers.stop(process, record_helpers.signal.SIGINT)
+        record_command.stop(process, record_command.signal.SIGINT)
     trace = Trace(log)
     # WHEN it is written as blktrace's files
     summary = blktrace.write(trace.events(), trace.context, tmp_path)

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import devices
 import numpy as np
 import pytest
-from devices import LoopDevice
-from record_helpers import biotrail, fio_command, read
 
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
+from tests.support import devices
+from tests.support.devices import LoopDevice
+from tests.support.record_command import biotrail, fio_command, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import devices
 import pytest
-from devices import MEBIBYTE, LoopDevice
-from held_batch import BLOCK, COPIED, held_writes
-from holding import frozen, in_flight, on_a_file_system, waits_for_the_disk
-from kernel_completions import done_again
-from record_helpers import SECONDS, biotrail, recorder, stop, wait_until
+
+from tests.support import devices
+from tests.support.devices import MEBIBYTE, LoopDevice
+from tests.support.held_batch import BLOCK, COPIED, held_writes
+from tests.support.holding import frozen, in_flight, on_a_file_system, waits_for_the_disk
+from tests.support.kernel_completions import done_again
+from tests.support.record_command import SECONDS, biotrail, recorder, stop, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

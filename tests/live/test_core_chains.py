@@ -9,16 +9,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from core_decoder import decode
-from core_recording import recording
-from kernel_completions import done_again
 
 from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, NO_TAG, Kind
+from tests.support.core_decoder import decode
+from tests.support.core_recording import recording
+from tests.support.kernel_completions import done_again
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-BPF = Path(__file__).resolve().parents[2] / "bpf"
+BPF = ROOT / "bpf"
 
 
 def _sectors(events):

@@ -5,12 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from core_decoder import decode
-from core_recording import recording, unseen
-from kernel_completions import SERVICE_THREADS
 
 from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
 from biotrail.recorder.schema.records import Kind
+from tests.support.core_decoder import decode
+from tests.support.core_recording import recording, unseen
+from tests.support.kernel_completions import SERVICE_THREADS
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

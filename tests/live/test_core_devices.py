@@ -10,16 +10,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import devices
 import pytest
-from core_decoder import decode
-from core_recording import recording
-from devices import dev_of
-from kernel_completions import done_again
 
 from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import Kind
+from tests.support import devices
+from tests.support.core_decoder import decode
+from tests.support.core_recording import recording
+from tests.support.devices import dev_of
+from tests.support.kernel_completions import done_again
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

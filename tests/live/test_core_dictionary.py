@@ -10,11 +10,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from core_decoder import decode
-from core_recording import recording
-from record_helpers import remove_cgroup
 
 from biotrail.recorder.schema.records import Kind
+from tests.support.core_decoder import decode
+from tests.support.core_recording import recording
+from tests.support.record_command import remove_cgroup
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -3,20 +3,20 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from core_decoder import decode
-from core_recording import Recording, unseen
-from kernel_completions import done_again
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
 from biotrail.recorder.schema.records import CHAIN_COUNT, D_FLAG_CHAIN_CUT, Kind
+from tests.support.core_decoder import decode
+from tests.support.core_recording import Recording, unseen
+from tests.support.kernel_completions import done_again
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-BPF = Path(__file__).resolve().parents[2] / "bpf"
+BPF = ROOT / "bpf"
 OWN_BYTES = 1024
 
 

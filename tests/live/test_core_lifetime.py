@@ -7,23 +7,22 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-import devices
 import pytest
-from core_decoder import decode
-from kernel_completions import done_again
-from record_helpers import wait_until
 
 from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import Kind
+from tests.support import devices
+from tests.support.core_decoder import decode
+from tests.support.kernel_completions import done_again
+from tests.support.paths import ROOT
+from tests.support.record_command import wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 PREEMPTION = ("bpf_preempt_disable", "bpf_preempt_enable")
-ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, time
 from recorder.probes.core import CoreProbes, ProbeConfig

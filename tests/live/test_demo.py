@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from record_helpers import ROOT, biotrail, read
 
 from biotrail.cli.demo_load import FILE_BYTES, JOURNAL_ENTRIES, LOADS, RANDOM_READS, held
+from tests.support.record_command import ROOT, biotrail, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

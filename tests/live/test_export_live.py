@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import record_helpers
-from devices import LoopDevice, fio_arguments
-from record_helpers import biotrail
+
+from tests.support import record_command
+from tests.support.devices import LoopDevice, fio_arguments
+from tests.support.record_command import biotrail
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 DEPTH = 8
 
 
-def ios_of(log: record_helpers.Log, comm: str) -> tuple[Counter[tuple[str, int, int]], Any]:
+def ios_of(log: record_command.Log, comm: str) -> tuple[Counter[tuple[str, int, int]], Any]:
     """How often which operation was done where, and when, by a command."""
     bios = log.by(comm)
     names = [log.context.op_name(int(opf)) for opf in bios.opf]
@@ -49,8 +50,8 @@ def test_fio_replays_what_was_recorded(
     again = tmp_path / "second.biotrail"
     biotrail("record", "-d", second.name, "-o", again, "--", "fio", *arguments)
     # THEN the same I/Os are seen there
-    before, queued = ios_of(record_helpers.read(log), "fio")
-    after, replayed = ios_of(record_helpers.read(again), "fio")
+    before, queued = ios_of(record_command.read(log), "fio")
+    after, replayed = ios_of(record_command.read(again), "fio")
     assert sum(before.values()) == 400
     assert after == before
     # AND they were spread over time as they had been, not done at once
@@ -75,4 +76,4 @@ def test_a_recordings_archive_gives_the_same_trace(
     traces = [path.read_bytes() for path in sorted(tmp_path.glob("*.pftrace"))]
     assert len(traces) == 2
     assert traces[0] == traces[1]
-    assert record_helpers.count_events(log) > 10_000
+    assert record_command.count_events(log) > 10_000

@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import devices
 import numpy as np
 import pytest
-from record_helpers import (
+
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.records import Kind
+from tests.support import devices
+from tests.support.record_command import (
     BIOTRAIL,
     SECONDS,
     biotrail,
@@ -24,9 +27,6 @@ from record_helpers import (
     stop,
     wait_until,
 )
-
-from biotrail.recorder.log import LogReader
-from biotrail.recorder.schema.records import Kind
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import devices
 import pytest
-from record_helpers import biotrail, read
 
 from biotrail.recorder.log import LogReader
+from tests.support import devices
+from tests.support.record_command import biotrail, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

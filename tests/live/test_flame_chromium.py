@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from stack_logs import READ, START, bio, task, write
-from test_report_chromium import BIOTRAIL, ROOT, Figures, visit
+
+from tests.live.test_report_chromium import BIOTRAIL, ROOT, Figures, visit
+from tests.support.stack_logs import READ, START, bio, task, write
 
 NASTY = "</script><img src=x onerror=alert(1)>"
 OTHER = [["submit_bio", "", 9], ["fsync" + NASTY, "ext4", 40], ["do_syscall_64", "", 99]]

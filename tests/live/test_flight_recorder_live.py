@@ -11,10 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import devices
 import numpy as np
 import pytest
-from holding import (
+
+from biotrail.recorder.log import LogReader
+from tests.support import devices
+from tests.support.holding import (
     MEBIBYTE,
     frozen,
     held_in_flight,
@@ -24,10 +26,8 @@ from holding import (
     on_a_file_system,
     write,
 )
-from kernel_completions import done_again
-from record_helpers import SECONDS, read, recorder, stop, wait_until
-
-from biotrail.recorder.log import LogReader
+from tests.support.kernel_completions import done_again
+from tests.support.record_command import SECONDS, read, recorder, stop, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -5,15 +5,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-import perfetto_check
-from devices import LoopDevice
-from record_helpers import biotrail, read, recorder, stop
 
 from biotrail.cli.options.recordings import open_recordings
 from biotrail.converters.clocks.alignment import Clocks
 from biotrail.converters.events.tables import Bios, Certainty
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies
+from tests.support import perfetto_check
+from tests.support.devices import LoopDevice
+from tests.support.record_command import biotrail, read, recorder, stop
 
 LOAD = {"rw": "randrw", "bs": "4k", "ioengine": "libaio", "iodepth": 8}
 

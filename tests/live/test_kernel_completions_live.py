@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import captures
-import ftrace_setup
-import kernel_completions
 import pytest
-from capture_text import Event
-from devices import LoopDevice, fio_arguments
-from kernel_completions import Completion, KernelCompletions, Unseen
-from record_helpers import assert_ended, biotrail, read
+
+from tests.support import captures, ftrace_setup, kernel_completions
+from tests.support.capture_text import Event
+from tests.support.devices import LoopDevice, fio_arguments
+from tests.support.kernel_completions import Completion, KernelCompletions, Unseen
+from tests.support.record_command import assert_ended, biotrail, read
 
 CAPTURES = ["plugged-merge-loop", "fsync-virtio"]
 

@@ -4,21 +4,17 @@
 benchmarks/offered.py makes them: a BPF program writes them into the recorder's rings.
 """
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from devices import LoopDevice
 
+from benchmarks import offered
+from benchmarks.offered_figures import Run, Setting
+from benchmarks.offered_load import build
 from biotrail.recorder.schema.records import Kind
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import offered
-from offered_figures import Run, Setting
-from offered_load import build
+from tests.support.devices import LoopDevice
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

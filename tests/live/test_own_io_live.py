@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import devices
 import numpy as np
 import pytest
-from record_helpers import BIOTRAIL, SECONDS, biotrail, environment
 
 from biotrail.converters.events.tables import Bios, Requests
 from biotrail.converters.pipeline import Trace
+from tests.support import devices
+from tests.support.record_command import BIOTRAIL, SECONDS, biotrail, environment
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

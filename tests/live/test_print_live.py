@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import LoopDevice
-from record_helpers import BEGUN, BIOTRAIL, SECONDS, biotrail, environment
 
 from biotrail.converters.pipeline import Trace
+from tests.support.devices import LoopDevice
+from tests.support.record_command import BEGUN, BIOTRAIL, SECONDS, biotrail, environment
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

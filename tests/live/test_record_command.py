@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import devices
 import pytest
-from record_helpers import (
+
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader
+from tests.support import devices
+from tests.support.record_command import (
     BIOTRAIL,
     ROOT,
     SECONDS,
@@ -28,9 +31,6 @@ from record_helpers import (
     wait_for_size,
     wait_until,
 )
-
-from biotrail.converters.pipeline import Trace
-from biotrail.recorder.log import LogReader
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import devices
 import pytest
-from record_helpers import biotrail, read
+
+from tests.support import devices
+from tests.support.record_command import biotrail, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")
 

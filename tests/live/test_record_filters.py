@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import devices
 import pytest
-from filter_loads import Load, Loads, assert_whole, loads, on, record_both
-from holding import held_in_flight, on_a_file_system
-from kernel_completions import KernelCompletions
-from record_helpers import biotrail, remove_cgroup
 
 from biotrail.recorder.host import cgroups
+from tests.support import devices
+from tests.support.filter_loads import Load, Loads, assert_whole, loads, on, record_both
+from tests.support.holding import held_in_flight, on_a_file_system
+from tests.support.kernel_completions import KernelCompletions
+from tests.support.record_command import biotrail, remove_cgroup
 
 pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")
 

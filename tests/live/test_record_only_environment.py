@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import fio_arguments, read_fio_report
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
+from tests.support.devices import fio_arguments, read_fio_report
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 RECORD_SIDE = ("numpy", "zstandard", "click")
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 NO_INDEX = ("No matching distribution found", "Could not find a version", "ConnectionError")

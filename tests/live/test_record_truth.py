@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import devices
 import numpy as np
 import pytest
-from kernel_completions import SERVICE_THREADS, KernelCompletions
-from record_helpers import assert_ended, biotrail, count_events, fio_command, read
 
 from biotrail.converters.events.tables import NEVER
+from tests.support import devices
+from tests.support.kernel_completions import SERVICE_THREADS, KernelCompletions
+from tests.support.record_command import assert_ended, biotrail, count_events, fio_command, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")
 

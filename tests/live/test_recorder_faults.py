@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import devices
 import pytest
-from record_helpers import SECONDS, biotrail, environment, read, recorder, stop
 
 from biotrail.recorder.log import LogReader
+from tests.support import devices
+from tests.support.record_command import SECONDS, biotrail, environment, read, recorder, stop
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

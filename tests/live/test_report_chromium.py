@@ -11,14 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import captures
-import file_logs
 import pytest
-from stack_logs import DEV, START
 
 from biotrail.text import units
+from tests.support import captures, file_logs
+from tests.support.paths import ROOT
+from tests.support.stack_logs import DEV, START
 
-ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 PATIENCE = 120

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import MEBIBYTE, LoopDevice
-from kernel_completions import KernelCompletions
-from record_helpers import assert_ended, biotrail, read, recorder, stop
+
+from tests.support.devices import MEBIBYTE, LoopDevice
+from tests.support.kernel_completions import KernelCompletions
+from tests.support.record_command import assert_ended, biotrail, read, recorder, stop
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

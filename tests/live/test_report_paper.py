@@ -9,7 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from test_report_chromium import PATIENCE, SAMPLE, chromium, make, visit
+
+from tests.live.test_report_chromium import PATIENCE, SAMPLE, chromium, make, visit
 
 WORD = re.compile(r'<word xMin="([\d.]+)" yMin="([\d.]+)" xMax="([\d.]+)"[^>]*>(.*?)</word>')
 SHEET = re.compile(r'<page width="([\d.]+)"')

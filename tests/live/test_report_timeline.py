@@ -8,12 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import captures
 import pytest
-from answers_scenarios import FLOOD
-from scenario_stacks import FOUR_LEVELS
-from scenario_tools import devices_with, events_of
-from test_report_chromium import PATIENCE, SAMPLE, Figures, at, check, chromium, make, visit
+
+from tests.live.test_report_chromium import (
+    PATIENCE,
+    SAMPLE,
+    Figures,
+    at,
+    check,
+    chromium,
+    make,
+    visit,
+)
+from tests.scenarios.causes import FLOOD
+from tests.scenarios.stacks import FOUR_LEVELS
+from tests.scenarios.tools import devices_with, events_of
+from tests.support import captures
 
 NEAR = 0.02
 """Percent of a timeline's width: what rounding may make of a place."""

@@ -15,12 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from record_helpers import ROOT, biotrail, environment, read, recorder, stop, wait_until
-from test_flight_recorder_live import dumps
 
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.rights import capabilities
 from biotrail.text import units
+from tests.live.test_flight_recorder_live import dumps
+from tests.support.record_command import (
+    ROOT,
+    biotrail,
+    environment,
+    read,
+    recorder,
+    stop,
+    wait_until,
+)
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

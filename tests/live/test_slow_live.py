@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import devices
 import pytest
-from holding import (
+
+from tests.support import devices
+from tests.support.holding import (
     MEBIBYTE,
     frozen,
     in_flight,
@@ -21,8 +22,8 @@ from holding import (
     waits_for_the_disk,
     write,
 )
-from kernel_completions import done_again
-from record_helpers import SECONDS, biotrail, recorder, stop, wait_until
+from tests.support.kernel_completions import done_again
+from tests.support.record_command import SECONDS, biotrail, recorder, stop, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from record_helpers import read, recorder, stop
 
 from biotrail.recorder.log import LogReader
+from tests.support.record_command import read, recorder, stop
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

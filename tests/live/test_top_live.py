@@ -12,11 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import devices
 import pytest
-from devices import LoopDevice
-from kernel_completions import done_again
-from record_helpers import BIOTRAIL, SECONDS, biotrail, environment, started, wait_until
+
+from tests.support import devices
+from tests.support.devices import LoopDevice
+from tests.support.kernel_completions import done_again
+from tests.support.record_command import (
+    BIOTRAIL,
+    SECONDS,
+    biotrail,
+    environment,
+    started,
+    wait_until,
+)
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 

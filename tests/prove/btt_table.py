@@ -14,15 +14,19 @@ from pathlib import Path
 import click
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "live"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import devices
-from blktrace_helpers import NOTIFY, records
-from btt_rules import STAGES, printed
-from btt_tables import Whole, associated, blkparse_binary, btt, check_sizes, check_table
-from claims import Claim, failed, not_run, table
-from test_beside_btt import clean_load, traced
+from tests.live.test_beside_btt import clean_load, traced
+from tests.prove.claims import Claim, failed, not_run, table
+from tests.reference.btt_rules import STAGES, printed
+from tests.support import devices
+from tests.support.blktrace_records import NOTIFY, records
+from tests.support.btt_tables import (
+    Whole,
+    associated,
+    blkparse_binary,
+    btt,
+    check_sizes,
+    check_table,
+)
 
 PART = "btt"
 EVENTS = 500_000

@@ -14,18 +14,15 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import click
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from claims import Claim, failed, table
-from layers_check import story
-from layers_loads import history
-from layers_model import History
-from layers_prove import FEATURES, wrong
-from layers_reduce import reduce
+from tests.prove.claims import Claim, failed, table
+from tests.simulation.check import story
+from tests.simulation.loads import history
+from tests.simulation.model import History
+from tests.simulation.one_history import FEATURES, wrong
+from tests.simulation.reduce import reduce
 
 PART = "histories"
 COUNT = 10_000

@@ -15,16 +15,13 @@ from pathlib import Path
 import click
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import devices
-
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Bios, Certainty, Edges, Requests, Stages
 from biotrail.converters.lifecycles.account import Account, Reason
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.host.devices import resolve
 from biotrail.recorder.session.session import RecordOptions, record
+from tests.support import devices
 
 AGREE, MARKED = 0.998, 0.01
 SECTOR = 512

@@ -7,10 +7,7 @@ Run by `mutants.py`: mutant_child.py DIRECTORY FIRST COUNT
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, sys.argv[1])
-
-from histories import outcome
+from tests.prove.histories import outcome
 
 WIDTH = 90
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from claims import Claim, failed, table
-from mutant_list import MUTANTS, Mutant
+
+from tests.prove.claims import Claim, failed, table
+from tests.prove.mutant_list import MUTANTS, Mutant
+from tests.support.paths import ROOT
 
 PART = "mutants"
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("converters", "recorder")
 COUNT = 2000
 """Histories that a bug may survive before it counts as not caught."""

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
-import btt_table
 import click
-import histories
-import live_agreement
-import mutants
-from claims import Claim, failed, not_run, table
+
+from tests.prove import btt_table, histories, live_agreement, mutants
+from tests.prove.claims import Claim, failed, not_run, table
 
 OUT = "PROVE_OUT"
 """Environment: the file that gets the closing table."""

@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-import kernel_matrix as matrix
 import pytest
-from boots import CONSOLE, Boots, at_once
-from machine import CHOSEN, Machine, boot_command
+
+from tests.support import kernel_matrix as matrix
+from tests.vm.boots import CONSOLE, Boots, at_once
+from tests.vm.machine import CHOSEN, Machine, boot_command
 
 KERNELS = os.environ.get("VMTEST_KERNELS", "6.1").split()
 """By default Debian 12's own, which has neither block_io_start nor block_io_done."""

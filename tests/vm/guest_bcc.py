@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from guest_case import Case, Unavailable, disk, fio, module, run, scheduler, tool
-from guest_devices import null_blk
-
 from biotrail.recorder.probes.bcc import child as bcc_child
+from tests.vm.guest_case import Case, Unavailable, disk, fio, module, run, scheduler, tool
+from tests.vm.guest_devices import null_blk
 
 ONE_AT_A_TIME = {"ioengine": "psync", "iodepth": 1, "rw": "randrw", "bsrange": "4k-64k"}
 BATCHES = {"rw": "write", "iodepth": 16, "iodepth_batch_submit": 8, "iodepth_batch_complete_min": 8}

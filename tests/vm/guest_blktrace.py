@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from guest_case import Case, Unavailable, disk, fio, module, put, scheduler, tool
-
 from biotrail.recorder.probes.btf import KernelBtf
+from tests.vm.guest_case import Case, Unavailable, disk, fio, module, put, scheduler, tool
 
 RANDOM = {"bsrange": "4k-64k", "iodepth": 8}
 BATCHES = {"iodepth": 16, "iodepth_batch_submit": 8, "iodepth_batch_complete_min": 8}

@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from guest_case import Case, Unavailable, disk, fio, module, put, run, scheduler, tool
-from guest_devices import null_blk
-from guest_repeats import Load, record_loads, until_whole
+from tests.vm.guest_case import Case, Unavailable, disk, fio, module, put, run, scheduler, tool
+from tests.vm.guest_devices import null_blk
+from tests.vm.guest_repeats import Load, record_loads, until_whole
 
 ROOT = Path("/sys/fs/cgroup")
 MINE, THEIRS = "vm-mine", "vm-theirs"

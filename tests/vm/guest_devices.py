@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from guest_case import (
+from tests.vm.guest_case import (
     DISK_BYTES,
     SECTORS,
     Case,
@@ -27,7 +27,7 @@ from guest_case import (
     tool,
     wait_for,
 )
-from guest_repeats import record_loads
+from tests.vm.guest_repeats import record_loads
 
 NULLB = Path("/sys/kernel/config/nullb")
 MIXED = {"bsrange": "4k-64k", "size": "4m"}

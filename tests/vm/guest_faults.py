@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from guest_case import Case, fio, module, put, scheduler, virtio_disk, wait_for
-from guest_repeats import until_whole
+from tests.vm.guest_case import Case, fio, module, put, scheduler, virtio_disk, wait_for
+from tests.vm.guest_repeats import until_whole
 
 MEDIUM_ERROR = 0x2
 TIMEOUT = 0x4

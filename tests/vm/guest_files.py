@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """In the virtual machine: files on ext4, through the page cache and directly."""
 
-from guest_case import Case, disk
-from guest_cgroups import MOUNT, mounted
-from guest_repeats import until_whole
+from tests.vm.guest_case import Case, disk
+from tests.vm.guest_cgroups import MOUNT, mounted
+from tests.vm.guest_repeats import until_whole
 
 LOAD = f"""set -e
 dd status=none if=/dev/zero of={MOUNT}/cached bs=64k count=16 conv=fsync

@@ -3,16 +3,18 @@
 
 import sys
 
-import guest_bcc
-import guest_blktrace
-import guest_cgroups
-import guest_devices
-import guest_faults
-import guest_files
-import guest_smoke
-import guest_stack
-import guest_stacked
-from guest_case import perform
+from tests.vm import (
+    guest_bcc,
+    guest_blktrace,
+    guest_cgroups,
+    guest_devices,
+    guest_faults,
+    guest_files,
+    guest_smoke,
+    guest_stack,
+    guest_stacked,
+)
+from tests.vm.guest_case import perform
 
 CASES = {
     case.__name__: case

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from guest_case import Case
-
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.log.reader import LogReader
+from tests.vm.guest_case import Case
 
 REPEATS = 4
 TICK_NS = 20_000_000

@@ -3,8 +3,8 @@
 
 import os
 
-from guest_case import Case, disk, fio, run
-from guest_repeats import until_whole
+from tests.vm.guest_case import Case, disk, fio, run
+from tests.vm.guest_repeats import until_whole
 
 JOBS = {"rw": "randrw", "size": "2m"}
 

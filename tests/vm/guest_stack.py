@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
-from guest_case import Case, disk, module, run, tool, wait_for
-from guest_repeats import until_whole
+from tests.vm.guest_case import Case, disk, module, run, tool, wait_for
+from tests.vm.guest_repeats import until_whole
 
 PARTITION_SECTORS = 196608
 FILE = "/mnt/written"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from guest_case import (
+from tests.vm.guest_case import (
     SECTORS,
     Case,
     Unavailable,
@@ -24,9 +24,9 @@ from guest_case import (
     tool,
     wait_for,
 )
-from guest_devices import MIXED, Kinds, Load, Prepared, devices, null_blk
-from guest_faults import second_path
-from guest_stack import array, dm_name, lvm, partition, volume
+from tests.vm.guest_devices import MIXED, Kinds, Load, Prepared, devices, null_blk
+from tests.vm.guest_faults import second_path
+from tests.vm.guest_stack import array, dm_name, lvm, partition, volume
 
 PARTITION_MIB = 96
 ZONE_MIB = 4

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boots import CONSOLE, CONSOLE_SO_FAR, HERE
-from devices import read_fio_report
 
 from biotrail.cli.main import main
 from biotrail.converters.events.tables import (
@@ -28,6 +26,8 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.schema.records import Kind
+from tests.support.devices import read_fio_report
+from tests.vm.boots import CONSOLE, CONSOLE_SO_FAR, HERE
 
 SECONDS = int(os.environ.get("VMTEST_SECONDS", "3600"))
 """Ends a hang; two quiet cores take a tenth of it."""

@@ -3,12 +3,12 @@
 
 import numpy as np
 import pytest
-from beside import KINDS, check_times, events
-from devices import read_fio_report
-from machine import OP_MASK, READ, WRITE, Case, Log, Machine
 
 from biotrail.converters.events.tables import Certainty
 from biotrail.recorder.schema.records import Kind
+from tests.support.devices import read_fio_report
+from tests.vm.beside import KINDS, check_times, events
+from tests.vm.machine import OP_MASK, READ, WRITE, Case, Log, Machine
 
 MS = 1_000_000
 DISKS = ("plain", "merging")

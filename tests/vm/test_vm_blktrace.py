@@ -7,9 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from beside import KINDS, PLUGS, check_times, events, totals
-from btt_rules import STAGES, figures, ours, printed
-from btt_tables import (
+
+from biotrail.converters.events.tables import Bios, Certainty
+from biotrail.converters.outputs.blktrace import convert as blktrace
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
+from tests.reference.btt_rules import STAGES, figures, ours, printed
+from tests.support.btt_tables import (
     Whole,
     associated,
     blkparse_binary,
@@ -19,13 +23,9 @@ from btt_tables import (
     check_table,
     needs_tools,
 )
-from devices import read_fio_report
-from machine import Case, Machine
-
-from biotrail.converters.events.tables import Bios, Certainty
-from biotrail.converters.outputs.blktrace import convert as blktrace
-from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.records import Kind
+from tests.support.devices import read_fio_report
+from tests.vm.beside import KINDS, PLUGS, check_times, events, totals
+from tests.vm.machine import Case, Machine
 
 JOBS = {"plain": ["plain"], "merging": ["merging", "batches"], "hard": []}
 """fio's accounts of each disk: without a scheduler, with merges, with all that is hard for btt

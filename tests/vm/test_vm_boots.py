@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boots import CONSOLE_SO_FAR, Boots
+
+from tests.vm.boots import CONSOLE_SO_FAR, Boots
 
 TWO = 2
 

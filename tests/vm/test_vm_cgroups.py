@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from devices import read_fio_report
-from machine import Case, Machine, biotrail
 
 from biotrail.converters.events.tables import Certainty
+from tests.support.devices import read_fio_report
+from tests.vm.machine import Case, Machine, biotrail
 
 MS = 1_000_000
 

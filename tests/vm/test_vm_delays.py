@@ -3,9 +3,9 @@
 
 import numpy as np
 import pytest
-from machine import Case, Machine
 
 from biotrail.converters.events.tables import NEVER, Bios
+from tests.vm.machine import Case, Machine
 
 MS = 1_000_000
 

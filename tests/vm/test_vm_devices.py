@@ -3,10 +3,10 @@
 
 import numpy as np
 import pytest
-from machine import OP_MASK, READ, WRITE, Case, Machine
 
 from biotrail.converters.events.tables import Certainty
 from biotrail.recorder.schema.records import Kind
+from tests.vm.machine import OP_MASK, READ, WRITE, Case, Machine
 
 DISKS = (
     "nvme",

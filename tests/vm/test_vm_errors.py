@@ -3,10 +3,10 @@
 
 import numpy as np
 import pytest
-from machine import Machine
 
 from biotrail.converters.events.tables import Certainty
 from biotrail.recorder.schema.records import Kind
+from tests.vm.machine import Machine
 
 REQUEUED = ("retried", "host_busy", "ring_full")
 

@@ -4,7 +4,8 @@
 import json
 
 import pytest
-from machine import Machine, biotrail
+
+from tests.vm.machine import Machine, biotrail
 
 
 def test_files_have_their_bytes(vm: Machine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from machine import Machine, biotrail
 
 from biotrail.recorder.schema.records import Kind
+from tests.vm.machine import Machine, biotrail
 
 
 @pytest.mark.parametrize("index", range(3), ids=["nvme", "virtio-scsi", "virtio-blk"])

@@ -3,10 +3,11 @@
 
 from pathlib import Path
 
-import perfetto_check
 import pytest
-from machine import Case, Machine, biotrail
-from perfetto_check import Read, Slice
+
+from tests.support import perfetto_check
+from tests.support.perfetto_check import Read, Slice
+from tests.vm.machine import Case, Machine, biotrail
 
 
 def drawn(case: Case, out: Path) -> Read:

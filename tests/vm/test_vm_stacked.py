@@ -3,11 +3,11 @@
 
 import numpy as np
 import pytest
-from machine import OP_MASK, READ, WRITE, Case, Machine
 
 from biotrail.converters.events.tables import NEVER, SECTOR_BYTES, Bios, Certainty, Requests
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
+from tests.vm.machine import OP_MASK, READ, WRITE, Case, Machine
 
 BLOCK = 4096
 """What raid5 writes at once."""

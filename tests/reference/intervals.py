@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference without identities: one event at a time, every candidate that fits by range.
+
+What an event is about is found by device, range, operation, direction of the merge, task and
+age alone. Exactly one candidate: that is it. Several: the oldest is taken, and all of them are
+ambiguous from then on. None: something is missing from the log. Sound before sharp: a rule that
+is right only nearly always is not here.
+
+Nothing is shared with the model but the letters of the records.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.reference.pending import (
+    FUA,
+    PREFLUSH,
+    RefBio,
+    RefDevice,
+    RefRequest,
+    Thing,
+    consume,
+    ended_bios,
+    exact,
+    flush_machinery,
+    grow,
+    neighbours,
+    own_first,
+    share_tags,
+    shares,
+    take_tag,
+)
+from tests.simulation.model import NO_SECTOR, NO_TAG, SECTOR
+from tests.support.capture_text import OPS
+
+PASSTHROUGH = {number for name, number in OPS.items() if name.startswith("DRV_")}
+
+
+class IntervalReference:
+    """Feed it events in order of time; then read `bios` and `requests`."""
+
+    def __init__(self, one_queue: Iterable[int] = ()) -> None:
+        """one_queue: the devices that have one hardware queue."""
+        self.one_queue = frozenset(one_queue)
+        self.devices: dict[int, RefDevice] = {}
+        self.bios: list[RefBio] = []
+        self.requests: list[RefRequest] = []
+        self.sent: dict[int, RefBio] = {}
+        """By task: the bio that its last event remapped."""
+        self._age = 0
+
+    def feed(self, letter: str, ts: int, fields: dict[str, Any]) -> None:
+        """One event; pointers in its fields are not looked at."""
+        rule = getattr(self, f"_on_{letter}", None)
+        if rule is None or letter in "TPUEdb":
+            return
+        self._age += 1
+        sector = 0 if fields["sector"] == NO_SECTOR else fields["sector"]
+        here = Thing(
+            sector,
+            sector + fields["bytes"] // SECTOR,
+            fields["opf"] & 0xFF,
+            fields.get("tid", 0),
+            self._age,
+        )
+        if letter in "GMFX":
+            self.sent.pop(here.tid, None)
+        rule(self.devices.setdefault(fields["dev"], RefDevice()), here, ts, fields)
+
+    # Who it is.
+
+    def _one(self, candidates: Iterable[Any]) -> Any:
+        """The oldest; none is sure where there are several."""
+        found = list(candidates)
+        if len(found) > 1:
+            for thing in found:
+                thing.doubt = True
+            for use in ("flight", "life"):
+                share_tags(use, [r for r in found if isinstance(r, RefRequest)])
+        return found[0] if found else None
+
+    def _blurred(self, d: RefDevice, e: Thing, rq: RefRequest) -> None:
+        """Ranges of what waits are not sure near a merge that could have gone elsewhere."""
+        waiting = d.held.all() + d.waiting.all()
+        d.blurs = [b for b in d.blurs if any(r in waiting for r in b[2])]
+        if any(lo < e.end and e.sector < hi for lo, hi, _ in d.blurs):
+            rq.doubt = True
+
+    def _parted(self, d: RefDevice, e: Thing, rq: RefRequest) -> None:
+        """A part of one of several completed: where the others begin is not sure."""
+        under_way = d.held.all() + d.issued.all()
+        d.parted = [p for p in d.parted if any(r in under_way for r in p[2])]
+        if any(lo < e.end and e.sector < hi for lo, hi, _ in d.parted):
+            rq.doubt = True
+
+    # Bios.
+
+    def _new_bio(self, e: Thing) -> RefBio:
+        bio = RefBio(e.sector, e.end, e.op, e.tid, e.age, size=e.end - e.sector)
+        self.bios.append(bio)
+        return bio
+
+    def _on_A(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        bio = self.sent.pop(e.tid, None)
+        if bio is not None and bio.place == (fields["from_dev"], fields["from_sector"]):
+            d.waiting.remove(bio)  # to a partition just now; from there to the disk
+            bio.sector, bio.end = e.sector, e.end
+        else:
+            bio = self._new_bio(e)
+        bio.place = (fields["part"], e.sector)
+        self.sent[e.tid] = bio
+        d.waiting.add(bio)
+
+    def _on_Q(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        bio = self.sent.pop(e.tid, None)  # Q follows the bio's A at once, or never
+        # Of this device: flushes look the same on all.
+        here = d.waiting.near(e.sector, e.end)
+        if bio not in here or (bio.sector, bio.end, bio.op) != (e.sector, e.end, e.op):
+            bio = self._new_bio(e)
+            d.waiting.add(bio)
+        bio.queue = ts
+        bio.flags = fields["opf"] & (PREFLUSH | FUA)
+
+    def _on_X(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        found = [
+            b
+            for b in d.waiting.near(e.sector, e.end)
+            if b.sector == e.sector and b.end > e.end and b.op == e.op
+        ]
+        parent = self._one(own_first(found, e))
+        front = self._new_bio(e)
+        d.waiting.add(front)
+        if parent is not None:
+            front.root = parent
+            front.doubt = parent.doubt
+            parent.fronts.append(front)
+            d.waiting.remove(parent)
+            parent.sector = e.end
+            d.waiting.add(parent)
+
+    def _claim(self, d: RefDevice, e: Thing) -> RefBio:
+        found = [b for b in exact(d.waiting, e) if not b.joined]
+        bio: RefBio | None = self._one(own_first(found, e))
+        if bio is None:
+            return self._new_bio(e)
+        d.waiting.remove(bio)
+        return bio
+
+    def _serve(self, bio: RefBio, rq: RefRequest) -> None:
+        bio.request, bio.piece = rq, bio.end - bio.sector
+        bio.whole.pieces.append(bio)
+        rq.members.append(bio)
+
+    def _on_c(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        bio = self._one(ended_bios(d, e))
+        if bio is not None:
+            d.waiting.remove(bio)
+            bio.own_end, bio.status = ts, fields["status"]
+            if d.takes_requests and any(f.request is None for f in bio.fronts):
+                bio.doubt = True
+
+    # Requests.
+
+    def _new_request(self, e: Thing, bio: RefBio | None = None) -> RefRequest:
+        tid = e.tid if bio is None else bio.tid
+        rq = RefRequest(e.sector, e.end, e.op, tid, e.age)
+        self.requests.append(rq)
+        if bio is not None:
+            rq.doubt = rq.doubt or bio.doubt
+            rq.flags = bio.flags
+            self._serve(bio, rq)
+        return rq
+
+    def _on_G(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        bio = self._claim(d, e)
+        rq = self._new_request(e, bio)
+        bio.times["getrq"] = ts
+        rq.times["start"] = ts
+        d.takes_requests = d.tells_allocations = True
+        d.held.add(rq)
+
+    def _on_s(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        fresh = [r for r in exact(d.held, e) if not r.started]
+        if not fresh:
+            self._on_G(d, e, ts, fields)
+            fresh = [r for r in exact(d.held, e) if r.age == e.age]
+        rq = self._one(fresh)
+        rq.started = True
+        sched = fields["sched_tag"] != NO_TAG
+        tag = fields["sched_tag" if sched else "tag"]
+        if tag != NO_TAG and fields["dev"] in self.one_queue:
+            take_tag("life", (sched, tag), rq, [d.held, d.issued])
+
+    def _on_a(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        """Request-based dm hands a request of its own to this device."""
+        d.held.add(self._new_request(e))
+
+    def _on_M(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        self._merge(d, e, ts, "M")
+
+    def _on_F(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        self._merge(d, e, ts, "F")
+
+    def _merge(self, d: RefDevice, e: Thing, ts: int, side: str) -> None:
+        bio = self._claim(d, e)
+        bio.times["merge"] = ts
+        takers = neighbours(d, e, side)
+        # A task tries what it holds back itself before what the scheduler holds.
+        takers.sort(key=lambda r: r.tid != e.tid or r.inserted)
+        if len(takers) > 1:
+            lo, hi = min(r.sector for r in takers), max(r.end for r in takers)
+            d.blurs.append((min(lo, e.sector), max(hi, e.end), takers))
+        rq = self._one(takers)
+        if rq is None:
+            bio.joined = True
+            d.waiting.add(bio)
+            return
+        rivals = [] if d.tells_allocations else d.waiting.near(e.sector, e.end)
+        for rival in rivals:  # a bio that waits next to it may have a request too
+            if rival.op == e.op and (rival.end == e.sector or rival.sector == e.end):
+                rival.doubt = rq.doubt = bio.doubt = True
+        rq.doubt = rq.doubt or bio.doubt
+        self._serve(bio, rq)
+        grow(d, rq, e)
+
+    def _on_m(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        gone = self._one(exact(d.held, e))
+        if gone is None:
+            return
+        takers = [r for r in neighbours(d, e, "MF") if r is not gone]
+        if len(takers) > 1:
+            lo, hi = min(r.sector for r in takers), max(r.end for r in takers)
+            d.blurs.append((min(lo, e.sector), max(hi, e.end), takers))
+        taker = self._one(takers)
+        self._blurred(d, e, gone)
+        d.held.remove(gone)
+        gone.finished = True
+        if taker is None:
+            return
+        taker.doubt = taker.doubt or gone.doubt
+        for bio in gone.members:
+            bio.request = taker
+            bio.times.setdefault("insert", gone.times.get("insert", -1))
+        taker.members += gone.members
+        gone.members = []
+        grow(d, taker, e)
+
+    def _on_I(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        found = exact(d.held, e)
+        rq = self._one([r for r in found if not r.inserted] or found)
+        if rq is None:
+            rq = self._unknown(d, e)
+            d.held.add(rq)
+        self._blurred(d, e, rq)
+        rq.inserted = True
+        rq.times.setdefault("insert", ts)
+
+    def _unknown(self, d: RefDevice, e: Thing) -> RefRequest:
+        """No allocation was recorded: the request serves what lies within it, sector for sector.
+
+        What covers a sector twice, or leaves one out, leaves in doubt all that lies there.
+        """
+        rq = self._new_request(e)
+        d.takes_requests = True
+        inside = [
+            b
+            for b in d.waiting.near(e.sector, e.end)
+            if b.op == e.op and e.sector <= b.sector and b.end <= e.end
+        ]
+        inside = [b for b in inside if (b.end > b.sector) == (e.end > e.sector)]
+        at, chosen = e.sector, []
+        for bio in sorted(inside, key=lambda b: (b.sector, b.age)):
+            if bio.sector == at or (bio.sector == bio.end == e.sector and not chosen):
+                chosen.append(bio)
+                at = bio.end
+        grown = self._grown_discards(d, e)
+        if e.op == OPS["DISCARD"] and (len(chosen) != 1 or at != e.end):
+            size = e.end - e.sector
+            others = [b for b in d.waiting.all() if b.op == e.op and b not in inside]
+            grown += [b for b in others if b.end - b.sector < size]
+        self._blurred(d, e, rq)
+        left = [bio for bio in inside if bio not in chosen]
+        if rq.doubt or grown or left or at != e.end:
+            for thing in (rq, *inside, *grown):
+                thing.doubt = True
+        if left:
+            lo, hi = min(b.sector for b in left), max(b.end for b in left)
+            d.blurs.append((min(lo, e.sector), max(hi, e.end), left))
+        for bio in chosen:
+            d.waiting.remove(bio)
+            self._serve(bio, rq)
+            rq.flags |= bio.flags
+            rq.doubt = rq.doubt or bio.doubt
+        return rq
+
+    def _grown_discards(self, d: RefDevice, e: Thing) -> list[RefRequest]:
+        """Discards may have joined a request without an event, from anywhere."""
+        near = d.held.near(e.sector, e.end) if e.op == OPS["DISCARD"] else []
+        return [r for r in near if r.op == e.op and r.sector == e.sector and r.end < e.end]
+
+    def _rivals_without_allocation(self, d: RefDevice, e: Thing, rq: RefRequest) -> None:
+        """A recording that tells no allocations: the issue may be of a bio that waits."""
+        rivals = [] if d.tells_allocations else d.waiting.near(e.sector, e.end)
+        for bio in rivals:
+            if shares(bio, e):
+                bio.doubt = rq.doubt = True
+
+    def _on_D(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        if flush_machinery(e):
+            rq = self._new_request(e)
+            d.flush_issued = e.age
+            d.takes_requests = True
+        elif e.op in PASSTHROUGH:
+            rq = self._new_request(e)
+            d.takes_requests = True
+        else:
+            rq = self._one(exact(d.held, e))
+            if rq is None:
+                rq = self._unknown(d, e)
+            else:
+                self._rivals_without_allocation(d, e, rq)
+                grown = self._grown_discards(d, e)
+                for thing in (rq, *grown) if grown else ():
+                    thing.doubt = True
+                self._blurred(d, e, rq)
+                d.held.remove(rq)
+        # A flush first is never the device's; FUA is, where the issue still has it.
+        rq.sequence = bool(rq.flags & PREFLUSH or rq.flags & FUA & ~fields["opf"])
+        rq.times.setdefault("issue", ts)
+        for bio in rq.members:
+            bio.times.setdefault("issue", ts)
+        rq.issues += 1
+        if NO_TAG not in (fields["hctx"], fields["tag"]):
+            take_tag("flight", (fields["hctx"], fields["tag"]), rq, [d.issued])
+        d.issued.add(rq)
+
+    def _on_R(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        rq = self._one(exact(d.issued, e))
+        if rq is None:
+            rq = self._new_request(e)
+            rq.doubt = True  # whose sectors these are is not known
+        else:
+            d.issued.remove(rq)
+            self._parted(d, e, rq)
+        rq.inserted = False
+        rq.tags.pop("flight", None)
+        rq.requeues += 1
+        d.held.add(rq)
+
+    def _on_C(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
+        status = fields["status"]
+        if e.sector == e.end and not flush_machinery(e):
+            self._end_of_flush(d, e, ts, status)
+            return
+        fits = [
+            r
+            for r in d.issued.near(e.sector, e.end)
+            if r.sector == e.sector and r.op == e.op and r.end >= e.end and not r.data_done
+        ]
+        if e.op == OPS["ZONE_APPEND"]:
+            size = e.end - e.sector
+            fits = [r for r in d.issued.all() if r.op == e.op and r.end - r.sector == size]
+        d.takes_requests = True
+        # What fails may never have been issued, or its allocation never been recorded.
+        failed = exact(d.held, e) if status else []
+        unseen = [b for b in d.waiting.near(e.sector, e.end) if status and shares(b, e)]
+        for thing in [*fits, *failed, *unseen] if unseen else ():
+            thing.doubt = True
+        rq = self._one(fits + failed)
+        if rq is None:
+            return
+        if e.op != OPS["ZONE_APPEND"]:
+            self._parted(d, e, rq)
+            maybe = fits + failed
+            if len({r.end for r in maybe}) > 1:
+                d.parted.append((e.sector, max(r.end for r in maybe), maybe))
+        rq.completions.append((ts, (e.end - e.sector) * SECTOR, status))
+        if rq in failed:
+            d.held.remove(rq)
+            rq.finished = True
+            consume(rq)
+            return
+        d.issued.remove(rq)
+        if e.op != OPS["ZONE_APPEND"] and rq.end > e.end:
+            rq.sector = e.end
+            d.issued.add(rq)
+        elif rq.sequence:
+            rq.data_done = True
+            rq.tags.pop("flight", None)  # it may lend its tag to the flush that it waits for
+            d.issued.add(rq)
+        else:
+            rq.finished = True
+        if not rq.sequence:
+            consume(rq)
+
+    def _end_of_flush(self, d: RefDevice, e: Thing, ts: int, status: int) -> None:
+        """C of no bytes ends a sequence whose data is done, or a flush that had no data."""
+        near = d.issued.near(e.sector, e.end)
+        ended = [r for r in near if r.sector == e.sector and r.op == e.op]
+        ended = [r for r in ended if r.data_done or r.end == r.sector]
+        empty = [r for r in d.held.all() if r.sector == r.end == e.sector and r.op == e.op]
+        empty = [r for r in empty if r.age < d.flush_issued]
+        waiting = [] if d.tells_allocations else exact(d.waiting, e)
+        waiting = [b for b in waiting if b.flags & PREFLUSH and b.age < d.flush_issued]
+        running = [r for r in near if r.sector == e.sector and r.op == e.op]
+        running = [r for r in running if r.sequence and r not in ended]
+        rivals = [*waiting, *running]  # the end of their data may not have been seen
+        for thing in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
+            thing.doubt = True
+        rq = self._one(ended + empty)
+        bio = None if rq else self._one(waiting)
+        if bio is not None:
+            d.waiting.remove(bio)
+            rq = self._new_request(e, bio)
+            d.held.add(rq)
+        if rq is None:
+            return
+        (d.issued if rq in ended else d.held).remove(rq)
+        rq.completions.append((ts, 0, status))
+        rq.finished = True
+        bad = [s for _, _, s in rq.completions if s]
+        for bio in rq.members:
+            bio.ended = ts
+            bio.status = bad[-1] if bad else 0
+            bio.good = sum(size for _, size, s in rq.completions if not s)

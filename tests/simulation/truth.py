@@ -1,0 +1,469 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a log should say of a simulated history: the truth, as far as its records tell it.
+
+**Determined**: bios and requests that ever shared a request, a split or a merge form a group.
+A bio or request is determined when every record of its group (of the kinds that the recording
+takes) is in the log, and no loss window touches its own life. Whatever else was lost, the log
+then says all there is to say of it, and the truth is the only right answer. Of a parent it is
+said when both are determined and one pending bio alone covers what the remap names.
+
+What is not determined may be marked; what is not marked must be as the records tell.
+"""
+
+from dataclasses import dataclass, field
+
+from tests.simulation.delivery import arrival
+from tests.simulation.devices import DISCARD, PREFLUSH
+from tests.simulation.model import NO_TAG, SECTOR, Bio, History, Rec, Request
+from tests.support import captures
+
+NEVER = -1
+TELLING = set("QXAGsMFIRmDbCca")
+"""Kinds that say something; E, d, P, U and T only comment."""
+
+
+@dataclass
+class BioTruth:
+    """Expected columns of one whole bio; several choices where pieces end at once."""
+
+    columns: dict[str, int]
+    finals: list[dict[str, int]]
+    """Columns that belong to the piece that ends last: one entry per piece that does."""
+    stages: list[list[tuple[str, int, int]]]
+    """Per entry of `finals`."""
+    statuses: set[int]
+    edges: set[tuple[Request, int, int]]
+    interval: bool = False
+    """Known by interval at best: a chain was cut."""
+
+
+@dataclass
+class RequestTruth:
+    """Expected columns of one request."""
+
+    columns: dict[str, int]
+    statuses: set[int]
+    stages: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+def ns(ts: int) -> int:
+    """A simulation's time as a log has it."""
+    return captures.BASE_NS + ts
+
+
+class Truth:
+    """A history seen through its recorded records."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.recorded = history.recorded
+        self.order = arrival(history)
+        self.number = {rec: n for n, rec in enumerate(self.order)}
+        self.letters = history.kernel.seen & TELLING
+        self._incomplete = self._incomplete_groups()
+        self.ever: dict[Request, list[Bio]] = {}
+        """All pieces that a request ever held."""
+        for root in history.bios:
+            for piece in root.pieces:
+                for rq in piece.requests:
+                    self.ever.setdefault(rq, []).append(piece)
+        self.queued = {
+            ns(rec.ts): rec.bios[0]
+            for b in history.bios
+            if (rec := self.first(b, "Q")) is not None and b is rec.bios[0]
+        }
+        self.queued_again = {
+            ns(rec.ts) for rec in self.order if rec.letter == "Q" and ns(rec.ts) not in self.queued
+        }
+        """Further Q of bios that are sent on."""
+        self.request_dev = {
+            int(d["dev"]) for d in history.devices if "nr_hw_queues" in d.get("queue", {})
+        }
+
+    # What was recorded.
+
+    def first(self, of: Bio | Request, letters: str) -> Rec | None:
+        """The first recorded record of these kinds."""
+        return next((r for r in of.records if r.letter in letters and r in self.recorded), None)
+
+    def last(self, of: Bio | Request, letters: str) -> Rec | None:
+        """The last recorded record of these kinds."""
+        found = [r for r in of.records if r.letter in letters and r in self.recorded]
+        return found[-1] if found else None
+
+    def _incomplete_groups(self) -> set[int]:
+        """Ids of the members of groups of which a telling record is missing."""
+        parent: dict[int, int] = {}
+
+        def find(key: int) -> int:
+            while parent.setdefault(key, key) != key:
+                key = parent[key]
+            return key
+
+        members: list[Bio | Request] = [*self.history.requests, *self.history.bios]
+        for root in self.history.bios:
+            for piece in root.pieces:
+                members.append(piece)
+                parent[find(id(piece))] = find(id(root))
+                for rq in piece.requests:
+                    parent[find(id(rq))] = find(id(piece))
+        broken = {
+            find(id(m))
+            for m in members
+            for r in m.records
+            if r.letter in self.letters and r not in self.recorded
+        }
+        # A bio of which nothing was recorded is in no table and breaks nothing.
+        return {id(m) for m in members if find(id(m)) in broken}
+
+    def _after_an_end(self, rq: Request) -> bool:
+        """Of a request without bios only its memory tells: that must have been free before."""
+        same = [r for r in self.history.requests if r.pointer == rq.pointer]
+        before = same[: same.index(rq)]
+        return not before or id(before[-1]) not in self._incomplete
+
+    def touched(self, begin: int, end: int) -> bool:
+        """Whether a loss window touches a life (simulation's clock)."""
+        return any(w["start"] <= end and w["end"] >= begin for w in self.history.losses)
+
+    def determined(self, of: Bio | Request) -> bool:
+        """See the module's text."""
+        if id(of) in self._incomplete:
+            return False
+        if isinstance(of, Request) and not self.ever.get(of) and not self._after_an_end(of):
+            return False
+        life = self.life(of)
+        return life is not None and not self.touched(*life)
+
+    def life(self, of: Bio | Request) -> tuple[int, int] | None:
+        """First and last telling moment; None where there is none. A bio's begins at Q."""
+        told = [r.ts for r in of.records if r.letter in self.letters]
+        if isinstance(of, Bio):
+            queued = [r.ts for r in of.records if r.letter == "Q"]
+            told = queued[:1] or told
+            told += [p.end.ts for p in of.pieces if p.end] + ([of.own_end.ts] if of.own_end else [])
+            return (min(told), max(told)) if told else None
+        taker = of
+        while taker.absorbed_by is not None:
+            taker = taker.absorbed_by
+            told += [r.ts for r in taker.records if r.letter in self.letters]
+        if not self.history.kernel.has_start:
+            allocation = self._allocation(of)
+            told += [allocation.ts] if allocation else []
+        return (min(told), max(told)) if told else None
+
+    # Bios.
+
+    def bio(self, bio: Bio) -> BioTruth:
+        """What the log should say of a bio whose Q was recorded."""
+        queue = self.first(bio, "Q")
+        assert queue is not None
+        end = self._end(bio)
+        pieces = [p for p in bio.pieces if self._joined(p)]
+        requests = {p.request for p in pieces if p.request is not None}
+        columns = {
+            "dev": queue.fields["dev"],
+            "part": queue.fields["part"],
+            "sector": queue.fields["sector"],
+            "bytes": bio.whole,
+            "opf": bio.opf,
+            "tid": bio.tid,
+            "cgroup": bio.cgroup,
+            "queue": ns(queue.ts),
+            "complete": ns(end.ts) if end else NEVER,
+            "fragments": len(pieces),
+            "requests": len(requests),
+            "requeues": sum(self._count(r, "R") for r in requests),
+            "done_bytes": self._good(bio, pieces),
+        }
+        finals = self._final_pieces(pieces)
+        statuses = {p.status for p in pieces if p.status} | {bio.own_status}
+        if len(statuses) > 1:
+            statuses.discard(0)
+        finals = [p for p in finals for _ in self._issues(p)]
+        entries = [self._final(p, n) for p, n in self._numbered(finals)]
+        return BioTruth(
+            columns,
+            entries or [dict.fromkeys(("getrq", "merge", "insert", "issue", "request"), NEVER)],
+            [self._stages(bio, p, e, end) for p, e in zip(finals, entries, strict=True)]
+            or [self._single_stage(bio, ns(queue.ts), end)],
+            statuses,
+            {(p.request, p.piece_sector, p.piece) for p in pieces if p.request},
+            any(not self.told(p) or self._unplaced(p) for p in pieces),
+        )
+
+    def _end(self, bio: Bio) -> Rec | None:
+        ends = [p.end for p in bio.pieces] + ([bio.own_end] if bio.own_end else [])
+        if not ends or any(e is None or e not in self.recorded for e in ends):
+            return None
+        return max((e for e in ends if e), key=lambda r: r.order)
+
+    def _joined(self, piece: Bio) -> bool:
+        return piece.request is not None
+
+    def told(self, piece: Bio) -> bool:
+        """Whether any record names the piece together with its request, by pointers."""
+        named = [
+            r
+            for rq in piece.requests
+            for r in rq.records
+            if r in self.recorded and r.letter in "sIRmDbC" and piece in r.bios
+        ]
+        merge = self.first(piece, "MF")
+        if len(piece.requests) > 1:
+            # Absorbed: that it moved on is told by a later chain alone.
+            return any(piece in r.bios for r in piece.requests[-1].records if r.letter in "Db")
+        return bool(named) or (merge is not None and bool(merge.fields["rq"]))
+
+    def _unplaced(self, piece: Bio) -> bool:
+        """Whether a cut chain hides where it lies in a request that completed in parts."""
+        rq = piece.request
+        if rq is None or self._count(rq, "C") < 2:
+            return False
+        issues = [r for r in rq.records if r.letter == "D" and piece in r.held]
+        named = {r.ts for r in rq.records if r.letter in "Db" and piece in r.bios}
+        return any(r.ts not in named for r in issues)
+
+    def _count(self, rq: Request, letter: str) -> int:
+        return sum(r.letter == letter and r in self.recorded for r in rq.records)
+
+    def _good(self, bio: Bio, pieces: list[Bio]) -> int:
+        if bio.own_end and not pieces:
+            return 0 if bio.own_status else bio.whole
+        return sum(p.good for p in pieces)
+
+    def _final_pieces(self, pieces: list[Bio]) -> list[Bio]:
+        if not pieces:
+            return []
+        orders = [p.end.order if p.end else 1 << 60 for p in pieces]
+        return [p for p, o in zip(pieces, orders, strict=True) if o == max(orders)]
+
+    def _issues(self, piece: Bio) -> list[Rec | None]:
+        """The first issue that held it, and, where its chain was cut, the first that names it."""
+        rq = piece.request
+        every = [r for r in rq.records if r.letter == "D" and r in self.recorded] if rq else []
+        held = [r for r in every if piece in r.held] or every
+        named = [r for r in every if piece in r.bios] or held
+        first: list[Rec | None] = [*held[:1]]
+        first += [r for r in named[:1] if r not in first]
+        return first or [None]
+
+    @staticmethod
+    def _numbered(pieces: list[Bio]) -> list[tuple[Bio, int]]:
+        return [(p, pieces[:n].count(p)) for n, p in enumerate(pieces)]
+
+    def _final(self, piece: Bio, which: int) -> dict[str, int]:
+        rq = piece.request
+        assert rq is not None
+        own = piece.requests[0]
+        merge = self._at(self.last(piece, "MF"))
+        getrq = NEVER if piece.merged else self._at(self.first(piece, "G"))
+        if getrq == NEVER and not piece.merged:
+            getrq = self._at(self.first(own, "s"))
+        issue = self._at(self._issues(piece)[which])
+        insert = self._at(self.first(own, "I"))
+        if getrq == NEVER or insert < getrq or (issue != NEVER and insert > issue):
+            insert = NEVER
+        number = self.request_number(rq)
+        return {
+            "getrq": getrq,
+            "merge": merge,
+            "insert": insert,
+            "issue": issue,
+            "request": number,
+        }
+
+    @staticmethod
+    def _at(rec: Rec | None) -> int:
+        return NEVER if rec is None else ns(rec.ts)
+
+    def _single_stage(self, bio: Bio, queue: int, end: Rec | None) -> list[tuple[str, int, int]]:
+        if end is None:
+            return []
+        asked = self.first(bio, "Q")
+        failed = bio.own_status and asked and asked.fields["dev"] in self.request_dev
+        return [("failed" if failed else "bio-based", queue, ns(end.ts))]
+
+    def _stages(
+        self, bio: Bio, piece: Bio, at: dict[str, int], end: Rec | None
+    ) -> list[tuple[str, int, int]]:
+        queue = self._at(self.first(bio, "Q"))
+        if end is None:
+            return []
+        if bio.whole == 0 and bio.opf & PREFLUSH:
+            return [("flush", queue, ns(end.ts))]
+        rq = piece.request
+        assert rq is not None
+        joined = at["merge"] if at["merge"] != NEVER else at["getrq"]
+        begin = [("Q2M" if at["merge"] != NEVER else "Q2G", joined)]
+        if piece.merged and at["merge"] == NEVER:
+            begin = []
+        before = "pre-flush" if bio.opf & PREFLUSH else ""
+        marks = [m for m in begin if m[1] != NEVER]
+        if at["insert"] != NEVER:
+            marks.append((before or "G2I", at["insert"]))
+        if at["issue"] == NEVER:
+            marks.append((before or "failed", ns(end.ts)))
+            return _gapless(queue, marks)
+        waiting = "I2D" if at["insert"] != NEVER else before or "G2D"
+        waiting = "M2D" if at["merge"] != NEVER else waiting
+        if not begin or joined == NEVER:
+            waiting = "Q2D"
+        marks.append((waiting, at["issue"]))
+        done = ns(end.ts)
+        if rq.sequence:
+            data = next(r for r in rq.records if r.letter == "C")
+            done = ns(data.ts)
+        marks += _issues_and_requeues(rq, at["issue"], done)
+        if rq.sequence:
+            marks.append(("post-flush", ns(end.ts)))
+        return _gapless(queue, marks)
+
+    # Requests.
+
+    def request_number(self, rq: Request) -> int:
+        """Number of the event that a request is known by; NEVER: of none."""
+        named = [r for r in rq.records if r in self.recorded and r.letter in "sIRmDCEdaMF"]
+        return self.number[named[0]] if named else NEVER
+
+    def request(self, rq: Request) -> RequestTruth:
+        """What the log should say of a request of which something was recorded."""
+        issues = [r for r in rq.records if r.letter == "D" and r in self.recorded]
+        birth = self.order[self.request_number(rq)]
+        told = issues[0] if issues else birth
+        ends = [r for r in rq.records if r.letter == "C" and r in self.recorded]
+        start = self.first(rq, "s") or self._allocation(rq) or birth
+        columns = {
+            "dev": rq.dev,
+            "sector": told.fields["sector"],
+            "bytes": told.fields["bytes"],
+            "opf": told.fields["opf"],
+            "tag": issues[-1].fields["tag"] if issues else NO_TAG,
+            "sched_tag": issues[0].fields["sched_tag"] if issues else NO_TAG,
+            "hctx": issues[0].fields["hctx"] if issues else NO_TAG,
+            "start": ns(start.ts),
+            "insert": self._at(self.first(rq, "I")),
+            "issue": self._at(issues[0] if issues else None),
+            "complete": self._at(ends[-1] if ends else None),
+            "bios": 0 if rq.absorbed_by else len(list(rq.members)),
+            "requeues": self._count(rq, "R"),
+            "done_bytes": sum(0 if r.fields["status"] else r.fields["bytes"] for r in ends),
+            "kind": {"flush": 1, "passthrough": 2}.get(rq.kind, 0),
+            "absorbed_by": self._taker(rq),
+        }
+        statuses = {r.fields["status"] for r in ends if r.fields["status"]} or {0}
+        return RequestTruth(columns, statuses)
+
+    def _taker(self, rq: Request) -> int:
+        """The request that has its bios at last."""
+        if rq.absorbed_by is None:
+            return NEVER
+        while rq.absorbed_by is not None:
+            rq = rq.absorbed_by
+        return self.request_number(rq)
+
+    def _allocation(self, rq: Request) -> Rec | None:
+        """G of the bio that it was allocated for."""
+        firsts = [
+            p
+            for b in self.history.bios
+            for p in b.pieces
+            if p.requests and p.requests[0] is rq and not p.merged
+        ]
+        return self.first(firsts[0], "G") if firsts else None
+
+    # Parents.
+
+    def parent(self, bio: Bio) -> tuple[set[Bio], bool]:
+        """The upper bios that may be given as parent, and whether one must be."""
+        if bio.upper is None:
+            return set(), False
+        upper = bio.upper
+        remap = self.first(bio, "A")
+        if bio.page:
+            sure = self.determined(upper) and self.determined(bio)
+            return {upper}, sure and self.first(upper, "Q") is not None
+        if remap is None:
+            return {upper}, False
+        rivals = [b for b in self.history.bios if b is not upper and self._covers(b, remap)]
+        if self.first(upper, "Q") is None:
+            # Only its end tells that it was there, maybe when its clone has been given out.
+            return {upper, *rivals}, False
+        sure = not rivals and self.determined(upper) and self.determined(bio)
+        return {upper}, sure and not self._sent_twice(bio, remap)
+
+    def _sent_twice(self, bio: Bio, remap: Rec) -> bool:
+        """Whether a clone of another bio, on the same disk, is of the same sectors."""
+        told = [self.first(b, "A") for b in self.history.bios if b.upper is not bio.upper]
+        return any(r is not None and _same_source(r, remap) for r in told)
+
+    def upper_request(self, rq: Request) -> tuple[int, bool]:
+        """Number of the request that a clone works for, and whether it must be given."""
+        if rq.upper is None:
+            return NEVER, False
+        told = self.first(rq, "a")
+        if told is None or not (self.determined(rq) and self.determined(rq.upper)):
+            return self.request_number(rq.upper), False
+        rivals = [
+            r
+            for r in self.history.requests
+            if r is not rq.upper
+            and r.dev == rq.upper.dev
+            and any(e.fields.get("sector") == told.fields["from_sector"] for e in r.records)
+            and r.records[0].ts <= told.ts <= self._until(r)
+        ]
+        return self.request_number(rq.upper), not rivals
+
+    def _until(self, rq: Request) -> int:
+        """When it was seen to have ended; never, where its completions were not all recorded."""
+        ends = [r for r in rq.records if r.letter == "C"]
+        return ends[-1].ts if ends and self.recorded.issuperset(ends) else 1 << 62
+
+    def _covers(self, bio: Bio, remap: Rec) -> bool:
+        queue = self.first(bio, "Q")
+        if bio.queue_dev != remap.fields["from_dev"]:
+            return False
+        if bio.op != remap.fields["opf"] & 0xFF or bool(bio.whole) != bool(remap.fields["bytes"]):
+            return False
+        begin, size = remap.fields["from_sector"], remap.fields["bytes"] // SECTOR
+        end = self._end(bio)
+        # Of one that was there before the log its end tells.
+        came = queue.ts <= remap.ts if queue is not None else end is not None
+        alive = came and (end is None or end.ts >= remap.ts)
+        stop = bio.first + bio.whole // SECTOR
+        if queue is None and stop == begin + size:
+            return alive  # its end has no size any more, and so may tell no beginning
+        return alive and bio.first <= begin and begin + size <= stop
+
+
+def _issues_and_requeues(rq: Request, issue: int, done: int) -> list[tuple[str, int]]:
+    """D2C, R2D, D2C … up to `done`."""
+    marks, state = [], "D2C"
+    for rec in rq.records:
+        at = ns(rec.ts)
+        turn = {"R": "R2D", "D": "D2C"}.get(rec.letter, state)
+        if issue < at <= done and turn != state:
+            marks.append((state, at))
+            state = turn
+    return [*marks, (state, done)]
+
+
+def _gapless(begin: int, marks: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
+    rows = []
+    for name, end in marks:
+        rows.append((name, begin, end))
+        begin = end
+    return rows
+
+
+def is_multi_range(rq: Request) -> bool:
+    """Whether several ranges joined without an event."""
+    return rq.op == DISCARD and len(rq.members) > 1
+
+
+def _same_source(one: Rec, other: Rec) -> bool:
+    if any(one.fields[n] != other.fields[n] for n in ("dev", "from_dev")):
+        return False
+    begin, start = one.fields["from_sector"], other.fields["from_sector"]
+    end = begin + one.fields["bytes"] // SECTOR
+    return bool(begin < start + other.fields["bytes"] // SECTOR and start < end)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records with the core backend while a test causes I/O, drained on a thread of its own."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from biotrail.recorder.filters.filters import Filters, LeftOut
+from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig, ProgramInfo
+from biotrail.recorder.schema.records import BLOCK_BYTES, Kind, sizes
+from tests.support.core_decoder import Decoded
+from tests.support.kernel_completions import KernelCompletions, Unseen, recorded
+
+DRAIN_SECONDS = 0.005
+
+
+class Recording:
+    """What was recorded; complete once the block of `recording` was left."""
+
+    def __init__(self, probes: CoreProbes) -> None:
+        self.probes = probes
+        self.segments: list[Segment] = []
+        self.lost = 0
+        self.too_deep = 0
+        self.programs: list[ProgramInfo] = []
+        self.left_out = LeftOut()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._drain)
+
+    def start(self) -> None:
+        self.probes.attach()
+        self._thread.start()
+
+    def finish(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.probes.detach()
+        self.segments += self.probes.drain()
+        self.lost = int(self.probes.lost().sum())
+        self.too_deep = int(self.probes.too_deep().sum())
+        self.programs = self.probes.programs()
+        self.left_out = self.probes.left_out()
+
+    def _drain(self) -> None:
+        while not self._stop.wait(DRAIN_SECONDS):
+            self.segments += self.probes.drain()
+
+    def count_by_kind(self) -> np.ndarray:
+        """Records by kind, shape (256,): for recordings too long to decode one at a time."""
+        counts = np.zeros(256, dtype=np.int64)
+        for segment in self.segments:
+            counts += count_kinds(segment)
+        return counts
+
+
+def count_kinds(segment: Segment) -> np.ndarray:
+    """Walks the heads alone."""
+    table = sizes().tolist()
+    counts = [0] * 256
+    data = bytes(segment.data)
+    base = segment.position
+    at, end = 0, len(data)
+    while at < end:
+        kind = data[at + 7]
+        counts[kind] += 1
+        at += BLOCK_BYTES - (base + at) % BLOCK_BYTES if kind == 255 else table[kind]
+    return np.array(counts, dtype=np.int64)
+
+
+def unseen(truth: KernelCompletions, events: Decoded) -> Unseen:
+    """Return the completions since the first event that no program was run for."""
+    seen = [recorded(e.cpu, e.time, e.dev, e.sector, e.bytes) for e in events.of(Kind.C)]
+    return truth.unseen(seen, events.events[0].time)
+
+
+@contextmanager
+def recording(
+    events: str = "all",
+    devices: list[tuple[int, int]] | None = None,
+    ring_bytes: int | None = None,
+    object_path: Path | None = None,
+) -> Iterator[Recording]:
+    """Records while its block runs."""
+    # These tests cause I/O in the process that records.
+    config = ProbeConfig(events, devices or [], ring_bytes, Filters(own_io=True))
+    with CoreProbes(config, object_path) as probes:
+        record = Recording(probes)
+        record.start()
+        try:
+            yield record
+        finally:
+            record.finish()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop devices whose I/O is held for as long as a test wants: a file system below is frozen."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.support import devices
+from tests.support.devices import MEBIBYTE, LoopDevice
+from tests.support.record_command import wait_until
+
+
+@contextmanager
+def mounted(source: str, where: Path, *options: str) -> Iterator[Path]:
+    devices.run("mount", *options, source, where)
+    try:
+        yield where
+    finally:
+        devices.run("umount", where)
+
+
+def loop_over(stack: ExitStack, size: int, directory: Path) -> LoopDevice:
+    return stack.enter_context(devices.loop(size=size, directory=directory))
+
+
+def in_flight(device: str) -> int:
+    return sum(map(int, Path(f"/sys/block/{device}/inflight").read_text().split()))
+
+
+def waits_for_the_disk(process: subprocess.Popen[bytes]) -> bool:
+    stat = Path(f"/proc/{process.pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "D"
+
+
+@contextmanager
+def on_a_file_system(
+    make_loop: Callable[..., LoopDevice], where: Path, size: int = 8 * MEBIBYTE
+) -> Iterator[LoopDevice]:
+    """A loop device on a file system of its own at `where`, which can be frozen."""
+    lower = make_loop(size=64 * MEBIBYTE)
+    where.mkdir()
+    devices.run("mkfs.ext4", "-q", lower.path)
+    with ExitStack() as stack:
+        stack.enter_context(mounted(lower.path, where))
+        yield loop_over(stack, size, where)
+
+
+@contextmanager
+def frozen(where: Path) -> Iterator[None]:
+    """The file system takes no writes: those of a loop device on it wait."""
+    devices.run("fsfreeze", "--freeze", where)
+    try:
+        yield
+    finally:
+        devices.run("fsfreeze", "--unfreeze", where)
+
+
+@contextmanager
+def held_in_flight(where: Path, device: str, number: int) -> Iterator[None]:
+    """What the block writes to a device over the frozen file system waits there.
+
+    Goes on when so many requests are in flight, which a busy machine reaches in no other way:
+    there the device's thread may well complete each before the next is sent.
+    """
+    with frozen(where):
+        yield
+        wait_until(lambda: in_flight(device) >= number, f"not {number} requests are in flight")
+
+
+def write(device: str, sector: int = 0) -> subprocess.Popen[bytes]:
+    """One 4 KiB block, around the page cache."""
+    where = f"of={device}", f"seek={sector // 8}", "oflag=direct"
+    return subprocess.Popen(["dd", "if=/dev/zero", *where, "bs=4k", "count=1", "status=none"])

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables by hand for OTF2 tests, and archives read back by two readers."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
+    NEVER,
+    Bios,
+    Edges,
+    Lifecycles,
+    LossWindows,
+    Requests,
+    Stages,
+    Table,
+    Tasks,
+)
+from tests.support import captures
+
+VDA = captures.names()["vda"]
+LOOP = captures.names()["loop1"]
+LOOP_PART = captures.names()["loop1p1"]
+ZRAM = captures.names()["zram1"]
+
+_NEVER_BY_DEFAULT = frozenset(
+    [
+        "task",
+        "queue",
+        "getrq",
+        "merge",
+        "insert",
+        "issue",
+        "complete",
+        "request",
+        "parent",
+        "absorbed_by",
+        "cut",
+    ]
+)
+
+
+def _table(kind: type[Table], rows: Sequence[dict[str, Any]], **defaults: Any) -> Any:
+    columns = {}
+    for column in fields(kind):
+        default = defaults.get(column.name, NEVER if column.name in _NEVER_BY_DEFAULT else 0)
+        values = [row.get(column.name, default) for row in rows]
+        # Of an array type, such as I64: numpy.ndarray[…, numpy.dtype[numpy.int64]].
+        dtype = get_args(get_args(column.type)[1])[0]
+        columns[column.name] = np.array(values, dtype=dtype)
+    return kind(**columns)
+
+
+def bios(*rows: dict[str, Any]) -> Bios:
+    """Bios of vda, 4096 bytes each where a row says nothing else."""
+    return _table(Bios, rows, dev=VDA, bytes=4096)  # type: ignore[no-any-return]
+
+
+def requests(*rows: dict[str, Any]) -> Requests:
+    """Requests of vda, 4096 bytes each where a row says nothing else."""
+    return _table(Requests, rows, dev=VDA, bytes=4096)  # type: ignore[no-any-return]
+
+
+def window(
+    begin: int,
+    end: int,
+    ended: Bios | None = None,
+    ended_requests: Requests | None = None,
+    open_bios: Bios | None = None,
+    loss: Sequence[dict[str, Any]] = (),
+) -> Lifecycles:
+    """A window of a trace."""
+    return Lifecycles(
+        begin=begin,
+        end=end,
+        bios=bios() if ended is None else ended,
+        requests=requests() if ended_requests is None else ended_requests,
+        edges=_table(Edges, []),
+        bio_stages=_table(Stages, []),
+        request_stages=_table(Stages, []),
+        open_bios=bios() if open_bios is None else open_bios,
+        open_requests=requests(),
+        tasks=_table(Tasks, []),
+        loss=_table(LossWindows, loss),
+    )
+
+
+def context() -> Context:
+    """The context of a test log's header."""
+    return Context(captures.header())
+
+
+@dataclass
+class Operation:
+    """One operation as a reader of the archive sees it."""
+
+    handle: str
+    mode: str
+    blocking: bool
+    asked: int
+    sector: int | None
+    events: list[tuple[str, int]] = field(default_factory=list)
+    done: int | None = None
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def operations(anchor: Path) -> dict[tuple[str, int], Operation]:
+    """Operations by (location's name, matching id), read by the otf2 package.
+
+    Fails where an event is out of order, ends what did not begin, or begins what goes on.
+    """
+    otf2 = pytest.importorskip("otf2")
+    found: dict[tuple[str, int], Operation] = {}
+    last: dict[str, int] = {}
+    with otf2.reader.open(str(anchor)) as trace:
+        for location, event in trace.events:
+            assert event.time >= last.get(location.name, 0)
+            last[location.name] = event.time
+            if isinstance(event, otf2.events.Metric):
+                continue
+            kind = type(event).__name__.removeprefix("IoOperation").lower()
+            attributes = {a.name: value for a, value in (event.attributes or {}).items()}
+            key = (location.name, event.matching_id)
+            if kind == "begin":
+                assert key not in found
+                found[key] = Operation(
+                    event.handle.name,
+                    str(event.mode).rpartition(".")[2].lower(),
+                    event.operation_flags == otf2.IoOperationFlag.NONE,
+                    event.bytes_request,
+                    attributes.pop("sector", None),
+                )
+            operation = found[key]
+            operation.events.append((kind, event.time))
+            if attributes:
+                operation.attributes[kind] = attributes
+            if kind == "complete":
+                operation.done = event.bytes_result
+    return found
+
+
+LEGAL = (
+    (True, ["begin", "complete"]),
+    (False, ["begin", "issued", "complete"]),
+    (False, ["begin", "issued", "cancelled"]),
+)
+"""(blocking, events) of the operations that OTF2 permits."""
+
+
+def assert_legal(found: dict[tuple[str, int], Operation]) -> None:
+    """Fails where an operation's events are not those that OTF2 permits."""
+    for operation in found.values():
+        assert (operation.blocking, [kind for kind, _ in operation.events]) in LEGAL
+
+
+def otf2_print(anchor: Path) -> str:
+    """Everything of an archive as otf2-print shows it; a warning is an error."""
+    if shutil.which("otf2-print") is None:
+        pytest.skip("otf2-print is not installed")
+    command = ["otf2-print", "--warnings-as-errors", "--show-all", str(anchor)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def rewritten(anchor: Path, directory: Path) -> dict[str, bytes]:
+    """An archive's event files as the library itself writes the same events, by file name."""
+    otf2 = pytest.importorskip("otf2")
+    with otf2.reader.open(str(anchor)) as trace:
+        writer = otf2.writer.Writer(str(directory), definitions=trace.definitions)
+        for location in trace.definitions.locations:
+            writer.event_writer_from_location(location)
+        for location, event in trace.events:
+            writer.event_writer_from_location(location).write(event)
+        writer.close()
+    return event_files(directory / "traces.otf2")
+
+
+def event_files(anchor: Path) -> dict[str, bytes]:
+    """An archive's event files by name."""
+    return {path.name: path.read_bytes() for path in anchor.with_suffix("").glob("*.evt")}

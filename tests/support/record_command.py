@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the command `biotrail` as a user does, and reads what it wrote."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests
+from biotrail.converters.lifecycles.account import Account
+from biotrail.converters.pipeline import Trace
+from tests.support import devices
+from tests.support.kernel_completions import Unseen
+from tests.support.paths import ROOT
+
+BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
+SECONDS = 120
+ENDLESS_SECONDS = 10**6
+BEGUN = "recording"
+"""What `record` says once events are being recorded."""
+
+
+def environment(**others: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **others}
+
+
+def biotrail(
+    *arguments: str | Path, status: int | None = 0, by: tuple[str, ...] = (), **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end; the exit status is checked unless it is None. `by`: what starts it."""
+    options = {"env": environment(), "capture_output": True, "text": True, **options}
+    done = subprocess.run([*by, *BIOTRAIL, *map(str, arguments)], timeout=SECONDS, **options)
+    assert status is None or done.returncode == status, (done.returncode, done.stderr)
+    return done
+
+
+@contextmanager
+def recorder(
+    *arguments: str | Path, by: tuple[str, ...] = (), **options: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """`biotrail record` in the background, from when it records; killed if it still runs."""
+    command = [*by, *BIOTRAIL, "record", *map(str, arguments)]
+    options = {"env": environment(), **options}
+    options = {"stderr": subprocess.PIPE, "text": True, **options}
+    with started(command, **options) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline()]
+        while BEGUN not in said[-1]:
+            assert said[-1], "".join(said)
+            said.append(process.stderr.readline())
+        yield process
+
+
+@contextmanager
+def started(command: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program in the background; killed if it still runs, and waited for, at the end."""
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+@contextmanager
+def busy(path: str) -> Iterator[subprocess.Popen[Any]]:
+    """fio that reads a device at random until the block ends, however long that takes."""
+    job = {"rw": "randread", "bs": "4k", "ioengine": "psync", "time_based": True}
+    arguments = devices.fio_arguments(path, runtime=ENDLESS_SECONDS, **job)
+    # A thread of fio's process, where SIGKILL leaves no child behind.
+    with started(["fio", "--output=/dev/null", "--thread", *arguments]) as process:
+        yield process
+        assert process.poll() is None, "fio ended by itself"
+
+
+def stop(process: subprocess.Popen[str], *signals: signal.Signals) -> tuple[int, str]:
+    """Send the signals; (exit status, what it said)."""
+    for number in signals:
+        process.send_signal(number)
+    _, said = process.communicate(timeout=SECONDS)
+    return process.returncode, said
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    """Wait for a fact; AssertionError saying `what` instead where it does not come."""
+    deadline = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def remove_cgroup(directory: Path) -> None:
+    """Once its last process has gone: one that has ended may be in it for a moment more."""
+
+    def removed() -> bool:
+        with suppress(OSError):
+            directory.rmdir()
+        return not directory.exists()
+
+    wait_until(removed, f"{directory} is not given back")
+
+
+def wait_for_size(path: Path, size: int) -> None:
+    """Until the file has grown to `size`."""
+    grown = partial(_is_of, path, size)
+    wait_until(grown, f"{path} does not grow to {size}")
+
+
+def _is_of(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size >= size
+
+
+@dataclass
+class Log:
+    """A log, associated whole."""
+
+    account: Account
+    context: Context
+    bios: Bios
+    requests: Requests
+    comms: np.ndarray
+    trace: Trace
+    unseen: Unseen
+    """Completions that no program was run for, where the test traced them."""
+
+    def by(self, comm: str) -> Bios:
+        """Bios of the tasks of that name."""
+        return self.bios.take(self.comms == comm)
+
+    def devices(self) -> set[int]:
+        """Devices with events."""
+        return {dev for dev, _ in self.account.devices}
+
+
+def read(path: Path, unseen: Unseen | None = None) -> Log:
+    trace = Trace(path)
+    windows = list(trace.lifecycles())
+    bios = Bios.concatenate([w.bios for w in windows])
+    requests = Requests.concatenate([w.requests for w in windows])
+    names = np.append(windows[-1].tasks.comm, "")
+    comms, unseen = names[bios.task], unseen or Unseen()
+    return Log(trace.account, trace.context, bios, requests, comms, trace, unseen)
+
+
+def assert_ended(log: Log) -> None:
+    """Every bio and request has its end and is known exactly, but for what no program saw end."""
+    bios, requests = log.bios, log.requests
+    for table, begin in ((bios, bios.queue), (requests, requests.start)):
+        apart = log.unseen.concerns(table, begin)
+        open_ones = table.take(apart & (table.complete == NEVER))
+        assert set(open_ones.certainty.tolist()) <= {Certainty.LOST, Certainty.INCOMPLETE}
+        judged = table.take(~apart)
+        assert (judged.complete[_not_absorbed(judged)] != NEVER).all()
+    doubtful = bios.take(~log.unseen.concerns(bios, bios.queue))
+    doubtful = doubtful.take(doubtful.certainty != Certainty.EXACT)
+    assert len(doubtful) == 0, np.unique(doubtful.certainty)
+
+
+def _not_absorbed(table: Bios | Requests) -> Any:
+    if isinstance(table, Requests):
+        return table.absorbed_by == NEVER
+    return np.ones(len(table), dtype=np.bool_)
+
+
+def count_events(path: Path) -> int:
+    """All events, without association."""
+    return sum(len(events) for events, _ in Trace(path).events())
+
+
+def fio_command(path: str, report: Path, **options: object) -> list[str]:
+    """A fio job as a command for `record --`."""
+    arguments = devices.fio_arguments(path, **options)
+    return ["fio", "--output-format=json", f"--output={report}", *arguments]

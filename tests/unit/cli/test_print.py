@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""record --print without a recorder: a line for each I/O, gaps in their place, options."""
+
+import json
+import os
+import sys
+import threading
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from biotrail.cli import print_live, record
+from biotrail.cli.options.record_print import Printing, given
+from biotrail.cli.top_child import Tail
+from biotrail.converters.analysis.slow.io_details import IO
+from biotrail.converters.events.context import Context
+from biotrail.converters.inputs import backlog
+from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.log import LogReader
+from biotrail.text.print_lines import HEAD, Text, rwbs
+from tests.support import captures
+from tests.support.cli_runner import Cli
+from tests.support.paths import ROOT
+
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is skipped, however slow the machine is."""
+    monkeypatch.setattr(backlog, "MOST_WAITING_NS", 1 << 62)
+
+
+def printing(*, as_json: bool = False) -> Printing:
+    return Printing("recording", None, False, as_json, False, Filters(), (), ())
+
+
+def follow(path: Path, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> list[str]:
+    """The lines for a log that is all there before anybody asks."""
+    with path.open("rb") as stream:
+        source = LiveSource(stream)
+        source.start()
+        source.join()
+        printed = print_live.print_all(source, printing(as_json=as_json))
+    lines = capsys.readouterr().out.splitlines()
+    ios = [li for li in lines if li != HEAD and li[:1] != "#" and not li.startswith('{"skipped"')]
+    assert printed == len(ios)
+    return lines
+
+
+def bios_of(path: Path) -> list[tuple[int, int, int]]:
+    """(sector, bytes, ns from Q to the end) of every bio that ended."""
+    found = []
+    for window in Trace(path).lifecycles():
+        bios = window.bios
+        for sector, size, queue, end in zip(
+            bios.sector.tolist(),
+            bios.bytes.tolist(),
+            bios.queue.tolist(),
+            bios.complete.tolist(),
+            strict=True,
+        ):
+            if end >= 0:
+                found.append((sector, size, end - queue))
+    return sorted(found)
+
+
+@pytest.mark.usefixtures("patient")
+def test_each_io_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a log WHEN it is printed
+    lines = follow(SAMPLE, capsys)
+    # THEN each bio that ended has a line below the head, in the order of the ends
+    assert lines[0].split() == [
+        "TIME(s)",
+        "COMM",
+        "PID",
+        "DISK",
+        "T",
+        "SECTOR",
+        "BYTES",
+        "QUE(ms)",
+        "LAT(ms)",
+    ]
+    rows = [line.split() for line in lines[1:] if "no completion" not in line]
+    assert len(rows) == len(bios_of(SAMPLE))
+    ends = [float(row[0]) for row in rows]
+    assert ends == sorted(ends) and ends[0] >= 0
+
+
+@pytest.mark.usefixtures("patient")
+def test_json_has_the_same_ios_and_its_names(capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a log WHEN it is printed as JSON
+    rows = [json.loads(line) for line in follow(SAMPLE, capsys, as_json=True)]
+    # THEN it has the log's bios, to the nanosecond
+    ended = [row for row in rows if row["latency_ns"] is not None]
+    found = sorted((r["sector"], r["bytes"], r["latency_ns"]) for r in ended)
+    assert found == [(s, size, ns) for s, size, ns in bios_of(SAMPLE) if ns >= 0]
+    # AND the names of `slow --json`
+    assert set(rows[0]) - {"time"} <= {field.name for field in fields(IO)}
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    "name", ["fsync-virtio", "partial-completion-error-loop", "split-write-loop"]
+)
+def test_queue_and_device_add_up_to_the_latency(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a captured sequence WHEN it is printed
+    path = tmp_path / "a.biotrail"
+    captures.write_log(path, captures.load(name))
+    lines = follow(path, capsys)[1:]
+    # THEN QUE and LAT are together from Q to C (to what is printed of them)
+    expected = sorted(ns / 1e6 for _, _, ns in bios_of(path))
+    found = []
+    for line in lines:
+        cells = line.split(" [")[0].split()
+        if cells[0] != "-":
+            found.append(sum(float(cell) for cell in cells[-2:] if cell != "-"))
+    assert sorted(found) == pytest.approx(expected, abs=0.0011)
+
+
+def test_an_error_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a log of I/O that failed WHEN it is printed THEN the line says how
+    path = tmp_path / "a.biotrail"
+    captures.write_log(path, captures.load("partial-completion-error-loop"))
+    assert any(line.endswith("[IOERR]") for line in follow(path, capsys))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_who_cannot_keep_up_says_what_is_skipped(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    as_json: bool,
+) -> None:
+    # GIVEN a log of many chunks, and room for a few
+    path = tmp_path / "a.biotrail"
+    captures.write_log(path, captures.load("fsync-virtio"), chunks=12)
+    with LogReader(path) as reader:
+        chunks = list(reader.chunks())
+    monkeypatch.setattr(backlog, "MOST_WAITING_BYTES", sum(map(backlog._size, chunks)) // 4)
+    # WHEN all of it is there before anybody asks
+    with path.open("rb") as stream:
+        source = LiveSource(stream)
+        source.start()
+        source.join()
+        print_live.print_all(source, printing(as_json=as_json))
+    said = capsys.readouterr()
+    # THEN a line in its place says how many and from when to when, and the end how many in all
+    kept = len(source._waiting)
+    assert kept == 0 and source.skipped_parts > 0
+    gaps = [line for line in said.out.splitlines() if "skipped" in line]
+    assert len(gaps) == 1
+    skipped = chunks[: source.skipped_parts]
+    if as_json:
+        told = json.loads(gaps[0])["skipped"]
+        assert told["begin_ns"] == skipped[0].first_ns and told["end_ns"] == skipped[-1].last_ns
+        assert told["ios"] > 0
+    else:
+        assert gaps[0].startswith("# skipped ") and " from 0." in gaps[0]
+    assert "could not keep up" in said.err
+
+
+def test_lost_records_are_told_in_their_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a log in which records were lost
+    path = tmp_path / "a.biotrail"
+    base = captures.BASE_NS
+    loss = {"start": base, "end": base + 9_000_000, "cpu": 0, "level": 0, "kind": 3, "count": 7}
+    captures.write_log(path, captures.load("fsync-virtio"), losses=[loss])
+    # WHEN it is printed THEN a line says how many, and when
+    lines = follow(path, capsys)
+    assert [line for line in lines if line.startswith("# lost 7 events, from 0.000000 to 0.009")]
+
+
+def test_a_name_makes_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a task that calls itself by escapes and a line feed
+    path = tmp_path / "a.biotrail"
+    events = captures.load("fsync-virtio")
+    captures.write_log(
+        path, [dict(e, comm="\x1b[2J\nx\u202e") if "comm" in e else e for e in events]
+    )
+    # WHEN it is printed THEN it is shown, and makes no line
+    lines = follow(path, capsys)
+    assert all(line.isprintable() for line in lines)
+    assert any("\\x1b[2J\\nx\\u202e" in line for line in lines)
+
+
+def test_operations_are_the_kernels_letters() -> None:
+    # GIVEN operations and flags THEN they are written as blk_fill_rwbs does
+    context = Context(captures.header())
+    for letters in ("R", "W", "WS", "FWFS", "D", "RA", "RM", "WSM"):
+        assert rwbs(context, captures.opf_of(letters)) == letters
+
+
+def test_a_reader_that_is_gone_is_found_without_any_io(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN standard output to a pipe
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        look = print_live.while_read()
+        look()
+        # WHEN its reader is gone THEN that is found before anything is written
+        os.close(read)
+        with pytest.raises(BrokenPipeError):
+            look()
+
+
+def test_a_tail_ends_with_the_recorder(tmp_path: Path) -> None:
+    # GIVEN a file that is being written
+    over = threading.Event()
+    with (tmp_path / "a").open("wb", buffering=0) as file:
+        tail = Tail(file, over.is_set, "a")
+        file.write(b"first")
+        assert tail.read(100) == b"first"
+        # WHEN more comes with the end THEN that is read, and then the end
+        file.write(b"last")
+        over.set()
+        assert (tail.read(2), tail.read(100), tail.read(100)) == (b"la", b"st", b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--json",), "--json is --print's"),
+        (("--print", "-o", "-"), "give -o FILE"),
+        (("--print", "--rotate", "1G"), "leave out --rotate"),
+        (("--print", "--keep", "10s"), "leave out --rotate and --keep"),
+    ],
+)
+def test_what_does_not_go_together(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+    done = cli("record", *arguments)
+    assert done.status == 2
+    assert message in done.err
+
+
+def test_the_recorder_gets_the_options_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN options of every form, and a command with options of its own
+    found: dict[str, Any] = {}
+    arguments = "--print --json -q -f -o F -d vda -d vdb --comm=fio* --op read --duration 10s"
+    arguments += " --min-size 64k --children --pid 1 --max-size 1G -- cmd --json -d x"
+
+    def take(**values: Any) -> int:
+        found.update(values, given=given(click.get_current_context()))
+        return 0
+
+    monkeypatch.setattr(record.command, "callback", take)
+    # WHEN they are read
+    record.command.main(arguments.split(), standalone_mode=False)
+    # THEN the recorder gets those that say what is recorded, and the command apart
+    assert sorted(found["given"]) == sorted(
+        [
+            "--device=vda",
+            "--device=vdb",
+            "--comm=fio*",
+            "--op=read",
+            "--duration=10s",
+            "--min-size=64k",
+            "--children",
+            "--pid=1",
+            "--max-size=1G",
+        ]
+    )
+    assert found["command"] == ("cmd", "--json", "-d", "x")
+
+
+def test_text_without_files_has_no_column_for_them() -> None:
+    context = Context(captures.header())
+    assert list(Text(context, 0).head()) == [HEAD]
+    assert list(Text(Context(captures.header(files={})), 0).head()) == [HEAD + " FILE"]

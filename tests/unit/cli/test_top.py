@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""biotrail top without a recorder: stretches that add up, a reader that is too slow, options."""
+
+import io
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from rich.console import Console
+
+from biotrail.cli.options import record_filters
+from biotrail.cli.top import Cost
+from biotrail.cli.top_child import Tee, filter_arguments
+from biotrail.converters.analysis.live.json import as_dict
+from biotrail.converters.analysis.live.live import MOST_SLOW, Live, LiveTrace
+from biotrail.converters.analysis.live.tree import Snapshot
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.inputs import backlog
+from biotrail.converters.inputs.backlog import LiveSource
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.text.top import parts
+from tests.support import captures
+from tests.support.cli_runner import Cli
+from tests.support.paths import ROOT
+
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+DOC = ROOT / "docs" / "top.md"
+COST = Cost(0.01, 0.02, 5_000_000_000)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def follow(path: Path, interval: int = 1) -> list[Snapshot]:
+    """Snapshots of a log as top makes them, and a reader that keeps up."""
+    with path.open("rb") as stream:
+        source = LiveSource(stream)
+        trace = LiveTrace(source)
+        live, found = Live(trace.context, interval), []
+        source.start()
+        source.join()
+        for window in trace.windows():
+            live.add(window)
+            if live.ready():
+                found.append(live.snapshot(source))
+        found.append(live.snapshot(source, last=True))
+    return found
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is skipped, however slow the machine is."""
+    monkeypatch.setattr(backlog, "MOST_WAITING_NS", 1 << 62)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("interval", [1, 1_000_000_000])
+def test_stretches_add_up_to_the_report(interval: int) -> None:
+    # GIVEN a log WHEN it is followed
+    found = follow(SAMPLE, interval)
+    report = make_report(trace := Trace(SAMPLE), trace.lifecycles(window_events=1))
+    # THEN its stretches follow each other, and have together what the report has
+    assert [s.number for s in found] == list(range(1, len(found) + 1))
+    assert [s.last for s in found] == [False] * (len(found) - 1) + [True]
+    assert all(a.now.end_ns == b.now.begin_ns for a, b in itertools.pairwise(found))
+    for name in report.total.bios.counters:
+        total = sum(s.now.total.bios.counters[name] for s in found)
+        assert total == report.total.bios.counters[name], name
+        requests = sum(s.now.total.requests.counters[name] for s in found)
+        assert requests == report.total.requests.counters[name], name
+    assert sum(s.now.total.bios.latency.sum for s in found) == report.total.bios.latency.sum
+    # AND the last minute is all of a log that is shorter
+    minute, whole = found[-1].minute, report.total.bios
+    assert minute.total.bios.latency == whole.latency
+    assert [(s.stage, s.time) for s in minute.total.bios.stages] == [
+        (s.stage, s.time) for s in whole.stages
+    ]
+    assert {(g.name["process"], g.counters["ios"]) for g in minute.processes} == {
+        (g.name["process"], g.counters["ios"]) for g in report.processes
+    }
+    assert found[-1].slowest[0].latency_ns == whole.latency.max
+    assert len(found[-1].slowest) == MOST_SLOW
+    # AND what is in flight comes out at the report's mean
+    for device in report.devices:
+        mine = [d.queue for s in found for d in s.devices if d.device == device.device]
+        busy = sum(d.busy_ns for d in mine)
+        assert busy == device.queue.busy_ns
+        assert max(d.max for d in mine) == device.queue.max
+
+
+def test_a_reader_that_is_too_slow_gets_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a log of many chunks, and room for a few
+    path = tmp_path / "a.biotrail"
+    captures.write_log(path, captures.load("fsync-virtio"), chunks=12)
+    with LogReader(path) as reader:
+        chunks = list(reader.chunks())
+    monkeypatch.setattr(backlog, "MOST_WAITING_BYTES", sum(map(backlog._size, chunks)) // 4)
+    # WHEN all of it is there before anybody asks
+    with path.open("rb") as stream:
+        source = LiveSource(stream)
+        trace = LiveTrace(source)
+        source.start()
+        source.join()
+        waiting = list(source._waiting)
+        windows = list(trace.windows())
+    # THEN no more waits than there is room for, and the newest does
+    assert 0 < len(waiting) < len(chunks)
+    assert waiting[-1].offset == chunks[-1].offset
+    # AND what is missing is counted, and a window for the model
+    assert source.skipped_parts == len(chunks) - len(waiting)
+    assert len(source.damaged) == source.skipped_parts
+    assert source.skipped_ns == sum(w["end"] - w["start"] for w in source.damaged)
+    # AND names that were told in it are known
+    assert "dd" in windows[-1].tasks.comm.tolist()
+
+
+def test_old_loss_windows_are_forgotten_but_counted(tmp_path: Path) -> None:
+    # GIVEN a log with many loss windows
+    path = tmp_path / "a.biotrail"
+    losses = [
+        {"start": n, "end": n + 1, "cpu": 0, "level": 0, "kind": 14, "count": 2} for n in range(50)
+    ]
+    captures.write_log(path, captures.load("fsync-virtio"), losses=losses)
+    with path.open("rb") as stream:
+        source = LiveSource(stream)
+        assert source.lost_records == 100
+        # WHEN all but ten are forgotten THEN the count stays
+        assert source.forget(10) == (40, 0)
+        assert len(source.losses) == 10 and source.lost_records == 100
+
+
+def test_a_recorder_that_breaks_off_is_an_error(tmp_path: Path) -> None:
+    # GIVEN a stream whose file cannot be written
+    class Full(io.RawIOBase):
+        def write(self, data: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    tee = Tee(io.BytesIO(SAMPLE.read_bytes()), Full(), "x.biotrail")  # type: ignore[arg-type]
+    # WHEN it is read THEN the message names the file
+    with pytest.raises(OutputError, match=r"x\.biotrail: no space left"):
+        tee.read(100)
+
+
+def test_the_tee_keeps_the_log_as_it_is() -> None:
+    # GIVEN a log in a stream WHEN it is read through a tee
+    kept = io.BytesIO()
+    tee = Tee(io.BytesIO(SAMPLE.read_bytes()), kept, "x.biotrail")
+    source = LiveSource(tee)  # type: ignore[arg-type]
+    source.start()
+    source.join()
+    tee.drain()
+    # THEN the copy is the log to its last byte
+    assert kept.getvalue() == SAMPLE.read_bytes()
+
+
+def test_filters_reach_the_recorder() -> None:
+    # GIVEN filters of every kind
+    filters = Filters(
+        pids=(12, 34),
+        children=True,
+        tids=(5,),
+        comms=("a,b", "fio*"),
+        cgroups=("/x", "-y"),
+        ops=("read", "write"),
+        flags=(("sync", "meta"), ("fua",)),
+        min_bytes=65536,
+        sectors=((0, 9), (20, 20)),
+        below=True,
+        max_followed=1000,
+    )
+    told: list[Filters] = []
+
+    @click.command()
+    @click.option("-d", "devices", multiple=True)
+    @record_filters.filter_options
+    def command(devices: tuple[str, ...], filters: Filters) -> None:
+        told.append(filters)
+
+    # WHEN they are written as options THEN record reads the same
+    command.main(["-d", "vda", *filter_arguments(filters)], standalone_mode=False)
+    assert told == [filters]
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("height", [None, 24, 60])
+def test_the_text_has_the_figures(height: int | None) -> None:
+    # GIVEN the last snapshot of a log
+    snapshot = follow(SAMPLE)[-1]
+    snapshot.skipped_ns, snapshot.last = 3_000_000_000, False
+    # WHEN it is shown
+    console = Console(file=io.StringIO(), width=160, emoji=False, markup=False, highlight=False)
+    for part in parts(snapshot, COST, 160, height):
+        console.print(part)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    # THEN devices, stages, processes and slow I/Os are there, and what is wrong
+    assert "loop1" in said and "D2C" in said and "demo-" in said
+    assert "CANNOT KEEP UP: 3 s" in said and "5 s behind" in said
+    assert height is None or len(said.splitlines()) <= max(height, 40)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--interval", "10ms"), ("-o", "-"), ("--count", "0"), ("--duration", "0s")]
+)
+def test_wrong_usage(cli: Cli, arguments: tuple[str, ...]) -> None:
+    # GIVEN options that make no sense WHEN given THEN status 2
+    assert cli("top", *arguments).status == 2
+
+
+def names_in(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return set(value).union(*(names_in(v) for v in value.values()))
+    return set().union(*(names_in(v) for v in value)) if isinstance(value, list) else set()
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_json_is_documented() -> None:
+    # GIVEN docs/top.md and docs/report.md WHEN a snapshot is told THEN every name in it is there
+    text = DOC.read_text() + (ROOT / "docs" / "report.md").read_text()
+    found = json.loads(json.dumps(as_dict(follow(SAMPLE)[-1])))
+    text += "".join(f"`{status}`" for status in ("IOERR",))
+    assert not {name for name in names_in(found) if f"`{name}`" not in text}

@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+import gzip
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from urllib.parse import unquote
+
+import pytest
+import zstandard
+
+from biotrail.cli import view
+from biotrail.cli.main import main
+from biotrail.cli.options.cuts import Cut
+from biotrail.cli.options.perfetto_ui import address
+from biotrail.cli.view_server import TraceServer
+from biotrail.recorder.schema.errors import LogFormatError, OutputError
+from tests.support import captures
+from tests.support.cli_runner import Cli
+from tests.support.perfetto_check import read
+
+UI = "https://ui.perfetto.dev"
+PATIENCE = 60
+TRACE = b"\x0a\x02\x68\x01" * 100_000
+
+
+@contextmanager
+def serving(tmp_path, content=TRACE):
+    path = tmp_path / "trace.pftrace"
+    path.write_bytes(content)
+    with (
+        path.open("rb") as trace,
+        TraceServer(trace, len(content), "t.pftrace", port=0, origin=UI) as server,
+    ):
+        yield server
+
+
+def ask(server, method="GET", path=None, *, host=None, origin=UI, **headers):
+    """(response, body) of one request; an empty origin: none."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.putrequest(method, path or server.path, skip_host=True)
+    connection.putheader("Host", host or f"127.0.0.1:{server.port}")
+    if origin:
+        connection.putheader("Origin", origin)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost"])
+def test_the_ui_gets_the_whole_trace_and_that_is_the_end(tmp_path, host):
+    # GIVEN a trace that is served
+    with serving(tmp_path) as server:
+        # WHEN the UI's origin fetches it by either name
+        response, body = ask(server, host=f"{host}:{server.port}")
+        # THEN it gets all of it, may read it, and the server is done
+        assert (response.status, body) == (200, TRACE)
+        assert response.headers["Access-Control-Allow-Origin"] == UI
+        assert response.headers["Vary"] == "Origin"
+        assert response.headers["Cache-Control"] == "no-store"
+        assert server.fetched.wait(20)
+
+
+def connected(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
+REFUSED = {
+    "another origin": {"origin": "https://evil.example"},
+    "no origin": {"origin": ""},
+    "an opaque origin": {"origin": "null"},
+    "the origin without TLS": {"origin": "http://ui.perfetto.dev"},
+    "a longer origin": {"origin": UI + ".evil.example"},
+    "another host": {"host": "evil.example:9001"},
+    "the host without its port": {"host": "127.0.0.1"},
+    "another path": {"path": "/trace.pftrace"},
+    "the root": {"path": "/"},
+}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("how", REFUSED)
+def test_whoever_else_asks_is_refused_and_ends_nothing(tmp_path, how, method):
+    # GIVEN a trace that is served
+    with serving(tmp_path) as server:
+        # WHEN someone asks without what the UI has
+        response, body = ask(server, method, **REFUSED[how])
+        # THEN there is no answer to read, no leave to read it, and no end
+        assert response.status in (403, 404)
+        assert body == b""
+        assert "Access-Control-Allow-Origin" not in response.headers
+        assert len(server.refused) == 1
+        # AND the UI still gets it
+        assert not server.fetched.is_set()
+        assert ask(server)[1] == TRACE
+
+
+def test_two_origins_at_once_are_none(tmp_path):
+    # GIVEN a request with two Origin headers / WHEN it arrives / THEN it is refused
+    with serving(tmp_path) as server, connected(server) as raw:
+        head = f"GET {server.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        raw.sendall(f"{head}Origin: {UI}\r\nOrigin: {UI}\r\n\r\n".encode())
+        assert raw.recv(100).startswith(b"HTTP/1.1 403")
+
+
+def test_head_tells_the_size_and_ends_nothing(tmp_path):
+    # GIVEN a trace that is served / WHEN the UI asks for its headers / THEN it gets those only
+    with serving(tmp_path) as server:
+        response, body = ask(server, "HEAD")
+        assert (response.status, body) == (200, b"")
+        assert response.headers["Content-Length"] == str(len(TRACE))
+        assert not server.fetched.is_set()
+
+
+def test_a_preflight_is_granted_and_ends_nothing(tmp_path):
+    # GIVEN a browser that asks before it lets a public page reach this machine
+    with serving(tmp_path) as server:
+        # WHEN the preflight comes from the UI
+        response, _ = ask(
+            server,
+            "OPTIONS",
+            Access_Control_Request_Method="GET",
+            Access_Control_Request_Private_Network="true",
+        )
+        # THEN it is granted
+        assert response.status == 204
+        assert response.headers["Access-Control-Allow-Origin"] == UI
+        assert "GET" in response.headers["Access-Control-Allow-Methods"]
+        assert response.headers["Access-Control-Allow-Private-Network"] == "true"
+        assert not server.fetched.is_set()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "TRACE"])
+def test_other_methods_do_nothing(tmp_path, method):
+    # GIVEN a trace that is served / WHEN it is asked for otherwise / THEN nothing is given
+    with serving(tmp_path) as server:
+        response, body = ask(server, method)
+        assert response.status == 501
+        assert TRACE[:100] not in body
+        assert not server.fetched.is_set()
+
+
+def test_a_fetch_that_breaks_off_ends_nothing(tmp_path):
+    # GIVEN a trace larger than what sockets buffer
+    large = TRACE * 50
+    with serving(tmp_path, large) as server:
+        # WHEN a client goes away in the middle
+        with connected(server) as raw:
+            head = f"GET {server.path} HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
+            raw.sendall(f"{head}Origin: {UI}\r\n\r\n".encode())
+            assert raw.recv(1000).startswith(b"HTTP/1.1 200")
+        # THEN it can be fetched again
+        assert not server.fetched.wait(0.3)
+        assert ask(server)[1] == large
+        assert server.fetched.wait(20)
+
+
+def test_only_the_loopback_interface_listens(tmp_path):
+    # GIVEN a trace that is served / WHEN its socket is looked at / THEN it is on 127.0.0.1
+    with serving(tmp_path) as server:
+        assert server._server.socket.getsockname()[0] == "127.0.0.1"
+        assert server.url.startswith(f"http://127.0.0.1:{server.port}/")
+
+
+def test_paths_cannot_be_guessed(tmp_path):
+    # GIVEN two servers / WHEN their paths are compared / THEN each has a long token of its own
+    with serving(tmp_path) as one, serving(tmp_path) as two:
+        tokens = {one.path.split("/")[1], two.path.split("/")[1]}
+        assert len(tokens) == 2
+        assert all(len(token) >= 32 for token in tokens)
+
+
+def test_a_port_that_is_taken_is_an_error_with_a_remedy(tmp_path):
+    # GIVEN a port that someone listens on / WHEN it is to be used / THEN the error says what to do
+    with serving(tmp_path) as first, pytest.raises(OutputError, match=r"in use.*end that one"):
+        TraceServer(first.trace, 1, "t", port=first.port, origin=UI)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("/data/disk.biotrail", "disk.pftrace"),
+        ("a b&c#d.pftrace", "a_b_c_d.pftrace"),
+        ("x.perfetto-trace.gz", "x.pftrace"),
+        ("-", "stdin.pftrace"),
+        (".biotrail", "trace.pftrace"),
+    ],
+)
+def test_the_name_in_the_ui_needs_no_quoting(source, name):
+    # GIVEN a file / WHEN it gets its name in the UI / THEN it is plain
+    assert view.served_name(source) == name
+
+
+@pytest.fixture
+def cli(capsys):
+    return Cli(capsys)
+
+
+def test_a_foreign_file_is_a_clear_error(tmp_path, cli):
+    # GIVEN files that are neither log nor trace / WHEN they are viewed / THEN one line says so
+    for content in (b"", b"hello world, I am no trace"):
+        path = tmp_path / "foreign"
+        path.write_bytes(content)
+        done = cli("view", path, "--no-open", "--port", "0")
+        assert done.status == 1
+        assert done.err.startswith("biotrail: error: ")
+        assert str(path) in done.err
+
+
+def test_view_prints_the_address_and_ends_when_it_was_fetched(tmp_path, cli):
+    # GIVEN a trace, and a client that waits for its server to come up
+    path = tmp_path / "disk.pftrace"
+    path.write_bytes(TRACE)
+    got = []
+
+    def fetch(server):
+        got.append(ask(server)[1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        enter = TraceServer.__enter__
+
+        def started(server):
+            enter(server)
+            threading.Thread(target=fetch, args=(server,)).start()
+            return server
+
+        patch.setattr(TraceServer, "__enter__", started)
+        # WHEN it is viewed
+        done = cli("view", path, "--no-open", "--port", "0")
+    # THEN the address is the UI's, the client got the trace, and the command is over
+    assert done.status == 0
+    assert f"open {UI}/#!/?url=http://127.0.0.1:" in done.out
+    assert "/disk.pftrace\n" in done.out
+    assert got == [TRACE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_view_ends_well(tmp_path, cli, number, usual_signals, monkeypatch):
+    # GIVEN a view that nobody fetches / WHEN Ctrl-C or a kill comes while it waits
+    path = tmp_path / "disk.pftrace"
+    path.write_bytes(TRACE)
+    waits = []
+
+    def interrupt(_event, _timeout):
+        assert not waits, "the signal was ignored"
+        waits.append(True)
+        os.kill(os.getpid(), number)
+        return False
+
+    monkeypatch.setattr(view, "wait_for", interrupt)
+    done = cli("view", path, "--no-open", "--port", "0")
+    # THEN it ends without fuss
+    assert done.status == 0
+    assert done.out.endswith("stopped\n")
+
+
+@pytest.fixture
+def usual_signals():
+    """SIGINT and SIGTERM as a program at a terminal has them, however the tests were started."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("kind", ["log", "zstd"])
+def test_a_view_that_is_killed_leaves_nothing(tmp_path, number, kind):
+    # GIVEN a view that had to convert a log, or to decompress a trace
+    source, scratch = tmp_path / "disk.biotrail", tmp_path / "scratch"
+    scratch.mkdir()
+    if kind == "log":
+        captures.write_log(source, captures.load("plugged-merge-loop"))
+    else:
+        source.write_bytes(zstandard.ZstdCompressor().compress(TRACE))
+    command = [
+        "env",
+        "--default-signal=HUP,TERM",
+        sys.executable,
+        "-m",
+        "biotrail.cli.main",
+        "view",
+    ]
+    with subprocess.Popen(
+        [*command, "--no-open", "--port", "0", str(source)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    ) as process:
+        assert select.select([process.stdout], [], [], PATIENCE)[0], "it does not come up"
+        assert process.stdout.readline().startswith(b"open ")
+        # WHEN it waits / THEN nothing of its own has a name
+        assert list(scratch.iterdir()) == []
+        # AND so nothing is left when it is killed
+        process.send_signal(number)
+        process.wait(PATIENCE)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_full_disk_is_told_with_a_remedy(tmp_path, cli, monkeypatch):
+    # GIVEN no room for what a log converts to
+    log = tmp_path / "disk.biotrail"
+    captures.write_log(log, captures.load("plugged-merge-loop"))
+    full = open("/dev/full", "r+b")  # noqa: SIM115 - the view closes it
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: full)
+    # WHEN it is viewed / THEN one line says so
+    done = cli("view", log, "--no-open", "--port", "0")
+    assert done.status == 1
+    assert "No space left on device" in done.err and "Make room" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def commands(address):
+    """What an address tells the UI to do, and its other parts."""
+    parts = dict(part.split("=", 1) for part in address.partition("/#!/?")[2].split("&"))
+    return json.loads(unquote(parts.pop("startupCommands"))), parts
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+def test_what_is_opened_shows_the_slowest_at_once(tmp_path, ending):
+    # GIVEN a log, and the trace of it, compressed or not
+    log, trace = tmp_path / "disk.biotrail", tmp_path / f"disk.pftrace{ending}"
+    captures.write_log(log, captures.load("kyber-loop-and-virtio"))
+    with pytest.raises(SystemExit, match="0"):
+        main(["convert", str(log), "-o", str(trace)])
+    # WHEN either is prepared for viewing
+    with view.trace_file(str(log)) as (stream, shown):
+        tracks = read(stream.read(), boottime=True)
+    with view.trace_file(str(trace)) as (stream, again):
+        assert stream.tell() == 0
+    # THEN both show the same part: around the slowest, and within the trace
+    assert (again.begin, again.end, again.device) == (shown.begin, shown.end, shown.device)
+    slowest = max(tracks.slices("slowest"), key=lambda s: s.dur)
+    assert shown.begin <= slowest.start and slowest.end <= shown.end
+    marks = [i.at for i in tracks.instants()]
+    assert min(marks) <= shown.begin and shown.end <= max(marks)
+    # AND the address opens the trace's groups and pins tracks that are there
+    where = address(UI, "http://127.0.0.1:9001/t/a.pftrace", shown)
+    found, parts = commands(where)
+    assert parts == {
+        "url": "http://127.0.0.1:9001/t/a.pftrace",
+        "visStart": str(shown.begin),
+        "visEnd": str(shown.end),
+    }
+    paths = set()
+    for track in tracks.tracks.values():
+        above = track.descriptor.parent_uuid
+        names = [track.name]
+        while above:
+            names.insert(0, tracks.tracks[above].name)
+            above = tracks.tracks[above].descriptor.parent_uuid
+        paths.add(tuple(names))
+    matched = [
+        {
+            " > ".join(path)
+            for path in paths
+            if re.search(c["args"][0], path[-1] if c["args"][1] == "name" else " > ".join(path))
+        }
+        for c in found
+    ]
+    root = "testhost: block I/O"
+    assert {root, f"{root} > {shown.device}"} <= matched[0]
+    assert matched[1] == {f"{root} > slowest I/Os"}
+    assert matched[2] == {f"{root} > {shown.device} > {name}" for name in ("queued", "in device")}
+    assert [c["id"].rpartition(".")[2] for c in found] == [
+        "ExpandTracksByRegex", "PinTracksByRegex", "PinTracksByRegex",
+    ]  # fmt: skip
+    # AND leaves the UI's own group as it is
+    assert not re.search(found[0]["args"][0], "System")
+
+
+def test_convert_prints_that_address(tmp_path, cli):
+    # GIVEN a log / WHEN it is converted / THEN the address to drop the trace at does the same
+    log = tmp_path / "disk.biotrail"
+    captures.write_log(log, captures.load("kyber-loop-and-virtio"))
+    done = cli("convert", log)
+    (line,) = [line for line in done.out.splitlines() if UI in line]
+    with view.trace_file(str(log.with_suffix(".pftrace"))) as (_, shown):
+        assert line.strip() == address(UI, view=shown)
+
+
+def test_traces_of_others_are_opened_as_they_are(tmp_path, cli):
+    # GIVEN traces that are none of biotrail's / WHEN one is prepared / THEN nothing is opened in it
+    for content in (TRACE, gzip.compress(TRACE), gzip.compress(TRACE)[:-20]):
+        path = tmp_path / "other.pftrace"
+        path.write_bytes(content)
+        with view.trace_file(str(path)) as (stream, shown):
+            assert shown is None
+            assert stream.read() == content
+
+
+def test_a_browser_is_opened_for_a_user_with_a_screen(monkeypatch, capsys):
+    # GIVEN a user at a screen, or root
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    monkeypatch.setenv("DISPLAY", ":0")
+    for user, wanted in ((1000, ["there"]), (0, [])):
+        opened.clear()
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        # WHEN the address is shown / THEN a browser opens it for the user only
+        view.show("there", 9001, False)
+        assert opened == wanted
+        assert "there" in capsys.readouterr().out
+
+
+def test_a_log_is_converted_to_a_private_file_that_is_gone_afterwards(tmp_path, monkeypatch):
+    # GIVEN a log
+    log = tmp_path / "disk.biotrail"
+    captures.write_log(log, captures.load("plugged-merge-loop"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    # WHEN it is prepared for viewing
+    with view.trace_file(str(log)) as (trace, _):
+        # THEN there is a trace of it that has no name
+        assert read(trace.read()).slices("bio")
+        assert os.fstat(trace.fileno()).st_nlink == 0
+        assert os.fstat(trace.fileno()).st_mode & 0o077 == 0
+        assert list(tmp_path.iterdir()) == [log]
+    # AND nothing is left of it
+    assert list(tmp_path.iterdir()) == [log]
+
+
+def test_a_trace_in_zstd_is_viewed_as_it_was(tmp_path, monkeypatch):
+    # GIVEN a trace in zstd, and one that is damaged
+    trace = b"\x0a\x02\x08\x01" * 1000
+    packed, bad = tmp_path / "a.pftrace.zst", tmp_path / "bad.pftrace.zst"
+    packed.write_bytes(zstandard.ZstdCompressor().compress(trace))
+    bad.write_bytes(packed.read_bytes()[:-3])
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    # WHEN it is prepared for viewing THEN it is a private copy, decompressed
+    with view.trace_file(str(packed)) as (plain, _):
+        assert plain.read() == trace
+        assert os.fstat(plain.fileno()).st_mode & 0o077 == 0
+    assert view.served_name(str(packed)) == "a.pftrace"
+    # AND the other one is an error, or no more than its beginning; nothing is left of either
+    assert not view.is_trace(str(log_in_zstd(tmp_path)))
+    with suppress(LogFormatError), view.trace_file(str(bad)) as (plain, _):
+        assert trace.startswith(plain.read())
+    assert list(scratch.iterdir()) == []
+
+
+def log_in_zstd(directory):
+    """A compressed log is none."""
+    log = directory / "log"
+    captures.write_log(log, captures.load("plugged-merge-loop"))
+    log.write_bytes(zstandard.ZstdCompressor().compress(log.read_bytes()))
+    return log
+
+
+def test_a_part_of_a_log_is_viewed(tmp_path, cli):
+    # GIVEN a log, and a trace / WHEN a part is asked for THEN it is made of the log
+    log = tmp_path / "disk.biotrail"
+    captures.write_log(log, captures.load("plugged-merge-loop"))
+    whole = Cut()
+    some = Cut(ops=("read",))
+    with view.trace_file(str(log), whole) as (stream, _):
+        every = read(stream.read()).slices("bio")
+    with view.trace_file(str(log), some) as (stream, _):
+        reads = read(stream.read()).slices("bio")
+    assert {s.name for s in every} == {"write"} and reads == []
+    # AND of a trace it cannot be
+    trace = tmp_path / "disk.pftrace"
+    trace.write_bytes(TRACE)
+    done = cli("view", "--op", "read", trace)
+    assert (done.status, "is a trace already" in done.err) == (2, True)

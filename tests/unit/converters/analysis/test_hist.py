@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hist: values fall into the right buckets, and look as people know them."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
+from biotrail.converters.analysis.distributions.histogram import (
+    MOST_COLUMNS,
+    Columns,
+    HeatMap,
+    Histogram,
+    Scale,
+)
+from biotrail.converters.events.tables import NEVER, Stage
+from biotrail.converters.pipeline import Trace
+from biotrail.text import hist as hist_text
+from tests.scenarios.tools import events_of, tables_of
+from tests.simulation.delivery import log_of
+from tests.simulation.loads import history
+from tests.support import captures
+from tests.support.cli_runner import Cli
+from tests.support.paths import ROOT
+
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+BLKTRACE = ROOT / "tests" / "data" / "blktrace"
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def test_log2_buckets_are_bccs() -> None:
+    # GIVEN values at the edges of buckets / WHEN they are counted
+    scale = Scale()
+    slots = scale.slots(ints(0, 1, 2, 3, 4, 7, 8, 1023, 1024, 2**40))
+    # THEN 0 and 1 are together, and each power of two begins a bucket
+    assert slots.tolist() == [0, 0, 1, 1, 2, 2, 3, 9, 10, 40]
+    assert [scale.bounds(s) for s in (0, 1, 2, 10)] == [(0, 1), (2, 3), (4, 7), (1024, 2047)]
+
+
+def test_linear_buckets_have_an_end() -> None:
+    # GIVEN buckets of ten / WHEN a value is beyond all of them / THEN it is in the last
+    scale = Scale(10)
+    assert scale.slots(ints(0, 9, 10, 10_229, 10_230, 10**9)).tolist() == [
+        0,
+        0,
+        1,
+        1022,
+        1023,
+        1023,
+    ]
+    assert [scale.bounds(s) for s in (0, 1, 1023)] == [(0, 9), (10, 19), (10_230, None)]
+
+
+def test_a_histogram_looks_as_bccs_tools_print_it() -> None:
+    # GIVEN counts
+    found = Histogram(Scale())
+    found.add(ints(*[0] * 2, *[5] * 10, *[300] * 5))
+    # WHEN they are printed / THEN it is the familiar layout
+    assert list(hist_text.histogram(found, "usecs")) == [
+        "     usecs               : count     distribution",
+        "         0 -> 1          : 2        |********                                |",
+        "         2 -> 3          : 0        |                                        |",
+        "         4 -> 7          : 10       |****************************************|",
+        "         8 -> 15         : 0        |                                        |",
+        "        16 -> 31         : 0        |                                        |",
+        "        32 -> 63         : 0        |                                        |",
+        "        64 -> 127        : 0        |                                        |",
+        "       128 -> 255        : 0        |                                        |",
+        "       256 -> 511        : 5        |********************                    |",
+        "avg = 91 usecs, max = 300 usecs, count: 17",
+    ]
+
+
+def test_long_runs_of_empty_linear_buckets_are_one_line() -> None:
+    # GIVEN values far from each other / WHEN they are printed
+    found = Histogram(Scale(10))
+    found.add(ints(21, 22, 38, 95, 4))
+    # THEN the empty ones between them are left out
+    assert [line.split(":")[0].rstrip() for line in hist_text.histogram(found, "ns")][1:-1] == [
+        "         0 -> 9",
+        "        10 -> 19",
+        "        20 -> 29",
+        "        30 -> 39",
+        "        40 -> 49",
+        "       ...",
+        "        80 -> 89",
+        "        90 -> 99",
+    ]
+
+
+def test_columns_widen_as_time_goes_on() -> None:
+    # GIVEN values over a longer and longer time
+    rng = np.random.default_rng(7)
+    columns, heat, histogram = Columns(1000), HeatMap(Scale()), Histogram(Scale())
+    times: list[int] = []
+    for length in (10**6, 10**8, 10**9, 10**11):
+        more = 1000 + rng.integers(0, length, 50)
+        values = rng.integers(0, 5000, 50)
+        at, merged = columns.of(more)
+        if merged > 1:
+            heat.merge(min(merged, MOST_COLUMNS))
+        heat.add(values, at)
+        histogram.add(values)
+        times += more.tolist()
+    # THEN none is lost, and each is in the column of its time
+    assert heat.counts.sum(axis=1).tolist() == histogram.counts.tolist()
+    expected = np.bincount((np.array(times) - 1000) // columns.width, minlength=MOST_COLUMNS)
+    assert heat.counts.sum(axis=0).tolist() == expected.tolist()
+    assert columns.used <= MOST_COLUMNS
+    assert not heat.counts[:, columns.used :].any()
+
+
+def asked(done: Any) -> dict[str, Any]:
+    assert done.status == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+@pytest.mark.parametrize("stage", ["Q2C", "D2C", "Q2G", "I2D", "M2D"])
+def test_latencies_are_those_of_the_tables(cli: Cli, stage: str) -> None:
+    # GIVEN the sample's tables
+    trace = Trace(SAMPLE)
+    values: dict[str, list[int]] = {}
+    for window in trace.lifecycles():
+        table, bios = window.bio_stages, window.bios
+        for row in range(len(bios)):
+            begin, end = int(bios.queue[row]), int(bios.complete[row])
+            if NEVER in (begin, end):
+                continue
+            took: int | None = end - begin
+            if stage != "Q2C":
+                ours = (table.owner == bios.number[row]) & (table.stage == Stage[stage])
+                took = int((table.end - table.start)[ours].sum()) if ours.any() else None
+            if took is not None:
+                flush = not bios.bytes[row]
+                op = "flush" if flush else trace.context.op_name(int(bios.opf[row]))
+                values.setdefault(op, []).append(took)
+    # WHEN histograms of a stage are asked for
+    found = asked(cli("hist", "--json", "--stage", stage.lower(), "--unit", "ns", SAMPLE))
+    # THEN they count what stands there
+    assert {h["operation"] for h in found["histograms"]} == set(values)
+    for histogram in found["histograms"]:
+        expected = values[histogram["operation"]]
+        assert (histogram["count"], histogram["total"]) == (len(expected), sum(expected))
+        assert histogram["max"] == max(expected)
+        for bucket in histogram["buckets"]:
+            inside = [v for v in expected if bucket["from"] <= v <= bucket["to"]]
+            assert bucket["count"] == len(inside)
+
+
+@pytest.mark.parametrize("measure", list(Measure))
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_do_not_matter(measure: Measure, seed: int) -> None:
+    # GIVEN a block layer at work, nothing of it lost
+    log = history(random.Random(seed), size=4)
+    if log.losses or {r for r in log.records if r.letter in log.kernel.seen} - log.recorded:
+        log.window_events = 1 << 20
+    # WHEN it is read in small windows and in one / THEN the same is counted
+    counted = []
+    for size in (log.window_events, 1 << 20):
+        trace = Trace(log_of(log))
+        found = Distribution(trace.context, Choice(trace.context), Question(measure))
+        for window in trace.lifecycles(size):
+            found.add(window)
+        counted.append(
+            {k: (g.histogram.counts.tolist(), g.histogram.total) for k, g in found.groups.items()}
+        )
+    assert counted[0] == counted[1]
+
+
+def test_depth_counts_what_is_under_way(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN three reads that overlap, then one alone
+    lines = [f"{10 * n} Q R {n * 8}+8 bio={n + 1}\n{10 * n + 1} G R {n * 8}+8 bio={n + 1}"
+             for n in range(3)]  # fmt: skip
+    lines += [f"{40 + n} s R {n * 8}+8 bio={n + 1} rq={n + 1}" for n in range(3)]
+    lines += [f"{50 + n} D R {n * 8}+8 bio={n + 1} rq={n + 1}" for n in range(3)]
+    lines += [f"{60 + n} C R {n * 8}+8 bio={n + 1} rq={n + 1}" for n in range(3)]
+    lines += ["90 Q R 800+8 bio=9", "91 c R 800+8 bio=9"]
+    log = captures.write_log(tmp_path / "a.biotrail", events_of("\n".join(lines)))
+    # WHEN the depth is asked for / THEN each counts itself and those before it
+    [found] = asked(cli("hist", "--depth", "--linear", "1", "--json", log))["histograms"]
+    assert {b["from"]: b["count"] for b in found["buckets"]} == {1: 2, 2: 1, 3: 1}
+
+
+def test_depth_is_what_every_pair_says() -> None:
+    # GIVEN captured sequences
+    for path in sorted(captures.DATA.glob("*.txt")):
+        events = captures.load(path.stem)
+        bios = tables_of(events).bios
+        expected: dict[int, int] = {}
+        for queue, dev in zip(bios.queue.tolist(), bios.dev.tolist(), strict=True):
+            if queue == NEVER:
+                continue
+            here = (bios.dev == dev) & (bios.queue <= queue)
+            depth = int((here & ((bios.complete > queue) | (bios.complete == NEVER))).sum())
+            expected[depth] = expected.get(depth, 0) + 1
+        # WHEN the depth at each queueing is counted
+        from tests.scenarios.tools import join
+
+        found: dict[int, int] = {}
+        tables = tables_of(events)
+        question = Question(Measure.DEPTH, scale=Scale(1))
+        distribution = Distribution(tables.context, Choice(tables.context), question)
+        for window in join(tables.windows, tables.context, tables.account).windows:
+            distribution.add(window)
+        for group in distribution.groups.values():
+            for depth, count in enumerate(group.histogram.counts.tolist()):
+                found[depth] = found.get(depth, 0) + count
+        # THEN it is what every pair of I/Os says
+        assert {d: c for d, c in found.items() if c} == expected, path.stem
+
+
+def test_sizes_and_choices(cli: Cli) -> None:
+    # GIVEN the sample / WHEN sizes are asked for, of one operation
+    found = asked(cli("hist", "--size", "--op", "read", "-d", "loop1", "--json", SAMPLE))
+    # THEN only that is counted
+    assert [(h["device"], h["operation"]) for h in found["histograms"]] == [("loop1", "read")]
+    assert found["unit"] == "Kbytes"
+    assert {b["from"] for b in found["histograms"][0]["buckets"]} == {0, 4, 128}
+
+
+def test_a_heat_map_has_all_that_its_histogram_has(cli: Cli) -> None:
+    # GIVEN the sample / WHEN a heat map is asked for
+    found = asked(cli("hist", "--heatmap", "--json", SAMPLE))
+    # THEN its cells add up to the buckets
+    assert found["columns"]["width_ns"] > 0
+    for histogram in found["histograms"]:
+        sums: dict[int, int] = {}
+        for cell in histogram["cells"]:
+            sums[cell["from"]] = sums.get(cell["from"], 0) + cell["count"]
+        assert sums == {b["from"]: b["count"] for b in histogram["buckets"]}
+    # AND in a pipe it is plain ASCII
+    text = cli("hist", "--heatmap", SAMPLE).out
+    assert "each column is" in text
+    assert text.replace("µ", "").isascii()
+    assert "\x1b" not in text
+
+
+def test_a_terminal_gets_colours_or_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    # WHEN shades are chosen / THEN they are colours
+    assert "\x1b[48;5;226m" in hist_text.Shades.for_output().row([0, 1, 10], 10)
+    # AND characters where no colours are wanted
+    monkeypatch.setenv("NO_COLOR", "1")
+    row = hist_text.Shades.for_output().row([0, 1, 10], 10)
+    assert row in (" ░█", " .@")
+    assert hist_text.Shades(hist_text.BLOCKS, False).row([0, 1, 10, 100, 1000], 1000) == " ░▒▓█"
+
+
+def test_one_pass_is_enough_for_a_pipe(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN an empty log / WHEN it is read / THEN a line says that there is nothing
+    empty = captures.write_log(tmp_path / "empty.biotrail", [])
+    for options in ((), ("--size",), ("--depth",), ("--heatmap",)):
+        done = cli("hist", *options, empty)
+        assert (done.status, done.out[:6]) == (0, "no I/O"), options
+        assert asked(cli("hist", *options, "--json", empty))["histograms"] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--stage", "Q2X"),
+        ("--size", "--depth"),
+        ("--size", "--stage", "D2C"),
+        ("--linear", "soon"),
+        ("--linear", "0"),
+        ("--linear", "9" * 400),
+        ("--depth", "--linear", "9" * 40),
+        ("--linear", "1500ns"),
+        ("--size", "--linear", "100"),
+        ("--depth", "--linear", "1ms"),
+        ("--unit", "bytes"),
+        ("--size", "--unit", "ms"),
+        ("--op", "reed"),
+    ],
+)
+def test_wrong_usage(cli: Cli, wrong: tuple[str, ...]) -> None:
+    # GIVEN options that say nothing / WHEN they are used / THEN it is a usage error
+    done = cli("hist", *wrong, SAMPLE)
+    assert done.status == 2, done.out
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("step", ["1us", "50us", "55us", "100us", "250us", "700us", "1.1ms"])
+def test_every_whole_step_is_taken(cli: Cli, step: str) -> None:
+    # GIVEN a step of whole microseconds, which a float of seconds cannot always hold
+    width = round(float(step[:-2]) * (1000 if step.endswith("ms") else 1))
+    # WHEN it is the width of buckets  THEN each is as wide as that
+    done = asked(cli("hist", "--linear", step, "--json", SAMPLE))
+    buckets = [bucket for one in done["histograms"] for bucket in one["buckets"]]
+    assert {b["to"] - b["from"] for b in buckets if b["to"] is not None} == {width - 1}
+
+
+def test_an_unknown_device_is_an_error(cli: Cli) -> None:
+    # GIVEN a device that the log does not have / WHEN it is asked for / THEN that is said
+    done = cli("hist", "-d", "9:9", SAMPLE)
+    assert (done.status, "no device 9:9" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["loop1", "vda", "zram1"])
+def test_blktrace_files(cli: Cli, name: str) -> None:
+    # GIVEN blktrace's files / WHEN they are read / THEN they are counted as a log is
+    found = asked(cli("hist", "--json", BLKTRACE / name))
+    assert sum(h["count"] for h in found["histograms"]) > 0

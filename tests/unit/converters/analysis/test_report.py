@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report's figures beside plain sums over the same log's tables."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups
+from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
+from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
+from biotrail.converters.analysis.distributions.series import Series
+from biotrail.converters.analysis.report.json import as_dict
+from biotrail.converters.analysis.report.report import make_report
+from biotrail.converters.analysis.report.tree import GroupReport, Report
+from biotrail.converters.events.tables import NEVER, STAGE_NAMES, RequestKind, Stage
+from biotrail.converters.pipeline import Trace
+from tests.scenarios import cases, stacks
+from tests.scenarios.tools import Tables, events_of, read
+from tests.support import captures
+from tests.support.paths import ROOT
+from tests.unit.converters.association.test_windows_invariance import (
+    HEADER,
+    followed,
+    loads,
+    piece,
+    write,
+)
+
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+BLKTRACE = ROOT / "tests" / "data" / "blktrace"
+SECOND = 10**9
+CAPTURES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
+"""Captured sequences of one thing each."""
+
+
+def logs(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Every small log there is, with its name."""
+    yield "sample", SAMPLE
+    for name in ("vda", "loop1", "zram1", "zoned"):
+        yield name, BLKTRACE / name
+    for name in CAPTURES:
+        path = tmp_path / f"{name}.biotrail"
+        captures.write_log(path, followed(name))
+        yield name, path
+
+
+def both(path: Path, window: int = 1 << 20, **options: Any) -> tuple[Tables, Report]:
+    """A log's tables, and its report."""
+    trace = Trace(path)
+    return read(path), make_report(trace, trace.lifecycles(window), **options)
+
+
+def check_latencies(group: GroupReport, values: np.ndarray) -> None:
+    assert group.latency.count == len(values)
+    if len(values):
+        assert (group.latency.sum, group.latency.min) == (int(values.sum()), int(values.min()))
+        assert group.latency.max == int(values.max())
+
+
+def check_totals(tables: Tables, report: Report) -> None:
+    bios, total = tables.bios, report.total.bios
+    assert total.counters["ios"] == len(bios)
+    assert total.counters["bytes"] == int(bios.bytes.sum(dtype=np.int64))
+    assert total.counters["failed"] == int((bios.status != 0).sum())
+    assert total.counters["requeues"] == int(bios.requeues.sum())
+    ended = (bios.queue != NEVER) & (bios.complete != NEVER)
+    assert report.percentiles.without == int((~ended).sum())
+    check_latencies(total, (bios.complete - bios.queue)[ended])
+    stages = tables.bio_stages
+    took = stages.end - stages.start
+    shown = {s.stage: s for s in total.stages}
+    for stage in Stage:
+        mine = took[stages.stage == stage]
+        name = STAGE_NAMES[stage]
+        assert (name in shown) == bool(len(mine)), name
+        if len(mine):
+            time = shown[name].time
+            assert (time.count, time.sum) == (len(mine), int(mine.sum()))
+            assert (time.min, time.max) == (int(mine.min()), int(mine.max()))
+            if took.sum():
+                assert shown[name].share == pytest.approx(time.sum / int(took.sum()))
+    assert report.total.requests.counters["ios"] == len(tables.requests)
+    assert report.total.requests.counters["bytes"] == int(tables.requests.bytes.sum(dtype=np.int64))
+
+
+def check_parts(tables: Tables, report: Report) -> None:
+    """Each way of grouping holds every bio once."""
+    by_device = {d.dev: d.total.bios.counters["ios"] for d in report.devices}
+    devices = Counter(tables.bios.dev.tolist())
+    assert by_device == {f"{dev >> 20}:{dev & 0xFFFFF}": n for dev, n in devices.items()} | {
+        dev: 0 for dev, n in by_device.items() if not n
+    }
+    for groups in (
+        [o.bios for d in report.devices for o in d.operations],
+        report.processes,
+        report.cgroups,
+        report.cpus,
+    ):
+        for name in ("ios", "bytes", "unfinished", "failed"):
+            whole = report.total.bios.counters[name]
+            assert sum(g.counters[name] for g in groups) == whole, name
+        assert sum(g.latency.sum for g in groups) == report.total.bios.latency.sum
+    tasks = Counter(tables.bios.task.tolist())
+    names = Counter[tuple[object, object]]()
+    known = tables.windows[-1].tasks
+    for task, count in tasks.items():
+        pid, comm = (int(known.tgid[task]), known.comm[task]) if task >= 0 else (None, None)
+        names[pid, comm] += count
+    mine = {(g.name["pid"], g.name["process"]): g.counters["ios"] for g in report.processes}
+    assert mine == names
+    cgroups = Counter(tables.bios.cgroup.tolist())
+    assert {g.name["cgroup_id"]: g.counters["ios"] for g in report.cgroups} == cgroups
+
+
+def test_totals_are_plain_sums_over_the_tables(tmp_path: Path) -> None:
+    for name, path in logs(tmp_path):
+        # GIVEN a log WHEN it is reported on
+        tables, report = both(path)
+        # THEN each figure is the sum over the log's tables
+        assert len(tables.bios), name
+        check_totals(tables, report)
+        check_parts(tables, report)
+        errors = Counter(tables.bios.status[tables.bios.status != 0].tolist())
+        said = {tables.context.status_name(s): n for s, n in errors.items()}
+        assert report.total.bios.errors == said
+
+
+def brute_depth(
+    start: list[int], stop: list[int], begin: int, end: int
+) -> tuple[int, int, int, list[int]]:
+    """Depth times time, time with any, the most, and what each met when it began."""
+    marks = sorted({begin, end, *start, *(s for s in stop if s >= 0)})
+    area = busy = most = 0
+    for at, until in pairwise(marks):
+        depth = sum(b <= at and (e < 0 or e > at) for b, e in zip(start, stop, strict=True))
+        area += depth * (until - at)
+        busy += (until - at) if depth else 0
+        most = max(most, depth)
+    order = sorted(range(len(start)), key=lambda i: start[i])
+    met = []
+    for place, row in enumerate(order):
+        at = start[row]
+        others = [i for i in order[:place] if stop[i] < 0 or stop[i] > at]
+        met.append(len(others))
+    return area, busy, most, sorted(met)
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_depth_is_what_counting_by_hand_gives(name: str, tmp_path: Path) -> None:
+    # GIVEN a captured log WHEN it is reported on
+    path = tmp_path / "log.biotrail"
+    captures.write_log(path, followed(name))
+    tables, report = both(path)
+    bios, requests = tables.bios, tables.requests
+    end = report.end_ns + 1
+    for device in report.devices:
+        major, minor = map(int, device.dev.split(":"))
+        dev = major << 20 | minor
+        mine = bios.take((bios.dev == dev) & (bios.queue >= 0))
+        theirs = requests.take((requests.dev == dev) & (requests.issue >= 0))
+        for depth, start, stop in (
+            (device.queue, mine.queue, mine.complete),
+            (device.issued, theirs.issue, theirs.complete),
+        ):
+            # THEN depth, active time and what each met are those of a count by hand
+            area, busy, _, met = brute_depth(start.tolist(), stop.tolist(), report.begin_ns, end)
+            assert depth.mean == pytest.approx(area / (end - report.begin_ns))
+            assert depth.busy_ns == busy
+            assert depth.at_start.count == len(met)
+            assert depth.at_start.sum == sum(met)
+            assert depth.max >= max(met, default=-1) + 1 - (not met)
+
+
+def test_seeks_are_those_of_the_queue_order() -> None:
+    # GIVEN the sample log WHEN it is reported on
+    tables, report = both(SAMPLE)
+    for device in report.devices:
+        major, minor = map(int, device.dev.split(":"))
+        rows = (tables.bios.dev == (major << 20 | minor)) & (tables.bios.bytes > 0)
+        bios = tables.bios.take(rows & (tables.bios.queue >= 0))
+        bios = bios.take(np.argsort(bios.queue, kind="stable"))
+        # THEN its seeks are those from each bio's end to the next one's beginning
+        end = bios.sector.astype(np.int64) + (bios.bytes >> 9)
+        seeks = bios.sector.astype(np.int64)[1:] - end[:-1]
+        assert device.q2q.sequential == int((seeks == 0).sum())
+        assert device.q2q.backward == int((seeks < 0).sum())
+        assert device.q2q.seek.sum == int(np.abs(seeks).sum()) * 512
+        assert device.q2q.gap.sum == int(bios.queue[-1] - bios.queue[0])
+
+
+def test_flushes_and_who_shared_them() -> None:
+    # GIVEN the sample log, with a journal's commits
+    tables, report = both(SAMPLE)
+    [device] = [d for d in report.devices if d.flushes]
+    flushes = device.flushes
+    assert flushes is not None
+    # THEN each flush request is counted, and each wait for one
+    ended = (tables.requests.kind == RequestKind.FLUSH) & (tables.requests.complete >= 0)
+    assert flushes.requests == int(ended.sum()) == sum(flushes.shared.values())
+    waits = np.isin(tables.bio_stages.stage, [Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH])
+    assert flushes.waits == int(waits.sum())
+    assert sum(bios * n for bios, n in flushes.shared.items()) == flushes.waits - flushes.unmatched
+
+
+def test_fsyncs_that_share_a_flush(tmp_path: Path) -> None:
+    # GIVEN three fsyncs, of which the later two share a flush
+    path = tmp_path / "log.biotrail"
+    captures.write_log(path, events_of(cases.SHARED_FLUSHES.given))
+    # WHEN they are reported on
+    _, report = both(path)
+    [device] = report.devices
+    flushes = device.flushes
+    # THEN it says so
+    assert flushes is not None
+    assert (flushes.requests, flushes.waits, flushes.unmatched) == (2, 3, 0)
+    assert flushes.shared == {1: 1, 2: 1}
+    assert flushes.bios_per_request == 1.5
+    # AND they are flushes, not writes of nothing
+    assert [o.bios.name["operation"] for o in device.operations] == ["flush"]
+    [stage] = device.total.bios.stages
+    assert (stage.stage, stage.share, stage.time.count) == ("flush", 1.0, 3)
+
+
+def test_the_same_log_gives_the_same_report() -> None:
+    assert as_dict(both(SAMPLE)[1]) == as_dict(both(SAMPLE)[1])
+
+
+def test_groups_past_the_bound_are_added_up() -> None:
+    # GIVEN more groups than are kept apart WHEN I/O of each is added
+    groups = Groups(most=3)
+    part = Group()
+    part.counters[:] = 1
+    for code in (4, 9, 2, 7, 5, 9, 1):
+        groups.merge(code, part)
+    # THEN the first ones have theirs, and one more has that of all others
+    found = {code: group["ios"] for code, group in groups.by_code.items()}
+    assert found == {4: 1, 9: 2, 2: 1, OTHERS: 3}
+    assert name_of(ByCpu(None), OTHERS) == {"others": 1}  # type: ignore[arg-type]
+
+
+def test_io_told_after_its_interval_was_closed_is_counted() -> None:
+    # GIVEN a series whose first interval has been closed
+    series = Series(0, SECOND, lambda code, group: (code, group["ios"]))
+    series.add(np.array([7]), sample(SECOND // 2), SECOND)
+    series.add(np.array([7]), sample(20 * SECOND), 30 * SECOND)
+    # WHEN more I/O of it is told THEN it is counted as left out, and the series stays as it was
+    series.add(np.array([7, 7]), sample(SECOND // 3, 29 * SECOND), 31 * SECOND)
+    series.finish()
+    assert series.left_out == 1
+    assert series.closed == {0: [(7, 1)], 20: [(7, 1)], 29: [(7, 1)]}
+
+
+def sample(*ends: int) -> Samples:
+    """I/O without stages that ended at these ns."""
+    zeros = np.zeros(len(ends), dtype=np.int64)
+    counters = np.zeros((len(COUNTERS), len(ends)), dtype=np.int64)
+    counters[COUNTERS.index("ios")] = 1
+    return Samples(
+        place=zeros,
+        counters=counters,
+        size=zeros,
+        status=zeros,
+        latency=zeros,
+        end=np.array(ends, dtype=np.int64),
+        stage_owner=np.zeros(0, dtype=np.int64),
+        stage=np.zeros(0, dtype=np.uint8),
+        stage_ns=np.zeros(0, dtype=np.int64),
+    )
+
+
+@settings(
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    pieces=st.lists(piece, min_size=1, max_size=6),
+    cuts=st.lists(st.integers(0, 10_000), max_size=30),
+    window=st.integers(1, 60),
+)
+def test_windows_do_not_matter(
+    tmp_path: Path, pieces: list[Any], cuts: list[int], window: int
+) -> None:
+    # GIVEN any log WHEN it is read in one window and in many
+    events = loads(pieces)
+    path = write(tmp_path / "log", events, [cut % len(events) for cut in cuts], [0, 0])
+    (tables, one), (_, many) = both(path), both(path, window)
+    # THEN the reports are the same
+    first, second = as_dict(one), as_dict(many)
+    if ends_are_open(tables, path, window):
+        for device in (*first["devices"], *second["devices"]):
+            device.pop("depth")
+    assert first == second
+
+
+def ends_are_open(tables: Tables, path: Path, window: int) -> bool:
+    """Whether something never ends, or a window shows an end that a later C moves.
+
+    What never ends is in flight until it is given up, which windows decide. So they do where
+    only the first of several C (of a request completed in parts) lies before a window's end.
+    """
+    if (tables.bios.complete == NEVER).any() or (tables.requests.complete == NEVER).any():
+        return True
+    last = dict(
+        zip(tables.requests.number.tolist(), tables.requests.complete.tolist(), strict=True)
+    )
+    return any(
+        last[number] != end
+        for found in Trace(path).lifecycles(window)
+        for number, end in zip(
+            found.open_requests.number.tolist(), found.open_requests.complete.tolist(), strict=True
+        )
+        if end != NEVER
+    )
+
+
+def test_stacked_devices_tell_where_the_time_went(tmp_path: Path) -> None:
+    # GIVEN a volume on dm-crypt on a mirror on two disks
+    case = next(c for c in stacks.CASES if "dm-crypt" in c.name)
+    path = tmp_path / "log.biotrail"
+    captures.write_log(path, events_of(case.given), HEADER)
+    # WHEN it is reported on
+    tables, report = both(path)
+    # THEN each child is under its parent, and the three parts add up to the parents' time
+    children = tables.bios.take(tables.bios.parent != NEVER)
+    assert sum(pair.children for pair in report.stacked) == len(children) > 0
+    row = {number: i for i, number in enumerate(tables.bios.number.tolist())}
+    parents = [row[number] for number in children.parent.tolist()]
+    whole = (tables.bios.complete - tables.bios.queue)[parents].sum()
+    parts = sum(p.to_child.sum + p.child.sum + p.from_child.sum for p in report.stacked)
+    assert parts == whole
+
+
+def test_intervals_add_up_to_the_whole() -> None:
+    # GIVEN the sample log WHEN its report has a time series
+    _, report = both(SAMPLE, interval=50_000_000)
+    # THEN all of it is in one interval or another
+    for name in ("ios", "bytes", "merged", "split"):
+        parts = [g.counters[name] for i in report.intervals for g in i.groups]
+        assert sum(parts) == report.total.bios.counters[name]
+    assert report.intervals_left_out == 0
+    # AND intervals follow each other without a gap
+    begins = [i.begin_ns for i in report.intervals]
+    assert begins == [report.begin_ns + n * 50_000_000 for n in range(len(begins))]
+    assert report.intervals[-1].end_ns == report.end_ns
+    # AND so is the time that devices were active
+    for device in report.devices:
+        mine = [d for i in report.intervals for d in i.depths if d.device == device.device]
+        assert sum(d.busy_ns for d in mine) == device.queue.busy_ns
+        assert max(d.max_queue for d in mine) == device.queue.max
+
+
+@pytest.mark.parametrize("by", ["process", "device", "op", "cgroup", "cpu"])
+def test_by_anything_holds_every_bio_once(by: str) -> None:
+    # GIVEN the sample log WHEN it is grouped
+    _, report = both(SAMPLE, by=by)
+    # THEN the groups add up to the whole, with their stages
+    total = report.total.bios
+    assert sum(g.counters["ios"] for g in report.groups) == total.counters["ios"]
+    mine = sum(s.time.sum for g in report.groups for s in g.stages)
+    assert mine == sum(s.time.sum for s in total.stages)
+
+
+def test_a_log_without_events_has_a_report(tmp_path: Path) -> None:
+    # GIVEN a log of no events WHEN it is reported on
+    path = tmp_path / "empty.biotrail"
+    captures.write_log(path, [])
+    _, report = both(path, interval=10**9)
+    # THEN the report says so
+    assert report.total.bios.counters["ios"] == 0
+    assert report.devices == report.intervals == []
+    assert as_dict(report)["time"]["span_ns"] == 0

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must be true of the lifecycles of every captured sequence, counted from its lines."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from biotrail.converters.events.tables import NEVER, Certainty, RequestKind, Stage
+from tests.scenarios.tools import Tables, tables_of
+from tests.support import captures
+from tests.support.capture_text import Event
+
+FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
+
+
+@pytest.fixture(scope="module", params=FILES)
+def capture(request: pytest.FixtureRequest) -> tuple[list[Event], Tables]:
+    events = captures.load(request.param)
+    return events, tables_of(events)
+
+
+def letters(events: list[Event]) -> Counter[str]:
+    return Counter(event["letter"] for event in events)
+
+
+def test_every_queued_bio_is_there_once(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture / WHEN associated / THEN its bios are its Q events, at their times
+    events, t = capture
+    queued = sorted(captures.BASE_NS + e["ns"] for e in events if e["letter"] == "Q")
+    assert sorted(t.bios.queue.tolist()) == queued
+
+
+def test_every_bio_ended_and_is_exact(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture, begun and ended at rest / WHEN associated
+    _, t = capture
+    # THEN all is known of every bio and request
+    assert (t.bios.certainty == Certainty.EXACT).all()
+    assert (t.bios.complete != NEVER).all()
+    assert (t.requests.certainty == Certainty.EXACT).all()
+    assert (t.edges.certainty == Certainty.EXACT).all()
+
+
+def test_requests_are_those_that_started_or_flushed(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture / WHEN associated
+    events, t = capture
+    # THEN there is a request per s, and one per issue of the flush request
+    flushes = sum(1 for e in events if e["letter"] == "D" and e["rwbs"] == "FF")
+    kinds = Counter(t.requests.kind.tolist())
+    assert kinds[RequestKind.FLUSH] == flushes
+    assert kinds[RequestKind.NORMAL] == letters(events)["s"]
+    assert (t.requests.absorbed_by != NEVER).sum() == letters(events)["m"]
+    assert t.requests.requeues.sum() == letters(events)["R"]
+
+
+def test_fragments_are_splits(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture / WHEN associated / THEN a bio's fragments are its X and itself
+    events, t = capture
+    served = t.bios.fragments > 0
+    assert int((t.bios.fragments[served] - 1).sum()) == letters(events)["X"]
+
+
+def test_edges_cover_every_bio_once(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture / WHEN associated
+    _, t = capture
+    # THEN each served bio's pieces follow one another from its first sector to its end
+    for i in np.flatnonzero(t.bios.fragments > 0):
+        own = np.flatnonzero(t.edges.bio == t.bios.number[i])
+        own = own[np.argsort(t.edges.sector[own])]
+        begins = t.edges.sector[own].astype(np.int64)
+        ends = begins + t.edges.bytes[own] // 512
+        assert begins[0] == t.bios.sector[i]
+        assert (begins[1:] == ends[:-1]).all()
+        assert ends[-1] == int(t.bios.sector[i]) + int(t.bios.bytes[i]) // 512
+
+
+def test_bytes_of_good_bios_are_done(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture / WHEN associated / THEN what has no error is done to the byte
+    _, t = capture
+    good = t.bios.status == 0
+    assert (t.bios.done_bytes[good] == t.bios.bytes[good]).all()
+    assert (t.bios.done_bytes[~good] < t.bios.bytes[~good]).all()
+
+
+def test_no_stage_is_unknown(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture / WHEN associated / THEN every stage has a name that says something
+    _, t = capture
+    assert not (t.bio_stages.stage == Stage.UNKNOWN).any()
+    assert not (t.request_stages.stage == Stage.UNKNOWN).any()
+
+
+def test_threads_have_names(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture / WHEN associated / THEN each bio's thread is the line's
+    events, t = capture
+    by_time = {captures.BASE_NS + e["ns"]: e for e in events if e["letter"] == "Q"}
+    tasks = t.windows[-1].tasks
+    for i in range(len(t.bios)):
+        line = by_time[int(t.bios.queue[i])]
+        assert t.bios.tid[i] == line["pid"]
+        assert tasks.comm[t.bios.task[i]] == line["comm"]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that are missing without a word: what is called exact must still be true.
+
+Now and then completions reach no program and no counter tells. What is then left can look
+like other I/O, for addresses are used again at once.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from biotrail.converters.events.tables import Certainty
+from tests.scenarios.tools import Tables, describe, tables_of
+from tests.support import captures
+from tests.support.capture_text import Event, format_event
+from tests.unit.converters.association.test_windows_invariance import (
+    CASES,
+    HEADER,
+    SOURCES,
+    loads,
+    shifted,
+)
+
+COMPLETIONS = "CEd"
+Truth = dict[tuple[int, int, int], tuple[int, int, int] | None]
+PATIENT = settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+piece = st.tuples(
+    st.integers(0, len(SOURCES) - 1),
+    st.sampled_from([0, 0, 0, 1 << 12]),  # pointers: mostly recycled
+    st.integers(0, 2_000_000),
+    st.just(1),
+)
+
+
+def associated(events: Sequence[Event]) -> Tables:
+    return tables_of(events, header={"devices": HEADER["devices"]})
+
+
+def facts(t: Tables) -> Truth:
+    """Issue, completion and status of exact bios by (queue, device, sector); None: not known."""
+    found: Truth = {}
+    b = t.bios
+    for i in range(len(b)):
+        key = (int(b.queue[i]), int(b.dev[i]), int(b.sector[i]))
+        exact = b.certainty[i] == Certainty.EXACT and key not in found
+        told = (int(b.issue[i]), int(b.complete[i]), int(b.status[i]))
+        found[key] = told if exact else None
+    return found
+
+
+def assert_true(events: Sequence[Event], dropped: Sequence[bool], truth: Truth) -> None:
+    """Every bio that is called exact without the dropped events is what it is with them."""
+    kept = [e for e, drop in zip(events, dropped, strict=True) if not drop]
+    t = associated(kept)
+    for key, told in facts(t).items():
+        true = truth.get(key)
+        if told is not None and true is not None:
+            gone = [format_event(e) for e, drop in zip(events, dropped, strict=True) if drop]
+            assert told == true, f"without {gone}:\n{describe(t)}"
+
+
+@PATIENT
+@given(
+    pieces=st.lists(piece, min_size=1, max_size=5),
+    seed=st.integers(0, 1 << 20),
+    share=st.sampled_from([0.02, 0.1, 0.3]),
+)
+def test_completions_that_nobody_saw(
+    pieces: list[tuple[int, int, int, int]], seed: int, share: float
+) -> None:
+    # GIVEN loads with recycled pointers, of which some completions are missing
+    events = loads(pieces)
+    rng = np.random.default_rng(seed)
+    dropped = [e["letter"] in COMPLETIONS and rng.random() < share for e in events]
+    # WHEN associated / THEN no bio that is called exact has another's end
+    assert_true(events, dropped, facts(associated(events)))
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[case.slug for case in CASES])
+def test_any_one_event_missing(index: int) -> None:
+    # GIVEN a scenario twice, the second time with the same bios and requests again
+    own = SOURCES[index]
+    later = max(e["ns"] for e in own) + 5_000
+    events = sorted(own, key=lambda e: e["ns"]) + sorted(
+        shifted(own, 0, later, 1), key=lambda e: e["ns"]
+    )
+    truth = facts(associated(events))
+    # WHEN any one event of it is missing / THEN what is called exact is true
+    for gone in range(len(events)):
+        assert_true(events, [i == gone for i in range(len(events))], truth)
+
+
+def test_a_completion_that_nobody_saw_is_counted() -> None:
+    # GIVEN four reads one after the other with the same bio and request, two ends missing
+    read = SOURCES[0]
+    events = [e for i in range(4) for e in shifted(read, 0, i * 1_000_000, 1)]
+    completions = [i for i, e in enumerate(events) if e["letter"] == "C"]
+    gone = {completions[0], completions[2]}
+    # WHEN associated
+    t = associated([e for i, e in enumerate(events) if i not in gone])
+    # THEN those two are lost, the others exact, and the account says how many
+    names = [Certainty(c).name for c in t.bios.certainty.tolist()]
+    assert names == ["LOST", "EXACT", "LOST", "EXACT"]
+    assert t.account.completions_not_seen == 2
+    assert t.bios.queue[0] == captures.BASE_NS

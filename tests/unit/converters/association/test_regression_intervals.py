@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counterexamples to intervals alone that generated histories found, shrunk and named."""
+
+from biotrail.converters.events.tables import NEVER, Certainty
+from tests.scenarios.cases_more import REQUEST_BASED
+from tests.scenarios.tools import events_of, tables_of
+from tests.support.captures import BASE_NS
+
+
+def _by_intervals(text: str) -> list[tuple[int, int, int]]:
+    """(queue, complete, certainty) of each bio, times in µs, of a log that has no pointers."""
+    t = tables_of(events_of(text), devices=(REQUEST_BASED,), header={"backend": "bcc"})
+    times = (t.bios.queue, t.bios.complete)
+    queue, complete = ([(ns - BASE_NS) // 1000 if ns >= 0 else NEVER for ns in c] for c in times)
+    return list(zip(queue, complete, t.bios.certainty.tolist(), strict=True))
+
+
+def test_intervals_a_request_serves_no_sector_twice() -> None:
+    # GIVEN two identical reads, of which one is issued, and nothing told when it was allocated
+    found = _by_intervals(
+        """
+        0  Q R 112+8 bio=1
+        3  Q R 112+8 bio=2
+        20 D R 112+8 bio=1 rq=1
+        50 C R 112+8 bio=1 rq=1
+        """
+    )
+    # THEN the request serves one of them, and which is ambiguous
+    assert Certainty.AMBIGUOUS in [c for _, _, c in found]
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+    assert sum(complete >= 0 for _, complete, _ in found) == 1
+
+
+def test_intervals_the_front_of_a_request_ends_first() -> None:
+    # GIVEN a front merge, and a partial completion that ends the bio in front alone
+    found = _by_intervals(
+        """
+        0  Q W 80+8 bio=1
+        1  G W 80+8 bio=1
+        2  s W 80+8 bio=1 rq=1
+        5  Q W 72+8 bio=2
+        6  F W 72+8 bio=2
+        9  D W 72+16 bio=2 rq=1 bios=2
+        50 C W 72+16 bio=2 rq=1 bytes=6656
+        70 C W 85+3 bio=1 rq=1
+        """
+    )
+    # THEN the bio behind ends with the rest
+    assert found == [(0, 70, Certainty.INTERVAL), (5, 50, Certainty.INTERVAL)]
+
+
+def test_intervals_a_flush_first_ends_with_the_empty_completion() -> None:
+    # GIVEN a journal commit on a device that does FUA itself
+    found = _by_intervals(
+        """
+        0   Q FWFS 0+8 bio=1
+        1   G FWFS 0+8 bio=1
+        2   s FWFS 0+8 bio=1 rq=1
+        10  D FF 18446744073709551615+0 rq=9
+        60  C FF 18446744073709551615+0 rq=9
+        63  I WFS 0+8 bio=1 rq=1
+        66  D WFS 0+8 bio=1 rq=1
+        120 C WFS 0+8 bio=1 rq=1
+        125 C WFS 0+0 bio=1 rq=1
+        """
+    )
+    # THEN the last completion ends the bio
+    assert found == [(0, 125, Certainty.INTERVAL)]
+
+
+def test_intervals_another_tasks_merge_is_not_sure() -> None:
+    # GIVEN two identical reads that the scheduler holds, and a third behind them: it joins
+    # one of the two, whoever queued them
+    found = _by_intervals(
+        """
+        0   Q R 64+8 bio=1 pid=100
+        1   G R 64+8 bio=1 pid=100
+        2   I R 64+8 bio=1 rq=1
+        10  Q R 64+8 bio=2 pid=150
+        11  G R 64+8 bio=2 pid=150
+        12  I R 64+8 bio=2 rq=2
+        20  Q R 72+8 bio=3 pid=100
+        21  M R 72+8 bio=3 pid=100
+        30  D R 64+8 bio=1 rq=1
+        50  C R 64+8 bio=1 rq=1
+        60  D R 64+16 bio=2 rq=2 chain=2,3
+        90  C R 64+16 bio=2 rq=2
+        """
+    )
+    # THEN all three are ambiguous
+    assert [c for _, _, c in found] == [Certainty.AMBIGUOUS] * 3
+
+
+def test_intervals_what_joins_the_rest_of_an_unknown_request_is_not_sure() -> None:
+    # GIVEN two reads that begin at one sector: the first to complete may be part of either, and
+    # so the rest that is requeued is nobody's; a third read joins that rest
+    found = _by_intervals(
+        """
+        0  Q R 100+16 bio=1
+        1  G R 100+16 bio=1
+        2  s R 100+16 bio=1 rq=1
+        4  D R 100+16 bio=1 rq=1
+        5  Q R 100+10 bio=2
+        6  G R 100+10 bio=2
+        7  s R 100+10 bio=2 rq=2
+        8  D R 100+10 bio=2 rq=2
+        20 C R 100+10 bio=2 rq=2
+        30 C R 100+16 bio=1 rq=1 bytes=7168
+        31 R R 114+2 bio=1 rq=1
+        40 Q R 116+8 bio=3
+        41 M R 116+8 bio=3
+        42 D R 114+10 bio=1 rq=1 chain=1,3
+        50 C R 114+10 bio=1 rq=1 bytes=4096
+        51 R R 122+2 bio=3 rq=1
+        52 D R 122+2 bio=3 rq=1 chain=3
+        60 C R 122+2 bio=3 rq=1
+        """
+    )
+    # THEN which completion ends the third is not sure either
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+
+
+def test_intervals_what_comes_into_doubt_late_is_marked() -> None:
+    # GIVEN two discards in one request, of which the first completes and the rest is requeued;
+    # a third joins it without an event, so that its issue fits no request that is known
+    found = _by_intervals(
+        """
+        0  Q D 152+16 bio=1
+        1  Q D 168+8 bio=2
+        10 D D 152+24 bio=1 rq=1 chain=1,2
+        50 C D 152+24 bio=1 rq=1 bytes=8192
+        52 R D 168+8 bio=2 rq=1
+        60 Q D 176+8 bio=3
+        70 D D 168+16 bio=2 rq=1 chain=2,3
+        71 R D 168+16 bio=2 rq=1
+        80 D D 168+16 bio=2 rq=1 chain=2,3
+        90 C D 168+16 bio=2 rq=1
+        """
+    )
+    # THEN how often the first bio's request was requeued is not sure, though it had ended before
+    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
+
+
+def test_intervals_a_merge_goes_to_the_request_that_lives() -> None:
+    # GIVEN a read whose completion was missed, as the tag that is given again shows, and after
+    # it a request that takes a neighbour
+    found = _by_intervals(
+        """
+        0  Q R 0+8 bio=1
+        1  G R 0+8 bio=1
+        2  s R 0+8 bio=1 rq=1
+        3  D R 0+8 bio=1 rq=1 tag=7/-1 hctx=0
+        10 Q R 100+8 bio=2
+        11 G R 100+8 bio=2
+        12 s R 100+8 bio=2 rq=2
+        13 D R 100+8 bio=2 rq=2 tag=7/-1 hctx=0
+        20 Q R 200+8 bio=3
+        21 G R 200+8 bio=3
+        22 s R 200+8 bio=3 rq=3
+        25 Q R 208+8 bio=4
+        26 G R 208+8 bio=4
+        27 s R 208+8 bio=4 rq=4
+        28 m R 208+8 bio=4 rq=4 into=3
+        30 D R 200+16 bio=3 rq=3 tag=8/-1 hctx=0
+        60 C R 200+16 bio=3 rq=3
+        70 C R 100+8 bio=2 rq=2
+        """
+    )
+    # THEN the neighbour ends with the request that took it, not with the one that is lost
+    assert [complete for _, complete, _ in found] == [NEVER, 70, 60, 60]
+    assert [c for _, _, c in found[1:]] == [Certainty.INTERVAL] * 3
+
+
+def test_intervals_the_piece_of_a_bio_in_doubt_is_in_doubt_and_so_is_what_it_joins() -> None:
+    # GIVEN two bios that begin at one sector, of which one is split, and its front piece joins
+    found = _by_intervals(
+        """
+        0  Q R 0+8 bio=1
+        1  G R 0+8 bio=1
+        2  s R 0+8 bio=1 rq=1
+        3  Q R 8+40 bio=2
+        4  Q R 8+32 bio=3
+        5  X R 8+24 bio=4 parent=3
+        6  M R 8+24 bio=4
+        20 D R 0+32 bio=1 rq=1 chain=1,4
+        60 C R 0+32 bio=1 rq=1
+        """
+    )
+    # THEN the request that it joined is in doubt too
+    assert found[0][2] == Certainty.AMBIGUOUS
+
+
+def test_intervals_a_bio_is_issued_after_the_last_merge_that_moved_it() -> None:
+    # GIVEN a request that is absorbed, and again what absorbed it, by one that was issued and
+    # requeued before
+    t = tables_of(
+        events_of(
+            """
+            0  Q R 16+8 bio=1
+            1  G R 16+8 bio=1
+            2  s R 16+8 bio=1 rq=1
+            3  Q R 8+8 bio=2
+            4  G R 8+8 bio=2
+            5  s R 8+8 bio=2 rq=2
+            6  m R 16+8 bio=1 rq=1 into=2
+            7  Q R 0+8 bio=3
+            8  G R 0+8 bio=3
+            9  s R 0+8 bio=3 rq=3
+            10 D R 0+8 bio=3 rq=3
+            20 R R 0+8 bio=3 rq=3
+            21 m R 8+16 bio=2 rq=2 into=3
+            30 D R 0+24 bio=3 rq=3 chain=3,2,1
+            60 C R 0+24 bio=3 rq=3
+            """
+        ),
+        devices=(REQUEST_BASED,),
+        header={"backend": "bcc"},
+    )
+    # THEN the bios that it took are issued with its second issue
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.issue] == [30, 30, 10]
+
+
+def test_intervals_what_begins_where_another_may_go_on_is_not_sure() -> None:
+    # GIVEN two requests that begin at one sector, of which one completes in part and is
+    # requeued, and a third where its rest begins
+    found = tables_of(
+        events_of(
+            """
+            0  Q W 8+8 bio=1
+            1  G W 8+8 bio=1
+            2  Q W 8+16 bio=2
+            3  G W 8+16 bio=2
+            4  Q W 16+8 bio=3
+            5  G W 16+8 bio=3
+            6  D W 8+8 bio=1 rq=1
+            7  D W 8+16 bio=2 rq=2
+            8  D W 16+8 bio=3 rq=3
+            20 C W 8+8 bio=2 rq=2
+            21 R W 16+8 bio=2 rq=2
+            22 D W 16+8 bio=2 rq=2
+            30 C W 16+8 bio=3 rq=3
+            31 C W 16+8 bio=2 rq=2
+            32 C W 8+8 bio=1 rq=1
+            """
+        ),
+        devices=(REQUEST_BASED,),
+        header={"backend": "bcc"},
+    )
+    # THEN none of them is sure
+    assert found.bios.certainty.tolist() == [Certainty.AMBIGUOUS] * 3
+
+
+def test_intervals_discards_that_wait_may_be_one_issue_wherever_they_lie() -> None:
+    # GIVEN discards without allocations, of which two, apart, are issued as one, whose sum two
+    # others that lie together would have as well
+    found = _by_intervals(
+        """
+        0  Q D 72+24 bio=1
+        1  Q D 96+8 bio=2
+        2  Q D 40+8 bio=3
+        9  D D 72+32 bio=1 rq=1 chain=1,3
+        40 C D 72+32 bio=1 rq=1
+        """
+    )
+    # THEN none of them is sure
+    assert {certainty for _, _, certainty in found} == {Certainty.AMBIGUOUS}
+
+
+def test_intervals_a_discard_may_have_grown_to_what_another_is() -> None:
+    # GIVEN two discards that begin at one sector, and the issue of the shorter, which grew
+    found = _by_intervals(
+        """
+        0  Q D 0+16 bio=1
+        1  G D 0+16 bio=1
+        2  Q D 0+8 bio=2
+        3  G D 0+8 bio=2
+        4  Q D 80+8 bio=3
+        9  D D 0+16 bio=2 rq=2 chain=2,3
+        40 C D 0+16 bio=2 rq=2
+        """
+    )
+    # THEN which of them it is, is not sure
+    assert found[0] == (0, 40, Certainty.AMBIGUOUS)
+    assert all(certainty >= Certainty.AMBIGUOUS for _, _, certainty in found)
+
+
+def test_intervals_what_a_task_holds_back_may_be_no_place_to_merge() -> None:
+    # GIVEN a request in the scheduler and one in a task's plug, at the same place, and a bio of
+    # that task that joins the first of them: the other differs in what no event tells
+    found = _by_intervals(
+        """
+        0  Q W 112+16 bio=1
+        1  G W 112+16 bio=1
+        2  I W 112+16 bio=1 rq=1
+        3  Q W 112+16 bio=2
+        4  G W 112+16 bio=2
+        5  Q W 104+8 bio=3
+        6  F W 104+8 bio=3
+        20 D W 104+24 bio=3 rq=1 chain=3,1
+        60 C W 104+24 bio=3 rq=1
+        """
+    )
+    # THEN all three are in doubt
+    assert [certainty for _, _, certainty in found] == [Certainty.AMBIGUOUS] * 3
+
+
+def test_intervals_doubts_stay_with_the_request_that_they_are_about() -> None:
+    # GIVEN a request whose end was lost: its tag is used again, so its made-up identity is, too,
+    # by one of two requests that are later confused
+    found = _by_intervals(
+        """
+        0  Q W 80+8 bio=9
+        1  G W 80+8 bio=9
+        2  D W 80+8 bio=9 rq=9 hctx=0 tag=6/-1
+        10 Q R 48+8 bio=1
+        11 G R 48+8 bio=1
+        12 Q R 56+8 bio=2
+        13 G R 56+8 bio=2
+        14 D R 56+8 bio=2 rq=2 hctx=0 tag=6/-1
+        15 Q R 48+8 bio=3
+        16 G R 48+8 bio=3
+        17 D R 48+8 bio=3 rq=3 hctx=0 tag=7/-1
+        30 C R 56+8 bio=2 rq=2
+        31 C R 48+8 bio=3 rq=3
+        """
+    )
+    # THEN the first is lost, and in no doubt; of the two, one seems to wait
+    assert [certainty for _, _, certainty in found] == [
+        Certainty.LOST,
+        Certainty.AMBIGUOUS,
+        Certainty.INTERVAL,
+        Certainty.INCOMPLETE,
+    ]

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""However a log is cut into chunks and windows, the same bios and requests come out."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from biotrail.converters.events.tables import Table
+from biotrail.converters.pipeline import HOLD_NS
+from biotrail.recorder.log import LogWriter, Segment
+from tests.scenarios import cases, cases_more, losses, stacks, variants
+from tests.scenarios.tools import Tables, events_of, read
+from tests.support import captures
+from tests.support.capture_follow import Follower
+from tests.support.capture_text import Event
+
+CASES = [
+    *cases.CASES,
+    *cases_more.CASES,
+    *variants.CASES,
+    *stacks.CASES,
+    *losses.CASES,
+]
+FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
+PARTITIONS = [d["dev"] for d in captures.DEVICES if d["kind"] == "partition"]
+HEADER = captures.header(
+    devices=captures.DEVICES
+    + [
+        {"dev": dev, **entry}
+        for case in CASES
+        for dev, entry in ((captures.device_number(d), e) for d, e in case.devices)
+    ]
+)
+QUICK = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def shifted(events: Sequence[Event], pointers: int, ns: int, stretch: int) -> list[Event]:
+    """The events at another time and with other pointers."""
+    moved = []
+    for event in events:
+        other = dict(event, ns=event["ns"] * stretch + ns)
+        for key in ("bio", "rq", "parent", "page"):
+            if other.get(key):
+                other[key] += pointers
+        if "chain" in other:
+            other["chain"] = [bio + pointers for bio in other["chain"]]
+        moved.append(other)
+    return moved
+
+
+def followed(name: str) -> list[Event]:
+    follower = Follower(PARTITIONS)
+    return [follower.follow(event) for event in captures.load(name)]
+
+
+SOURCES = [events_of(case.given) for case in CASES] + [followed(name) for name in FILES]
+
+piece = st.tuples(
+    st.integers(0, len(SOURCES) - 1),
+    st.sampled_from([0, 0, 1 << 12, 1 << 13]),  # pointers: mostly recycled
+    st.integers(0, 400_000_000),  # when, ns
+    st.sampled_from([1, 1, 1000, 20_000]),  # how much slower
+)
+
+
+def loads(pieces: Sequence[tuple[int, int, int, int]]) -> list[Event]:
+    """Pieces one after the other where they share pointers, side by side where they do not."""
+    events: list[Event] = []
+    free: dict[int, int] = {}
+    for source, pointers, ns, stretch in pieces:
+        begin = max(ns, free.get(pointers, 0))
+        own = shifted(SOURCES[source], pointers, begin, stretch)
+        free[pointers] = max(event["ns"] for event in own) + 1000
+        events += own
+    return sorted(events, key=lambda event: event["ns"])
+
+
+def write(path: Path, events: list[Event], cuts: list[int], delays: list[int]) -> Path:
+    """A log with a chunk per cut (event index); each CPU's records come `delays` ns late."""
+    encoder = captures._Encoder(drop_pointers=False)
+    rings = captures._Rings()
+    encoded = [(e["ns"], e["cpu"], encoder.encode(e)) for e in events]
+    last = encoded[-1][0]
+    edges = [encoded[cut][0] for cut in sorted(set(cuts))] + [last + max(delays) + 1]
+    with path.open("wb") as stream:
+        log = LogWriter(stream, HEADER)
+        begin = [-1] * len(delays)
+        for edge in edges:
+            found: list[Segment] = []
+            for cpu, delay in enumerate(delays):
+                until = edge - delay
+                own = [
+                    (c, rows) for ns, c, rows in encoded if c == cpu and begin[cpu] < ns <= until
+                ]
+                found += rings.segments(own)
+                begin[cpu] = max(begin[cpu], until)
+            log.write_chunk(found, captures.clock(edge))
+        log.close({"clocks": captures.clock(last)})
+    return path
+
+
+def assert_equal(one: Table, other: Table) -> None:
+    for field in dataclasses.fields(one):
+        first, second = getattr(one, field.name), getattr(other, field.name)
+        assert np.array_equal(first, second), f"{type(one).__name__}.{field.name}"
+
+
+def assert_same(t: Tables, whole: Tables) -> None:
+    for name in ("bios", "requests", "edges", "bio_stages", "request_stages"):
+        assert_equal(getattr(t, name), getattr(whole, name))
+    for name in ("devices", "bios", "requests", "edges", "late", "first_ns", "last_ns"):
+        assert getattr(t.account, name) == getattr(whole.account, name), name
+    assert reasons(t) == reasons(whole)
+
+
+def reasons(t: Tables) -> dict[tuple[str, str], int]:
+    """The account; comments (d, E) that come very late are nobody's, so theirs are added up."""
+    found: dict[tuple[str, str], int] = {}
+    for (letter, reason), count in t.account.events.items():
+        key = (letter, "" if letter in "dE" else str(reason))
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+@QUICK
+@given(
+    pieces=st.lists(piece, min_size=1, max_size=6),
+    cuts=st.lists(st.integers(0, 10_000), max_size=30),
+    delays=st.lists(st.integers(0, HOLD_NS // 4), min_size=2, max_size=2),
+    window=st.sampled_from([1, 2, 7, 30, 200]),
+)
+def test_windows_of_any_size(
+    tmp_path: Path,
+    pieces: list[tuple[int, int, int, int]],
+    cuts: list[int],
+    delays: list[int],
+    window: int,
+) -> None:
+    # GIVEN loads of several kinds, recycled pointers, in chunks cut anywhere, where each
+    # CPU's records come up to some ms late
+    events = loads(pieces)
+    path = write(tmp_path / "a.biotrail", events, [c % len(events) for c in cuts], delays)
+    # WHEN it is read in small windows
+    t, whole = read(path, window), read(path)
+    # THEN every table and count is that of one window
+    assert whole.account.late == 0
+    assert_same(t, whole)
+    # THEN windows follow one another without a gap
+    assert all(a.end == b.begin for a, b in zip(t.windows, t.windows[1:], strict=False))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_captures_slowed_down_in_windows_of_one_chunk(tmp_path: Path, name: str) -> None:
+    # GIVEN a capture a thousand times slower, with a chunk for every few events
+    events = shifted(followed(name), 0, 0, 1000)
+    cuts = list(range(0, len(events), 3))
+    path = write(tmp_path / "a.biotrail", events, cuts, [0, 1_000_000])
+    # WHEN it is read in windows of a few events / THEN they give what one window gives
+    t, whole = read(path, 3), read(path)
+    assert len(t.windows) > 2
+    assert_same(t, whole)
+
+
+def test_open_lifecycles_are_shown_until_they_end(tmp_path: Path) -> None:
+    # GIVEN a read that takes 5 s, with other I/O meanwhile
+    slow = shifted(events_of(cases.READ_DEADLINE.given), 0, 0, 50_000)
+    quick = [
+        event
+        for i in range(20)
+        for event in shifted(events_of(cases.READ_NONE.given), 4096, i * 200_000_000, 1)
+    ]
+    events = sorted(slow + quick, key=lambda e: e["ns"])
+    path = write(tmp_path / "a.biotrail", events, list(range(len(events))), [0, 0])
+    # WHEN read in windows of one event
+    t = read(path, 1)
+    number = int(t.bios.number[0])
+    ended = [i for i, w in enumerate(t.windows) if number in w.bios.number]
+    shown = [i for i, w in enumerate(t.windows) if number in w.open_bios.number]
+    # THEN it is open in every window before the one that it ends in, and in none after
+    assert len(ended) == 1
+    assert shown == list(range(shown[0], ended[0]))
+    assert len(shown) > 10

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of a ring as events: sizes, blocks, padding, times, and what is not understood."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biotrail.converters.events.events import Decoder, Events
+from biotrail.recorder.log import Chunk, Segment
+from biotrail.recorder.schema.records import (
+    BLOCK_BYTES,
+    BY_KIND,
+    TIMESTAMP_BITS,
+    Kind,
+    schema,
+    sizes,
+)
+from tests.scenarios.tools import events_of
+from tests.support import captures
+
+NOW = captures.BASE_NS
+MASK = (1 << TIMESTAMP_BITS) - 1
+SIZES = sizes()
+
+
+def record(kind: int, ns: int, size: int | None = None, **values: Any) -> bytes:
+    """A record of `kind` at NOW + ns; of an unknown kind: `size` bytes."""
+    head = int(kind) << TIMESTAMP_BITS | (NOW + ns) & MASK
+    if size is not None:
+        return head.to_bytes(8, "little") + b"\x55" * (size - 8)
+    row = np.zeros(1, BY_KIND[Kind(kind)].dtype)
+    row["head"] = head
+    for name, value in values.items():
+        row[name] = value
+    return row.tobytes()
+
+
+def ring(rows: list[bytes], position: int = 0) -> bytes:
+    """Rows as they stand in a ring from `position` on."""
+    return captures._pack(rows, position)
+
+
+def chunk(*segments: Segment, now: int = NOW) -> Chunk:
+    clock = captures.clock() | {"monotonic": now}
+    return Chunk(offset=0, sequence=0, first_ns=0, last_ns=now, clock=clock, segments=[*segments])
+
+
+def decode(*segments: Segment, now: int = NOW, kinds: Any = None) -> Any:
+    return Decoder(kinds).decode(chunk(*segments, now=now))
+
+
+def letters(events: Events) -> str:
+    return "".join(BY_KIND[Kind(k)].letter for k in events.kind.tolist())
+
+
+def test_records_of_every_kind_are_found_by_their_size() -> None:
+    # GIVEN one record of every kind in a ring
+    rows = [record(kind, i) for i, kind in enumerate(k for k in BY_KIND if k != Kind.PAD)]
+    # WHEN decoded
+    found = decode(Segment(0, 0, 0, ring(rows)))
+    # THEN all are there, in order, and nothing else
+    assert found.events.kind.tolist() == [k for k in BY_KIND if k != Kind.PAD]
+    assert found.events.ts.tolist() == [NOW + i for i in range(len(rows))]
+    assert (found.unknown, found.unreadable_bytes) == ({}, 0)
+
+
+def test_columns_are_the_fields_of_each_kind() -> None:
+    # GIVEN records with all the common fields
+    common = {"sector": 2**63 + 5, "bytes": 4096, "opf": 0x80000801, "dev": 254 << 20 | 3}
+    bio, request = {"bio": 0xFFFF888100000001}, {"rq": 0xFFFF888200000002}
+    rows = [
+        record(Kind.Q, 0, tid=9, part=1, ioprio=2, cgroup=3, page=4, **common, **bio),
+        record(Kind.M, 1, tid=9, **common, **bio, **request),
+        record(Kind.BIO_COMPLETE, 2, status=-5, **common, **bio),
+        record(Kind.D, 3, tag=7, **common, **bio, **request),
+        record(Kind.C, 4, status=10, **common, **bio, **request),
+        record(Kind.DONE, 5, dev=common["dev"], **request),
+        record(Kind.P, 6, dev=common["dev"], tid=9),
+        record(Kind.TASK, 7, tid=9, tgid=8, comm=b"dd"),
+        record(Kind.CHAIN, 8, **request),
+    ]
+    # WHEN decoded
+    events = decode(Segment(0, 0, 0, ring(rows))).events
+    # THEN columns hold them, and 0 where a kind has none
+    assert events.bio.tolist() == [bio["bio"]] * 5 + [0] * 4
+    rq = request["rq"]
+    assert events.rq.tolist() == [0, rq, 0, rq, rq, rq, 0, 0, rq]
+    assert events.dev.tolist() == [common["dev"]] * 7 + [0] * 2
+    assert events.sector[:5].tolist() == [common["sector"]] * 5
+    assert events.bytes[:5].tolist() == [4096] * 5
+    assert events.opf[:5].tolist() == [common["opf"]] * 5
+    assert events.status[[2, 4]].tolist() == [-5, 10]
+    q = events.fields(Kind.Q, np.array([0]))[0]
+    assert [int(q[n]) for n in ("tid", "part", "ioprio", "cgroup", "page")] == [9, 1, 2, 3, 4]
+
+
+def test_no_record_crosses_a_block_and_padding_is_skipped() -> None:
+    # GIVEN so many records of 64, 40 and 16 bytes that blocks end in PAD of many sizes
+    kinds = [Kind.Q, Kind.G, Kind.P, Kind.C, Kind.D, Kind.DONE, Kind.F]
+    rows = [record(kinds[i * i % 7], i) for i in range(1000)]
+    data = ring(rows)
+    assert len(data) > 8 * BLOCK_BYTES
+    # WHEN decoded / THEN all are found
+    found = decode(Segment(0, 0, 0, data))
+    assert found.events.ts.tolist() == [NOW + i for i in range(1000)]
+    assert found.unreadable_bytes == 0
+
+
+@pytest.mark.parametrize("position", [8, 64, 4000, 4040, 4088, 4096, 12_280])
+def test_a_segment_begins_anywhere_in_a_block(position: int) -> None:
+    # GIVEN records from the middle of a block on, at its end too
+    rows = [record(Kind.Q, i) for i in range(200)]
+    # WHEN decoded / THEN blocks are those of the ring, not of the segment
+    found = decode(Segment(0, 0, position, ring(rows, position)))
+    assert found.events.ts.tolist() == [NOW + i for i in range(200)]
+    assert found.unreadable_bytes == 0
+
+
+@given(
+    parts=st.lists(
+        st.lists(st.sampled_from([k for k in BY_KIND if k != Kind.PAD]), max_size=90),
+        min_size=1,
+        max_size=4,
+    ),
+    starts=st.lists(st.integers(0, 2 * BLOCK_BYTES // 8), min_size=4, max_size=4),
+)
+def test_any_records_at_any_position(parts: list[list[Kind]], starts: list[int]) -> None:
+    # GIVEN several rings with any kinds from any position on
+    segments, wanted = [], []
+    for cpu, (kinds, start) in enumerate(zip(parts, starts, strict=False)):
+        rows = [record(kind, 10 * i) for i, kind in enumerate(kinds)]
+        segments.append(Segment(cpu, 0, start * 8, ring(rows, start * 8)))
+        wanted += [(10 * i, cpu, int(kind)) for i, kind in enumerate(kinds)]
+    # WHEN decoded
+    found = decode(*segments)
+    # THEN every record is an event, sorted by time, by ring where times are equal
+    e = found.events
+    rows_found = zip((e.ts - NOW).tolist(), e.cpu.tolist(), e.kind.tolist(), strict=True)
+    assert list(rows_found) == sorted(wanted, key=lambda w: (w[0], w[1]))
+    assert (found.unknown, found.unreadable_bytes) == ({}, 0)
+
+
+def test_kinds_of_a_newer_schema_are_counted_and_stepped_over() -> None:
+    # GIVEN a log whose schema has kinds 70 (24 bytes) and 71 (4096 bytes), unknown here
+    newer = [*schema(), {"kind": 70, "size": 24}, {"kind": 71, "size": 4096}]
+    rows = [record(Kind.Q, 0), record(70, 1, 24), record(Kind.C, 2), record(71, 3, 4096)]
+    rows += [record(70, 4, 24), record(Kind.D, 5)]
+    # WHEN decoded by that schema
+    found = decode(Segment(0, 0, 0, ring(rows)), kinds=newer)
+    # THEN they are counted by number, and the known records around them are read
+    assert letters(found.events) == "QCD"
+    assert found.unknown == {70: 2, 71: 1}
+    assert found.unreadable_bytes == 0
+
+
+def test_a_known_kind_that_grew_is_read_by_the_logs_size() -> None:
+    # GIVEN a newer log whose C has 16 bytes more
+    grown = [dict(e, size=int(str(e["size"])) + 16) if e["kind"] == 14 else e for e in schema()]
+    c = record(Kind.C, 0, bytes=512, rq=5) + b"\xff" * 16
+    # WHEN decoded / THEN what is known of it is read, and what follows it
+    found = decode(Segment(0, 0, 0, ring([c, record(Kind.Q, 1)])), kinds=grown)
+    assert letters(found.events) == "CQ"
+    assert found.events.bytes[0] == 512
+
+
+def test_fields_that_an_older_log_does_not_have_are_zero() -> None:
+    # GIVEN an older log whose Q ended before cgroup and page
+    older = [dict(e, size=48) if e["kind"] == 1 else e for e in schema()]
+    q = record(Kind.Q, 0, bio=1, part=7, cgroup=0xAA, page=0xBB)[:48]
+    # WHEN decoded / THEN they are 0, not the next record's bytes
+    found = decode(Segment(0, 0, 0, ring([q, q])), kinds=older)
+    fields = found.events.fields(Kind.Q, np.array([0, 1]))
+    assert fields["part"].tolist() == [7, 7]
+    assert (fields["cgroup"].tolist(), fields["page"].tolist()) == ([0, 0], [0, 0])
+
+
+@pytest.mark.parametrize("word", [0, 1 << 63, 99 << TIMESTAMP_BITS, 254 << TIMESTAMP_BITS | 5])
+def test_words_that_are_no_record_cost_their_block_only(word: int) -> None:
+    # GIVEN a block whose fifth record is garbage, and a block after it
+    rows = [record(Kind.Q, i) for i in range(100)]
+    data = bytearray(ring(rows))
+    data[4 * 64 : 4 * 64 + 8] = word.to_bytes(8, "little")
+    # WHEN decoded
+    found = decode(Segment(0, 0, 0, bytes(data)))
+    # THEN the rest of that block is counted as unreadable, and the next block is read
+    kept = [*range(4), *range(64, 100)]
+    assert found.events.ts.tolist() == [NOW + i for i in kept]
+    assert found.unreadable_bytes == BLOCK_BYTES - 4 * 64
+
+
+def test_a_record_that_would_leave_its_block_is_unreadable() -> None:
+    # GIVEN a CGROUP record's head in the last 16 bytes of a block
+    rows = [record(Kind.DONE, i) for i in range(170)]  # 24 bytes each, 16 are left
+    data = b"".join(rows)[: 170 * 24] + record(Kind.CGROUP, 170)[:16] + record(Kind.Q, 171)
+    # WHEN decoded / THEN it is not read over the edge
+    found = decode(Segment(0, 0, 0, data))
+    assert letters(found.events) == "d" * 170 + "Q"
+    assert found.unreadable_bytes == 16
+
+
+@given(st.binary(min_size=8, max_size=3 * BLOCK_BYTES).map(lambda b: b[: len(b) // 8 * 8]))
+def test_any_bytes_decode_without_an_exception(data: bytes) -> None:
+    # GIVEN anything / WHEN decoded / THEN nothing is counted twice, and nothing raises
+    found = decode(Segment(0, 0, 0, data))
+    sizes_found = SIZES[found.events.kind].sum()
+    assert int(sizes_found) + found.unreadable_bytes <= len(data)
+
+
+@pytest.mark.parametrize("now", [5, 1 << 56, (1 << 56) + 3, 3 << 56, (1 << 62) + 12_345])
+def test_times_are_extended_from_56_bits_by_the_chunks_clock(now: int) -> None:
+    # GIVEN records up to a second before and a little after a chunk's clock, at any wrap
+    offsets = [o for o in (-1_000_000_000, -5, -1, 0, 1, 400) if now + o >= 0]
+    rows = [record(Kind.DONE, now - NOW + o) for o in offsets]
+    # WHEN decoded / THEN times are whole
+    found = decode(Segment(0, 0, 0, ring(rows)), now=now)
+    assert found.events.ts.tolist() == [now + o for o in offsets]
+
+
+def test_equal_times_keep_rings_and_their_order() -> None:
+    # GIVEN records of one nanosecond in the rings of two CPUs and levels
+    one = Segment(1, 0, 0, ring([record(Kind.Q, 0, bio=1), record(Kind.Q, 0, bio=2)]))
+    two = Segment(0, 1, 0, ring([record(Kind.Q, 0, bio=3), record(Kind.Q, 0, bio=4)]))
+    # WHEN decoded / THEN they come as segments do, and within one as in its ring
+    events = decode(one, two).events
+    assert (events.bio.tolist(), events.cpu.tolist()) == ([1, 2, 3, 4], [1, 1, 0, 0])
+
+
+def test_empty_chunks_and_segments() -> None:
+    # GIVEN no segment, and segments without bytes / WHEN decoded / THEN there are no events
+    assert len(decode().events) == 0
+    found = decode(Segment(0, 0, 0, b""), Segment(1, 0, 4096, ring([record(Kind.Q, 0)])))
+    assert found.events.cpu.tolist() == [1]
+
+
+def test_windows_join_in_time_and_earlier_parts_first() -> None:
+    # GIVEN two parts that interleave and tie
+    first = decode(Segment(0, 0, 0, ring([record(Kind.Q, 0, bio=1), record(Kind.Q, 5, bio=2)])))
+    second = decode(Segment(0, 0, 0, ring([record(Kind.Q, 0, bio=3), record(Kind.Q, 9, bio=4)])))
+    # WHEN joined / THEN sorted by time, the earlier part first among equals
+    joined = Events.join([first.events, Events.empty(), second.events])
+    assert joined.bio.tolist() == [1, 3, 2, 4]
+    assert len(Events.join([])) == 0
+
+
+def test_columns_of_a_capture_are_what_its_lines_say() -> None:
+    # GIVEN a scenario's events / WHEN encoded and decoded
+    given = events_of("0 Q R 8+8 bio=1\n5 D R 8+8 bio=1 rq=2\n9 C R 8+8 bio=1 rq=2 err=10")
+    events = decode(*captures.records(given)).events
+    # THEN the columns say so
+    assert events.sector.tolist() == [8, 8, 8]
+    assert events.bytes.tolist() == [4096] * 3
+    assert events.status[2] == 10

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in a log: joined to their bios, named, added up, shown and chosen by."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.files import NO_FILE, files_of
+from biotrail.converters.events.tables import Bios
+from biotrail.converters.lifecycles.account import Reason
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.pipeline import Trace
+from tests.support import perfetto_check
+from tests.support.cli_runner import Cli
+from tests.support.file_logs import bio, file, names, write
+from tests.support.stack_logs import DEV, START, ended, queued, stack, task
+
+LONG = b"n" * 120
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def sample(path: Path) -> Path:
+    """/srv/db/table: two bios; /srv/wal: one; the device's own: one; one whose file nobody knows;
+    a flush."""
+    records = [
+        task(START, 42, b"dd"),
+        *names(START, 12, b"db", b"table"),
+        *bio(0, 12),
+        *bio(1, 12, bytes=8192),
+        *names(START + 2_000_000, 13, b"wal"),
+        *bio(2, 13),
+        *bio(3, DEV, dev=0),
+        *bio(4, None),
+        *bio(5, None, bytes=0),
+    ]
+    return write(path, records)
+
+
+def paths_of(trace: Trace, window_events: int = 1 << 20) -> list[str | None]:
+    """Of each bio its file's path."""
+    bios = Bios.concatenate([w.bios for w in trace.lifecycles(window_events)])
+    files = trace.context.files
+    return [files[row].path if row >= 0 else None for row in bios.file.tolist()]
+
+
+@pytest.mark.parametrize("window_events", [1 << 20, 2])
+def test_bios_point_to_their_files(tmp_path: Path, window_events: int) -> None:
+    # GIVEN a log that tells files  WHEN it is associated, whole or two events at a time
+    trace = Trace(sample(tmp_path / "x.biotrail"))
+    # THEN each bio has its file's path below the mount point; no file, no path
+    assert paths_of(trace, window_events) == [
+        "/srv/db/table",
+        "/srv/db/table",
+        "/srv/wal",
+        "vda",
+        None,
+        None,
+    ]
+    # AND every record is accounted for
+    assert trace.account.events["f", Reason.FILE] == 4
+    assert trace.account.events["N", Reason.DICTIONARY] == 3
+    assert trace.account.unknown == {}
+
+
+def test_a_file_is_found_behind_other_records(tmp_path: Path) -> None:
+    # GIVEN two bios queued at the same time on two CPUs, with stacks and names between
+    records = [
+        queued(START, 1),
+        queued(START, 2),
+        stack(START, 1, 5),
+        stack(START, 2, 9),
+        *names(START, 12, b"a"),
+        *names(START, 13, b"b"),
+        file(START, 2, 13),
+        file(START, 1, 12),
+        ended(START + 10, 1),
+        ended(START + 20, 2),
+    ]
+    # WHEN they are associated  THEN each has its own
+    assert paths_of(Trace(write(tmp_path / "x.biotrail", records))) == ["/srv/a", "/srv/b"]
+
+
+def test_what_is_known_of_a_name(tmp_path: Path) -> None:
+    # GIVEN names that are long, cut, of a deleted file, torn, and of an inode that is used again
+    torn = names(START, 16, b"lost", b"torn", whole=False)
+    records = [
+        *names(START, 12, b"dir", LONG),
+        *names(START, 13, b"deep", b"down", cut=True),
+        *names(START, 14, b"gone", deleted=True),
+        *torn,
+        *names(START, 17, b"old"),
+        *names(START, 17, b"new", generation=2),
+        *names(START, 17, b"renamed"),
+        *names(START, 12, b"elsewhere", dev=9 << 20),
+    ]
+    inodes = (12, 13, 14, 15, 16, 17)
+    for number, inode in enumerate(inodes):
+        records += bio(number, inode)
+    records += [*bio(6, 17, generation=2), *bio(7, 12, dev=9 << 20), *bio(8, 1, dev=9 << 20)]
+    # WHEN they are read
+    found = paths_of(Trace(write(tmp_path / "x.biotrail", records)))
+    # THEN each is told as far as it is known; the name at first sight stays
+    assert found == [
+        f"/srv/dir/{LONG.decode()}",
+        "vda:…/deep/down",
+        "/srv/gone (deleted)",
+        "inode 15 of /srv",
+        "inode 16 of /srv",
+        "/srv/old",
+        "/srv/new",
+        "9:0:/elsewhere",
+        "inode 1 of 9:0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "path"),
+    [
+        ({str(DEV): [["/", "/"]]}, "/@home/me/x"),
+        ({str(DEV): [["/", "/mnt/all"]]}, "/mnt/all/@home/me/x"),
+        ({str(DEV): [["/@", "/"], ["/@home", "/home"]]}, "/home/me/x"),
+        ({str(DEV): [["/@", "/"]]}, "vda:/@home/me/x"),
+        ({}, "vda:/@home/me/x"),
+    ],
+    ids=["root", "whole", "subvolume", "another", "none"],
+)
+def test_mount_points_go_before(tmp_path: Path, mounts: dict[str, object], path: str) -> None:
+    # GIVEN a file in a file system of which this is mounted
+    records = [*names(START, 12, b"@home", b"me", b"x"), *bio(0, 12)]
+    # WHEN its path is told  THEN it is as a program of the host would name it, where it can
+    assert paths_of(Trace(write(tmp_path / "x.biotrail", records, mounts))) == [path]
+
+
+def test_lower_bios_have_the_file_of_the_upper_one() -> None:
+    # GIVEN three bios, each made for the one before, of which the first and last have files
+    events = Events.empty().take(np.zeros(0, np.int64))
+    events.file = np.array([7, NO_FILE, NO_FILE, 9], np.int32)
+    queued_rows = np.array([0, 1, -1, 3])
+    upper = np.array([-1, 0, 1, 2])
+    # WHEN their files are told  THEN who has none has the upper one's; its own comes first
+    assert files_of(events, queued_rows, upper).tolist() == [7, 7, 7, 9]
+    # AND a window without files has none
+    assert files_of(Events.empty(), queued_rows, upper).tolist() == [NO_FILE] * 4
+
+
+def test_report_by_file(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN the sample  WHEN it is reported by file, as text, JSON and CSV
+    path = sample(tmp_path / "x.biotrail")
+    text = cli("report", "--by", "file", path).out
+    told = json.loads(cli("report", "--by", "file", "--json", path).out)
+    rows = list(csv.DictReader(io.StringIO(cli("report", "--by", "file", "--csv", path).out)))
+    # THEN bios and bytes are those of each file, and what has none says why
+    groups = [(g["file"], g["file_kind"], g["inode"], g["ios"], g["bytes"]) for g in told["groups"]]
+    assert groups == [
+        ("/srv/db/table", "file", 12, 2, 12288),
+        (None, "no data", None, 1, 0),
+        (None, "not known", None, 1, 4096),
+        ("/srv/wal", "file", 13, 1, 4096),
+        (None, "device", None, 1, 4096),
+    ]
+    assert sum(g["bytes"] for g in told["groups"]) == told["total"]["bytes"]
+    assert told["files"] == told["groups"]
+    whole = [r for r in rows if r["section"] == "groups" and r["stage"] == "Q2C"]
+    assert [(r["file"], r["file_kind"], int(r["bytes"])) for r in whole] == [
+        (g[0] or "", g[1], g[4]) for g in groups
+    ]
+    for cell in (
+        "/srv/db/table",
+        "(no data)",
+        "(file not known: direct I/O, buffers)",
+        "(vda: metadata, or the device itself)",
+    ):
+        assert cell in text
+    # AND without --by the files are listed, too
+    assert "/srv/wal" in cli("report", path).out
+
+
+def test_long_paths_keep_their_ends(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a path that is longer than a column should be
+    records = [*names(START, 12, LONG, b"end"), *bio(0, 12)]
+    # WHEN it is reported  THEN its end is shown
+    out = cli("report", "--by", "file", write(tmp_path / "x.biotrail", records)).out
+    assert f"…{'n' * 43}/end " in out
+    assert LONG.decode() not in out
+
+
+def test_a_log_without_files_says_so(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a log that was recorded without files
+    path = write(tmp_path / "x.biotrail", bio(0, None), {}, files=None)
+    # WHEN it is asked for them  THEN it is said what to do
+    for arguments in (["report", "--by", "file"], ["slow", "--file", "*"], ["hist", "--file", "*"]):
+        done = cli(*arguments, path)
+        assert done.status == 1
+        assert "record --files" in done.err
+    # AND nothing else is changed
+    assert json.loads(cli("report", "--json", path).out)["files"] == []
+    assert "files (direct" not in cli("info", path).out
+
+
+def test_info_and_dump_tell_files(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN the sample
+    path = sample(tmp_path / "x.biotrail")
+    # WHEN and THEN info says that files were recorded, and what is not known of them
+    assert "files (direct I/O: file not known)" in cli("info", path).out
+    other = write(tmp_path / "y.biotrail", bio(0, 12), files={"direct": True})
+    assert "files, of direct I/O where iomap does it" in cli("info", other).out
+    # AND dump shows the records
+    lines = cli("dump", "--kind", "fN", path).out.splitlines()
+    assert len(lines) == 7
+    assert "inode=12 generation=1 level=0 piece=0 flags=0 component=table" in lines[0]
+
+
+def test_slow_and_hist_tell_and_choose_files(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN the sample
+    path = sample(tmp_path / "x.biotrail")
+    # WHEN the slowest are shown  THEN each has its file
+    ios = json.loads(cli("slow", "--json", path).out)["ios"]
+    assert [one["io"]["file"] for one in ios] == [
+        None,
+        None,
+        None,
+        "/srv/wal",
+        "/srv/db/table",
+        "/srv/db/table",
+    ]
+    assert "file /srv/wal" in cli("slow", path).out
+    # AND with a pattern only those of such files are there
+    chosen = json.loads(cli("slow", "--json", "--file", "/srv/*/t*", path).out)["ios"]
+    assert [one["io"]["file"] for one in chosen] == ["/srv/db/table"] * 2
+    counts = json.loads(cli("hist", "--json", "--size", "--file", "*wal", path).out)
+    assert [h["count"] for h in counts["histograms"]] == [1]
+
+
+def test_perfetto_slices_have_their_file(tmp_path: Path) -> None:
+    # GIVEN the sample  WHEN it is converted
+    trace, out = Trace(sample(tmp_path / "x.biotrail")), io.BytesIO()
+    convert(trace.lifecycles(), trace.context, out)
+    slices = perfetto_check.read(out.getvalue()).slices("bio")
+    # THEN bios of files have the path as an argument, and no others
+    table = "/srv/db/table"
+    assert [s.args.get("file") for s in slices] == [table, table, "/srv/wal", None, None, None]
+
+
+def test_a_note_of_another_shape_is_damage(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN a log whose mounts are no pairs
+    records = [*names(START, 12, b"x"), *bio(0, 12)]
+    path = write(tmp_path / "x.biotrail", records, {str(DEV): ["/"]})
+    # WHEN it is reported  THEN that is said, and the path is the one in the file system
+    out = cli("report", "--by", "file", path).out
+    assert "damaged: note" in out
+    assert "vda:/x" in out

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Archives: what a log gives, from Parquet."""
+
+import hashlib
+import io
+import json
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from biotrail.converters.inputs.log import Source
+from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.parquet.source import ArchiveSource
+from biotrail.converters.outputs.parquet import archive
+from biotrail.recorder.log import LogWriter
+from biotrail.recorder.schema.records import RECORDS, Kind
+from tests.support import captures, log_samples
+from tests.support.cli_runner import Cli
+from tests.support.paths import ROOT
+
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+BLKTRACE = ROOT / "tests" / "data" / "blktrace"
+NAMES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def archived(source: Source, path: Path) -> Path:
+    with open(path, "wb") as out:
+        archive.write(source, out)
+    return path
+
+
+def same(one: Source, other: Source) -> int:
+    """Both give the same, chunk by chunk; how many events."""
+    events = 0
+    for a, b in zip_longest(one.parts(), other.parts()):
+        assert (a.complete_to, a.clock) == (b.complete_to, b.clock)
+        assert np.array_equal(a.events.ts, b.events.ts)
+        assert np.array_equal(a.events.cpu, b.events.cpu)
+        assert np.array_equal(a.events.raw[:, 0], b.events.raw[:, 0])
+        for record in RECORDS:
+            rows = a.events.rows(record.kind)
+            fields = [a.events.fields(record.kind, rows), b.events.fields(record.kind, rows)]
+            for name in record.dtype.names or ():
+                assert name == "reserved" or np.array_equal(*(f[name] for f in fields)), name
+        assert one.damaged == other.damaged
+        assert one.losses == other.losses
+        assert one.notes == other.notes
+        events += len(a.events)
+    for what in ("header", "end", "interrupted", "problems", "remarks", "unknown"):
+        assert getattr(one, what) == getattr(other, what), what
+    assert one.unreadable_bytes == other.unreadable_bytes
+    return events
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_capture_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
+    # GIVEN a log  WHEN it is archived and read back
+    log = tmp_path / "log"
+    captures.write_log(log, captures.load(name))
+    path = archived(open_source(log), tmp_path / "x.parquet")
+    # THEN every chunk, record, note and fact is as it was
+    assert same(open_source(log), open_source(path)) > 0
+
+
+@pytest.mark.parametrize("group", [1, 500, 1 << 20])
+def test_row_groups_of_any_size(
+    group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN row groups of a chunk each, of some, of all  WHEN the sample is archived
+    monkeypatch.setattr(archive, "GROUP_EVENTS", group)
+    path = archived(open_source(SAMPLE), tmp_path / "x.parquet")
+    # THEN all of it comes back, in the log's order, ties of one time too
+    assert same(open_source(SAMPLE), open_source(path)) == pq.ParquetFile(path).metadata.num_rows
+
+
+def test_every_kind_with_every_field_set(tmp_path: Path) -> None:
+    # GIVEN a log of all kinds, all words set, several at one time, in no order of kinds
+    kinds = [r.kind for r in RECORDS if r.kind != Kind.PAD]
+    times = [log_samples.START + 10 + i // 4 for i in range(len(kinds))]
+    records = [
+        log_samples.record(kind, time, (0x0102030405060708 * (i + 1)) & ((1 << 62) - 1))
+        for i, (kind, time) in enumerate(zip(reversed(kinds), times, strict=True))
+    ]
+    out = io.BytesIO()
+    writer = LogWriter(out, log_samples.HEADER)
+    segment = log_samples.Segment(0, 0, 0, log_samples.ring(records, 0))
+    writer.write_chunk([segment], log_samples.clock(log_samples.START + 1_000))
+    writer.close({})
+    # WHEN it is archived  THEN nothing is lost
+    path = archived(open_source(io.BytesIO(out.getvalue())), tmp_path / "x.parquet")
+    assert same(open_source(io.BytesIO(out.getvalue())), open_source(path)) == len(kinds)
+
+
+def test_a_damaged_interrupted_log_with_losses(tmp_path: Path) -> None:
+    # GIVEN a log with losses and a note, a chunk damaged, no end
+    sample = log_samples.sample(5, end=False)
+    data = bytearray(sample.data)
+    data[sample.chunks[2][1] - 3] ^= 1
+    log = tmp_path / "log"
+    log.write_bytes(data)
+    # WHEN it is archived  THEN the archive tells of it when and as the log does
+    path = archived(open_source(log), tmp_path / "x.parquet")
+    assert same(open_source(log), open_source(path)) == 16
+    assert ArchiveSource(path).interrupted
+
+
+def test_a_log_without_events(tmp_path: Path) -> None:
+    # GIVEN a log that ended before anything happened  WHEN it is archived
+    out = io.BytesIO()
+    writer = LogWriter(out, log_samples.HEADER)
+    writer.write_chunk([], log_samples.clock(log_samples.START))
+    writer.close({"reason": "stopped"})
+    path = archived(open_source(io.BytesIO(out.getvalue())), tmp_path / "x.parquet")
+    # THEN it reads back as one
+    assert same(open_source(io.BytesIO(out.getvalue())), open_source(path)) == 0
+
+
+def test_blktraces_data_can_be_archived(tmp_path: Path) -> None:
+    # GIVEN blktrace's data  WHEN it is archived  THEN the archive gives what it gives
+    path = archived(open_source(BLKTRACE / "stream.bin"), tmp_path / "x.parquet")
+    assert same(open_source(BLKTRACE / "stream.bin"), open_source(path)) > 0
+
+
+def test_an_archive_of_an_archive_is_the_same(tmp_path: Path) -> None:
+    # GIVEN an archive  WHEN it is archived again  THEN that gives what the log gives
+    first = archived(open_source(SAMPLE), tmp_path / "1.parquet")
+    second = archived(open_source(first), tmp_path / "2.parquet")
+    assert same(open_source(SAMPLE), open_source(second)) > 0
+
+
+COMMANDS = (
+    ("info", "--json"),
+    ("report", "--json"),
+    ("slow", "--json"),
+    ("hist",),
+    ("dump",),
+    ("report", "--csv"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_commands_say_the_same_of_log_and_archive(
+    command: tuple[str, ...], cli: Cli, tmp_path: Path
+) -> None:
+    # GIVEN the sample and its archive  WHEN a command reads either
+    path = archived(open_source(SAMPLE), tmp_path / "demo.parquet")
+    of_log, of_archive = (without_size(cli(*command, p).out) for p in (SAMPLE, path))
+    # THEN it says the same, but for the file's size
+    assert of_log == of_archive
+    assert len(of_log) > 100
+
+
+def without_size(text: str) -> str:
+    if not text.startswith("{"):
+        return text
+    facts: dict[str, Any] = json.loads(text)
+    facts.pop("size", None)
+    return json.dumps(facts)
+
+
+@pytest.mark.parametrize("ending", ["pftrace", "otf2", "blktrace"])
+def test_what_is_converted_is_the_same_byte_by_byte(ending: str, cli: Cli, tmp_path: Path) -> None:
+    if ending == "otf2":
+        pytest.importorskip("otf2", reason="needs the otf2 package")
+    # GIVEN the sample and its archive  WHEN both are converted
+    path = archived(open_source(SAMPLE), tmp_path / "demo.parquet")
+    digests = []
+    for log in (SAMPLE, path):
+        target = tmp_path / f"{log.suffix[1:]}.{ending}"
+        assert cli("convert", log, "-o", target).status == 0
+        digests.append(contents(target))
+    # THEN every file is the same
+    assert digests[0] == digests[1]
+
+
+def contents(path: Path) -> dict[str, str]:
+    """Digests of its files; OTF2's anchor has a number that the library draws."""
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    kept = [f for f in files if f.name != "traces.otf2"]
+    return {str(f.relative_to(path)): hashlib.sha256(f.read_bytes()).hexdigest() for f in kept}

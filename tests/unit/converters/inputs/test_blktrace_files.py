@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files belong together, where their records are, and what is wrong with them."""
+
+import io
+import os
+import random
+import shutil
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.inputs.blktrace import source as blktrace
+from biotrail.converters.inputs.blktrace.files import RecordFile
+from biotrail.converters.inputs.blktrace.source import BlktraceSource, find, is_blktrace
+from biotrail.converters.inputs.log import LogSource
+from biotrail.converters.inputs.opening import open_source
+from biotrail.recorder.schema.errors import LogFormatError
+from tests.support.blktrace_records import (
+    DATA,
+    QUEUE,
+    READ,
+    SDA,
+    WRITE,
+    ZONE_RESET,
+    Q,
+    everything,
+    record,
+    record_2,
+    records,
+    stream,
+    write_set,
+)
+from tests.support.captures import load, write_log
+
+
+@pytest.mark.parametrize("cut", range(0, 30, 7))
+def test_what_the_ftrace_stream_says_of_losses_is_heard(cut, monkeypatch):
+    # GIVEN a stream with the tracer's own lines about losses, in blocks that cut them anywhere
+    monkeypatch.setattr(blktrace, "BLOCK_BYTES", 100 + cut)
+    data = [record(Q | READ, t, 8, 512) for t in (10, 20, 30)]
+    source = stream(
+        b"CPU:0 [LOST 4 EVENTS]\n",
+        data[0],
+        b"CPU:1 [LOST 1234 EVENTS]\n",
+        data[1],
+        b"CPU:1 [LOST EVENTS]\nCPU:0 [LOST 7 EVENTS]\n",
+        data[2],
+    )
+    # WHEN it is read
+    events = everything(source)
+    # THEN no event is missing, and each loss is known
+    assert events.ts.tolist() == [10, 20, 30]
+    assert [(w["cpu"], w["count"]) for w in source.losses] == [(0, 4), (1, 1234), (1, -1), (0, 7)]
+    assert source.unreadable_bytes == 0
+
+
+def test_files_are_merged_by_time_in_small_parts(tmp_path, monkeypatch):
+    # GIVEN four CPUs' files of very different density, read in the smallest blocks
+    monkeypatch.setattr(blktrace, "BLOCK_BYTES", 480)
+    monkeypatch.setattr(blktrace, "_LEAST_BLOCK_BYTES", 480)
+    monkeypatch.setattr(blktrace, "PART_EVENTS", 40)
+    random.seed(5)
+    files, times = {}, []
+    for cpu, number in enumerate((5, 400, 50, 300)):
+        mine = sorted(random.sample(range(10**6), number))
+        times += mine
+        files[cpu] = b"".join(
+            record(Q | READ, t, 8, 512, cpu=cpu, sequence=i) for i, t in enumerate(mine, 1)
+        )
+    source = BlktraceSource(write_set(tmp_path, "sda", files))
+    # WHEN the parts are read
+    parts = list(source.parts())
+    # THEN nothing comes that is older than an earlier part was complete to
+    complete = -1
+    for part in parts:
+        assert (part.events.ts >= complete).all()
+        assert part.complete_to >= complete
+        complete = part.complete_to
+    assert sorted(times) == sorted(np.concatenate([p.events.ts for p in parts]).tolist())
+    assert max(len(p.events) for p in parts) < 100
+    assert parts[-1].offset == source.size
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 70), st.booleans(), st.booleans()), min_size=1, max_size=40),
+    st.integers(1, 400),
+    st.sampled_from("<>"),
+)
+def test_records_of_any_size_are_found_in_blocks_of_any_size(shapes, block, order):
+    # GIVEN records with payloads of any length, some of which look like the start of a record
+    parts = [
+        (record_2 if second else record)(
+            Q | READ, t, 8, 512, order=order, pdu=(record(Q, 0)[:size] if fake else b"\7" * size)
+        )
+        for t, (size, second, fake) in enumerate(shapes)
+    ]
+    # WHEN they are read in blocks
+    file = RecordFile(io.BytesIO(b"".join(parts)), block)
+    found = [t for batch in file.batches() for t in batch.head["time"].tolist()]
+    # THEN all are found, and nothing else
+    assert found == list(range(len(parts)))
+    assert file.unreadable == 0
+    assert not file.problems
+    assert file.offset == sum(map(len, parts))
+
+
+@pytest.mark.parametrize("keep", [1, 4, 47, 48, 52])
+def test_a_record_cut_off_is_told_and_the_others_are_kept(tmp_path, keep):
+    # GIVEN a file of which the last record was not written whole
+    whole = record(Q | READ, 10, 8, 512)
+    cut = record(10 | QUEUE | READ, 20, pdu=struct.pack(">Q", 1))[:keep]
+    path = tmp_path / "sda.blktrace.0"
+    path.write_bytes(whole + cut)
+    source = BlktraceSource(path)
+    # WHEN it is read
+    events = everything(source)
+    # THEN the whole ones are there, and what is missing is told
+    assert events.ts.tolist() == [10]
+    assert source.unreadable_bytes == keep
+    assert len(source.problems) == 1
+    assert f"offset {len(whole)}" in source.problems[0]
+
+
+def test_damage_in_the_middle_costs_only_itself():
+    # GIVEN garbage between records, of any length
+    good = [record(Q | READ, t, 8, 512, sequence=t) for t in (1, 2, 3)]
+    for size in (1, 63, 5000, 3 << 20):
+        source = stream(good[0], b"\xaa" * size, good[1], good[2])
+        # WHEN it is read
+        events = everything(source)
+        # THEN it is counted, and reading goes on behind it
+        assert events.ts.tolist() == [1, 2, 3]
+        assert source.unreadable_bytes == size
+        assert source.problems
+
+
+def test_foreign_empty_and_newer_files_are_refused(tmp_path):
+    # GIVEN what is no blktrace data
+    newer = bytearray(record(Q, 1))
+    newer[0] = 9
+    for data, words in (
+        (b"MZ" + bytes(100), "no blktrace data"),
+        (b"", "empty"),
+        (bytes(newer), "version 9"),
+    ):
+        path = tmp_path / "sda.blktrace.0"
+        path.write_bytes(data)
+        # WHEN it is opened THEN one message says what is wrong and where
+        with pytest.raises(LogFormatError, match=words) as error:
+            BlktraceSource(path)
+        assert "sda.blktrace.0" in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_one_foreign_file_of_a_set_is_named(tmp_path):
+    # GIVEN a set of which one file is something else, and one is empty
+    prefix = write_set(tmp_path, "sda", {0: record(Q, 1), 1: b"", 2: b"something else"})
+    # WHEN it is opened THEN that file is named
+    with pytest.raises(LogFormatError, match=r"sda\.blktrace\.2"):
+        BlktraceSource(prefix)
+
+
+def test_a_missing_cpu_is_told(tmp_path):
+    # GIVEN a set without CPUs 1 and 2
+    prefix = write_set(tmp_path, "sda", {0: record(Q, 1), 3: record(Q, 2, cpu=3)})
+    # WHEN it is read
+    source = BlktraceSource(prefix)
+    # THEN the rest is there, and the gap is told
+    assert len(everything(source)) == 2
+    assert "CPU 1, 2" in source.remarks[0]
+
+
+def as_cut(whole: bytes, order: str) -> bytes:
+    """What the ftrace tracer of Linux 6.19 makes of a `blk_io_trace2` and its payload."""
+    payload = len(whole) - 64
+    number = struct.pack(f"{order}I", 0x65617407)
+    return number + whole[4:48] + whole[48 : 48 + payload]
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("block", [64, 100, 1 << 20])
+def test_records_that_the_newest_ftrace_tracer_cuts_are_read(order, block, monkeypatch):
+    # GIVEN its stream: version 1's number and length, parts of the rest for the payload
+    monkeypatch.setattr(blktrace, "BLOCK_BYTES", block)
+    parts = [
+        record_2(Q | READ, 50, 8, 512, order=order),
+        record_2(10 | QUEUE | READ, 60, order=order, pdu=bytes(7) + b"\1"),
+        record_2(15 | QUEUE | READ, 65, 16, 512, order=order, pdu=b"somewhere else..", cpu=1),
+        record_2(Q | WRITE | ZONE_RESET, 70, 16, 512, order=order, device=7 << 20 | 1),
+        record_2(10 | QUEUE | READ, 80, order=order, pdu=bytes(7) + b"\1"),
+    ]
+    lost = b"CPU:1 [LOST 3 EVENTS]\n"
+    cut = [as_cut(part, order) for part in parts]
+    source = stream(*cut[:2], lost, *cut[2:])
+    # WHEN it is read
+    events = everything(source)
+    # THEN all are there, what is missing of them is told, and nothing is damage
+    assert events.ts.tolist() == [50, 60, 65, 70, 80]
+    assert events.dev.tolist() == [SDA, SDA, SDA, 7 << 20 | 1, SDA]
+    assert events.cpu.tolist() == [0, 0, 1, 0, 0]
+    assert Context(source.header).op_name(int(events.opf[3])) == "zone_reset"
+    assert "errors" in source.remarks[0]
+    assert len(source.remarks) == 1
+    assert source.unreadable_bytes == 0
+    assert [window["count"] for window in source.losses] == [3]
+
+
+def test_a_real_stream_of_the_newest_ftrace_tracer_is_read():
+    # GIVEN a stream recorded on Linux 7.2
+    source = BlktraceSource(DATA / "cut.bin")
+    # WHEN it is read
+    events = everything(source)
+    # THEN its events are there
+    assert len(events) == 130
+    assert set(events.dev.tolist()) == {254 << 20}
+    assert source.unreadable_bytes == 0
+    assert len(source.remarks) == 1
+
+
+def test_sets_are_found_by_prefix_and_by_member(tmp_path, monkeypatch):
+    # GIVEN a set among others with similar names
+    prefix = write_set(tmp_path, "sda", {0: record(Q, 1), 11: record(Q, 2, cpu=11)})
+    write_set(tmp_path, "sda1", {0: record(Q, 1)})
+    (tmp_path / "sda.blktrace.txt").write_text("notes")
+    wanted = [tmp_path / "sda.blktrace.0", tmp_path / "sda.blktrace.11"]
+    # THEN each of its names leads to all of its files
+    assert list(find(prefix).values()) == wanted
+    assert list(find(tmp_path / "sda.blktrace.11").values()) == wanted
+    monkeypatch.chdir(tmp_path)
+    assert list(find("sda")) == [0, 11]
+    assert find("sdb") == {}
+    assert find("nowhere/sda") == {}
+    assert is_blktrace("sda")
+    assert is_blktrace("sda.blktrace.0")
+    assert not is_blktrace("sda.blktrace.txt")
+
+
+class Pipe(io.RawIOBase):
+    """A stream that cannot seek."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        return self._data.readinto(buffer)
+
+    def seekable(self) -> bool:
+        return False
+
+
+def test_opening_tells_logs_from_blktrace_data(tmp_path, monkeypatch):
+    # GIVEN a log, a set and a stream, as files and as pipes
+    log = tmp_path / "disk.biotrail"
+    write_log(log, load("fsync-virtio"))
+    shutil.copy(DATA / "stream.bin", tmp_path)
+    write_set(tmp_path, "disk.biotrail", {0: record(Q, 1)})
+    write_set(tmp_path, "sda", {0: record(Q, 1)})
+    monkeypatch.chdir(tmp_path)
+    # THEN each is opened as what it is, and a file goes before a set
+    assert isinstance(open_source(log), LogSource)
+    assert isinstance(open_source("stream.bin"), BlktraceSource)
+    assert isinstance(open_source("sda"), BlktraceSource)
+    for data, kind in (
+        (log.read_bytes(), LogSource),
+        ((DATA / "stream.bin").read_bytes(), BlktraceSource),
+    ):
+        source = open_source(Pipe(data))
+        assert isinstance(source, kind)
+        assert sum(len(part.events) for part in source.parts()) > 5
+    with pytest.raises(LogFormatError, match="cannot be opened"):
+        open_source("nothing-here")
+
+
+def test_a_pipe_gives_the_same_events_as_a_file():
+    # GIVEN a stream in a real pipe
+    data = (DATA / "stream.bin").read_bytes()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        with os.fdopen(write, "wb") as out:
+            out.write(data)
+        os._exit(0)
+    os.close(write)
+    # WHEN it is read
+    with os.fdopen(read, "rb") as pipe:
+        events = everything(open_source(pipe))
+    os.waitpid(pid, 0)
+    # THEN nothing differs
+    assert (events.raw == everything(BlktraceSource(DATA / "stream.bin")).raw).all()
+
+
+def test_the_data_in_the_tree_is_what_it_says():
+    # GIVEN the stream and the sets
+    files = [*DATA.glob("loop1.blktrace.*"), *DATA.glob("zram1.blktrace.*")]
+
+    # THEN the sets hold the stream's records, but for their numbers
+    def bare(data: bytes) -> list[bytes]:
+        return [one[:4] + one[8:] for one in records(data)]
+
+    split = sorted(one for file in files for one in bare(file.read_bytes()))
+    assert split == sorted(bare((DATA / "stream.bin").read_bytes()))

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cuts hold exactly what a plain filter over the whole log gives, and read little for it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biotrail.converters.analysis.choosing.choosing import Choice, Who
+from biotrail.converters.analysis.choosing.outcomes import Finder, Wish
+from biotrail.converters.analysis.choosing.select import Selection
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests, Table
+from biotrail.converters.inputs.log import LogSource
+from biotrail.converters.lifecycles.cutting import Span
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
+from tests.support import captures, cut_logs
+from tests.support.cut_logs import MS, Io, S
+
+BASE = captures.BASE_NS
+FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Io]]]:
+    """Ten minutes in 600 chunks, and all I/Os in it."""
+    path = tmp_path_factory.mktemp("cuts") / "long.biotrail"
+    yield path, cut_logs.write(path)
+
+
+def limited(path: Path, begin: int, end: int, **how: Any) -> Trace:
+    trace = Trace(path, **how)
+    trace.limit(Span(BASE + begin, BASE + end))
+    return trace
+
+
+def told(bios: Bios) -> dict[int, tuple[Any, ...]]:
+    """As cut_logs.chosen."""
+    found = {}
+    for i in range(len(bios)):
+        done, queue = int(bios.complete[i]), int(bios.queue[i])
+        known = NEVER not in (done, queue)
+        found[int(bios.sector[i])] = (
+            queue == NEVER,
+            done != NEVER,
+            int(bios.status[i]) != 0,
+            done - queue if known else None,
+        )
+    return found
+
+
+def bios_of(trace: Trace, selection: Selection | None = None, **how: Any) -> Bios:
+    windows = trace.lifecycles(**how)
+    return Bios.concatenate([w.bios for w in (selection.of(windows) if selection else windows)])
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (0, S),
+        (100 * S, 101 * S),
+        (101 * S + 77 * MS, 101 * S + 80 * MS),
+        (7 * S, 20 * S),
+        (599 * S, 700 * S),
+        (300 * S, 300 * S + 1),
+    ],
+)
+def test_a_time_holds_what_was_under_way_then(
+    long_log: tuple[Path, list[Io]], begin: int, end: int
+) -> None:
+    # GIVEN a log of ten minutes, of whose I/Os all is known
+    path, ios = long_log
+    # WHEN a time of it is cut out
+    bios = bios_of(limited(path, begin, end))
+    # THEN each I/O that was under way then is in it once, whole or open where it crosses an edge
+    assert len(bios) == len(set(bios.sector.tolist()))
+    assert told(bios) == cut_logs.chosen(ios, begin, end)
+    # AND what crosses an edge is marked
+    crossing = bios.queue == NEVER
+    margin = {io.sector for io in ios if io.queue >= begin - cut_logs.MARGIN}
+    known = np.isin(bios.sector, np.array(sorted(margin), dtype=np.uint64))
+    assert (bios.cut[crossing & known] == BASE + begin).all()
+    assert (bios.cut[~crossing] == NEVER).all()
+    whole = ~crossing & (bios.complete != NEVER)
+    assert (bios.certainty[~whole] >= Certainty.INCOMPLETE).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    begin=st.integers(0, 600 * S),
+    length=st.integers(1, 20 * S),
+    window=st.sampled_from([40, 10**6]),
+)
+def test_any_time_does(
+    long_log: tuple[Path, list[Io]], begin: int, length: int, window: int
+) -> None:
+    # GIVEN any time / WHEN it is cut out, in windows of any size / THEN the same is true
+    path, ios = long_log
+    trace = limited(path, begin, begin + length)
+    assert told(bios_of(trace, window_events=window, small=True)) == cut_logs.chosen(
+        ios, begin, begin + length
+    )
+
+
+def test_a_second_reads_little(long_log: tuple[Path, list[Io]]) -> None:
+    # GIVEN the long log / WHEN one second of it is cut out
+    trace = limited(long_log[0], 400 * S, 401 * S)
+    bios = bios_of(trace)
+    source = trace.reader
+    # THEN not more than 2 % of its chunks were read
+    assert len(bios) >= 8
+    assert 1 <= source.parts_read <= 0.02 * source.parts_total
+    assert source.parts_searched == 0
+    # AND yet the names of the threads are known, which were told once, at its beginning
+    assert (bios.task >= 0).all()
+
+
+def test_names_are_found_where_no_note_tells_them(tmp_path: Path) -> None:
+    # GIVEN a log that was interrupted: it has no end, no index, and no note of names
+    path = tmp_path / "cut off.biotrail"
+    cut_logs.write(path, 60, whole=False)
+    # WHEN a second of it is cut out
+    trace = limited(path, 50 * S, 51 * S)
+    windows = list(trace.lifecycles())
+    # THEN the names are known, from those few chunks that hold any
+    names = {str(w.tasks.comm[task]) for w in windows for task in w.bios.task.tolist()}
+    assert names == {comm for _, _, comm in cut_logs.TASKS}
+    assert 1 <= trace.reader.parts_searched <= 2
+
+
+def test_notes_repeat_the_names(tmp_path: Path) -> None:
+    # GIVEN a log with more names than one note holds
+    path = tmp_path / "log"
+    with path.open("wb") as stream:
+        log = LogWriter(stream, captures.header())
+        for chunk in range(20):
+            rows = [task(chunk * 1000 + i, chunk * S + i) for i in range(500)]
+            segment = Segment(0, 0, chunk * 16000, b"".join(rows))
+            log.write_chunk([segment], captures.clock(chunk * S + S))
+        log.close({"clocks": captures.clock(20 * S)})
+    # WHEN it is read THEN the notes have them all, and no chunk is needed
+    source = LogSource(path)
+    names = source.names_before(BASE + 100 * S)
+    everything = Events.join([part.events for part in source.parts()])
+    assert len(source.notes) > 1 and source.parts_searched == 0
+    words = BY_KIND[Kind.TASK].size // 8
+    assert names.ts.tolist() == everything.ts.tolist()
+    assert names.raw[:, :words].tolist() == everything.raw[:, :words].tolist()
+    # AND those from before a time are no more than that
+    assert len(source.names_before(BASE + 3 * S)) == 3 * 500
+    # AND of a log that lacks a note, its chunks are asked
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    cut = LogSource(path)
+    assert len(cut.names_before(BASE + 3 * S)) == 3 * 500
+    assert cut.parts_searched > 0
+
+
+def task(tid: int, ns: int) -> bytes:
+    row = np.zeros(1, dtype=BY_KIND[Kind.TASK].dtype)
+    row["head"] = int(Kind.TASK) << TIMESTAMP_BITS | (BASE + ns) & ((1 << TIMESTAMP_BITS) - 1)
+    row["tid"], row["tgid"], row["comm"] = tid, tid, b"worker"
+    return row.tobytes()
+
+
+def test_a_pipe_gives_the_same(long_log: tuple[Path, list[Io]]) -> None:
+    # GIVEN the log in a pipe
+    from tests.support.log_samples import pipe_of
+
+    path, ios = long_log
+    with pipe_of(path.read_bytes()) as stream:
+        trace = Trace(stream)
+        trace.limit(Span(BASE + 100 * S, BASE + 103 * S))
+        windows = list(trace.lifecycles())
+    # WHEN a time of it is cut out / THEN all was read, and the same came of it
+    bios = Bios.concatenate([w.bios for w in windows])
+    assert told(bios) == cut_logs.chosen(ios, 100 * S, 103 * S)
+    assert (bios.task >= 0).all()
+
+
+def test_losses_are_those_of_the_time(long_log: tuple[Path, list[Io]]) -> None:
+    # GIVEN a log with one loss window / WHEN other times, and its own, are cut out
+    path, _ = long_log
+    far, near = limited(path, 100 * S, 101 * S), limited(path, 90 * S + 5, 90 * S + 9)
+    found = [[w.loss for w in trace.lifecycles()] for trace in (far, near)]
+    # THEN it is in the one that it touches, as far as it lies in it
+    assert sum(map(len, found[0])) == 0 and far.losses == []
+    [loss] = [one for one in found[1] if len(one)]
+    assert (int(loss.start[0]), int(loss.end[0])) == (BASE + 90 * S + 5, BASE + 90 * S + 9)
+    assert len(near.losses) == 1
+
+
+CHOICES: dict[str, tuple[dict[str, Any], Any]] = {
+    "device": ({"devices": ["loop2"]}, lambda io: io.device == "7:2"),
+    "number": ({"devices": ["7:1", "loop2"]}, lambda io: True),
+    "operation": ({"wanted": ["write"]}, lambda io: io.op == "W"),
+    "pid": ({"who": Who(pids=frozenset({100}))}, lambda io: io.task[1] == 100),
+    "comm": ({"who": Who(comms=frozenset({"postgres-2"}))}, lambda io: io.task[0] == 101),
+    "comms": ({"who": Who(comms=frozenset({"post*"}))}, lambda io: io.task[1] == 100),
+    "cgroup": (
+        {"who": Who(cgroups=frozenset({"/system.slice/db.service/"}))},
+        lambda io: io.cgroup < 13,
+    ),
+    "cgroup id": ({"who": Who(cgroups=frozenset({"13"}))}, lambda io: io.cgroup == 13),
+    "all": (
+        {
+            "devices": ["loop1"],
+            "wanted": ["read"],
+            "who": Who(
+                frozenset({100}), frozenset({"fio", "postgres-2"}), frozenset({"/system.slice"})
+            ),
+        },
+        lambda io: io.device == "7:1" and io.op == "R" and io.task[0] == 101,
+    ),
+    "nobody": ({"who": Who(pids=frozenset({4711}))}, lambda io: False),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_is_a_plain_filter(long_log: tuple[Path, list[Io]], name: str) -> None:
+    # GIVEN a choice, and a time
+    path, ios = long_log
+    how, mine = CHOICES[name]
+    begin, end = 200 * S, 209 * S
+    trace = limited(path, begin, end)
+    selection = Selection(Choice(trace.context, **how))
+    # WHEN the log is cut by both
+    windows = list(selection.of(trace.lifecycles()))
+    bios = Bios.concatenate([w.bios for w in windows])
+    requests = Requests.concatenate([w.requests for w in windows])
+    # THEN what is there is what a filter leaves of all I/Os, of those whose queueing was read
+    expected = cut_logs.chosen([io for io in ios if mine(io)], begin, end)
+    seen = {io.sector for io in ios if io.queue >= begin - cut_logs.MARGIN}
+    if how.get("who"):
+        expected = {sector: what for sector, what in expected.items() if sector in seen}
+    assert told(bios) == expected
+    # AND the requests are those that served them
+    assert set(requests.sector.tolist()) == set(bios.sector.tolist())
+    assert set(bios.request.tolist()) - {NEVER} <= set(requests.number.tolist())
+    # AND what belongs to them is there, and nothing else
+    owners = np.concatenate([w.bio_stages.owner for w in windows])
+    assert set(owners.tolist()) <= set(bios.number.tolist())
+    assert selection.counts.chosen == len(bios)
+    assert selection.counts.bios == len(cut_logs.chosen(ios, begin, end))
+
+
+def outcome_of(path: Path, wish: Wish, begin: int, end: int, **how: Any) -> dict[int, Any]:
+    first, second = limited(path, begin, end), limited(path, begin, end)
+    finder = Finder(Choice(first.context, **how), wish)
+    for _ in first.lifecycles(on_window=finder.watch, window_events=200, small=True):
+        pass
+    selection = Selection(Choice(second.context, **how), finder.found())
+    return told(bios_of(second, selection, window_events=200, small=True))
+
+
+def waited(io: Io, begin: int, end: int) -> int:
+    """As far as a cut can know."""
+    return min(io.complete, end) - max(io.queue, begin - cut_logs.MARGIN)
+
+
+@pytest.mark.parametrize("least", [5 * MS, S, 2 * S])
+def test_slow_ones(long_log: tuple[Path, list[Io]], least: int) -> None:
+    # GIVEN a time / WHEN the slower ones of it are chosen
+    path, ios = long_log
+    begin, end = 50 * S, 62 * S
+    found = outcome_of(path, Wish(slower_than=least), begin, end)
+    # THEN they are those that took so long, from before the cut on or until its end
+    present = cut_logs.chosen(ios, begin, end)
+    slow = {io.sector for io in ios if waited(io, begin, end) >= least}
+    assert found == {sector: what for sector, what in present.items() if sector in slow}
+    assert found
+
+
+@pytest.mark.parametrize("most", [1, 7, 10_000])
+def test_the_slowest(long_log: tuple[Path, list[Io]], most: int) -> None:
+    # GIVEN a time and a device / WHEN the slowest are chosen
+    path, ios = long_log
+    begin, end = 50 * S, 62 * S
+    found = outcome_of(path, Wish(slowest=most), begin, end, devices=["loop1"])
+    # THEN no other of that device took longer
+    present = cut_logs.chosen(ios, begin, end)
+    mine = [io for io in ios if io.device == "7:1" and io.sector in present]
+    ranked = sorted(mine, key=lambda io: (-waited(io, begin, end), io.index))[:most]
+    assert found == {io.sector: present[io.sector] for io in ranked}
+
+
+def test_failed_ones(long_log: tuple[Path, list[Io]]) -> None:
+    # GIVEN a time / WHEN those that failed are chosen THEN they are these
+    path, ios = long_log
+    begin, end = 36 * S, 140 * S
+    found = outcome_of(path, Wish(failed=True), begin, end)
+    present = cut_logs.chosen(ios, begin, end)
+    assert found == {sector: what for sector, what in present.items() if what[2]}
+    assert len(found) > 5
+
+
+def rows(table: Table, names: tuple[str, ...]) -> list[tuple[int, ...]]:
+    return sorted(zip(*(getattr(table, name).tolist() for name in names), strict=True))
+
+
+BIO_FACTS = ("queue", "sector", "bytes", "opf", "dev", "part", "getrq", "merge", "insert", "issue")
+BIO_ENDS = ("complete", "fragments", "requests", "requeues", "status", "done_bytes", "certainty")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_captures_cut_anywhere(name: str, tmp_path: Path) -> None:
+    # GIVEN a capture, with merges, splits, flushes, remaps, errors
+    events = captures.load(name)
+    path = captures.write_log(tmp_path / "log", events, chunks=5)
+    whole = bios_of(Trace(path))
+    times = sorted(event["ns"] for event in events)
+    facts = (*BIO_FACTS, *BIO_ENDS)
+    for first, last in ((0.2, 0.7), (0.45, 0.55), (0, 0.5), (0.5, 1)):
+        begin, end = (times[min(int(at * len(times)), len(times) - 1)] for at in (first, last))
+        # WHEN a part of its time is cut out
+        end = max(end, begin + 1)
+        found = bios_of(limited(path, begin, end))
+        # THEN what lies in it whole is as in the whole log
+        b, e = BASE + begin, BASE + end
+        inside = (whole.queue >= b) & (whole.complete < e) & (whole.complete != NEVER)
+        same = (found.queue != NEVER) & (found.complete != NEVER)
+        assert set(rows(whole.take(inside), facts)) <= set(rows(found, facts))
+        extra = set(rows(found.take(same), facts)) - set(rows(whole.take(inside), facts))
+        assert not extra, extra
+        # AND nothing in it is from another time
+        for column in ("queue", "getrq", "merge", "insert", "issue", "complete"):
+            values = getattr(found, column)
+            assert ((values == NEVER) | ((values >= b) & (values < e))).all(), column

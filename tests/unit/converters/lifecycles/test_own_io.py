@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recording's own I/O: left out of what is read, counted, and shown when asked for."""
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.lifecycles.account import Reason
+from biotrail.converters.outputs.perfetto import convert as perfetto
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogWriter
+from biotrail.recorder.schema.records import schema
+from tests.scenarios.cases_more import LOOP_BY_PAGE
+from tests.scenarios.stacks import FOUR_LEVELS
+from tests.scenarios.tools import Tables, check, devices_with, events_of, join
+from tests.support import captures
+from tests.support.cli_runner import Cli
+from tests.support.perfetto_check import read as read_trace
+
+ALONE = """
+    0   Q 254:0 W 100+8 bio=1 flags=1
+    1   G 254:0 W 100+8 bio=1
+    2   s 254:0 W 100+8 bio=1 rq=1
+    3   Q 254:0 R 500+8 bio=2
+    4   G 254:0 R 500+8 bio=2
+    5   s 254:0 R 500+8 bio=2 rq=2
+    6   D 254:0 W 100+8 bio=1 rq=1
+    7   D 254:0 R 500+8 bio=2 rq=2
+    30  C 254:0 W 100+8 bio=1 rq=1
+    31  C 254:0 R 500+8 bio=2 rq=2
+"""
+SHARED = """
+    0   Q 254:0 W 100+8 bio=1 flags=1
+    1   G 254:0 W 100+8 bio=1
+    2   s 254:0 W 100+8 bio=1 rq=1
+    3   Q 254:0 W 108+8 bio=2
+    4   M 254:0 W 108+8 bio=2
+    5   Q 254:0 W 116+8 bio=3 flags=1
+    6   M 254:0 W 116+8 bio=3
+    20  D 254:0 W 100+24 bio=1 rq=1
+    90  C 254:0 W 100+24 bio=1 rq=1
+"""
+ABSORBED = """
+    0   Q 254:0 W 100+8 bio=1
+    1   G 254:0 W 100+8 bio=1
+    2   s 254:0 W 100+8 bio=1 rq=1
+    3   I 254:0 W 100+8 bio=1 rq=1
+    4   Q 254:0 W 108+8 bio=2 flags=1
+    5   G 254:0 W 108+8 bio=2
+    6   s 254:0 W 108+8 bio=2 rq=2
+    7   m 254:0 W 108+8 bio=2 rq=2 into=1
+    20  D 254:0 W 100+16 bio=1 rq=1
+    90  C 254:0 W 100+16 bio=1 rq=1
+"""
+LOOP = LOOP_BY_PAGE.given.replace("bio=1 page=ffffea0001", "bio=1 page=ffffea0001 flags=1")
+LOOP_DEVICES = devices_with(LOOP_BY_PAGE.devices)
+TEXTS = {"alone": ALONE, "shared": SHARED, "absorbed": ABSORBED, "loop": LOOP}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@dataclass
+class Found:
+    """A log, read."""
+
+    tables: Tables
+    trace: Trace
+
+
+def write(directory: Path, text: str, **header: object) -> Path:
+    events = events_of(text.strip())
+    return captures.write_log(directory / "a.biotrail", events, header, chunks=len(events))
+
+
+def read(path: Path, *, own_io: bool = False, window_events: int = 1 << 20) -> Found:
+    trace = Trace(path, own_io=own_io)
+    tables = join(list(trace.lifecycles(window_events)), trace.context, trace.account)
+    check(tables)
+    return Found(tables, trace)
+
+
+def test_left_out_and_accounted_for(tmp_path: Path) -> None:
+    # GIVEN a write of the recorder's own and somebody's read
+    path = write(tmp_path, ALONE)
+    # WHEN read
+    found = read(path)
+    # THEN only the read is there
+    assert found.tables.bios.sector.tolist() == [500]
+    assert found.tables.requests.sector.tolist() == [500]
+    assert not found.tables.bios.own.any()
+    # AND the account says what became of the other's events and how much it was
+    account = found.trace.account
+    assert account.by_reason() == {Reason.USED: 5, Reason.OWN: 5}
+    assert account.total == 10
+    assert (account.own_bios, account.own_bytes, account.own_requests) == (1, 4096, 1)
+
+
+def test_shown_and_marked_when_asked_for(tmp_path: Path) -> None:
+    # GIVEN the same WHEN read with all of it
+    found = read(write(tmp_path, ALONE), own_io=True)
+    # THEN both are there, one marked
+    assert found.tables.bios.own.tolist() == [True, False]
+    assert found.tables.requests.own.tolist() == [True, False]
+    assert found.trace.account.by_reason() == {Reason.USED: 10}
+    assert found.trace.account.own_bios == 1
+
+
+def test_a_shared_request_is_kept_and_counts_the_others(tmp_path: Path) -> None:
+    # GIVEN a request of the recorder's own that somebody's write joined
+    found = read(write(tmp_path, SHARED))
+    # THEN that write and the request are there, whole
+    assert found.tables.bios.sector.tolist() == [108]
+    assert found.tables.requests.bios.tolist() == [1]
+    assert found.tables.requests.others.tolist() == [2]
+    assert found.tables.requests.bytes.tolist() == [24 * 512]
+    assert found.tables.edges.bio.tolist() == found.tables.bios.number.tolist()
+    # AND what belongs to the own bios alone is left out: Q, G, Q, M; not what the issue holds
+    assert found.trace.account.by_reason() == {Reason.USED: 6, Reason.OWN: 4}
+
+
+def test_an_absorbed_request_of_own_bios_is_left_out(tmp_path: Path) -> None:
+    # GIVEN the recorder's own request, taken by somebody's
+    found = read(write(tmp_path, ABSORBED))
+    # THEN the one that took it remains
+    assert found.tables.bios.sector.tolist() == [100]
+    assert found.tables.requests.sector.tolist() == [100]
+    assert found.tables.requests.others.tolist() == [1]
+
+
+def test_what_is_done_below_for_it_is_own_too(tmp_path: Path) -> None:
+    # GIVEN an own write on a loop device, and the disk's write for it, which is not marked
+    found = read(write(tmp_path, LOOP, devices=LOOP_DEVICES))
+    # THEN nothing is left
+    assert len(found.tables.bios) == len(found.tables.requests) == 0
+    assert found.trace.account.by_reason() == {Reason.OWN: 11}
+    assert found.trace.account.own_bios == 2
+
+
+def test_through_four_levels(tmp_path: Path) -> None:
+    # GIVEN dm on crypt on md on disks, the topmost bio marked
+    text, marked = [], 0
+    for line in FOUR_LEVELS.given.strip().splitlines():
+        first = " Q " in line and not marked
+        marked += first
+        text.append(line + " flags=1" if first else line)
+    path = write(tmp_path, "\n".join(text), devices=devices_with(FOUR_LEVELS.devices))
+    whole, found = read(path, own_io=True), read(path)
+    # THEN its whole family is own, and no one else's
+    bios = whole.tables.bios
+    top = bios.number[bios.queue.argmin()]
+    assert bios.own.tolist() == (bios.family == top).tolist()
+    assert len(found.tables.bios) == len(bios) - int(bios.own.sum())
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("window_events", [1, 2, 3, 5, 7])
+def test_windows_make_no_difference(tmp_path: Path, name: str, window_events: int) -> None:
+    # GIVEN a log, its events far apart, so that windows settle between
+    path = captures.write_log(
+        tmp_path / "a.biotrail",
+        events_of(TEXTS[name].strip(), 30_000_000),
+        {"devices": LOOP_DEVICES},
+        chunks=10,
+    )
+    # WHEN read in one window, and in small ones
+    whole, cut = read(path), read(path, window_events=window_events)
+    # THEN tables and account are the same, and so are the events that are shown
+    for table in ("bios", "requests", "edges"):
+        one, other = getattr(whole.tables, table), getattr(cut.tables, table)
+        for column in one.__dataclass_fields__:
+            assert getattr(one, column).tolist() == getattr(other, column).tolist(), column
+    assert whole.trace.account.events == cut.trace.account.events
+    shown = [shown_events(path, size) for size in (1 << 20, window_events)]
+    assert shown[0].number.tolist() == shown[1].number.tolist()
+    # AND nothing else is missing among them
+    account = whole.trace.account
+    assert len(shown[0]) == account.total - account.by_reason()[Reason.OWN]
+
+
+def shown_events(path: Path, window_events: int, *, own_io: bool = False) -> Events:
+    trace = Trace(path, own_io=own_io)
+    windows = [events for events, _ in trace.shown_events(window_events)]
+    times = [int(t) for events in windows for t in events.ts]
+    assert times == sorted(times)
+    return Events.join(windows)
+
+
+def test_events_without_own(tmp_path: Path) -> None:
+    # GIVEN a log with own I/O WHEN its events are asked for THEN they are there if asked for
+    path = write(tmp_path, ALONE)
+    assert len(shown_events(path, 4)) == 5
+    assert len(shown_events(path, 4, own_io=True)) == 10
+
+
+def test_old_logs_have_no_own_io(tmp_path: Path) -> None:
+    # GIVEN a log of the time when the byte was reserved, with something in it
+    old = json.loads(json.dumps(schema()).replace('"name": "flags", "type": "u8", "count": 1, '
+        '"offset": 47', '"name": "reserved", "type": "u8", "count": 1, "offset": 47'))  # fmt: skip
+    assert old != schema()
+    path = tmp_path / "old.biotrail"
+    with path.open("wb") as stream:
+        log = LogWriter(stream, captures.header(schema=old))
+        log.write_chunk(captures.records(events_of(ALONE.strip())), captures.clock(100_000))
+        log.close({})
+    # WHEN read THEN nothing is own
+    found = read(path)
+    assert len(found.tables.bios) == 2
+    assert not found.tables.bios.own.any()
+
+
+def test_info_tells_how_much_it_was(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log WHEN info reads it THEN it says what was left out, and how to see it
+    path = str(write(tmp_path, ALONE))
+    told = cli("info", path).out
+    assert "the recorder's own I/O: 1 bio, 4.0 KiB, left out; --own-io shows them" in told
+    assert str(Reason.OWN) in told
+    plain = json.loads(cli("info", "--json", path).out)["account"]
+    assert plain["own_io"] == {"bios": 1, "bytes": 4096, "requests": 1}
+    assert "1 bio, 4.0 KiB, shown, marked own" in cli("info", "--own-io", path).out
+
+
+def test_dump_keeps_and_marks_it(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log WHEN dumped THEN the record is there, marked
+    path = str(write(tmp_path, ALONE))
+    lines = cli("dump", "--kind", "Q", path).out.splitlines()
+    assert [" own " in line for line in lines] == [True, False]
+    rows = [json.loads(r) for r in cli("dump", "--format", "json", path).out.splitlines()]
+    assert [row["own"] for row in rows if row["kind"] == "Q"] == [True, False]
+
+
+def test_every_output_leaves_it_out(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log
+    path = str(write(tmp_path, ALONE))
+    for ending in ("pftrace", "blktrace"):
+        # WHEN converted
+        out = tmp_path / f"out.{ending}"
+        told = cli("convert", path, "-o", out).out
+        # THEN it is said what was left out
+        assert "own I/O: 1 bio, 4.0 KiB, left out" in told
+    # AND so it is
+    slices = read_trace((tmp_path / "out.pftrace").read_bytes()).slices("bio")
+    assert [s.args["sector"] for s in slices] == [500]
+    again = read(tmp_path / "out.blktrace" / "vda")
+    assert again.tables.bios.sector.tolist() == [500]
+
+
+def test_a_slice_says_that_it_is_own(tmp_path: Path) -> None:
+    # GIVEN a log WHEN converted with its own I/O
+    trace, out = Trace(write(tmp_path, ALONE), own_io=True), io.BytesIO()
+    perfetto.convert(trace.lifecycles(), trace.context, out)
+    # THEN slices of bios and requests say so
+    found = read_trace(out.getvalue())
+    for category in ("bio", "request"):
+        own = {s.args["sector"]: s.args.get("own") for s in found.slices(category)}
+        assert own == {100: True, 500: None}

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an OTF2 archive holds, read back by the otf2 package and by OTF2's own tools."""
+
+import errno
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
+from biotrail.recorder.schema.errors import ConversionError, OutputError
+from biotrail.recorder.schema.records import Kind
+from tests.support import captures
+from tests.support.otf2_archives import (
+    LOOP,
+    LOOP_PART,
+    VDA,
+    assert_legal,
+    bios,
+    context,
+    operations,
+    otf2_print,
+    requests,
+    window,
+)
+
+otf2 = pytest.importorskip("otf2")
+
+START = captures.BASE_NS
+PREFLUSH = 1 << captures.FLAG_BITS["PREFLUSH"]
+
+
+def times(at: int) -> dict[str, int]:
+    """Queue, issue and completion of a bio that begins `at` ns after the start."""
+    return {"queue": START + at, "issue": START + at + 10, "complete": START + at + 100}
+
+
+def write(directory: Path, *windows: Lifecycles) -> Otf2Summary:
+    """Writes windows as an archive that both readers take without a warning."""
+    summary = convert(windows, context(), directory)
+    assert_legal(operations(summary.anchor))
+    otf2_print(summary.anchor)
+    assert summary.moved == 0
+    return summary
+
+
+def test_every_operation_is_kept(tmp_path: Path) -> None:
+    # GIVEN a bio of every operation, one that has no name, and an empty flush
+    expected = {
+        "READ": ("read", None),
+        "WRITE": ("write", None),
+        "FLUSH": ("flush", None),
+        "DISCARD": ("write", "discard"),
+        "SECURE_ERASE": ("write", "secure_erase"),
+        "ZONE_APPEND": ("write", "zone_append"),
+        "WRITE_ZEROES": ("write", "write_zeroes"),
+        "ZONE_OPEN": ("write", "zone_open"),
+        "ZONE_CLOSE": ("write", "zone_close"),
+        "ZONE_FINISH": ("write", "zone_finish"),
+        "ZONE_RESET": ("write", "zone_reset"),
+        "ZONE_RESET_ALL": ("write", "zone_reset_all"),
+        "DRV_IN": ("read", "drv_in"),
+        "DRV_OUT": ("write", "drv_out"),
+    }
+    assert expected.keys() == captures.OPS.keys()
+    rows = [{"opf": number} for number in captures.OPS.values()]
+    rows += [{"opf": 41}, {"opf": 1 | PREFLUSH, "bytes": 0}, {"opf": 1 | PREFLUSH}]
+    rows = [{"number": at, **times(at), **row} for at, row in enumerate(rows)]
+    # WHEN converted
+    summary = write(tmp_path / "a", window(START, START + 10**6, bios(*rows)))
+    # THEN each is there under OTF2's nearest mode, its own name beside where that differs
+    found = operations(summary.anchor)
+    said = [
+        (operation.mode, operation.attributes.get("begin", {}).get("op"))
+        for (_, _), operation in sorted(found.items(), key=lambda item: item[0][1])
+    ]
+    extra = [("write", "op 41"), ("flush", None), ("write", None)]
+    assert said == [*expected.values(), *extra]
+    assert summary.bios == len(rows)
+
+
+def test_an_operation_carries_bytes_sector_and_error(tmp_path: Path) -> None:
+    # GIVEN a bio that failed half-way, and one without a sector
+    failed = {"number": 4, "sector": 1 << 40, "bytes": 65536, "done_bytes": 8192, "status": 10}
+    nowhere = {"number": 9, "sector": 2**64 - 1, "bytes": 0, "opf": 2}
+    rows = bios({**failed, **times(0)}, {**nowhere, **times(5)})
+    # WHEN converted
+    summary = write(tmp_path / "a", window(START, START + 10**6, rows))
+    # THEN its bytes, its sector and its status are there
+    found = operations(summary.anchor)
+    first = found["vda (254:0) bios", 4]
+    assert (first.sector, first.asked, first.done) == (1 << 40, 65536, 8192)
+    assert first.attributes == {"complete": {"error": "IOERR"}}
+    assert first.events == [
+        ("begin", START),
+        ("issued", START + 10),
+        ("complete", START + 100),
+    ]
+    assert found["vda (254:0) bios", 9].sector is None
+
+
+def test_what_the_trace_did_not_show_is_marked(tmp_path: Path) -> None:
+    # GIVEN a bio that the end cuts off, one that the last window leaves open, one absorbed
+    rows = bios({"number": 1, "queue": START, "issue": START + 10})
+    still = bios({"number": 2, "queue": START + 20})
+    absorbed = requests({"number": 3, "start": START, "absorbed_by": 0})
+    # WHEN converted
+    summary = write(tmp_path / "a", window(START, START + 500, rows, absorbed, still))
+    # THEN they are cancelled, and what was not seen says so
+    found = operations(summary.anchor)
+    cut, left = found["vda (254:0) bios", 1], found["vda (254:0) bios", 2]
+    assert cut.attributes == {"cancelled": {"truncated": 1}}
+    assert left.attributes == {"issued": {"truncated": 1}, "cancelled": {"truncated": 1}}
+    taken = found["vda (254:0) requests", 3]
+    assert taken.attributes == {"issued": {"truncated": 1}, "cancelled": {"absorbed by": 0}}
+    assert (summary.bios, summary.requests, summary.cancelled) == (2, 1, 3)
+
+
+def test_the_system_tree_shows_hosts_disks_and_partitions(tmp_path: Path) -> None:
+    # GIVEN bios to a partition and to a disk, and their requests
+    rows = bios(
+        {"number": 0, "dev": LOOP, "part": LOOP_PART, **times(0)},
+        {"number": 1, "dev": VDA, "part": VDA, **times(5)},
+    )
+    served = requests(
+        {"number": 2, "dev": LOOP, "start": START, "issue": START + 1, "complete": START + 2},
+        {"number": 3, "start": START, "issue": START + 1, "complete": START + 2},
+    )
+    # WHEN converted
+    summary = write(tmp_path / "a", window(START, START + 10**6, rows, served))
+    # THEN the tree, the locations and the handles are those of the devices
+    with otf2.reader.open(str(summary.anchor)) as trace:
+        known = trace.definitions
+        tree = {n.name: (n.class_name, n.parent and n.parent.name) for n in known.system_tree_nodes}
+        places = {
+            location.name: location.group.system_tree_parent.name for location in known.locations
+        }
+        handles = {
+            handle.name: (
+                handle.file.name,
+                handle.io_paradigm.identification,
+                handle.parent and handle.parent.name,
+                str(handle.io_handle_flags),
+            )
+            for handle in known.io_handles
+        }
+        states = [state.io_handle.name for state in known.io_pre_created_handle_states]
+    assert tree == {
+        "testhost": ("machine", None),
+        "block devices": ("block devices", "testhost"),
+        "loop1": ("disk", "block devices"),
+        "vda": ("disk", "block devices"),
+        "loop1p1": ("partition", "loop1"),
+    }
+    assert places == {
+        "loop1 (7:1) bios": "loop1",
+        "vda (254:0) bios": "vda",
+        "loop1 (7:1) requests": "loop1",
+        "vda (254:0) requests": "vda",
+        "loop1 (7:1) counters": "loop1",
+        "vda (254:0) counters": "vda",
+    }
+    made = "IoHandleFlag.PRE_CREATED"
+    assert handles == {
+        "loop1p1 (259:0) bios": ("/dev/loop1p1", "block_bio", None, made),
+        "vda (254:0) bios": ("/dev/vda", "block_bio", None, made),
+        "loop1 (7:1) bios": ("/dev/loop1", "block_bio", None, made),
+        "loop1 (7:1) requests": ("/dev/loop1", "block_rq", "loop1 (7:1) bios", made),
+        "vda (254:0) requests": ("/dev/vda", "block_rq", "vda (254:0) bios", made),
+    }
+    assert sorted(states) == sorted(handles)
+
+
+def test_a_string_is_defined_once(tmp_path: Path) -> None:
+    # GIVEN an operation and an error, which name themselves / WHEN converted
+    rows = [{"number": at, "opf": 3, "status": 10, **times(at)} for at in range(3)]
+    summary = write(tmp_path / "a", window(START, START + 500, bios(*rows)))
+    # THEN no string is there twice
+    lines = otf2_print(summary.anchor).splitlines()
+    strings = [line.split(maxsplit=2)[2] for line in lines if line.startswith("STRING ")]
+    assert "discard" in str(strings)
+    assert len(strings) == len(set(strings)) > 10
+
+
+def test_the_clock_counts_nanoseconds_and_knows_the_day(tmp_path: Path) -> None:
+    # GIVEN a bio that begins 5 ns after the clocks were read
+    summary = write(tmp_path / "a", window(START, START + 500, bios({"number": 0, **times(5)})))
+    # WHEN the archive is read
+    with otf2.reader.open(str(summary.anchor)) as trace:
+        clock = trace.definitions.clock_properties
+    # THEN time is CLOCK_MONOTONIC in ns, and the first event's real time is known
+    assert (clock.timer_resolution, clock.global_offset) == (10**9, START + 5)
+    assert clock.trace_length == 100
+    assert clock.realtime_timestamp == captures.clock(5)["realtime"]
+    assert (summary.first_ns, summary.last_ns) == (START + 5, START + 105)
+
+
+def test_lost_events_are_shown(tmp_path: Path) -> None:
+    # GIVEN two loss windows, one of unknown count
+    losses = [
+        {"start": START, "end": START + 50, "cpu": 1, "kind": int(Kind.D), "count": 5},
+        {"start": START + 60, "end": START + 90, "cpu": -1, "kind": 0, "count": -1},
+    ]
+    # WHEN converted
+    first = window(START, START + 500, bios({"number": 0, **times(0)}), loss=losses)
+    summary = write(tmp_path / "a", first, window(START + 500, START + 600))
+    # THEN the summary, the anchor file and the markers tell of them
+    assert (summary.lost, summary.lost_unknown) == (5, 1)
+    assert "lost 5 events and in 1 windows an unknown number" in otf2_print(summary.anchor)
+    if shutil.which("otf2-marker") is None:
+        pytest.skip("otf2-marker is not installed")
+    command = ["otf2-marker", str(summary.anchor)]
+    markers = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f'Time: {START}, Duration 50, Scope: GLOBAL, Text: "lost: 5 issue (D)' in markers
+    assert 'Text: "lost: an unknown number of events"' in markers
+
+
+def test_windows_are_merged(tmp_path: Path) -> None:
+    # GIVEN a bio that is open over three windows while others come and go
+    slow = {"number": 0, "queue": START, "issue": START + 1}
+    windows = [
+        window(
+            START + at * 1000,
+            START + at * 1000 + 1000,
+            bios({"number": at + 1, **times(at * 1000 + 500)}),
+            open_bios=bios(slow),
+        )
+        for at in range(3)
+    ]
+    last = bios({**slow, "complete": START + 3500})
+    # WHEN converted
+    summary = write(tmp_path / "a", *windows, window(START + 3000, START + 4000, last))
+    # THEN all are there, in order, and what was held back is said
+    found = operations(summary.anchor)
+    assert found["vda (254:0) bios", 0].events[-1] == ("complete", START + 3500)
+    assert (len(found), summary.events, summary.held) == (4, 12, 12)
+
+
+def test_a_trace_without_io_is_an_archive(tmp_path: Path) -> None:
+    # GIVEN a window without a bio / WHEN converted
+    summary = write(tmp_path / "a", window(START, START + 500))
+    # THEN the archive is readable and empty
+    assert (operations(summary.anchor), summary.events, summary.first_ns) == ({}, 0, -1)
+
+
+def test_a_trace_without_times_is_an_archive(tmp_path: Path) -> None:
+    # GIVEN a bio of which no time is known, alone / WHEN converted
+    summary = write(tmp_path / "a", window(START, START + 500, bios({"number": 3})))
+    # THEN it is there, all of it marked, at a time that is one
+    found = operations(summary.anchor)["vda (254:0) bios", 3]
+    assert [time for _, time in found.events] == [0, 0, 0]
+    assert found.attributes.keys() == {"begin", "issued", "cancelled"}
+
+
+def test_what_has_no_time_keeps_the_order_of_all_locations(tmp_path: Path) -> None:
+    # GIVEN a bio of which no time is known, left open long after the last event
+    late = START + 100 * 10**6
+    first = window(START, late, bios({"number": 1, **times(0)}), open_bios=bios({"number": 9}))
+    # WHEN converted / THEN all of it is there, in the order of time (as `operations` demands)
+    found = operations(write(tmp_path / "a", first).anchor)
+    assert found["vda (254:0) bios", 9].events[0] == ("begin", START + 100)
+
+
+def test_an_empty_directory_may_be_there(tmp_path: Path) -> None:
+    # GIVEN an empty directory / WHEN written to / THEN the archive is in it
+    assert write(tmp_path, window(START, START + 1)).anchor == tmp_path / "traces.otf2"
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    # GIVEN a directory with a file
+    (tmp_path / "mine").write_text("keep me")
+    # WHEN written to / THEN the error says so and the file is left
+    with pytest.raises(OutputError, match="is not empty"):
+        convert([], context(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_file_or_a_missing_parent_is_refused(tmp_path: Path) -> None:
+    # GIVEN a file, and a directory in a directory that is not there
+    (tmp_path / "file").touch()
+    # WHEN written to / THEN the errors name them
+    with pytest.raises(OutputError, match="is no directory"):
+        convert([], context(), tmp_path / "file")
+    with pytest.raises(OutputError, match="create it first"):
+        convert([], context(), tmp_path / "not" / "there")
+
+
+@pytest.mark.parametrize("path", [Path("/proc/otf2"), Path("/tmp") / ("a" * 300)])
+def test_a_directory_that_cannot_be_made_is_an_error(path: Path) -> None:
+    # GIVEN a path where no directory can be / WHEN written to / THEN the error names it
+    with pytest.raises(OutputError, match=f"^{path}"):
+        convert([], context(), path)
+
+
+def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    # GIVEN a trace that breaks off after its first window
+    def broken() -> Iterator[Lifecycles]:
+        yield window(START, START + 500, bios({"number": 0, **times(0)}))
+        raise ConversionError("broken")
+
+    # WHEN converted / THEN the error comes through and half an archive is not there
+    with pytest.raises(ConversionError, match="broken"):
+        convert(broken(), context(), tmp_path / "a")
+    with pytest.raises(ConversionError, match="broken"):
+        convert(broken(), context(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_noticed_before_the_library_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a disk on which nothing more can be allocated
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    # WHEN converted / THEN the error says how much it takes, and nothing is left
+    with pytest.raises(OutputError, match="1 MiB more are needed there: free some space"):
+        convert([window(START, START + 1, bios(times(0)))], context(), tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a Python without otf2
+    monkeypatch.setitem(sys.modules, "_otf2", None)
+    # WHEN converted / THEN the error names the extra, and nothing was made
+    with pytest.raises(ConversionError, match=r"pip install 'biotrail\[otf2\]'"):
+        convert([], context(), tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []

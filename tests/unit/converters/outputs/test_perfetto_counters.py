@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Depths and throughput over time."""
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biotrail.converters.events.tables import Certainty
+from tests.support.perfetto_make import WRITE, Scene, direct
+from tests.support.perfetto_scenes import LABELS, T, scenes, trace_of
+
+
+@settings(max_examples=50, deadline=None)
+@given(scenes(), st.lists(st.integers(T, T + 700), max_size=4))
+def test_depths_end_where_they_should(scene, windows):
+    # GIVEN any load / WHEN it is converted
+    trace, _ = trace_of(scene, windows)
+    for dev in {r["dev"] for r in scene.bios}:
+        bios = [r for r in scene.bios if r["dev"] == dev]
+        stuck = [r for r in bios if r["complete"] < 0 and r["certainty"] != Certainty.LOST]
+        queued = trace.counter(f"{LABELS[dev]}/queued")
+        running = trace.counter(f"{LABELS[dev]}/in device")
+        # THEN the counters rest at what never ended, and never go below zero
+        assert queued[-1][1] == sum(1 for r in stuck if r["issue"] < 0)
+        assert running[-1][1] == sum(1 for r in stuck if r["issue"] >= 0)
+        assert min(v for _, v in queued + running) >= 0
+        # AND hold few samples, all within the trace
+        for samples in (queued, running):
+            assert max(Counter(at // 250_000 for at, _ in samples).values()) <= 6
+            assert samples[0][0] == scene.begin
+            assert samples[-1][0] <= max(i.at for i in trace.instants())
+
+
+def test_few_changes_of_a_depth_are_a_sample_each():
+    # GIVEN three bios at once for 43 µs, of which each waits for 3 µs
+    scene = Scene(bios=[direct(n, T + 5_500_000, 40_000, family=n) for n in range(3)])
+    trace, _ = trace_of(scene)
+    # WHEN the depths are read / THEN they change when the bios do
+    assert trace.counter("nvme0n1 (259:0)/queued") == [
+        (T, 0), (T + 5_500_000, 3), (T + 5_503_000, 0),
+    ]  # fmt: skip
+    assert trace.counter("nvme0n1 (259:0)/in device") == [
+        (T, 0), (T + 5_503_000, 3), (T + 5_543_000, 0),
+    ]  # fmt: skip
+
+
+def test_a_peak_among_many_changes_shows_and_the_rest_follows():
+    # GIVEN a dozen bios one behind the other, of which two are under way at once
+    bios = [direct(n, T + 5_250_000 + 10_000 * n, 4_000) for n in range(12)]
+    bios.append(direct(12, T + 5_300_500, 1_000))
+    bios.append(direct(13, T + 5_490_000, 3_000_000))
+    trace, _ = trace_of(Scene(bios=bios))
+    # WHEN the depth is read / THEN the peak stands at the beginning of a quarter of a
+    # millisecond, and what it came to at that quarter's end
+    assert trace.counter("nvme0n1 (259:0)/in device") == [
+        (T, 0), (T + 5_250_000, 2), (T + 5_500_000, 1), (T + 8_493_000, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("windows", [(), range(T, T + 20_000_000, 777_777)])
+def test_depths_do_not_depend_on_windows(windows):
+    # GIVEN bursts between single I/Os, in windows or not
+    rng = random.Random(3)
+    starts = [rng.randrange(15_000_000) for _ in range(40)]
+    starts += [4_000_000 + 5_000 * n for n in range(200)]
+    bios = [direct(n, T + at, rng.randrange(200_000)) for n, at in enumerate(sorted(starts))]
+    trace, _ = trace_of(Scene(bios=bios), windows)
+    whole, _ = trace_of(Scene(bios=bios))
+    for name in ("queued", "in device"):
+        # WHEN the depth is read / THEN it is the same, and never less than it was in a quarter
+        samples = trace.counter(name)
+        assert samples == whole.counter(name)
+        phase = {"queued": ("queue", "issue"), "in device": ("issue", "complete")}[name]
+        for row in bios:
+            at = row[phase[0]]
+            level = sum(r[phase[0]] <= at < r[phase[1]] for r in bios)
+            shown = [value for time, value in samples if time <= at][-1]
+            assert shown >= level
+
+
+def test_a_level_that_stays_is_shown_where_it_rests():
+    # GIVEN one bio in the device for long, and a short second one
+    scene = Scene(bios=[direct(1, T + 500_000, 50_000_000), direct(2, T + 700_000, 20_000)])
+    trace, _ = trace_of(scene)
+    # WHEN the depth is read / THEN it goes up to two, rests at one, ends at zero
+    assert trace.counter("nvme0n1 (259:0)/in device") == [
+        (T, 0), (T + 503_000, 1), (T + 703_000, 2), (T + 723_000, 1), (T + 50_503_000, 0),
+    ]  # fmt: skip
+
+
+def test_throughput_is_by_completion_and_direction():
+    # GIVEN a read and a write of 1 MB, and a discard
+    million = {"bytes": 1_000_000}
+    scene = Scene(
+        bios=[
+            direct(1, T + 1_000_000, 5_000, **million),
+            direct(2, T + 25_000_000, 5_000, opf=WRITE, **million),
+            direct(3, T + 25_000_000, 5_000, opf=3, bytes=2**30),
+        ]
+    )
+    trace, _ = trace_of(scene)
+    # WHEN rates are read / THEN each has its bin, here of 1 ms, and zero after it
+    assert trace.counter("nvme0n1 (259:0)/read bytes/s") == [
+        (T, 0), (T + 1_000_000, 1e9), (T + 2_000_000, 0),
+    ]  # fmt: skip
+    # AND the last one takes in what is left: 8 µs, to the trace's end
+    assert trace.counter("nvme0n1 (259:0)/written bytes/s") == [
+        (T, 0), (T + 24_000_000, round(1e6 / 1.008e-3)),
+    ]  # fmt: skip
+    assert max(i.at for i in trace.instants()) == T + 25_008_000
+
+
+@pytest.mark.parametrize("windows", [(), range(T, T + 900_000_000, 7_000_000)])
+@pytest.mark.parametrize("length", [14_000_000, 28_200_000, 400_000_000, 1_300_000_000])
+def test_throughput_adds_up_to_the_bytes_within_the_trace(length, windows):
+    # GIVEN traces of some length, with completions up to their ends
+    rng = random.Random(length)
+    starts = sorted(rng.randrange(length - 20_000) for _ in range(150))
+    bios = [direct(n, T + at, 10_000) for n, at in enumerate(starts)]
+    bios.append(direct(999, T + length - 13_000, 10_000))
+    trace, _ = trace_of(Scene(bios=bios, end=T + length + 1), windows)
+    # WHEN the rate is read / THEN it begins and ends with the trace, and is all of the bytes
+    samples = trace.counter("read bytes/s")
+    end = max(i.at for i in trace.instants())
+    times = [at for at, _ in samples] + [end]
+    assert end == T + length
+    assert times[0] == T and times == sorted(times)
+    moved = sum(
+        rate * (b - a) / 1e9 for (_, rate), (a, b) in zip(samples, pairwise(times), strict=True)
+    )
+    assert moved == pytest.approx(sum(r["bytes"] for r in bios), rel=1e-6)
+    # AND a bin has at most 10 ms, and a fiftieth of the trace or little more
+    assert min(b - a for a, b in pairwise(times)) <= min(10_000_000, length / 20)

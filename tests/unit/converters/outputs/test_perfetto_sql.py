@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documented queries on a trace of two hosts, in tables as trace processor makes them.
+
+Trace processor is sqlite with functions of its own; where there is one, its own tests run too
+(test_perfetto_trace_processor.py).
+"""
+
+import json
+import re
+import sqlite3
+
+import pytest
+
+from biotrail.cli.main import main
+from tests.support import captures, perfetto_check
+from tests.support.paths import ROOT
+
+DOCS = ROOT / "docs"
+HOSTS = ("db1", "db2")
+CAPTURE = "kyber-loop-and-virtio"
+PAGES = ("perfetto.md", "hosts.md")
+
+
+def queries(page):
+    return re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def query(page, title):
+    """The query below a line of the page."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return text.partition(title)[2].partition("```sql\n")[2].partition("```")[0]
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hosts")
+    logs = []
+    for number, host in enumerate(HOSTS, 1):
+        header = {"log_id": str(number) * 32, "host": {"name": host, "boot_id": str(number) * 32}}
+        path = folder / f"{host}.biotrail"
+        logs.append(captures.write_log(path, captures.load(CAPTURE), header))
+    with pytest.raises(SystemExit, match="0"):
+        main(["convert", *map(str, logs), "-o", str(folder / "both.pftrace")])
+    return perfetto_check.read((folder / "both.pftrace").read_bytes(), boottime=True)
+
+
+@pytest.fixture(scope="module")
+def tables(trace):
+    database = sqlite3.connect(":memory:")
+    database.create_function("EXTRACT_ARG", 2, extract_arg)
+    database.executescript(
+        "CREATE TABLE slice (id INTEGER PRIMARY KEY, ts, dur, name, category, arg_set_id, track_id,"
+        " parent_id);"
+        "CREATE TABLE track (id, name, parent_id);"
+        "CREATE TABLE counter (ts, value, track_id);"
+        "CREATE TABLE metadata (name, str_value, int_value);"
+    )
+    for uuid, track in trace.tracks.items():
+        above = track.descriptor.parent_uuid or None
+        database.execute(
+            "INSERT INTO track VALUES (?, ?, ?)", (str(uuid), track.name, above and str(above))
+        )
+        for s in track.slices:
+            outer = insert(database, s, str(uuid), None)
+            for stage in s.children:
+                insert(database, stage, str(uuid), outer)
+        for at, value in track.samples:
+            database.execute("INSERT INTO counter VALUES (?, ?, ?)", (at, value, str(uuid)))
+    for name, value in trace.attributes.items():
+        values = (None, value) if isinstance(value, int) else (value, None)
+        database.execute(
+            "INSERT INTO metadata VALUES (?, ?, ?)", (f"trace_attribute.{name}", *values)
+        )
+    database.row_factory = sqlite3.Row
+    return database
+
+
+def insert(database, s, track, parent):
+    """The id of a slice's row."""
+    row = (None, s.start, s.dur, s.name, s.category, json.dumps(s.args), track, parent)
+    return database.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid
+
+
+def extract_arg(arguments, name):
+    return json.loads(arguments).get(name.removeprefix("debug."))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_documented_query_runs(tables, page):
+    # GIVEN a trace of two hosts / WHEN the page's queries run / THEN none fails
+    found = queries(page)
+    assert len(found) >= 5
+    for text in found:
+        tables.execute(text).fetchall()
+
+
+def test_latency_by_host(trace, tables):
+    # GIVEN two hosts with a device of the same name / WHEN latency is asked for by host
+    rows = tables.execute(query("hosts.md", "Latency by host, device and operation:")).fetchall()
+    # THEN each has its own figures
+    bios = [s for s in trace.slices("bio") if "latency_ns" in s.args]
+    for row in rows:
+        ours = [
+            s.dur
+            for s in bios
+            if (s.args["host"], s.args["device"], s.name)
+            == (row["host"], row["device"], row["name"])
+        ]
+        assert (row["bios"], row["longest"]) == (len(ours), max(ours))
+    assert sum(row["bios"] for row in rows) == len(bios)
+    assert {row["host"] for row in rows} == set(HOSTS)
+
+
+def test_who_was_busy_beside_the_slowest(trace, tables):
+    # GIVEN two hosts / WHEN it is asked what the other did while one was slow
+    text = query("hosts.md", "What the other hosts had in flight")
+    rows = tables.execute(text).fetchall()
+    # THEN it is what overlaps
+    slowest = max(trace.slices("bio"), key=lambda s: s.dur)
+    others = [
+        s
+        for s in trace.slices("bio")
+        if s.args["host"] != slowest.args["host"]
+        and s.start < slowest.end
+        and s.end > slowest.start
+    ]
+    assert others
+    assert sum(row["bios"] for row in rows) == len(others)
+    assert {row["slow_host"] for row in rows} == {slowest.args["host"]}
+
+
+def test_requests_are_found_on_their_own_host(trace, tables):
+    # GIVEN numbers that both hosts' logs have / WHEN bios are joined with their requests
+    text = query("perfetto.md", "The requests that finished bios which waited")
+    rows = tables.execute(text.replace("> 1000000", ">= 0")).fetchall()
+    # THEN each bio is there once
+    waited = [s for s in trace.slices("bio") if "I2D_ns" in s.args and "request" in s.args]
+    shared = {s.args["number"] for s in waited if s.args["host"] == "db1"}
+    assert shared & {s.args["number"] for s in waited if s.args["host"] == "db2"}
+    assert len(rows) == len(waited)
+    assert all(row["request_ts"] < row["bio_ts"] + row["bio_dur"] for row in rows)
+
+
+def test_depth_and_attributes_have_their_host(trace, tables):
+    # GIVEN two hosts / WHEN the depth, and which log is which, are asked for / THEN hosts are named
+    rows = tables.execute(query("hosts.md", "Queue depth by host and device")).fetchall()
+    assert {row["host"] for row in rows} == set(HOSTS)
+    for row in rows:
+        samples = trace.counter(f"{row['host']}/{row['device']}/in device")
+        assert row["deepest"] == max(value for _, value in samples)
+    found = dict(tuple(row) for row in tables.execute(query("hosts.md", "Which log is which:")))
+    assert found["trace_attribute.biotrail.host"] == "db1"
+    assert found["trace_attribute.biotrail.2.host"] == "db2"
+
+
+def test_stages_are_told_apart_from_what_they_are_part_of(trace, tables):
+    # GIVEN bios and requests with stages / WHEN time is asked for by stage
+    rows = tables.execute(query("perfetto.md", "Time by stage")).fetchall()
+    # THEN it is that of the category's slices, and no name stands for both
+    for category in ("bio", "request"):
+        inner = [c.dur for s in trace.slices(category) for c in s.children]
+        found = [row["total"] for row in rows if row["part_of"] == category]
+        assert sum(found) == sum(inner) > 0
+    assert not {row["name"] for row in rows} & {s.name for s in trace.slices("bio")}
+
+
+def test_the_slowest_are_a_list(trace, tables):
+    # GIVEN traces of two hosts / WHEN the slowest are asked for / THEN each bio there is one
+    rows = tables.execute(query("perfetto.md", "The slowest, as their track")).fetchall()
+    bios = {(s.start, s.dur) for s in trace.slices("bio")}
+    assert len(rows) > 20
+    assert {(row["ts"], row["dur"]) for row in rows} <= bios
+    assert [row["dur"] for row in rows] == sorted((row["dur"] for row in rows), reverse=True)

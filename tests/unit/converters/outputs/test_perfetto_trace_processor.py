@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Perfetto's own importer reads our traces: runs where BIOTRAIL_TRACE_PROCESSOR is its path."""
+
+import io
+import os
+import re
+
+import pytest
+
+from biotrail.cli.main import main
+from biotrail.converters.outputs.perfetto.convert import convert
+from tests.support.hosts_logs import SECOND, Machine
+from tests.support.paths import ROOT
+from tests.support.perfetto_make import Scene, context, direct, request
+
+T = 1_000_000_000
+BOOTTIME = 500_000_000
+"""BOOTTIME minus MONOTONIC in the header that perfetto_make writes."""
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """A function that opens a trace with the importer."""
+    binary = os.environ.get("BIOTRAIL_TRACE_PROCESSOR")
+    if not binary:
+        pytest.skip("BIOTRAIL_TRACE_PROCESSOR is not set")
+    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
+
+    config = TraceProcessorConfig(bin_path=binary)
+    return lambda path: TraceProcessor(trace=str(path), config=config)
+
+
+@pytest.fixture(scope="module")
+def processor(opened, tmp_path_factory):
+    scene = Scene(
+        bios=[direct(n, T + 700 * n, 9_000 + n % 7, request=500 + n) for n in range(200)],
+        requests=[request(500 + n, T + 700 * n + 1_000, complete=T + 700 * n + 9_000)
+                  for n in range(200)],
+        losses=[{"start": T + 50, "end": T + 900, "cpu": 0, "kind": 14, "count": 3}],
+    )  # fmt: skip
+    out = io.BytesIO()
+    convert(scene.windows(range(T, T + 200_000, 31_000)), context(), out)
+    path = tmp_path_factory.mktemp("trace") / "trace.pftrace"
+    path.write_bytes(out.getvalue())
+    with opened(path) as found:
+        yield found
+
+
+SPAN = (0, 2 * SECOND)
+BIOS = list(range(SECOND // 10, 2 * SECOND, SECOND // 7))
+DB1, DB2 = Machine("db1"), Machine("db2", "2" * 32, -77 * SECOND, fast=50e-6, seed=1)
+
+
+@pytest.fixture(scope="module")
+def traces(opened, tmp_path_factory):
+    """Paths of a trace of two hosts, and of one of a third."""
+    folder = tmp_path_factory.mktemp("hosts")
+    logs = [m.write(folder / f"{m.host}.biotrail", BIOS, span=SPAN) for m in (DB1, DB2)]
+    third = Machine("db3", "3" * 32, seed=3).write(folder / "db3.biotrail", BIOS, span=SPAN)
+    for arguments in ([*logs, "-o", folder / "both.pftrace"], [third]):
+        with pytest.raises(SystemExit, match="0"):
+            main(["convert", *map(str, arguments)])
+    return folder / "both.pftrace", third.with_suffix(".pftrace")
+
+
+def test_several_hosts_are_on_one_timeline(opened, traces):
+    # GIVEN a trace of two hosts that did the same at the same time / WHEN it is imported
+    with opened(traces[0]) as found:
+        # THEN nothing is wrong with it, and both stand where they were to the microsecond
+        assert rows(found, PROBLEMS) == []
+        for host in ("db1", "db2"):
+            told = rows(
+                found,
+                "SELECT ts FROM slice WHERE category = 'bio' "
+                f"AND EXTRACT_ARG(arg_set_id, 'debug.host') = '{host}' ORDER BY ts",
+            )
+            off = [r["ts"] - DB1.boottime(at) for r, at in zip(told, BIOS, strict=True)]
+            assert max(map(abs, off)) < 1000, host
+        for query in documented("hosts.md"):
+            list(found.query(query))
+
+
+def test_traces_behind_each_other_are_imported(opened, traces, tmp_path):
+    # GIVEN two traces, put behind each other as `cat` does / WHEN that is imported
+    path = tmp_path / "all.pftrace"
+    path.write_bytes(b"".join(trace.read_bytes() for trace in traces))
+    with opened(path) as found:
+        # THEN all is there, and no clock contradicts another
+        assert rows(found, PROBLEMS) == []
+        (counted,) = rows(found, "SELECT COUNT(*) AS bios FROM slice WHERE category = 'bio'")
+        assert counted["bios"] == 3 * len(BIOS)
+
+
+PROBLEMS = "SELECT name, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"
+
+
+def documented(page):
+    """The queries of a page of the documentation."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"```sql\n(.*?)```", text, flags=re.DOTALL)
+
+
+def rows(processor, sql):
+    return [dict(row.__dict__) for row in processor.query(sql)]
+
+
+def test_the_importer_reports_no_error(processor):
+    # GIVEN a trace / WHEN it is imported / THEN no statistic of errors or loss is above zero
+    assert rows(processor, PROBLEMS) == []
+
+
+def test_slices_have_their_times_and_stages(processor):
+    # GIVEN 200 bios / WHEN their slices are read / THEN times are BOOTTIME's, and all are there
+    found = rows(processor, "SELECT ts, dur FROM slice WHERE category = 'bio' ORDER BY ts")
+    expected = [(T + BOOTTIME + 700 * n, 12_000 + n % 7) for n in range(200)]
+    assert [(r["ts"], r["dur"]) for r in found] == expected
+    nested = "SELECT SUM(dur) AS total, parent_id FROM slice WHERE depth = 1 GROUP BY parent_id"
+    assert sorted(r["total"] for r in rows(processor, nested)) == sorted(d for _, d in expected)
+
+
+def test_documented_queries_run(processor):
+    # GIVEN the queries of docs/perfetto.md / WHEN they run / THEN none fails
+    queries = documented("perfetto.md")
+    assert len(queries) >= 5
+    for query in queries:
+        list(processor.query(query))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of kernels and tests: read back, merged into a document."""
+
+from pathlib import Path
+
+from tests.support.kernel_matrix import BEGIN, END, PACKAGE, Matrix, read, write
+
+
+def of(kernel: str, **cells: str) -> Matrix:
+    found = Matrix()
+    found.note(PACKAGE, kernel, f"{kernel}.0-1-amd64")
+    for test, cell in cells.items():
+        found.note(test, kernel, cell, "no module brd: not found" if cell == "skip" else "")
+    return found
+
+
+def test_a_table_reads_back() -> None:
+    # GIVEN a matrix with a failure and a skip
+    one = of("5.10", counts="FAIL", brd="skip", nvme="pass")
+    # WHEN its lines are read  THEN it is the same
+    assert read(one.lines()) == one
+
+
+def test_kernels_stand_by_their_version() -> None:
+    # GIVEN 6.12, 5.10 and 6.1  WHEN merged  THEN they stand in the order of versions
+    merged = of("6.12", nvme="pass")
+    merged.update(of("5.10", nvme="pass"))
+    merged.update(of("6.1", nvme="pass"))
+    assert merged.kernels() == ["5.10", "6.1", "6.12"]
+
+
+def test_a_failure_is_not_forgotten() -> None:
+    # GIVEN a test that failed  WHEN its teardown passes  THEN it has failed
+    one = of("6.1", nvme="FAIL")
+    one.note("nvme", "6.1", "pass")
+    assert one.cells["nvme", "6.1"] == "FAIL"
+
+
+def test_a_document_keeps_the_columns_of_other_kernels(tmp_path: Path) -> None:
+    # GIVEN a document with 5.10's and 6.1's results
+    page = tmp_path / "kernels.md"
+    page.write_text(f"before\n{BEGIN}\n{END}\nafter\n", encoding="utf-8")
+    first = of("5.10", nvme="pass", brd="skip")
+    first.update(of("6.1", nvme="FAIL", gone="pass"))
+    write(page, first)
+    # WHEN 6.1 is run again
+    write(page, of("6.1", nvme="pass", new="pass"))
+    # THEN its column is the new one, 5.10's is as it was, and so is the rest of the document
+    text = page.read_text(encoding="utf-8")
+    found = read(text.splitlines())
+    assert found.cells["nvme", "5.10"] == found.cells["nvme", "6.1"] == "pass"
+    assert found.cells["new", "6.1"] == "pass"
+    assert ("gone", "6.1") not in found.cells
+    assert found.reasons == {("brd", "5.10"): "no module brd: not found"}
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+
+
+def test_kernels_that_did_not_boot_are_left_out() -> None:
+    # GIVEN a kernel whose package could not be had: its tests skip, and it has no version
+    found = of("6.1", nvme="pass")
+    found.note("nvme", "7.2", "skip", "no package")
+    # WHEN asked for what is known  THEN it is not there
+    assert found.of_booted().kernels() == ["6.1"]

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written to a log is read from it, whole or by time range."""
+
+import io
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log import columns as log_columns
+from biotrail.recorder.log.chunks import first_time, split, unwrap
+from biotrail.recorder.log.frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
+from tests.support.log_samples import (
+    HEADER,
+    LOSSES,
+    NOTE,
+    PERIOD,
+    START,
+    chunk_segments,
+    clock,
+    content,
+    read,
+    read_pipe,
+    record,
+    ring,
+    sample,
+)
+
+LETTERS = [r.kind for r in RECORDS if r.kind != Kind.PAD]
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> list[Segment]:
+    """Segments of rings at any position, each a whole number of records."""
+    made = []
+    for cpu in range(draw(st.integers(0, 3))):
+        position = draw(st.integers(0, 2**40)) * 8
+        times = st.integers(0, 2**TIMESTAMP_BITS - 1)
+        one = st.builds(record, st.sampled_from(LETTERS), times, st.integers(0, 2**63))
+        records = draw(st.lists(one, min_size=1, max_size=200))
+        made.append(Segment(cpu, draw(st.integers(0, 2)), position, ring(records, position)))
+    return made
+
+
+def packed(data: bytes | memoryview, position: int) -> bytes:
+    return b"".join(log_columns.pack(data, position) or [])
+
+
+def write(chunks: list[list[Segment]], level: int = 1) -> bytes:
+    stream = io.BytesIO()
+    writer = LogWriter(stream, HEADER, level=level)
+    for i, one in enumerate(chunks):
+        writer.write_chunk(one, clock(START + (i + 1) * PERIOD))
+    writer.close({})
+    return stream.getvalue()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(segments(), max_size=4), st.sampled_from([0, 1, 3]))
+def test_segments_come_back_as_they_were(chunks: list[list[Segment]], level: int) -> None:
+    # GIVEN any segments of records
+    # WHEN they are written as chunks and read back
+    _, found = read(write(chunks, level))
+    # THEN they are the same, byte for byte
+    expected = [tuple((s.cpu, s.level, s.position, bytes(s.data)) for s in one) for one in chunks]
+    assert [one[3] for one in found] == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=600), st.integers(0, 2**20))
+def test_bytes_that_are_no_records_come_back_too(data: bytes, position: int) -> None:
+    # GIVEN bytes that follow no schema, such as a newer kernel side's
+    # WHEN they are written and read back
+    _, found = read(write([[Segment(0, 0, position, data)]]))
+    # THEN they are the same; of those behind a PAD alone it is known that nobody reads them
+    back = found[0][3][0][3] if data else b""
+    assert back == data or packed(data, position) == packed(back, position)
+
+
+def test_what_stands_behind_a_pad_reads_as_zero() -> None:
+    # GIVEN a block of which the last part was not used: old records stand there
+    old = record(Kind.D, START) * 20
+    used = record(Kind.Q, START) * 60
+    pad = struct.pack("<Q", Kind.PAD << TIMESTAMP_BITS | 77)
+    room = BLOCK_BYTES - len(used) - len(pad)
+    following = record(Kind.C, START + 5)
+    # WHEN it is written and read back
+    _, found = read(write([[Segment(0, 0, 0, used + pad + old[:room] + following)]]))
+    # THEN the records and the PAD are there, and zeros between
+    assert found[0][3][0][3] == used + pad + bytes(room) + following
+
+
+def test_header_end_losses_and_notes_come_back() -> None:
+    # GIVEN a log with everything in it
+    made = sample(2)
+    # WHEN it is read
+    reader = LogReader(io.BytesIO(made.data))
+    # THEN all but the chunks is known before any is read
+    assert reader.header == {**HEADER, "format": {"major": 1, "minor": 0}}
+    assert reader.losses == LOSSES
+    assert reader.notes == [NOTE]
+    assert reader.end is not None
+    assert reader.end["clocks"] == clock(START + 3 * PERIOD)
+    assert reader.end["log"]["chunks"] == 2
+    assert (reader.interrupted, reader.problems, reader.damaged) == (False, [], [])
+    assert reader.size == len(made.data)
+
+
+def test_a_path_reads_as_a_stream_does(tmp_path: Path) -> None:
+    # GIVEN a log in a file
+    made = sample(2)
+    path = tmp_path / "a.biotrail"
+    path.write_bytes(made.data)
+    # WHEN it is read by its path, twice
+    with LogReader(path) as reader:
+        first = [content(chunk) for chunk in reader.chunks()]
+        second = [content(chunk) for chunk in reader.chunks()]
+    # THEN it gives what a stream gives
+    assert first == second == read(made.data)[1]
+
+
+def test_a_pipe_reads_as_a_file_does() -> None:
+    # GIVEN a log that comes through a pipe
+    made = sample(3)
+    # WHEN it is read to its end
+    reader, chunks = read_pipe(made.data)
+    # THEN all is as from a file
+    from_file, expected = read(made.data)
+    assert chunks == expected
+    assert (reader.header, reader.end) == (from_file.header, from_file.end)
+    assert (reader.losses, reader.notes) == (LOSSES, [NOTE])
+    assert (reader.interrupted, reader.problems) == (False, [])
+    # and a second time is refused
+    with pytest.raises(LogFormatError, match="is a pipe and was read already"):
+        list(reader.chunks())
+
+
+@pytest.mark.parametrize("through", [read, read_pipe], ids=["file", "pipe"])
+def test_a_log_without_chunks_is_a_log(through: type) -> None:
+    # GIVEN a recording in which nothing happened
+    # WHEN it is read
+    reader, chunks = through(write([]))  # type: ignore[misc]
+    # THEN that is no error
+    assert chunks == []
+    assert not reader.interrupted
+    assert reader.problems == []
+
+
+def test_chunks_are_chosen_by_time() -> None:
+    # GIVEN a log of ten chunks, each with events 10 to 500 ns into its period
+    made = sample(10)
+    reader, whole = read(made.data)
+    start = START + 3 * PERIOD
+
+    def chosen(begin: int | None, end: int | None) -> list[int]:
+        return [whole.index(content(chunk)) for chunk in reader.chunks(begin, end)]
+
+    # WHEN a range is asked for
+    # THEN it gives those that may hold events in it, both ends included
+    assert chosen(start + 10, start + 10) == [3]
+    assert chosen(start + PERIOD, start + PERIOD + 9) == [3]
+    assert chosen(start + PERIOD + 1, start + PERIOD + 9) == []
+    assert chosen(start, start + 2 * PERIOD + 10) == [2, 3, 4, 5]
+    assert chosen(None, START + 10) == [0]
+    assert chosen(START + 9 * PERIOD + 100, None) == [9]
+    assert chosen(-5, START) == []
+    assert chosen(2, 1) == []
+    assert chosen(None, None) == list(range(10))
+
+
+def test_chunks_outside_the_range_are_not_read() -> None:
+    # GIVEN a log in which every chunk but the third is destroyed
+    made = sample(5)
+    data = bytearray(made.data)
+    for number, (begin, end) in enumerate(made.chunks):
+        if number != 2:
+            data[begin + 60 : end] = bytes(end - begin - 60)
+    # WHEN the third's time is asked for
+    reader = LogReader(io.BytesIO(bytes(data)))
+    found = list(reader.chunks(START + 2 * PERIOD + 10, START + 2 * PERIOD + 20))
+    # THEN nobody looked at the others
+    assert len(found) == 1
+    assert reader.problems == []
+
+
+def test_every_index_part_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a log whose index came in several parts
+    monkeypatch.setattr("biotrail.recorder.log.writer.INDEX_FRAMES", 4)
+    made = sample(11)
+    # WHEN it is read, whole and by time
+    reader, chunks = read(made.data)
+    # THEN all chunks are found, and none twice
+    assert [c[1] for c in chunks] == [START + (i + 1) * PERIOD for i in range(11)]
+    assert len(list(reader.chunks(START + 10, START + 10))) == 1
+    assert reader.problems == []
+    # and without the trailer as well
+    again, walked = read(made.data[:-48])
+    assert walked == chunks
+    assert not again.interrupted
+
+
+def test_a_chunk_holds_at_most_eight_mebibytes() -> None:
+    # GIVEN 20 MiB of records in one ring, from the middle of a block on
+    position = 40
+    block = ring([record(Kind.Q, START + i) for i in range(64)], 0)
+    data = block[: BLOCK_BYTES - 64 + 24].replace(block[:40], b"", 1)
+    records = [record(Kind.G, START)] * 101 + [record(Kind.Q, START + 1)] * (20 << 14)
+    data = ring(records, position)
+    # WHEN they are written at once
+    stream = io.BytesIO()
+    writer = LogWriter(stream, HEADER)
+    writer.write_chunk([Segment(0, 0, 0, b""), Segment(1, 0, position, data)], clock(START + 9))
+    writer.close({})
+    # THEN they are several chunks, cut between records
+    chunks = list(LogReader(io.BytesIO(stream.getvalue())).chunks())
+    parts = [segment for chunk in chunks for segment in chunk.segments]
+    assert len(chunks) == 3
+    assert b"".join(bytes(part.data) for part in parts) == data
+    assert all(len(part.data) <= MAX_CHUNK_DATA for part in parts)
+    assert all(part.position % BLOCK_BYTES == 0 for part in parts[1:])
+
+
+@given(st.lists(st.integers(0, 40), max_size=6), st.integers(0, 511), st.integers(1, 12))
+def test_split_keeps_every_byte_in_order(blocks: list[int], start: int, limit: int) -> None:
+    # GIVEN segments of any lengths at any positions
+    made = [
+        Segment(i, 0, start * 8, (bytes([i]) * BLOCK_BYTES * n)[: BLOCK_BYTES * n - start * 8])
+        for i, n in enumerate(blocks)
+    ]
+    # WHEN they are split
+    groups = list(split(made, limit * BLOCK_BYTES))
+    # THEN no group is above the limit, and nothing is lost or moved
+    assert all(sum(len(s.data) for s in g) <= limit * BLOCK_BYTES for g in groups)
+    assert b"".join(bytes(s.data) for g in groups for s in g) == b"".join(s.data for s in made)
+    for part in (s for g in groups for s in g):
+        assert part.position in (start * 8, part.position // BLOCK_BYTES * BLOCK_BYTES)
+
+
+def test_an_empty_drain_is_a_chunk_with_a_clock_reading() -> None:
+    # GIVEN a drain that found nothing
+    # WHEN it is written
+    _, found = read(write([[], [Segment(0, 0, 0, b"")]]))
+    # THEN its clock reading is in the log
+    assert [one[:2] for one in found] == [(START + PERIOD,) * 2, (START + 2 * PERIOD,) * 2]
+    assert dict(found[0][2]) == clock(START + PERIOD)
+
+
+def test_the_first_time_is_the_least_of_all_rings() -> None:
+    # GIVEN rings that begin with different times, one of them with a PAD
+    pad = struct.pack("<Q", Kind.PAD << TIMESTAMP_BITS) + bytes(56)
+    rings = [
+        Segment(0, 0, 0, record(Kind.Q, START + 30) + record(Kind.Q, START + 40)),
+        Segment(0, 1, BLOCK_BYTES - 64, pad + record(Kind.C, START + 20)),
+        Segment(1, 0, BLOCK_BYTES - 64, pad),
+        Segment(1, 1, 0, b""),
+    ]
+    # WHEN the first time is asked for
+    # THEN it is the least of their first records', and the reading's where there is none
+    assert first_time(rings, START + 100) == START + 20
+    assert first_time(rings[2:], START + 100) == START + 100
+
+
+def test_chunk_times_span_a_wrap_of_56_bits() -> None:
+    # GIVEN a host that is up for 2.3 years: the low 56 bits wrap within a chunk
+    wrap = 1 << TIMESTAMP_BITS
+    data = record(Kind.Q, wrap - 500) + record(Kind.Q, wrap + 300)
+    stream = io.BytesIO()
+    writer = LogWriter(stream, HEADER)
+    writer.write_chunk([Segment(0, 0, 0, data)], clock(wrap + 1000))
+    writer.close({})
+    # WHEN it is read
+    _, chunks = read(stream.getvalue())
+    # THEN the range holds whole times
+    assert chunks[0][:2] == (wrap - 500, wrap + 1000)
+
+
+@given(st.integers(0, 2**62), st.integers(-(2**55) + 1, 2**55 - 1))
+def test_unwrap_finds_the_time_near_the_reading(near: int, away: int) -> None:
+    # GIVEN a time less than 1.1 years away from a clock reading
+    time = max(0, near + away)
+    # WHEN only its low 56 bits are known
+    # THEN it is found again
+    assert unwrap(time & ((1 << TIMESTAMP_BITS) - 1), near) == time
+
+
+def test_frames_of_an_unknown_type_are_counted() -> None:
+    # GIVEN a log of the same major version with frames that this reader does not know
+    made = sample(2, end=False)
+    tag = struct.unpack_from("<I", made.data, 24 + 12)[0]
+    data = made.data
+    for i in range(3):
+        data += encode_frame(77, b"new", sequence=6 + i, tag=tag) + b"new"
+    # WHEN it is read
+    reader, chunks = read(data)
+    # THEN they are passed over, and counted
+    assert len(chunks) == 2
+    assert reader.problems == [
+        "3 frames of unknown type 77 were passed over: a newer biotrail wrote them"
+    ]
+
+
+@pytest.mark.parametrize("through", [read, read_pipe], ids=["file", "pipe"])
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is empty"),
+        (b"\x89biotr", "ends within its preamble, after 6 bytes"),
+        (encode_preamble(), "ends within its header, after 24 bytes"),
+        (encode_preamble(2, 5), "is a log of format 2.5, and this biotrail reads up to 1.0"),
+        (b"#!/bin/sh\necho hello\n", "is not a biotrail log: it begins with b'#!/bin/s'"),
+        (b"\x28\xb5\x2f\xfd" + bytes(99), "zstd: decompress it first"),
+        (bytes(3 << 20), "is not a biotrail log"),
+    ],
+    ids=["empty", "cut", "header cut", "newer", "foreign", "zstd", "zeros"],
+)
+def test_what_is_no_log_gets_a_clear_error(data: bytes, words: str, through: type) -> None:
+    # GIVEN a file that cannot be read as a log
+    # WHEN it is opened
+    with pytest.raises(LogFormatError) as error:
+        through(data)  # type: ignore[call-arg]
+    # THEN the error says what it is
+    assert words in str(error.value)
+
+
+def test_errors_name_the_path(tmp_path: Path) -> None:
+    # GIVEN paths that hold no log
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("hello")
+    # WHEN they are opened
+    # THEN each error names the path
+    for path in (foreign, tmp_path / "missing.biotrail", tmp_path):
+        with pytest.raises(LogFormatError, match=str(path)):
+            LogReader(path)
+
+
+def test_a_payload_that_expands_beyond_its_declared_length_is_refused() -> None:
+    # GIVEN a chunk whose zstd payload is longer than its frame says, and one that is too long
+    made = sample(1, end=False)
+    head = made.data[: made.chunks[0][0]]
+    tag = struct.unpack_from("<I", made.data, 24 + 12)[0]
+    import zstandard
+
+    bomb = zstandard.ZstdCompressor().compress(bytes(1 << 30))
+    unsized = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 20))
+    data = head
+    for i, (stored, raw) in enumerate(((bomb, 4096), (bomb, 1 << 30), (unsized, 4096))):
+        data += encode_frame(2, stored, sequence=2 + i, tag=tag, codec=1, raw=raw) + stored
+    # WHEN it is read
+    reader, chunks = read(data)
+    # THEN nothing of it is expanded, and it is named
+    assert chunks == []
+    assert ["declares" in problem for problem in reader.problems] == [True, True, True]
+
+
+def test_segments_of_a_real_drain_need_less_than_half_the_goal() -> None:
+    # GIVEN 20,000 reads as the rings hold them: recycled pointers, random sectors
+    import random
+
+    random.seed(7)
+    position, rows, time = 0, [], START
+    for i in range(20_000):
+        time += random.randrange(1500, 6000)
+        fill = random.randrange(2**18) * 8
+        slot = 0xFFFF_8880_0000_0000 + (i * 7 % 32) * 256
+        for kind in (Kind.Q, Kind.START, Kind.D, Kind.C):
+            words = [slot, slot + 64, fill, 4096, 7 << 20, 0, 0][: len(record(kind, 0)) // 8 - 1]
+            time += random.randrange(100, 900)
+            rows.append(struct.pack(f"<{1 + len(words)}Q", kind << TIMESTAMP_BITS | time, *words))
+    data = ring(rows, position)
+    # WHEN they are written as one chunk
+    stored = len(write([[Segment(0, 0, position, data)]]))
+    # THEN an event takes less than 4 bytes
+    assert stored / len(rows) < 4
+
+
+def test_chunk_segments_of_the_samples_are_whole_records() -> None:
+    # GIVEN the samples that other tests stand on
+    # WHEN their segments are packed
+    # THEN they parse as records
+    assert all(packed(s.data, s.position) for s in chunk_segments(3))

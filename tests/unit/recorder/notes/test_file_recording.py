@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files on their way to a log, and to each file of several."""
+
+from pathlib import Path
+
+import pytest
+
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.log.file_names import FileNames, slot
+from biotrail.recorder.log.names import find
+from biotrail.recorder.notes.files import MountWatch
+from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.probes.bcc.probes import BccProbes
+from biotrail.recorder.probes.core import ProbeConfig
+from biotrail.recorder.probes.file_maps import Files, files_of
+from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.records import schema
+from biotrail.recorder.session.session import record
+from tests.support.cli_runner import Cli
+from tests.support.file_logs import MOUNTS, bio, names
+from tests.support.stack_logs import DEV, START, clock
+from tests.unit.converters.events.test_files import paths_of
+from tests.unit.recorder.output.test_rotation import HEADER as PLAIN
+from tests.unit.recorder.session.test_session_record import FakeProbes, options
+
+HEADER = {**PLAIN, "devices": [{"dev": DEV, "name": "vda"}], "schema": schema(), "files": {}}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def segment(*records: bytes) -> Segment:
+    return Segment(0, 0, 0, b"".join(records))
+
+
+def learned(*records: bytes) -> list[bytes]:
+    """Components of the names that a later file begins with."""
+    kept = FileNames()
+    kept.learn(find([segment(*records)]).files)
+    return [row.tobytes()[28:].rstrip(b"\0") for row in kept.rows()]
+
+
+def test_whole_names_are_repeated() -> None:
+    # GIVEN the names of two files, and a path that found no room in the ring
+    told = [*names(START, 12, b"db", b"table"), *names(START, 13, b"wal")]
+    torn = names(START + 1, 14, b"dir", b"torn", whole=False)
+    # WHEN they are learnt  THEN the whole ones are told again
+    assert learned(*told, *torn) == [b"table", b"db", b"wal"]
+    # AND also where what was torn stands right before, or lacks its beginning
+    assert learned(*torn, *told) == [b"table", b"db", b"wal"]
+    assert learned(*names(START, 12, b"db", b"table")[1:]) == []
+
+
+def test_a_slot_holds_its_newest_file() -> None:
+    # GIVEN two files that share a slot of the kernel's table
+    other = next(n for n in range(13, 1 << 20) if slot(n, DEV) == slot(12, DEV))
+    # WHEN both were told  THEN the newer one is the one that the kernel will not tell again
+    first, second = names(START, 12, b"first"), names(START + 1, other, b"second")
+    assert learned(*first, *second) == [b"second"]
+
+
+def test_every_rotated_file_names_its_files(tmp_path: Path) -> None:
+    # GIVEN a rotating log that was told a file's names, and mounts, in its first file alone
+    series = Series(str(tmp_path / "x.biotrail"), None)
+    log = RotatingLog(series, HEADER, Limit(bytes=1), lambda: [], 1, False)
+    log.write_note("mounts", MOUNTS)
+    log.write_chunk(
+        [segment(*names(START, 12, b"db", b"table"), *bio(0, 12))], clock(START + 10**7)
+    )
+    for number in (20, 40):
+        # WHEN others follow
+        log.rotate()
+        at = START + (number + 10) * 10**6
+        log.write_chunk([Segment(0, 0, 4096, b"".join(bio(number, 12)))], clock(at))
+    log.close({"reason": "test", "stopped": clock(START + 10**8)})
+    # THEN each names its bio's file, and says that it tells files
+    assert len(log.files) == 3
+    for path in log.files:
+        assert paths_of(Trace(path)) == ["/srv/db/table"]
+        assert LogReader(path).header["files"] == {}
+
+
+def test_a_dump_names_its_files(tmp_path: Path) -> None:
+    # GIVEN a flight recorder that has let go of the chunk with a file's names
+    series = Series(str(tmp_path / "x.biotrail"), None)
+    log = KeptLog(series, HEADER, Limit(bytes=1), lambda: [], 1)
+    log.write_note("mounts", MOUNTS)
+    log.write_chunk([segment(*names(START, 12, b"wal"), *bio(0, 12))], clock(START + 10**7))
+    log.write_chunk([Segment(0, 0, 4096, b"".join(bio(20, 12)))], clock(START + 3 * 10**7))
+    # WHEN it ends  THEN its dump has them
+    log.close({"reason": "test", "stopped": clock(START + 10**8)})
+    assert paths_of(Trace(log.files[0])) == ["/srv/wal"]
+
+
+def test_mounts_are_told_when_they_are_new(tmp_path: Path) -> None:
+    # GIVEN a disk of which parts are mounted, too, a subvolume, and a file system of no device
+    (tmp_path / "self").mkdir()
+    (tmp_path / "filesystems").write_text("nodev\ttmpfs\n\text4\n\tbtrfs\n")
+    info = tmp_path / "self" / "mountinfo"
+    first = (
+        "35 34 254:1 /var /part rw - ext4 /dev/vda1 rw\n"
+        "36 35 254:1 / / rw - ext4 /dev/vda1 rw\n"
+        "37 36 254:1 /var /again rw - ext4 /dev/vda1 rw\n"
+        "38 36 0:44 /@home /with\\040space rw - btrfs /dev/vdb rw\n"
+        "39 36 0:45 / /tmp rw - tmpfs tmpfs rw\n"
+    )
+    info.write_text(first)
+    watch = MountWatch(tmp_path)
+    # WHEN and THEN what is mounted is told once
+    assert watch.changes() == {
+        str(254 << 20 | 1): [["/", "/"]],
+        "44": [["/@home", "/with space"]],
+    }
+    assert watch.changes() is None
+    # AND what comes is told alone
+    info.write_text(first + "40 36 7:1 / /mnt rw - ext4 /dev/loop1 rw\n")
+    assert watch.changes() == {str(7 << 20 | 1): [["/", "/mnt"]]}
+    # AND what goes is kept: its files were named while it was there
+    info.write_text(first)
+    assert watch.changes() is None
+
+
+class WithFiles(FakeProbes):
+    """Probes that tell files, or say why not."""
+
+    files = Files(True)
+
+
+def test_a_session_tells_files_in_its_header(tmp_path: Path) -> None:
+    # GIVEN probes that tell files, and others of a kernel that cannot
+    said: list[str] = []
+    cannot = WithFiles()
+    cannot.files = Files(lacking="files are not recorded: this kernel has no page.mapping")
+    # WHEN they are asked for, and not
+    for name, probes, wanted in (
+        ("with", WithFiles(), True),
+        ("cannot", cannot, True),
+        ("without", WithFiles(), False),
+    ):
+        target = options(tmp_path / name, files=wanted, max_events=1)
+        record(target, lambda status: said.append(status.note), probes=probes)
+    # THEN the header says which log tells them, and what cannot be is said
+    headers = {name: LogReader(tmp_path / name).header for name in ("with", "cannot", "without")}
+    assert [name for name, header in headers.items() if "files" in header] == ["with"]
+    assert [note for note in said if "page.mapping" in note] == [cannot.files.lacking]
+    notes = [name for name, _ in _read(tmp_path / "with").notes]
+    assert "mounts" in notes
+
+
+def _read(path: Path) -> LogReader:
+    reader = LogReader(path)
+    for _ in reader.chunks():
+        pass
+    return reader
+
+
+def test_a_backend_without_files_is_refused(tmp_path: Path, cli: Cli) -> None:
+    # GIVEN probes that cannot tell files  WHEN they are wanted
+    with pytest.raises(ProbeError, match="--files"):
+        record(options(tmp_path / "x.biotrail", files=True), probes=FakeProbes())
+    # THEN there is a message, and no file
+    assert list(tmp_path.iterdir()) == []
+    # AND bcc by name is wrong usage
+    done = cli("record", "--files", "--backend", "bcc", "-o", tmp_path / "x.biotrail")
+    assert done.status == 2
+    assert "--files" in done.err
+
+
+def test_bcc_says_that_it_records_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN the bcc backend, with the rights that it needs
+    monkeypatch.setattr("biotrail.recorder.probes.bcc.probes.require_rights", lambda: None)
+    # WHEN it is to record files  THEN it says so before it looks for anything else
+    with pytest.raises(ProbeError, match="bcc backend records no files"):
+        BccProbes(ProbeConfig(files=True)).open()
+
+
+class OtherBtf:
+    """A kernel without these members."""
+
+    def __init__(self, *missing: tuple[str, str]) -> None:
+        self._missing = missing
+
+    def has_member(self, name: str, member: str) -> bool:
+        return (name, member) not in self._missing
+
+
+def test_what_kernels_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN kernels with all members, without one, and without iomap's direct I/O
+    monkeypatch.setattr("biotrail.recorder.probes.file_maps.address_of", lambda name: 4096)
+    whole, without = OtherBtf(), OtherBtf(("page", "mapping"))
+    # WHEN they are asked  THEN what is missing is named, or only direct I/O is left out
+    assert files_of(whole) == Files(True, 4096)  # type: ignore[arg-type]
+    told = files_of(without)  # type: ignore[arg-type]
+    assert not told.recorded
+    assert "no page.mapping" in told.lacking
+    other = OtherBtf(("iomap_dio", "iocb"))
+    assert files_of(other) == Files(True, 0)  # type: ignore[arg-type]

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flight recorder: only the newest stays, each dump is a whole log that says why."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from biotrail.cli import info
+from biotrail.cli.options.record_keeping import Amount, TriggerType, limit, together
+from biotrail.recorder.filters.triggers import Hit, Triggers
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.session.session import Status, record
+from tests.unit.recorder.output.test_rotation import CLOCK, HEADER, clock, queue, task, times
+from tests.unit.recorder.session.test_session_record import FakeProbes, options
+
+SECOND = 1_000_000_000
+
+
+def kept(directory: Path, most: Limit, max_files: int | None = None) -> KeptLog:
+    series = Series(str(directory / "dump.biotrail"), max_files)
+    return KeptLog(series, HEADER, most, lambda: [], 1)
+
+
+def fill(log: KeptLog, seconds: range) -> None:
+    """A chunk a second with one Q in its middle."""
+    for second in seconds:
+        at = second * SECOND
+        log.write_chunk([Segment(0, 0, 0, queue(at - SECOND // 2))], clock(at))
+
+
+def end(**others: Any) -> dict[str, Any]:
+    return {"reason": "test", "stopped": CLOCK, **others}
+
+
+def test_only_the_newest_is_kept_with_the_names_it_needs(tmp_path: Path) -> None:
+    # GIVEN a task's name in the first chunk, and more chunks than shall be kept
+    log = kept(tmp_path, Limit(seconds=3))
+    log.write_note("cgroups", {"7": "/a"})
+    log.write_chunk([Segment(0, 0, 0, task(1100, 42, b"fio"))], clock(2000))
+    loss = {"start": 1, "end": 2, "cpu": 0, "level": 0, "kind": 1, "count": 5}
+    late = {**loss, "start": 9 * SECOND, "end": 10 * SECOND}
+    log.write_loss([loss])
+    fill(log, range(1, 11))
+    log.write_loss([late])
+    # WHEN it is written out
+    log.close(end())
+    # THEN the last three seconds are there, with the name, the cgroup and their losses alone
+    (path,) = log.files
+    reader = LogReader(path)
+    assert times(path) == [n * SECOND - SECOND // 2 for n in range(7, 11)]
+    assert len(times(path, Kind.TASK)) == 1
+    assert ("cgroups", {"7": "/a"}) in reader.notes
+    assert reader.losses == [late]
+    # AND the log is complete, says why it was written, and no event is older than its header
+    assert not reader.interrupted
+    assert reader.header["kept"]["reason"] == "test"
+    assert reader.header["clocks"]["monotonic"] <= times(path)[0]
+    assert reader.header["clocks"]["monotonic"] >= 6 * SECOND
+
+
+def test_memory_is_limited_by_size(tmp_path: Path) -> None:
+    # GIVEN a limit of a few chunks' bytes
+    log = kept(tmp_path, Limit(bytes=1000))
+    # WHEN many chunks come
+    fill(log, range(1, 100))
+    # THEN they are within the limit, the newest among them
+    assert 0 < log.size <= 1000
+    log.close(end())
+    assert times(log.files[0])[-1] == 99 * SECOND - SECOND // 2
+
+
+def test_a_dump_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> None:
+    # GIVEN a directory that vanished after recording began
+    directory = tmp_path / "gone"
+    directory.mkdir()
+    log = kept(directory, Limit(seconds=3))
+    fill(log, range(1, 3))
+    directory.rmdir()
+    # WHEN a dump is asked for, and another one when the directory is back
+    log.dump({"reason": "first"})
+    while log.busy:
+        time.sleep(0.001)
+    assert log.messages.get().startswith("a dump failed")
+    directory.mkdir()
+    log.close(end())
+    # THEN the second has all
+    assert times(log.files[0]) == [SECOND // 2, 3 * SECOND // 2]
+    # AND a failing last dump is an error
+    other = kept(directory / "not there", Limit(seconds=3))
+    with pytest.raises(OutputError, match="directory does not exist"):
+        other.close(end())
+
+
+def test_sigusr1_and_the_end_write_what_is_kept(tmp_path: Path) -> None:
+    # GIVEN a flight recorder that is sent SIGUSR1 while it records
+    probes, seen = FakeProbes(), list[Status]()
+
+    def ask() -> None:
+        if probes.given == 5:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    probes.at_drain = ask
+    # WHEN it records and ends
+    some = options(tmp_path / "x", duration=0.5, keep=Limit(seconds=60))
+    summary = record(some, seen.append, probes=probes)
+    # THEN there are two dumps, the user was told, and the last has every record
+    assert len(summary.files) == 2
+    reasons = [LogReader(path).header["kept"]["reason"] for path in summary.files]
+    assert reasons == ["asked for (SIGUSR1)", "duration"]
+    assert sum(status.note.startswith("wrote ") for status in seen) == 2
+    assert times(summary.files[1]) == list(range(1, probes.given + 1))
+
+
+def test_a_trigger_dumps_once_and_is_told_in_the_log(tmp_path: Path) -> None:
+    # GIVEN triggers that fire at each poll, and a long distance between dumps
+    probes = FakeProbes()
+
+    def fire() -> None:
+        probes.hits = [Hit("slow", time.monotonic_ns(), 5, 8, 70_000_000)]
+
+    probes.at_drain = fire
+    # WHEN it records
+    some = options(
+        tmp_path / "x", duration=0.5, keep=Limit(seconds=60), triggers=Triggers(1), after=0.05
+    )
+    summary = record(some, probes=probes)
+    # THEN one dump was made for them, which holds the first, and what came behind it
+    first, last = (LogReader(path).header["kept"] for path in summary.files)
+    assert first["reason"] == "trigger slow"
+    assert (first["trigger"]["dev"], first["trigger"]["value"]) == (5, 70_000_000)
+    assert (first["number"], last["number"], last["reason"]) == (1, 2, "duration")
+    # AND those that came after it within the distance are counted, and told
+    assert first["triggers_let_pass"] == 0
+    assert last["triggers_let_pass"] == summary.triggers_let_pass > 0
+    shown = CliRunner().invoke(info.command, [summary.files[1]]).output
+    assert f"no dump       at least {summary.triggers_let_pass} trigger" in shown
+
+
+def test_old_dumps_are_deleted_beyond_the_limit(tmp_path: Path) -> None:
+    # GIVEN a series of at most two dumps
+    log = kept(tmp_path, Limit(seconds=3), max_files=2)
+    fill(log, range(1, 3))
+    # WHEN four are made
+    for _ in range(3):
+        log.dump({"reason": "x"})
+        while log.busy:
+            time.sleep(0.001)
+    log.close(end())
+    # THEN the newest two are there
+    numbers = [LogReader(path).header["kept"]["number"] for path in log.files]
+    assert (numbers, len(os.listdir(tmp_path))) == ([3, 4], 2)
+
+
+def test_amounts_and_triggers_are_understood() -> None:
+    # GIVEN what users write WHEN it is converted THEN sizes, times and triggers come out
+    amounts = [Amount().convert(text, None, None) for text in ("1G", "512MiB", "10min", "30s")]
+    assert amounts == [1 << 30, 512 << 20, 600.0, 30.0]
+    assert limit(amounts) == Limit(512 << 20, 30.0)
+    assert limit(()) is None
+    given = [TriggerType().convert(t, None, None) for t in ("slow=50ms", "failed", "slow=2s")]
+    assert together(given) == Triggers(slow_ns=50_000_000, failed=True)
+    assert TriggerType().convert("depth=128", None, None) == Triggers(depth=128)
+
+
+@pytest.mark.parametrize(
+    "bad", ["slow", "slow=", "slow=0s", "failed=1", "depth=-1", "x", "depth=²"]
+)
+def test_bad_triggers_are_usage_errors(bad: str) -> None:
+    # GIVEN no trigger WHEN it is converted THEN a usage error says what to write
+    with pytest.raises(Exception, match=r"slow=50ms|no duration"):
+        TriggerType().convert(bad, None, None)
+
+
+@pytest.mark.parametrize("bad", ["30", "x", "0s", "-1s", "10parsecs", ""])
+def test_bad_amounts_are_usage_errors(bad: str) -> None:
+    # GIVEN no amount WHEN it is converted THEN it is refused
+    with pytest.raises(Exception, match=r"unit|duration|size|more than 0"):
+        Amount().convert(bad, None, None)

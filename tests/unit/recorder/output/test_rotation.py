@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rotation: every file is a whole log, nothing is lost between two, only our files go."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biotrail.recorder.accounting.loss import NOT_ONE_CPU
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.log.names import NO_CPU, Names, find
+from biotrail.recorder.output.series import Series, shifted
+from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
+from biotrail.recorder.session.session import record
+from tests.unit.recorder.session.test_session_record import FakeProbes, options
+
+CLOCK = {"monotonic": 1000, "boottime": 2000, "realtime": 3000, "uncertainty": 1}
+HEADER: dict[str, Any] = {"log_id": "f" * 32, "clocks": CLOCK, "devices": [], "schema": []}
+
+
+def clock(at: int) -> dict[str, int]:
+    return {"monotonic": at, "boottime": at + 1000, "realtime": at + 2000, "uncertainty": 1}
+
+
+def task(at: int, tid: int, name: bytes) -> bytes:
+    head = int(Kind.TASK) << TIMESTAMP_BITS | at
+    return head.to_bytes(8, "little") + (tid | tid << 32).to_bytes(8, "little") + name.ljust(16)
+
+
+def queue(at: int) -> bytes:
+    head = int(Kind.Q) << TIMESTAMP_BITS | at
+    return head.to_bytes(8, "little").ljust(BY_KIND[Kind.Q].size, b"\0")
+
+
+def rotating(directory: Path, max_files: int | None = None) -> RotatingLog:
+    series = Series(str(directory / "x.biotrail"), max_files)
+    return RotatingLog(series, HEADER, Limit(bytes=1), lambda: [], 1, False)
+
+
+def times(path: str, kind: Kind = Kind.Q) -> list[int]:
+    """Heads of the file's records of that kind, in order."""
+    found = []
+    for chunk in LogReader(path).chunks():
+        for segment in chunk.segments:
+            at = 0
+            while at < len(segment.data):
+                head = int.from_bytes(segment.data[at : at + 8], "little")
+                size = BY_KIND[Kind(head >> TIMESTAMP_BITS)].size
+                if head >> TIMESTAMP_BITS == kind:
+                    found.append(head & ((1 << TIMESTAMP_BITS) - 1))
+                at += size
+    return found
+
+
+def test_every_file_repeats_what_it_needs(tmp_path: Path) -> None:
+    # GIVEN a rotating log that was told a task, a cgroup and a device in its first file
+    log = rotating(tmp_path)
+    log.write_note("cgroups", {"7": "/a"})
+    log.write_note("devices", {"devices": [{"dev": 5, "name": "sda"}]})
+    log.write_chunk([Segment(0, 0, 0, task(1100, 42, b"fio") + queue(1200))], clock(2000))
+    # WHEN two more files follow, the second file's first event older than the border
+    log.rotate()
+    log.write_chunk([Segment(1, 0, 0, queue(1990))], clock(3000))
+    log.rotate()
+    log.write_chunk([Segment(0, 0, 80, queue(3500))], clock(4000))
+    log.close({"reason": "test", "stopped": clock(4000)})
+    # THEN each has its own id, number and clock, no event is older than its header, and each
+    # has the task, the cgroup and the device
+    readers = [LogReader(path) for path in log.files]
+    assert len({r.header["log_id"] for r in readers}) == 3
+    assert [r.header["series"]["number"] for r in readers] == [1, 2, 3]
+    assert [r.header["clocks"]["monotonic"] for r in readers] == [1000, 1990, 3000]
+    assert readers[1].header["clocks"]["realtime"] == 3990
+    for reader, path in zip(readers[1:], log.files[1:], strict=True):
+        first = next(iter(reader.chunks()))
+        assert first.segments[0].cpu == NO_CPU
+        assert len(times(path, Kind.TASK)) == 1
+        assert reader.header["devices"] == [{"dev": 5, "name": "sda"}]
+        assert ("cgroups", {"7": "/a"}) in reader.notes
+        assert not reader.interrupted
+    # AND the last one's end has the whole run's facts too
+    assert readers[1].end is not None
+    assert readers[1].end["reason"] == "rotated"
+    assert readers[2].end is not None
+    assert readers[2].end["run"]["reason"] == "test"
+
+
+def test_losses_are_told_in_the_file_whose_time_they_fall_into(tmp_path: Path) -> None:
+    # GIVEN a file that lost five D, and a loss that is told between two files
+    log = rotating(tmp_path)
+    window = {"start": 1, "end": 2, "cpu": 0, "level": 3, "kind": int(Kind.D), "count": 5}
+    log.write_loss([window])
+    log.rotate()
+    log.write_loss([{**window, "cpu": NOT_ONE_CPU, "count": 2}])
+    # WHEN the log ends
+    log.close({"reason": "test", "stopped": CLOCK})
+    # THEN each end counts its own
+    first, second = (LogReader(path) for path in log.files)
+    assert first.end is not None
+    assert (first.end["lost"], first.end["too_deep"]) == ({str(int(Kind.D)): 5}, 5)
+    assert second.end is not None
+    assert (second.end["lost"], second.end["skipped"]) == ({}, {"D": 2})
+    assert second.losses == [{**window, "cpu": NOT_ONE_CPU, "count": 2}]
+
+
+def test_only_files_of_this_run_are_deleted(tmp_path: Path) -> None:
+    # GIVEN a foreign file of a like name, and a series of which two files shall be kept
+    foreign = tmp_path / "x-20200101T000000Z-000001.biotrail"
+    foreign.write_bytes(b"not ours")
+    log = rotating(tmp_path, max_files=2)
+    # WHEN somebody puts another file in the place of the first, and four files are made
+    first = Path(log.files[0])
+    first.unlink()
+    first.write_bytes(b"not ours either")
+    for number in range(3):
+        log.rotate()
+        log.write_chunk([Segment(0, 0, 48 * number, queue(2000 + number))], clock(3000 + number))
+    log.close({"reason": "test", "stopped": clock(4000)})
+    # THEN ours are deleted, the others not, and what is kept is told
+    assert foreign.read_bytes() == b"not ours"
+    assert first.read_bytes() == b"not ours either"
+    assert (len(log.files), log.deleted) == (2, 1)
+    assert {foreign.name, first.name, *(Path(p).name for p in log.files)} == {*os.listdir(tmp_path)}
+
+
+def test_names_keep_the_newest_of_each_slot() -> None:
+    # GIVEN chunks whose rings were drained one after the other
+    names = Names()
+    names.learn(find([Segment(0, 0, 0, task(10, 1, b"old") + task(30, 1, b"new"))]))
+    # WHEN an older name of the thread comes later, and another thread takes a slot
+    late = task(20, 1, b"late") + queue(21) + task(22, 2, b"two")
+    names.learn(find([Segment(1, 0, 0, late)]))
+    names.learn(find([Segment(1, 0, len(late), task(40, 2 + 16384, b"other"))]))
+    # THEN the newest is kept, given the time that was asked for
+    (segment,) = names.segments(99)
+    rows = find([segment]).tasks
+    assert sorted(row.tobytes()[16:].rstrip() for row in rows) == [b"new", b"other"]
+    assert {int(row[0]) & 0xFF for row in rows} == {99}
+
+
+def test_a_recording_rotates_and_loses_nothing(tmp_path: Path) -> None:
+    # GIVEN probes that give a record a poll
+    probes = FakeProbes()
+    # WHEN a recording rotates often
+    summary = record(
+        options(tmp_path / "x.biotrail", duration=0.5, rotate=Limit(seconds=0.05)), probes=probes
+    )
+    # THEN its files, read in order, hold every record once, and name themselves by time
+    assert len(summary.files) > 1
+    found = [at for path in summary.files for at in times(path)]
+    assert found == list(range(1, probes.given + 1))
+    pattern = r"x-\d{8}T\d{6}Z-\d{6}\.biotrail"
+    assert all(re.fullmatch(pattern, Path(path).name) for path in summary.files)
+    assert all(not LogReader(path).interrupted for path in summary.files)
+
+
+def test_a_removed_file_is_followed_by_a_new_one(tmp_path: Path) -> None:
+    # GIVEN a rotating recording whose first file is removed at once
+    probes = FakeProbes()
+
+    def remove() -> None:
+        if probes.given == 3:
+            for name in os.listdir(tmp_path):
+                (tmp_path / name).unlink()
+
+    probes.at_drain = remove
+    # WHEN it goes on
+    record(options(tmp_path / "x", duration=0.3, rotate=Limit(seconds=60)), probes=probes)
+    # THEN a second file has what came since
+    (left,) = os.listdir(tmp_path)
+    assert left.endswith("-000002.biotrail")
+    assert times(str(tmp_path / left))[-1] == probes.given
+
+
+def test_a_plain_recording_whose_file_is_removed_stops_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a recording whose file is removed
+    monkeypatch.setattr("biotrail.recorder.session.session.NOTES_NS", 10_000_000)
+    probes, path = FakeProbes(), tmp_path / "x"
+    probes.at_drain = lambda: path.unlink(missing_ok=True)
+    # WHEN it notices
+    summary = record(options(path, duration=60), probes=probes)
+    # THEN it has stopped, with an error that says so
+    assert summary.reason == "output removed"
+    assert isinstance(summary.error, OutputError)
+    assert "was removed" in str(summary.error)
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [({"max_events": 5}, "number of events"), ({"max_bytes": 6000}, "size of the log")],
+)
+def test_a_recording_ends_at_its_limit(tmp_path: Path, limit: dict[str, int], reason: str) -> None:
+    # GIVEN a limit on events or bytes, far below what a minute gives
+    probes, path = FakeProbes(), tmp_path / "x"
+    # WHEN it is recorded
+    summary = record(options(path, duration=60, level=0, **limit), probes=probes)
+    # THEN it ended for that reason, near the limit
+    assert summary.reason == reason
+    assert limit.get("max_events", 0) <= summary.events <= limit.get("max_events", 1000) + 1
+
+
+def test_a_clock_reading_moves_as_one() -> None:
+    # GIVEN a reading WHEN it is moved 400 ns back
+    moved = shifted(CLOCK, 600)
+    # THEN all three clocks are, and its uncertainty stays
+    assert moved == {"monotonic": 600, "boottime": 1600, "realtime": 2600, "uncertainty": 1}
