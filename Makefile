@@ -40,7 +40,7 @@ test: setup-test lint generated ## lint, types, layers, and every test but the v
 	$(BIN)/python -m pytest tests/live $(PYTEST_ARGS)
 
 prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt" FIRST=60000
-	PROVE_FIRST=$(or $(FIRST),0) $(BIN)/python tests/prove/prove.py $(PARTS)
+	PROVE_FIRST=$(or $(FIRST),0) $(BIN)/python -m tests.prove.prove $(PARTS)
 
 lint: .venv/.ready ## ruff's rules and format, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -58,16 +58,16 @@ bpf: ## compile the BPF programs
 	@scripts/build-bpf
 
 bench: setup ## speed and size of the conversion, beside blkparse where there is one
-	$(BIN)/python benchmarks/log_to_perfetto.py
+	$(BIN)/python -m benchmarks.log_to_perfetto
 
 bench-record: setup ## what recording costs, beside perf, bpftrace, bcc, ftrace: make bench-record ARGS=--quick
-	$(BIN)/python benchmarks/record_cost.py $(ARGS)
+	$(BIN)/python -m benchmarks.record_cost $(ARGS)
 
 bench-growth: setup ## whether conversion stays linear: merge-, split-, flush-heavy logs, each event set
-	$(BIN)/python benchmarks/growth.py $(ARGS)
+	$(BIN)/python -m benchmarks.growth $(ARGS)
 
 bench-offered: setup ## how many events a second are recorded without loss: make bench-offered ARGS="--rates 5"
-	$(BIN)/python benchmarks/offered.py $(ARGS)
+	$(BIN)/python -m benchmarks.offered $(ARGS)
 
 soak: setup-test ## an hour of recording with rotation: nothing lost, constant memory
 	BIOTRAIL_SOAK_SECONDS=$${BIOTRAIL_SOAK_SECONDS:-3600} $(BIN)/python -m pytest tests/live/test_soak.py $(PYTEST_ARGS)

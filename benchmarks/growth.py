@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether conversion takes twice as long for a log that is twice as long, load by load.
 
-    python benchmarks/growth.py [--events 9000] [--doublings 3] [--json FILE]
+    python -m benchmarks.growth [--events 9000] [--doublings 3] [--json FILE]
 
 Logs of merge-, split- and flush-heavy loads are made of a simulated stretch that is repeated, once
 for each event set, and are converted to Perfetto traces: CPU time per event at n, 2n, 4n, 8n.
@@ -18,10 +18,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-
-from biotrail.converters.outputs.perfetto import convert as perfetto  # noqa: E402
-from biotrail.converters.pipeline import Trace  # noqa: E402
+from biotrail.converters.outputs.perfetto import convert as perfetto
+from biotrail.converters.pipeline import Trace
 from tests.support.heavy_loads import EVENT_SETS, LOADS, Stretch, log_of, stretch
 
 REPEATS = 3

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes per event and events per second, from log to Perfetto and OTF2, beside blktrace's.
 
-    python benchmarks/log_to_perfetto.py [LOG] [--seconds 5]
+    python -m benchmarks.log_to_perfetto [LOG] [--seconds 5]
 
 Without LOG it records fio's 4 KiB random reads at depth 32 on a loop device in memory
 (needs root), and where blktrace is installed traces the same load with it. With LOG it
@@ -21,15 +21,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-
-from biotrail.converters.inputs.opening import open_source  # noqa: E402
+from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.outputs.otf2 import convert as otf2
 from biotrail.converters.outputs.parquet import archive
-from biotrail.converters.outputs.perfetto import convert as perfetto  # noqa: E402
-from biotrail.converters.pipeline import Trace  # noqa: E402
+from biotrail.converters.outputs.perfetto import convert as perfetto
+from biotrail.converters.pipeline import Trace
 from tests.support.devices import LoopDevice, fio_arguments, loop
 
+ROOT = Path(__file__).resolve().parents[1]
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 
 BLKTRACE = """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many events a second the recorder takes without loss.
 
-    python benchmarks/offered.py [--rates 1,2,3,5,8] [--levels 1,0] [--rings 16,8,…]
+    python -m benchmarks.offered [--rates 1,2,3,5,8] [--levels 1,0] [--rings 16,8,…]
         [--seconds 5] [--rounds 3] [--cpu 0] [--directory DIR] [--json FILE]
 
 No device at hand makes millions of I/Os a second, so a BPF program makes their events: it runs on
@@ -21,8 +21,6 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-
 from benchmarks.cost_loads import SkippedError
 from benchmarks.cost_tools import BIOTRAIL, ROOT, Biotrail
 from benchmarks.offered_figures import (
@@ -37,7 +35,7 @@ from benchmarks.offered_figures import (
 )
 from benchmarks.offered_load import Generator, build, on_cpu, rings_of
 from benchmarks.record_cost import describe, write_json
-from biotrail.recorder.probes.ring import RingSizes  # noqa: E402
+from biotrail.recorder.probes.ring import RingSizes
 from tests.support.devices import SHM, LoopDevice, loop
 
 MILLION = 1_000_000

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What recording costs: the same fio loads without tracing, with biotrail, and with its peers.
 
-    python benchmarks/record_cost.py [--slices 10] [--seconds 1] [--quick] [--json FILE]
+    python -m benchmarks.record_cost [--slices 10] [--seconds 1] [--quick] [--json FILE]
         [--loads ram-qd32,...] [--tools biotrail,perf,...]
 
 fio runs throughout on one core; each traced slice lies between two untraced ones, tool after
@@ -30,8 +30,6 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-HERE = Path(__file__).resolve().parent
 
 from benchmarks.cost_figures import HEAD, Pair, Row, Slice, line, summarize
 from benchmarks.cost_loads import LOADS, Load, Running, SkippedError, running

@@ -8,8 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
-OBJECT = "bpf/biotrail.bpf.o"
-PAGE = Path("converters/answers/page")
+OBJECT = "biotrail/bpf/biotrail.bpf.o"
+PAGE = Path("biotrail/converters/analysis/page")
 
 
 def main() -> None:

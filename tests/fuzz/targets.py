@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import biotrail.cli.view
-from biotrail.cli import info, report_html, stacks, stacks_flame
+from biotrail.cli import info, report_html, stacks, stacks_flame, view
 from biotrail.cli.main import main
 from biotrail.cli.slow import Findings, look_around
 from biotrail.converters.analysis.choosing.choosing import Choice
@@ -178,20 +177,20 @@ def run(arguments: list[str], content: bytes) -> tuple[int, str]:
 @contextmanager
 def _redirected(directory: str, stdin: bytes) -> Iterator[io.StringIO]:
     before, cwd = (sys.stdin, sys.stdout, sys.stderr), os.getcwd()
-    wait, show = biotrail.view.wait, biotrail.view.show
+    wait, show = view.wait, view.show
     said = io.StringIO()
     os.chdir(directory)
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
     sys.stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     sys.stderr = said
     # Nobody fetches the trace, and no browser is to open.
-    biotrail.view.wait = lambda server: None
-    biotrail.view.show = lambda *arguments: None
+    view.wait = lambda server: None
+    view.show = lambda *arguments: None
     try:
         yield said
     finally:
         sys.stdin, sys.stdout, sys.stderr = before
-        biotrail.view.wait, biotrail.view.show = wait, show
+        view.wait, view.show = wait, show
         os.chdir(cwd)
 
 

@@ -23,7 +23,7 @@ INFO = """
 import resource, sys
 limit = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-from biotrail.main import main
+from biotrail.cli.main import main
 main(["info", sys.argv[2]])
 """
 CLOCK = struct.pack("<4Q", 10**12, 10**12, 10**18, 40)

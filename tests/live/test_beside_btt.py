@@ -5,16 +5,13 @@ Where btt is right, lifecycles give its numbers to the nanosecond. Where it is n
 that makes a difference has the rule of btt's behind it (`btt_rules`).
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from biotrail.converters.outputs.blktrace import convert as blktrace
 from biotrail.converters.pipeline import Trace
 from tests.reference.btt_rules import STAGES, figures, ours, printed
 from tests.support import record_command
-from tests.support.blk_tracer import blk_tracer
-from tests.support.blktrace_records import split
+from tests.support.btt_loads import Fio, clean_load, traced
 from tests.support.btt_tables import (
     associated,
     blkparse_binary,
@@ -22,21 +19,9 @@ from tests.support.btt_tables import (
     check_report,
     check_sizes,
     check_table,
-    needs_tools,
 )
 from tests.support.devices import LoopDevice
 from tests.support.kernel_completions import done_again
-
-Fio = Callable[..., dict[str, Any]]
-
-
-def clean_load(fio: Fio, path: str) -> None:
-    """I/O that btt can follow: no splits, no flushes, nothing twice at once."""
-    common = {"direct": True, "iodepth": 16, "iodepth_batch": 16}
-    fio(path, rw="randrw", bs="4k", size="16m", ioengine="io_uring", **common)
-    # Submitted together, neighbours merge.
-    fio(path, rw="write", bs="4k", size="8m", offset="16m", ioengine="libaio", **common)
-    fio(path, rw="randread", bsrange="4k-16k", size="16m", offset="32m", ioengine="io_uring")
 
 
 def hard_load(fio: Fio, path: str) -> None:
@@ -50,18 +35,6 @@ def hard_load(fio: Fio, path: str) -> None:
     same = {"bs": "4k", "size": "64k", "offset": "40m", "norandommap": True, "io_size": "8m"}
     fio(path, rw="randread", ioengine="io_uring", iodepth=32, **same)
     fio(path, rw="write", bs="4k", size="256k", offset="48m", sync=1)
-
-
-def traced(device: LoopDevice, directory: Path, load: Callable[[], None]) -> Path:
-    """The set of files that the blk tracer makes of a load under mq-deadline."""
-    needs_tools("blkparse", "btt")
-    (Path("/sys/block") / device.name / "queue" / "scheduler").write_text("mq-deadline")
-    stream = directory / "stream.bin"
-    with blk_tracer([device.name], stream):
-        load()
-    (directory / "set").mkdir()
-    [prefix] = split(stream.read_bytes(), directory / "set")
-    return prefix
 
 
 @done_again

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("needs_bpf")
 PREEMPTION = ("bpf_preempt_disable", "bpf_preempt_enable")
 HOLD = """
 import sys, time
-from recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
 probes = CoreProbes(ProbeConfig())
 probes.open()
 probes.attach()
@@ -159,9 +159,9 @@ def test_a_file_that_is_no_object_is_refused(tmp_path):
 def test_missing_rights_are_named():
     # GIVEN a process without privileges
     code = (
-        "import os; from recorder.errors import ProbeError\n"
-        "from recorder.probes.core import CoreProbes, ProbeConfig\n"
-        "from recorder.probes.core import default_object_path\n"
+        "import os; from biotrail.recorder.schema.errors import ProbeError\n"
+        "from biotrail.recorder.probes.core import CoreProbes, ProbeConfig\n"
+        "from biotrail.recorder.probes.core import default_object_path\n"
         "probes = CoreProbes(ProbeConfig(), default_object_path())\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try:\n    probes.open()\nexcept ProbeError as error:\n    print(error)\n"

@@ -16,6 +16,7 @@ import pytest
 
 from biotrail.recorder.log import LogReader
 from tests.support import devices
+from tests.support.dump_files import dumps
 from tests.support.holding import (
     MEBIBYTE,
     frozen,
@@ -33,10 +34,6 @@ pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 SLOW_NS = 200_000_000
 DEEP = 64
-
-
-def dumps(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.biotrail"))
 
 
 def wait_for_dump(directory: Path) -> Path:

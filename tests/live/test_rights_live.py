@@ -19,7 +19,7 @@ import pytest
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.rights import capabilities
 from biotrail.text import units
-from tests.live.test_flight_recorder_live import dumps
+from tests.support.dump_files import dumps
 from tests.support.record_command import (
     ROOT,
     biotrail,

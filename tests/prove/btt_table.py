@@ -14,11 +14,11 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.live.test_beside_btt import clean_load, traced
 from tests.prove.claims import Claim, failed, not_run, table
 from tests.reference.btt_rules import STAGES, printed
 from tests.support import devices
 from tests.support.blktrace_records import NOTIFY, records
+from tests.support.btt_loads import clean_load, traced
 from tests.support.btt_tables import (
     Whole,
     associated,

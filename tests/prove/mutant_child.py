@@ -7,6 +7,7 @@ Run by `mutants.py`: mutant_child.py DIRECTORY FIRST COUNT
 import sys
 from pathlib import Path
 
+import biotrail.converters
 from tests.prove.histories import outcome
 
 WIDTH = 90
@@ -15,8 +16,8 @@ WIDTH = 90
 def main() -> None:
     """Print `number what`, or 0."""
     directory, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    if not Path(converters.__file__).is_relative_to(directory):
-        sys.exit(f"the copy in {directory} is not what is tested: {converters.__file__}")
+    if not Path(biotrail.converters.__file__).is_relative_to(directory):
+        sys.exit(f"the copy in {directory} is not what is tested: {biotrail.converters.__file__}")
     for seed in range(first, count):
         found = outcome(seed)
         if found.wrong:

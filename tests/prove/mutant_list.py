@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Association bugs, seeded on purpose: what stands in the model, and what stands there instead.
 
-The text is looked for in all files of `converters/model/` and must be there exactly once, so
-that a change of the model that moves it to another file does not touch this list.
+The text is looked for in all files of the model (`mutants.MODEL`) and must be there exactly once,
+so that a change of the model that moves it to another file does not touch this list.
 """
 
 from dataclasses import dataclass

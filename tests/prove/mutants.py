@@ -21,7 +21,8 @@ from tests.prove.mutant_list import MUTANTS, Mutant
 from tests.support.paths import ROOT
 
 PART = "mutants"
-PACKAGES = ("converters", "recorder")
+PACKAGES = ("biotrail", "converters", "recorder", "tests")
+MODEL = ("events", "inputs", "association", "lifecycles", "pipeline.py", "clocks")
 COUNT = 2000
 """Histories that a bug may survive before it counts as not caught."""
 CLEAN = "not caught"
@@ -38,7 +39,9 @@ class Caught:
 
 def sources(root: Path) -> Iterator[Path]:
     """Files of the model."""
-    yield from sorted((root / "converters" / "model").glob("*.py"))
+    for name in MODEL:
+        place = root / "converters" / name
+        yield from sorted(place.rglob("*.py")) if place.is_dir() else [place]
 
 
 def place_of(mutant: Mutant, root: Path) -> Path:
@@ -46,7 +49,7 @@ def place_of(mutant: Mutant, root: Path) -> Path:
     places = [p for p in sources(root) for _ in range(p.read_text().count(mutant.right))]
     if len(places) != 1:
         raise ValueError(
-            f"'{mutant.name}': its text is {len(places)} times in converters/model, not once: "
+            f"'{mutant.name}': its text is {len(places)} times in the model, not once: "
             f"bring tests/prove/mutant_list.py up to date: {mutant.right!r}"
         )
     return places[0]
@@ -61,8 +64,9 @@ def seed(mutant: Mutant, root: Path) -> None:
 def copy(directory: Path) -> None:
     """Copies what is under test."""
     for name in PACKAGES:
-        skip = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, directory / name, ignore=skip)
+        skip = shutil.ignore_patterns("__pycache__", "corpus", "data")
+        # Links stay links: biotrail/converters is the copy's converters.
+        shutil.copytree(ROOT / name, directory / name, ignore=skip, symlinks=True)
 
 
 def hunt(mutant: Mutant, count: int) -> Caught:
@@ -83,9 +87,9 @@ def hunt(mutant: Mutant, count: int) -> Caught:
 
 def wrong_after(mutant: Mutant, root: Path, first: int, count: int) -> tuple[int, str]:
     """Number of the next history that the model in `root` has wrong (0: none), and what."""
-    command = [sys.executable, "-B", str(Path(__file__).with_name("mutant_child.py"))]
+    command = [sys.executable, "-B", "-m", "tests.prove.mutant_child"]
     command += [str(root), str(first), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     if done.returncode != 0:
         raise RuntimeError(f"'{mutant.name}': {done.stderr.strip()}")
     number, _, by = done.stdout.strip().partition(" ")

@@ -20,7 +20,7 @@ class Gauge:
     meaning: str
     unit: str
     scale: int
-    """What a sample of `converters.model.counters` is multiplied by."""
+    """What a sample of `converters.outputs.counters` is multiplied by."""
 
 
 GAUGES = (

@@ -6,7 +6,7 @@ there are any; the event's kind, length and fields. A number is a byte that says
 bytes follow, and these, the lowest first. Every record of a batch is laid out in a row that
 has room for all of it; what a record does not use is left out when the rows are joined.
 
-`tests/unit/test_otf2_records.py` holds every byte to what the library writes.
+`tests/unit/converters/outputs/test_otf2_records.py` holds every byte to what the library writes.
 """
 
 from collections.abc import Iterable, Mapping

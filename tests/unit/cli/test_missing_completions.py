@@ -12,7 +12,7 @@ from biotrail.recorder.schema.records import Kind
 from biotrail.text.tallies import loss_lines
 from tests.support import captures
 from tests.support.paths import ROOT
-from tests.unit.converters.association.test_windows_invariance import SOURCES, shifted
+from tests.support.window_loads import SOURCES, shifted
 
 OF_ITS_OWN = "(the kernel ran no program for it, for a reason of its own: it counted no recursion)"
 EITHER = "(the kernel ran no program for it, for recursion or a reason of its own)"

@@ -1,51 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What import-linter's contracts cannot say: outputs by their names' first word.
+"""What import-linter's contracts cannot say: that they name every room, and one import name."""
 
-A converter's modules share that word (`perfetto`, `perfetto_lanes`); a new one needs no entry
-anywhere to be held to the rule.
-"""
+import ast
+import tomllib
+from pathlib import Path
 
-from collections.abc import Iterator
+from tests.support.paths import ROOT
 
-import grimp
-import pytest
-
-SAME_OUTPUT = {"blkparse": "blktrace"}
-"""blktrace's files, as bytes and as blkparse prints them."""
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CONTRACTS = SETTINGS["tool"]["importlinter"]["contracts"]
 
 
-@pytest.fixture(scope="module")
-def imports() -> list[tuple[str, str]]:
-    """Each direct import between the modules in converters/: (importer, imported)."""
-    graph = grimp.build_graph("converters", exclude_type_checking_imports=True)
-    return list(pairs(graph))
+LINKED = ("recorder", "converters", "bpf")
+"""Folders at the top of the tree that biotrail/ has links to."""
+TOPS = (*LINKED, "biotrail", "tests", "benchmarks", "scripts")
 
 
-def pairs(graph: grimp.ImportGraph) -> Iterator[tuple[str, str]]:
-    for importer in graph.modules:
-        for imported in graph.find_modules_directly_imported_by(importer):
-            yield importer, imported
+def layered(name: str) -> set[str]:
+    """Modules that the layer contract of this name lists."""
+    contract = next(entry for entry in CONTRACTS if entry["name"] == name)
+    return {module.strip() for layer in contract["layers"] for module in layer.split("|")}
 
 
-def output(module: str) -> str | None:
-    """The output that a module serves; None for the model, which serves all."""
-    name = module.removeprefix("converters.").split(".")[0]
-    if name in ("converters", "model"):
-        return None
-    word = name.split("_")[0]
-    return SAME_OUTPUT.get(word, word)
+def rooms(top: str) -> set[str]:
+    """Packages and modules directly below a top folder, by their import names."""
+    found = [path for path in (ROOT / top).iterdir() if path.name[0] not in "_."]
+    packages = {path.name for path in found if (path / "__init__.py").exists()}
+    modules = {path.stem for path in found if path.suffix == ".py"}
+    return {f"biotrail.{top}.{name}" for name in packages | modules}
 
 
-def test_an_output_knows_no_other(imports: list[tuple[str, str]]) -> None:
-    # GIVEN the imports of all modules that serve an output
-    ours = [(a, b) for a, b in imports if output(a) and output(b)]
-    # THEN each stays within its own output
-    assert ours
-    assert [(a, b) for a, b in ours if output(a) != output(b)] == []
+def test_the_floors_of_the_recorder_name_every_room() -> None:
+    # GIVEN the recorder's packages  THEN the contract has a floor for each
+    assert rooms("recorder") == layered("The floors of the recorder")
 
 
-def test_the_model_knows_no_output(imports: list[tuple[str, str]]) -> None:
-    # GIVEN the imports of the model's modules  THEN none leads to an output
-    ours = [(a, b) for a, b in imports if a.startswith("converters.model")]
-    assert ours
-    assert [(a, b) for a, b in ours if output(b)] == []
+def test_the_floors_of_the_converters_name_every_room() -> None:
+    # GIVEN the converters' packages  THEN the contract has a floor for each
+    assert rooms("converters") == layered("The floors of the converters")
+
+
+def test_every_output_is_held_apart_from_the_others() -> None:
+    # GIVEN the packages of outputs  THEN the contract of independence names each
+    contract = next(c for c in CONTRACTS if c["name"] == "Outputs do not know each other")
+    packages = {p.parent.name for p in (ROOT / "converters" / "outputs").glob("*/__init__.py")}
+    assert {f"biotrail.converters.outputs.{name}" for name in packages} == set(contract["modules"])
+
+
+def test_the_top_folders_are_one_import_package() -> None:
+    # GIVEN the links in biotrail/  THEN each leads to the folder at the top of the tree
+    for name in LINKED:
+        assert (ROOT / "biotrail" / name).resolve() == ROOT / name
+
+
+def test_every_import_is_by_the_one_packages_name() -> None:
+    # GIVEN every module of the tree, tests and benchmarks too
+    sources = [p for top in TOPS for p in (ROOT / top).rglob("*.py") if not through_link(p)]
+    assert len(sources) > 500
+    # WHEN their imports are read  THEN none is by the bare name of a folder: that would be a
+    # second module of the same file
+    assert {str(path.relative_to(ROOT)): names for path in sources if (names := bare(path))} == {}
+
+
+def through_link(path: Path) -> bool:
+    return path.relative_to(ROOT).parts[:2] in {("biotrail", name) for name in LINKED}
+
+
+def bare(path: Path) -> set[str]:
+    """Modules that the file imports by the bare name of a top folder."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.partition(".")[0] in LINKED}

@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 SOURCES = {".py", ".c", ".h", ".toml", ".yaml", ".yml", ".sh", ".sql", ".js"}
 KERNEL_SIDE = "GPL-2.0-only OR BSD-2-Clause"
 USER_SIDE = "Apache-2.0"
-LIBRARY = Path("converters/answers/page/echarts")  # not ours: it comes with its own licences
+LIBRARY = Path("converters/analysis/page/echarts")  # not ours: it comes with its own licences
 FIRST_LINES = 2  # an interpreter line may come before
 
 

@@ -23,10 +23,11 @@ ENTRY = '[[skip]]\ntest = "test_it.py::*"\nreason = "no disk: *"\nwhy = "a reaso
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester):
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the conftest imports what tests share
+
     def in_fresh_tree(may_skip: str, body: str, *arguments: str) -> pytest.RunResult:
-        for name in ("conftest.py", "skip_policy.py", "time_limit.py"):
-            (pytester.path / name).write_text((TESTS / name).read_text())
+        (pytester.path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
         (pytester.path / "may-skip.toml").write_text(may_skip)
         (pytester.path / "test_it.py").write_text(body)
         return pytester.runpytest_subprocess(*arguments)

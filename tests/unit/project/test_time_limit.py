@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 pytest_plugins = ["pytester"]
 
-TESTS = ROOT / "tests"
+SUPPORT = ROOT / "tests" / "support"
 CONFTEST = """
 from time_limit import TimeLimit
 
@@ -54,7 +54,7 @@ def test_a_hanging_test_fails_with_its_stacks_and_the_next_one_runs(
 ) -> None:
     # GIVEN a test that waits for ever, in its cleaning up too, and one whose teardown does
     (pytester.path / "time_limit.py").write_text(
-        (TESTS / "time_limit.py").read_text().replace("AGAIN_SECONDS = 60", "AGAIN_SECONDS = 1")
+        (SUPPORT / "time_limit.py").read_text().replace("AGAIN_SECONDS = 60", "AGAIN_SECONDS = 1")
     )
     (pytester.path / "conftest.py").write_text(CONFTEST)
     (pytester.path / "test_it.py").write_text(HANGS)
@@ -87,7 +87,7 @@ signal.raise_signal(signal.SIGINT)
 subprocess.run(["grep", "SigIgn", "/proc/self/status"], check=True)
 """
     # WHEN it starts another one, as tests do
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )

@@ -25,7 +25,7 @@ from tests.scenarios import cases, stacks
 from tests.scenarios.tools import Tables, events_of, read
 from tests.support import captures
 from tests.support.paths import ROOT
-from tests.unit.converters.association.test_windows_invariance import (
+from tests.support.window_loads import (
     HEADER,
     followed,
     loads,

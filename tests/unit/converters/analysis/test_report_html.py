@@ -25,7 +25,7 @@ from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
-LIBRARY = ROOT / "converters" / "answers" / "page" / "echarts" / "echarts.min.js"
+LIBRARY = ROOT / "converters" / "analysis" / "page" / "echarts" / "echarts.min.js"
 LIBRARY_SHA256 = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
 MOST_BYTES = 5_000_000
 NASTY = (

@@ -19,7 +19,7 @@ from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from tests.scenarios.tools import events_of
 from tests.support import captures
-from tests.unit.converters.events.test_events_decoder import chunk, record, ring
+from tests.support.record_rings import chunk, record, ring
 
 CONTEXT = Context(captures.header())
 ZONE_APPEND = captures.OPS["ZONE_APPEND"]

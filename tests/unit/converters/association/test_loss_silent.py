@@ -16,7 +16,7 @@ from biotrail.converters.events.tables import Certainty
 from tests.scenarios.tools import Tables, describe, tables_of
 from tests.support import captures
 from tests.support.capture_text import Event, format_event
-from tests.unit.converters.association.test_windows_invariance import (
+from tests.support.window_loads import (
     CASES,
     HEADER,
     SOURCES,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biotrail.converters.events.events import Decoder, Events
-from biotrail.recorder.log import Chunk, Segment
+from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import (
     BLOCK_BYTES,
     BY_KIND,
@@ -20,32 +20,9 @@ from biotrail.recorder.schema.records import (
 )
 from tests.scenarios.tools import events_of
 from tests.support import captures
+from tests.support.record_rings import NOW, chunk, record, ring
 
-NOW = captures.BASE_NS
-MASK = (1 << TIMESTAMP_BITS) - 1
 SIZES = sizes()
-
-
-def record(kind: int, ns: int, size: int | None = None, **values: Any) -> bytes:
-    """A record of `kind` at NOW + ns; of an unknown kind: `size` bytes."""
-    head = int(kind) << TIMESTAMP_BITS | (NOW + ns) & MASK
-    if size is not None:
-        return head.to_bytes(8, "little") + b"\x55" * (size - 8)
-    row = np.zeros(1, BY_KIND[Kind(kind)].dtype)
-    row["head"] = head
-    for name, value in values.items():
-        row[name] = value
-    return row.tobytes()
-
-
-def ring(rows: list[bytes], position: int = 0) -> bytes:
-    """Rows as they stand in a ring from `position` on."""
-    return captures._pack(rows, position)
-
-
-def chunk(*segments: Segment, now: int = NOW) -> Chunk:
-    clock = captures.clock() | {"monotonic": now}
-    return Chunk(offset=0, sequence=0, first_ns=0, last_ns=now, clock=clock, segments=[*segments])
 
 
 def decode(*segments: Segment, now: int = NOW, kinds: Any = None) -> Any:

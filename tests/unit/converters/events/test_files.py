@@ -11,13 +11,13 @@ import pytest
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import NO_FILE, files_of
-from biotrail.converters.events.tables import Bios
 from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import Trace
 from tests.support import perfetto_check
 from tests.support.cli_runner import Cli
 from tests.support.file_logs import bio, file, names, write
+from tests.support.named_files import paths_of
 from tests.support.stack_logs import DEV, START, ended, queued, stack, task
 
 LONG = b"n" * 120
@@ -43,13 +43,6 @@ def sample(path: Path) -> Path:
         *bio(5, None, bytes=0),
     ]
     return write(path, records)
-
-
-def paths_of(trace: Trace, window_events: int = 1 << 20) -> list[str | None]:
-    """Of each bio its file's path."""
-    bios = Bios.concatenate([w.bios for w in trace.lifecycles(window_events)])
-    files = trace.context.files
-    return [files[row].path if row >= 0 else None for row in bios.file.tolist()]
 
 
 @pytest.mark.parametrize("window_events", [1 << 20, 2])

@@ -7,7 +7,7 @@ from biotrail.converters.events.events import Decoder, Events
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import Kind
-from tests.unit.converters.events.test_events_decoder import NOW, chunk, record, ring
+from tests.support.record_rings import NOW, chunk, record, ring
 
 
 def events(*names: tuple[int, int, int, bytes]) -> Events:

@@ -13,7 +13,7 @@ from tests.scenarios import cases, cases_more, losses, stacks, variants
 from tests.scenarios.tools import Scenario, Tables, events_of, run, tables_of
 from tests.support import captures
 from tests.support.capture_text import Event
-from tests.unit.converters.events.test_events_decoder import record, ring
+from tests.support.record_rings import record, ring
 
 CASES = [
     *cases.CASES,

@@ -130,7 +130,7 @@ def test_the_slowest_have_a_track_of_their_own_above_the_devices():
     begin, end = summary.view.begin - boot, summary.view.end - boot
     assert (begin, summary.view.device) == (T + 40_000 - 13_400, LABELS[DISK])
     assert end == min(T + 40_000 + 2 * 13_400, max(i.at for i in whole.instants()))
-    assert whole.attributes["biotrail.cli.view"] == str(summary.view)
+    assert whole.attributes["biotrail.view"] == str(summary.view)
 
 
 def test_sizes_are_in_their_units():

@@ -30,7 +30,7 @@ from biotrail.recorder.probes.admission import config
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import CHAIN_COUNT, Kind
-from tests.unit.converters.events.test_events_decoder import chunk, record, ring
+from tests.support.record_rings import chunk, record, ring
 
 ENUMS = {
     "op_enum": {"READ": 0, "WRITE": 1, "FLUSH": 2, "DISCARD": 3, "DRV_IN": 34},

@@ -19,12 +19,12 @@ from biotrail.recorder.probes.file_maps import Files, files_of
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
+from tests.support.chunks_by_hand import HEADER as PLAIN
 from tests.support.cli_runner import Cli
+from tests.support.fake_probes import FakeProbes, options
 from tests.support.file_logs import MOUNTS, bio, names
+from tests.support.named_files import paths_of
 from tests.support.stack_logs import DEV, START, clock
-from tests.unit.converters.events.test_files import paths_of
-from tests.unit.recorder.output.test_rotation import HEADER as PLAIN
-from tests.unit.recorder.session.test_session_record import FakeProbes, options
 
 HEADER = {**PLAIN, "devices": [{"dev": DEV, "name": "vda"}], "schema": schema(), "files": {}}
 

@@ -14,7 +14,7 @@ from biotrail.recorder.notes.hotplug import MANY_DEVICES, DeviceWatch
 from biotrail.recorder.probes.core import _may_shrink
 from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, RingSizes, rings_note
 from biotrail.recorder.schema.records import schema
-from tests.unit.recorder.output.test_rotation import CLOCK, HEADER, queue
+from tests.support.chunks_by_hand import CLOCK, HEADER, queue
 
 SECOND = 10**9
 

@@ -16,10 +16,10 @@ from biotrail.recorder.output.stack_notes import STACKS_PER_NOTE, StackNotes
 from biotrail.recorder.probes.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session.session import record
+from tests.support.chunks_by_hand import HEADER as ROTATED
 from tests.support.cli_runner import Cli
+from tests.support.fake_probes import FakeProbes, options
 from tests.support.stack_logs import READ, bio, clock
-from tests.unit.recorder.output.test_rotation import HEADER as ROTATED
-from tests.unit.recorder.session.test_session_record import FakeProbes, options
 
 NO_USER = np.zeros(0, BUILD_ID_FRAME)
 

@@ -20,8 +20,8 @@ from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.session import Status, record
-from tests.unit.recorder.output.test_rotation import CLOCK, HEADER, clock, queue, task, times
-from tests.unit.recorder.session.test_session_record import FakeProbes, options
+from tests.support.chunks_by_hand import CLOCK, HEADER, clock, queue, task, times
+from tests.support.fake_probes import FakeProbes, options
 
 SECOND = 1_000_000_000
 

@@ -14,8 +14,8 @@ from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.recorder.session.session import record
-from tests.unit.recorder.output.test_rotation import clock, queue, rotating
-from tests.unit.recorder.session.test_session_record import FakeProbes, options
+from tests.support.chunks_by_hand import clock, queue, rotating
+from tests.support.fake_probes import FakeProbes, options
 
 PRECIOUS = b"precious"
 

@@ -13,10 +13,10 @@ from biotrail.recorder.output.flight_buffer import KeptLog
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.session.session import record
+from tests.support.chunks_by_hand import clock, times
 from tests.support.cli_runner import Cli
+from tests.support.fake_probes import FakeProbes, options
 from tests.unit.recorder.output.test_flight_recorder import SECOND, end, fill, kept
-from tests.unit.recorder.output.test_rotation import clock, times
-from tests.unit.recorder.session.test_session_record import FakeProbes, options
 
 
 def dump(log: KeptLog, at: int) -> tuple[Path, str]:

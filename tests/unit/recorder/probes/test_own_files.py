@@ -19,7 +19,7 @@ from biotrail.recorder.probes.admission import config
 from biotrail.recorder.probes.own_files import FILES, OwnFiles, Section, section
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.session.session import record
-from tests.unit.recorder.session.test_session_record import FakeProbes, options
+from tests.support.fake_probes import FakeProbes, options
 
 ENUMS: dict[str, dict[str, int]] = {
     "op_enum": {"READ": 0, "WRITE": 1, "ZONE_APPEND": 7},

@@ -22,8 +22,8 @@ from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session import rights_kept
 from biotrail.recorder.session.session import RecordOptions
 from biotrail.recorder.session.session import record as record_session
+from tests.support.fake_probes import FakeProbes, options
 from tests.support.paths import ROOT
-from tests.unit.recorder.session.test_session_record import FakeProbes, options
 
 ROTATED: dict[str, Any] = {"rotate": Limit(bytes=1 << 20)}
 KEPT: dict[str, Any] = {"keep": Limit(seconds=30)}
@@ -99,8 +99,8 @@ def test_without_sudo_making_files_is_tried(
 
 GIVE_UP = """
 import json
-from recorder import capabilities, rights
-from recorder.errors import ProbeError
+from biotrail.recorder.rights import capabilities, rights
+from biotrail.recorder.schema.errors import ProbeError
 def fail(error):
     raise error
 trials = [
@@ -132,9 +132,10 @@ def test_what_is_given_up_is_gone_for_good() -> None:
 
 HURRY = """
 import os
-from recorder import capabilities, rights_kept
-from recorder.priority import Urgency
-from recorder.session_types import RecordOptions
+from biotrail.recorder.rights import capabilities
+from biotrail.recorder.session import rights_kept
+from biotrail.recorder.rights.priority import Urgency
+from biotrail.recorder.session.session_types import RecordOptions
 class Probes:
     def programs(self):
         return []

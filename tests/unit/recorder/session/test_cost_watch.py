@@ -19,7 +19,7 @@ from biotrail.recorder.session.cost_watch import (
     ns_per_run,
 )
 from biotrail.recorder.session.session import record
-from tests.unit.recorder.session.test_session_record import FakeProbes, options
+from tests.support.fake_probes import FakeProbes, options
 
 
 def program(runs: int, spent: int, misses: int = 0) -> ProgramInfo:

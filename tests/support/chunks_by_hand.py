@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks of a few records, with the clock and the header that go with them."""
+
+from pathlib import Path
+from typing import Any
+
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.output.series import Series
+from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
+
+CLOCK = {"monotonic": 1000, "boottime": 2000, "realtime": 3000, "uncertainty": 1}
+
+
+HEADER: dict[str, Any] = {"log_id": "f" * 32, "clocks": CLOCK, "devices": [], "schema": []}
+
+
+def clock(at: int) -> dict[str, int]:
+    return {"monotonic": at, "boottime": at + 1000, "realtime": at + 2000, "uncertainty": 1}
+
+
+def task(at: int, tid: int, name: bytes) -> bytes:
+    head = int(Kind.TASK) << TIMESTAMP_BITS | at
+    return head.to_bytes(8, "little") + (tid | tid << 32).to_bytes(8, "little") + name.ljust(16)
+
+
+def queue(at: int) -> bytes:
+    head = int(Kind.Q) << TIMESTAMP_BITS | at
+    return head.to_bytes(8, "little").ljust(BY_KIND[Kind.Q].size, b"\0")
+
+
+def rotating(directory: Path, max_files: int | None = None) -> RotatingLog:
+    series = Series(str(directory / "x.biotrail"), max_files)
+    return RotatingLog(series, HEADER, Limit(bytes=1), lambda: [], 1, False)
+
+
+def times(path: str, kind: Kind = Kind.Q) -> list[int]:
+    """Heads of the file's records of that kind, in order."""
+    found = []
+    for chunk in LogReader(path).chunks():
+        for segment in chunk.segments:
+            at = 0
+            while at < len(segment.data):
+                head = int.from_bytes(segment.data[at : at + 8], "little")
+                size = BY_KIND[Kind(head >> TIMESTAMP_BITS)].size
+                if head >> TIMESTAMP_BITS == kind:
+                    found.append(head & ((1 << TIMESTAMP_BITS) - 1))
+                at += size
+    return found

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records by hand, as rings hold them and chunks bring them."""
+
+from typing import Any
+
+import numpy as np
+
+from biotrail.recorder.log import Chunk, Segment
+from biotrail.recorder.schema.records import (
+    BY_KIND,
+    TIMESTAMP_BITS,
+    Kind,
+)
+from tests.support import captures
+
+NOW = captures.BASE_NS
+
+
+MASK = (1 << TIMESTAMP_BITS) - 1
+
+
+def record(kind: int, ns: int, size: int | None = None, **values: Any) -> bytes:
+    """A record of `kind` at NOW + ns; of an unknown kind: `size` bytes."""
+    head = int(kind) << TIMESTAMP_BITS | (NOW + ns) & MASK
+    if size is not None:
+        return head.to_bytes(8, "little") + b"\x55" * (size - 8)
+    row = np.zeros(1, BY_KIND[Kind(kind)].dtype)
+    row["head"] = head
+    for name, value in values.items():
+        row[name] = value
+    return row.tobytes()
+
+
+def ring(rows: list[bytes], position: int = 0) -> bytes:
+    """Rows as they stand in a ring from `position` on."""
+    return captures._pack(rows, position)
+
+
+def chunk(*segments: Segment, now: int = NOW) -> Chunk:
+    clock = captures.clock() | {"monotonic": now}
+    return Chunk(offset=0, sequence=0, first_ns=0, last_ns=now, clock=clock, segments=[*segments])
