@@ -85,7 +85,7 @@ def _rows_of(a: Association, request: int) -> Iterator[tuple[int, int]]:
 
 
 def _consume_by_place(a: Association, request: int, bios: I64, result: BioEnds) -> None:
-    """Complete the bios of a request by their sectors: its other bios were filtered out of the log."""
+    """Complete the bios of a request by their sectors, as filters left out its other bios."""
     begin, done = None, 0
     for event, kind in _rows_of(a, request):
         if kind == Kind.D:
@@ -118,7 +118,7 @@ def _take_by_place(
 
 
 def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
-    """Return the bios that each D of the requests in the mask names, in chain order, by event of the D."""
+    """Return the bios that each D of these requests names, in chain order, by event of the D."""
     rows = np.flatnonzero((a.bios.row_role == Kind.D) & (a.row_request >= 0))
     rows = rows[partly[a.row_request[rows]]]
     rows = rows[np.argsort(a.bios.row_slot[rows], kind="stable")]
@@ -168,7 +168,7 @@ class _Consumer:
         return [bio for bio in bios if self._a.bios.birth[bio] < event]
 
     def _issue(self, event: int) -> None:
-        """Set the order in which the next C complete the bios: the chain of this D, then all others."""
+        """Set the order in which later C complete the bios: this D's chain, then all others."""
         a, total = self._a, int(self._a.events.bytes[event])
         self._issued = True
         self._begin, self._done = int(a.events.sector[event]), 0
@@ -206,7 +206,7 @@ class _Consumer:
         a.certainty[self._placed] = np.maximum(a.certainty[self._placed], Certainty.AMBIGUOUS)
 
     def _behind_a_gap(self, named: list[int], total: int) -> list[int]:
-        """Return the bios that a cut chain does not name, if the known sizes leave bytes of the D over.
+        """Return the bios that a cut chain does not name, if all known sizes add up to less than D.
 
         Then bios that are not known lie among them, so their order in the request is not known
         either.
@@ -233,7 +233,7 @@ class _Consumer:
             self._a.certainty[named[0]] = Certainty.LOST
 
     def _complete(self, event: int) -> None:
-        """Complete bios by the bytes of one C, in order, then those in `_placed` by their sectors."""
+        """Complete bios by the bytes of one C, in order; those in `_placed` by their sectors."""
         here = self._born(self._order, event)
         if not self._issued:
             self._complete_unissued(event, _lying_in(self._a, event, here))
@@ -244,7 +244,7 @@ class _Consumer:
             self._end_by_place(event, placed, self._begin, self._done)
 
     def _complete_unissued(self, event: int, here: list[int]) -> None:
-        """Complete bios by one C of a request without a recorded D: by sectors, discards in order."""
+        """Complete bios by a C before any recorded D: by sectors, or discards in order."""
         there = np.array(here, dtype=np.int64)[_overlap(self._a, event, here)].tolist()
         if there and not self._scattered:
             self._end_by_place(event, there, int(self._a.events.sector[event]), 0)

@@ -259,7 +259,7 @@ def _left_behind(a: Association, bios: I64, asked: I64) -> Bool:
 
 
 def _first_pieces(a: Association) -> I64:
-    """Return, per bio, the front piece that has its first sector, and so its first page; else itself."""
+    """Return, per bio, the piece with its first sector, and so with its first page."""
     first = np.arange(len(a.bios))
     fronts = np.flatnonzero(a.root != first)
     starts = a.facts.piece_sector[fronts] == a.facts.sector[a.root[fronts]]
