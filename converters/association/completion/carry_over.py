@@ -67,8 +67,8 @@ def unanswered(a: Association) -> Bool:
     """Mark requests all of whose bios' addresses were reused: ended, with no C recorded."""
     served = np.flatnonzero(a.request >= 0)
     count = np.bincount(a.request[served], minlength=len(a.requests))
-    gone = np.bincount(a.request[served], a.bios.superseded[served], len(a.requests))
-    return np.asarray((count > 0) & (gone == count), dtype=np.bool_)
+    reused = np.bincount(a.request[served], a.bios.superseded[served], len(a.requests))
+    return np.asarray((count > 0) & (reused == count), dtype=np.bool_)
 
 
 def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64, I64]]:

@@ -101,8 +101,8 @@ def _lost_pieces(a: Association, ends: BioEnds, piece: I64, row: I64, count: int
     row, request = row[waiting], a.request[piece[waiting]]
     if len(request):
         # An absorbed request is freed at once (blk_mq_free_request); its bios are still in flight.
-        gone = a.requests.superseded & (a.requests.first(Kind.RQ_MERGE) < 0)
-        lost[row[gone[request]]] = True
+        reused = a.requests.superseded & (a.requests.first(Kind.RQ_MERGE) < 0)
+        lost[row[reused[request]]] = True
     return lost
 
 

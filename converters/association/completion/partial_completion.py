@@ -185,12 +185,11 @@ class _Consumer:
             self._infer_lost_part(named, total)
 
     def _place(self, event: int, named: list[int], total: int) -> None:
-        """Order the bios of a D with a cut chain, and mark the ones that it does not name.
+        """Order the bios of a D with a cut chain, and mark those that it does not name.
 
         Bios that lie within the D come behind the named ones; those behind a gap go to `_placed`.
-        Sets their
-        certainty: INTERVAL, or AMBIGUOUS for those with an own request before, and for those in
-        `_placed`.
+        Unnamed bios get INTERVAL in `a.certainty`; those with an own request before, and those in
+        `_placed`, get AMBIGUOUS.
         """
         a = self._a
         # A bio outside the D's range merges later, after a requeue.

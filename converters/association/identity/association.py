@@ -106,7 +106,7 @@ def associate(events: Events, context: Context, lives: Lives | None = None) -> A
     request_of_event = np.full(len(events), -1, dtype=np.int64)
     request_of_event[requests.row_event] = requests.row_gen
     absorbed = requests.first(Kind.RQ_MERGE) >= 0
-    nobodys = _nobodys(events, requests, request_of_event, context)
+    nobodys = _never_queued(events, requests, request_of_event, context)
     issued = requests.first(Kind.D) >= 0
     bios, row_request = bio_generations(
         events, request_of_event, absorbed, issued, nobodys, context
@@ -129,8 +129,8 @@ def associate(events: Events, context: Context, lives: Lives | None = None) -> A
     )
     _named_absorptions(result)
     _absorptions(result)
-    _leave_out(result)
-    _doubts(result)
+    _exclude_by_chains(result)
+    _set_certainty(result)
     return result
 
 
@@ -208,11 +208,11 @@ def _facts(events: Events, bios: Generations) -> Facts:
         piece_sector=_at(events, _first_known(piece, any_row), events.sector, 0).astype(np.uint64),
         piece_bytes=_at(events, piece, events.bytes, -1).astype(np.int64),
     )
-    _leave_the_rest(events, bios, facts, _first_known(joined, got, started) < 0)
+    _subtract_fronts(events, bios, facts, _first_known(joined, got, started) < 0)
     return facts
 
 
-def _leave_the_rest(events: Events, bios: Generations, facts: Facts, unsent: Bool) -> None:
+def _subtract_fronts(events: Events, bios: Generations, facts: Facts, unsent: Bool) -> None:
     """Subtract a split bio's front pieces from its own, in `facts`, if no G, s, M or F has it."""
     rows = np.flatnonzero(bios.row_role == PARENT)
     rows = rows[unsent[bios.row_gen[rows]]]
@@ -226,7 +226,7 @@ def _leave_the_rest(events: Events, bios: Generations, facts: Facts, unsent: Boo
     facts.piece_bytes[gen] = np.maximum(facts.piece_bytes[gen], 0)
 
 
-def _nobodys(
+def _never_queued(
     events: Events, requests: Generations, request_of_event: I64, context: Context
 ) -> Bool:
     """Mark request events whose bios were never queued: passthrough, and dm's clones (`a`)."""
@@ -258,7 +258,7 @@ def _named_absorptions(a: Association) -> None:
     a.absorbed_by[a.requests.row_gen[merged[known]]] = request[known]
 
 
-def _leave_out(a: Association) -> None:
+def _exclude_by_chains(a: Association) -> None:
     """Remove from each request the bios that the complete chain of its D excludes.
 
     Sets their `a.request` to -1 and `a.gone` to True. A chain is not complete where it was cut
@@ -279,7 +279,7 @@ def _leave_out(a: Association) -> None:
     a.gone[held] = True
 
 
-def _doubts(a: Association) -> None:
+def _set_certainty(a: Association) -> None:
     """Set `a.certainty` to the largest doubt of a bio's and its request's events (no pointers)."""
     if a.events.doubt is None or not len(a.bios):
         return
@@ -297,7 +297,7 @@ def _absorptions(a: Association) -> None:
     bio lists, so that bio is in the chain).
     """
     merged = np.flatnonzero(a.bios.row_role == Kind.RQ_MERGE)
-    merged = np.concatenate([merged, _merges_unseen(a)])
+    merged = np.concatenate([merged, _lost_merges(a)])
     if not len(merged) or not len(a.requests):
         return
     source, taker = a.row_request[merged], a.request[a.bios.row_gen[merged]]
@@ -316,7 +316,7 @@ def _absorptions(a: Association) -> None:
     a.request = np.where(taken >= 0, taken, a.request)
 
 
-def _merges_unseen(a: Association) -> I64:
+def _lost_merges(a: Association) -> I64:
     """Return the rows before a D of another request than theirs: the m between was lost.
 
     Indices into the rows of `a.bios`. Rows whose request has an m are left out.
@@ -357,7 +357,7 @@ def _in_range_of_merges(a: Association, bios: I64, own: I64) -> I64:
     merged = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
     merged = merged[np.isin(a.absorbed_by[a.requests.row_gen[merged]], a.request[bios])]
     merged = merged[np.argsort(a.requests.row_event[merged], kind="stable")]
-    event, gone = a.requests.row_event[merged], a.requests.row_gen[merged]
+    event, absorbed = a.requests.row_event[merged], a.requests.row_gen[merged]
     sectors, place = np.unique(a.facts.piece_sector[bios], return_inverse=True)
     begin, length = a.events.sector[event], a.events.bytes[event] // SECTOR_BYTES
     end = begin + np.maximum(length, 0).astype(np.uint64)
@@ -367,16 +367,17 @@ def _in_range_of_merges(a: Association, bios: I64, own: I64) -> I64:
     width = len(sectors) + 1
     order = np.argsort(a.request[bios] * width + place, kind="stable")
     keys = (a.request[bios] * width + place)[order]
-    low = np.searchsorted(keys, a.absorbed_by[gone] * width + first)
-    count = np.searchsorted(keys, a.absorbed_by[gone] * width + behind) - low
+    low = np.searchsorted(keys, a.absorbed_by[absorbed] * width + first)
+    count = np.searchsorted(keys, a.absorbed_by[absorbed] * width + behind) - low
     count = np.maximum(count, 0)
     merge = np.repeat(np.arange(len(merged)), count)
-    held = np.arange(len(merge)) - np.repeat(np.cumsum(count) - count, count) + low[merge]
-    bio = bios[order[held]]
+    # Position in `keys` of each (merge, bio in its range) pair: low[merge], low[merge] + 1, …
+    position = np.arange(len(merge)) - np.repeat(np.cumsum(count) - count, count) + low[merge]
+    bio = bios[order[position]]
     later = a.bios.birth[bio] < event[merge]
     bio, merge = bio[later][::-1], merge[later][::-1]
     result = own.copy()
-    result[bio] = gone[merge]  # the first merge is assigned last
+    result[bio] = absorbed[merge]  # the first merge is assigned last
     return result
 
 

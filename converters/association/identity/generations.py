@@ -180,17 +180,16 @@ def bio_generations(
     begins |= (role != Kind.A) & (dev != np.roll(dev, 1))
     begins &= ~sent_on_unseen(events, event, before, context)
     begins |= _outside(events, event, role, before, context)
-    taken = _taken_unseen(events, event, role, before, slot, request, issued)
-    begins |= _changes_request(role, before, request, absorbed) & ~taken
+    merged = _came_by_lost_merge(events, event, role, before, slot, request, issued)
+    begins |= _changes_request(role, before, request, absorbed) & ~merged
     return build(events, pointer, event, role, slot, begins, first), request
 
 
 def _begins_by_role(role: U8, before: U8) -> Bool:
     """Mark rows that begin a generation by their role and the role of the row before alone.
 
-    Q and X always do (but for the Q after an A); G, M, F, s and c do after a row that shows the bio
-    in a
-    request or completed: a bio gets one request, and its completion frees it.
+    Q and X always do (but for the Q after an A). G, M, F, s and c do after a row that has the bio
+    in a request or completed, since a bio gets one request, and its completion frees its address.
     """
     served = (Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
     over = is_in(before, *served, Kind.BIO_COMPLETE)
@@ -248,7 +247,7 @@ def _outside(events: Events, event: I64, role: U8, before: U8, context: Context)
     return result
 
 
-def _taken_unseen(
+def _came_by_lost_merge(
     events: Events, event: I64, role: U8, before: U8, slot: I64, request: I64, issued: Bool
 ) -> Bool:
     """Mark D rows of bios that got into the issued request by a merge of requests whose m was lost.
@@ -287,16 +286,16 @@ def _mentions(events: Events, nobodys: Bool) -> tuple[I64, U64, U8, I64]:
     issue, bio, slot = chain_rows(events)
     counts = ~nobodys[issue]
     issue, bio, slot = issue[counts], bio[counts], slot[counts]
-    found, member, place = _member_rows(events)
+    member_event, member, place = _member_rows(events)
     return (
-        np.concatenate([plain, splits, issue, found]),
+        np.concatenate([plain, splits, issue, member_event]),
         np.concatenate([events.bio[plain], parents, bio, member]),
         np.concatenate(
             [
                 np.where(rest[plain], np.uint8(REST), events.kind[plain]),
                 np.full(len(splits), PARENT, np.uint8),
                 np.full(len(issue), Kind.D, np.uint8),
-                events.kind[found],
+                events.kind[member_event],
             ]
         ),
         np.concatenate([np.zeros(len(plain) + len(splits), np.int64), slot, place]),
@@ -350,8 +349,8 @@ def chain_others(events: Events) -> tuple[I64, I64]:
     owner, _ = chain_owners(events, chains)
     slots = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
     counts = np.where(slots >> _COUNT_BIT == 1, slots & _LOW, 0).sum(axis=1).astype(np.int64)
-    told = (owner >= 0) & (counts > 0)
-    return owner[told], counts[told]
+    counted = (owner >= 0) & (counts > 0)
+    return owner[counted], counts[counted]
 
 
 def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:

@@ -143,12 +143,11 @@ def _started_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
 
 
 def _merged_before(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
-    """Mark rows after which the head bio shows that another request has the address.
+    """Mark rows whose bio was queued after the row before: a later request's at this address.
 
-    They are I, D, C, R and m after an M or F that names the request (5.10, or identities by
-    interval), and C of no bytes after s or I with data, if the event's bio was queued since the row
-    before. Had it joined that request, there would be an M or F of it; so the bio has a later
-    request at this address.
+    Compared are I, D, C, R and m with an M or F before that names the request (5.10, or identities
+    by interval), and C of no bytes with an s or I before that has data. A bio queued since and
+    merged into that request would show in an M or F of its own.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     later = is_in(kind, Kind.I, Kind.D, Kind.C, Kind.R, Kind.RQ_MERGE)
@@ -162,11 +161,10 @@ def _merged_before(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
 
 
 def _requeued_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
-    """Mark C after R that cannot be of the requeued request, whose D and C were lost.
+    """Mark C after R that cannot be of the requeued request, whose next D and C were lost.
 
     A requeued request keeps its operation. A C of no bytes, for a bio that was queued after the R,
-    ends
-    a later request at this address: a flush without data.
+    is the end of a flush without data, which got this address later.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     at = np.flatnonzero((before == Kind.R) & (kind == Kind.C))
@@ -204,10 +202,9 @@ def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
 def _joined_another(events: Events, rows: I64, kind: U8, before: U8, discard: int) -> Bool:
     """Mark M and F of a new request: the address's next I, D or m excludes the row before.
 
-    That I, D or m has the request's whole range. If the M or F lies within it and the event before
-    the M or F does not, that event's request ended, and this one began, in records that were lost.
-    Discards
-    are exempt: their ranges need not touch.
+    That I, D or m has the request's whole range. If the M or F lies within it, and the event before
+    the M or F does not, one request ended and another began between these two, in records that were
+    lost. Not of discards, whose ranges need not touch.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     joins = is_in(kind, Kind.M, Kind.F)
@@ -220,16 +217,16 @@ def _joined_another(events: Events, rows: I64, kind: U8, before: U8, discard: in
     same = events.rq[rows[after]] == events.rq[rows[at]]
     same &= is_in(kind[after], Kind.I, Kind.D, Kind.RQ_MERGE)
     same &= (events.opf[rows[after]] & 0xFF) != np.uint32(discard % 256)
-    at, whole = at[same], rows[after[same]]
-    result[at] = events.lie_within(rows[at], whole) & ~events.lie_within(rows[at - 1], whole)
+    at, full = at[same], rows[after[same]]
+    result[at] = events.lie_within(rows[at], full) & ~events.lie_within(rows[at - 1], full)
     return result
 
 
 def _joined_within(events: Events, rows: I64, kind: U8, before: U8, discard: int) -> Bool:
-    """Mark M that begins before, and F that ends behind, the row before: a new request's.
+    """Mark M that begins before the end, and F that ends behind the beginning, of the row before.
 
-    A request only grows before its issue: M appends a bio at or behind the request's end, F
-    prepends one at or before its beginning. Discards are exempt: their ranges need not touch.
+    Before its issue a request only grows at its ends, so such an M or F is of a new request at the
+    address. Not of discards, whose ranges need not touch.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     waits = is_in(before, Kind.G, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)
@@ -250,12 +247,13 @@ def _ended_another(events: Events, rows: I64, kind: U8, ended: Bool, begins: Boo
     """Mark C and R that follow a C and are of a new request, whose start was not recorded.
 
     blk_update_request reports each part of a partial completion by a C, so more C follow until the
-    bytes of the last issue (s or I without one) are through; a flush sequence (blk-flush.c) adds a
-    C of no bytes for the same bio. A C or R is another request's where those bytes were through
+    bytes of the last D (without one, s or I) are through; a flush sequence (blk-flush.c) adds a C
+    of no bytes for the same bio. A C or R is of a new request where those bytes were through
     already, where it does not begin where the last C ended, or where its bio was queued after that
     C.
-    ended: rows that follow C, E or d and do not begin a generation yet.
-    begins: rows already known to begin a generation.
+
+    ended: (n,) rows that follow C, E or d and do not begin a generation yet.
+    begins: (n,) rows already known to begin a generation.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     at = np.flatnonzero(ended & is_in(kind, Kind.C, Kind.R))

@@ -28,7 +28,7 @@ def unnamed_members(a: Association, ends: RequestEnds) -> None:
     has no known issue.
     """
     own = a.request.copy()
-    joined = np.maximum(a.bios.last(Kind.M, Kind.F), _absorbed_unseen(a))
+    joined = np.maximum(a.bios.last(Kind.M, Kind.F), _unresolved_absorption(a))
     rows = np.flatnonzero((a.request < 0) & (joined >= 0) & (a.facts.piece_bytes > 0))
     open_chains = _requests_with_open_chains(a, ends)
     if not len(rows) or not (ends.issue[open_chains.ids] >= 0).any():
@@ -96,7 +96,7 @@ class _Places:
             yield from ((bio, request) for bio in bios[~rivals].tolist())
 
 
-def _absorbed_unseen(a: Association) -> I64:
+def _unresolved_absorption(a: Association) -> I64:
     """Return, per bio, the m of its request, if the absorbing request is not known, or -1.
 
     Resets `a.request` of the bios that have one to -1.

@@ -125,8 +125,8 @@ def _upper_bios(a: Association, context: Context) -> None:
     since, until = _in_flight(a)
     sized = a.facts.bytes > 0
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
-    unseen = _unseen_uppers(a)
-    last_unseen = int(a.events.ts[a.bios.birth[unseen]].max()) if len(unseen) else NEVER
+    unrecorded = _unrecorded_uppers(a)
+    last_unseen = int(a.events.ts[a.bios.birth[unrecorded]].max()) if len(unrecorded) else NEVER
     for with_data in (True, False):
         upper = np.flatnonzero((a.queued >= 0) & (sized if with_data else a.facts.bytes == 0))
         pending = _pending(a, upper, since, until)
@@ -140,25 +140,29 @@ def _upper_bios(a: Association, context: Context) -> None:
             if len(others) == 1:
                 a.upper[bio] = others[0]
         for question in questions:
-            if question.ts <= last_unseen and _covered_unseen(a, unseen, question, with_data):
+            if question.ts <= last_unseen and _covered_by_unrecorded(
+                a, unrecorded, question, with_data
+            ):
                 a.upper[question.asker] = -1
         if with_data:
-            _without_twice_sent(a, questions)
+            _reset_overlapping_clones(a, questions)
 
 
-def _unseen_uppers(a: Association) -> I64:
+def _unrecorded_uppers(a: Association) -> I64:
     """Return the bios whose only event is their c, and which are no front pieces."""
-    whole = a.root == np.arange(len(a.bios))
-    return np.flatnonzero((a.queued < 0) & (a.bios.birth_role == Kind.BIO_COMPLETE) & whole)
+    unsplit = a.root == np.arange(len(a.bios))
+    return np.flatnonzero((a.queued < 0) & (a.bios.birth_role == Kind.BIO_COMPLETE) & unsplit)
 
 
-def _covered_unseen(a: Association, unseen: I64, question: Question, with_data: bool) -> bool:
-    """Return whether one of the bios `unseen` (Q not recorded) could be the upper bio asked for.
+def _covered_by_unrecorded(
+    a: Association, unrecorded: I64, question: Question, with_data: bool
+) -> bool:
+    """Return whether one of these bios, whose Q was not recorded, could be the upper bio.
 
     Its c comes after the question and has the bio's range, or, where bi_size is 0 by then, its end
     alone.
     """
-    bios = unseen[(a.facts.dev[unseen] == question.dev)]
+    bios = unrecorded[(a.facts.dev[unrecorded] == question.dev)]
     bios = bios[a.events.ts[a.bios.birth[bios]] >= question.ts]
     bios = bios[(a.facts.opf[bios] ^ a.facts.opf[question.asker]) & OP_MASK == 0]
     begin, size = a.facts.sector[bios].astype(np.int64), a.facts.bytes[bios] // SECTOR_BYTES
@@ -168,7 +172,7 @@ def _covered_unseen(a: Association, unseen: I64, question: Question, with_data: 
     return bool((covers | ((size == 0) & (begin == question.end))).any())
 
 
-def _without_twice_sent(a: Association, questions: list[Question]) -> None:
+def _reset_overlapping_clones(a: Association, questions: list[Question]) -> None:
     """Reset `a.upper` to -1 for clones of one upper bio that overlap on one lower device.
 
     A bio sends no sector to a device twice, so one of the clones is of a bio from before the log.
@@ -236,7 +240,7 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
     issue = ends.issue[np.maximum(request, 0)]
     asked = queued[lower]
     live = (request >= 0) & (issue >= 0) & (issue < asked) & ((end < 0) | (end > asked))
-    live &= ~_left_behind(a, first, asked)
+    live &= ~_completed_before(a, first, asked)
     live &= a.facts.dev[upper] != a.facts.dev[lower]
     live &= (a.facts.opf[upper] ^ a.facts.opf[lower]) & OP_MASK == 0
     for up, low in zip(upper[live].tolist(), lower[live].tolist(), strict=True):
@@ -244,7 +248,7 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
             a.upper[low] = up
 
 
-def _left_behind(a: Association, bios: I64, asked: I64) -> Bool:
+def _completed_before(a: Association, bios: I64, asked: I64) -> Bool:
     """Return, per bio, whether its request had completed it before event `asked`.
 
     Shown by an R or D of the request that begins behind the bio's piece (the bio's part completed,

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """By how much the ends of flushes can be off where it is open, without pointers, which is whose.
 
-Bios that one request could serve, and requests that one completion could end, form a group that
-shares
-completions: each member ended between the first and the last completion of its group.
+Bios that one request could serve, and requests that one completion could end, form a group. Each
+member ended between the first and the last completion of its group.
 """
 
 from collections import Counter
