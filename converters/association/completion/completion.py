@@ -26,8 +26,7 @@ from biotrail.recorder.schema.records import Kind
 class RequestEnds:
     """How each request generation was issued and ended; arrays by request generation.
 
-    Events are indices, -1: none recorded. Bytes and counts are of the request's C unless said
-    otherwise.
+    Events are indices into the window, -1: none recorded.
     started, insert: s, first I.
     issue, last_issue: first D, last D.
     completions: number of C.
@@ -111,10 +110,12 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
 def _unissued(r: Generations, issue: I64, good: Bool, losses_counted: bool) -> I64:
     """Return, per request, an event that implies a D that was not recorded, or -1.
 
-    That is an R or C before the first D, or a C after R with no D between. If there are both, the
-    later event. Where all losses are counted, an R before the first D implies none: a busy driver
-    returned the request before blk_mq_start_request (BLK_STS_RESOURCE), which is reported as R.
+    That is the first R or C, if it is before the first D (a request without any D has none), or the
+    first good C after an R with no D between; the later one if there are both.
     good: mask of rows that are C with data and no error.
+    losses_counted: whether the log counts every loss (`Context.tells_losses`). Then an R before the
+    first D implies no D: a busy driver returned the request (BLK_STS_RESOURCE) before it called
+    blk_mq_start_request, and the kernel reports a requeue.
     """
     first = r.first(Kind.C) if losses_counted else r.first(Kind.R, Kind.C)
     early = np.where((first >= 0) & (issue > first), first, -1)

@@ -97,8 +97,8 @@ def associate(events: Events, context: Context, lives: Lives | None = None) -> A
     """Associate one window of time-sorted events by identity, as far as identities go.
 
     lives: what earlier windows recorded about reused addresses of the generations they kept.
-    `upper`, `above` and the rivals of the result are empty; `repair` and `request_parents` set
-    them.
+    In the result `upper`, `above` (-1) and the rivals (empty) are left to `repair` and
+    `request_parents`.
     """
     lives = lives or Lives()
     requests = request_generations(events, Operations.of(context))

@@ -152,11 +152,11 @@ def bio_generations(
 ) -> tuple[Generations, I64]:
     """Return the generations of bio pointers, and the request generation of each row, or -1.
 
-    A row has a request if its event mentions both: s, I, D, C, m, and G, M, F where these report
-    it.
+    A row has a request if its event mentions both: s, I, D, C, m; G, M and F where these report it.
+
     request_of_event: request generation by event, or -1.
     absorbed, issued: per request generation, whether it has an m, a D.
-    nobodys: per event, True for request events whose bios get no rows (`_nobodys`).
+    nobodys: per event, True for request events whose bios were never queued, and so get no rows.
     """
     event, pointer, role, slot = _mentions(events, nobodys)
     order = np.argsort(event, kind="stable")
@@ -188,8 +188,9 @@ def bio_generations(
 def _begins_by_role(role: U8, before: U8) -> Bool:
     """Mark rows that begin a generation by their role and the role of the row before alone.
 
-    Q and X always do (but for the Q after an A). G, M, F, s and c do after a row that has the bio
-    in a request or completed, since a bio gets one request, and its completion frees its address.
+    X always does, and Q unless an A is before it. G, M, F, s, c and the bio that an X splits do
+    after a row that has the bio in a request or completed, since a bio gets one request and its
+    completion frees its address; so does any row with a request after a c, and G after G.
     """
     served = (Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
     over = is_in(before, *served, Kind.BIO_COMPLETE)

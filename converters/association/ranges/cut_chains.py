@@ -21,11 +21,15 @@ from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 def unnamed_members(a: Association, ends: RequestEnds) -> None:
     """Find, by range, the request of each bio that merged into a request which no chain reports.
 
-    Asked are bios with an M or F, and bios of an absorbed request (m), without a request by
-    identity. Candidates are the requests whose chain was cut or not recorded, in flight at the
-    merge, that cover the bio. Sets `a.request`, `a.certainty` and `a.absorbed_by` where one fits;
-    appends to `a.rival_requests` all that fit; resets `a.request` of bios whose absorbed request
-    has no known issue.
+    Asked are bios with data and an M, F or m, without a request by identity. Candidates are the
+    requests that cover the bio and were in flight at the merge, whose D has a cut chain or that
+    failed before a D. Without any cut chain, nothing is asked.
+
+    Sets `a.request`, and `a.absorbed_by` of the bio's own request, where there is one candidate,
+    unless it failed before a D, its chain has another bio at these sectors, or a request that waits
+    for its D may be another candidate. Sets `a.certainty`; appends all candidates to
+    `a.rival_requests`; first resets `a.request` of bios in an absorbed request if the absorbing one
+    is not known.
     """
     own = a.request.copy()
     joined = np.maximum(a.bios.last(Kind.M, Kind.F), _unresolved_absorption(a))
@@ -114,7 +118,7 @@ def _unresolved_absorption(a: Association) -> I64:
 def _unresolved_merges(a: Association) -> dict[int, int]:
     """Return, per device, the last m whose absorbing request is not known.
 
-    Until that event, any request of the device may have grown by a merge.
+    Any request that waited for its D at that event may have absorbed the other one, with its bios.
     """
     if not len(a.requests):
         return {}
@@ -124,7 +128,7 @@ def _unresolved_merges(a: Association) -> dict[int, int]:
 
 
 def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
-    """Return, per device, the first event of its oldest request with data that has not been issued.
+    """Return, per device, the first event of the oldest request with data that waits for a D.
 
     -1 where that request's start was not recorded: it may be older than the log.
     """
@@ -147,7 +151,7 @@ def _issued_or_failed(ends: RequestEnds) -> I64:
 def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
     """Return requests whose chain is not fully known, each in flight from its start to its issue.
 
-    Those whose D has a cut chain, one row per such D, and those that failed before a D, until that
+    They are requests with a cut chain, one row per D, and those that failed before a D, until their
     C.
     """
     failed = np.flatnonzero((ends.issue < 0) & (ends.end >= 0) & ends.finished)

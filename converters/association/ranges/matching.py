@@ -76,8 +76,8 @@ def _implicit_splits(a: Association) -> None:
         return
     since, until = _in_flight(a)
     questions = [about_piece(a, int(bio), int(since[bio])) for bio in rows]
-    # Not a candidate: a bio that sent some of these sectors to a request already, itself or by a
-    # front piece.
+    # A bio that sent some of these sectors to a request itself, or by a front piece, was not split
+    # there.
     sent, fronts = a.is_piece, _fronts(a)
     for bio, covering in sweep(_queued_bios(a, since, until), questions).items():
         larger = [
@@ -126,7 +126,7 @@ def _upper_bios(a: Association, context: Context) -> None:
     sized = a.facts.bytes > 0
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
     unrecorded = _unrecorded_uppers(a)
-    last_unseen = int(a.events.ts[a.bios.birth[unrecorded]].max()) if len(unrecorded) else NEVER
+    last_unrecorded = int(a.events.ts[a.bios.birth[unrecorded]].max()) if len(unrecorded) else NEVER
     for with_data in (True, False):
         upper = np.flatnonzero((a.queued >= 0) & (sized if with_data else a.facts.bytes == 0))
         pending = _pending(a, upper, since, until)
@@ -140,7 +140,7 @@ def _upper_bios(a: Association, context: Context) -> None:
             if len(others) == 1:
                 a.upper[bio] = others[0]
         for question in questions:
-            if question.ts <= last_unseen and _covered_by_unrecorded(
+            if question.ts <= last_unrecorded and _covered_by_unrecorded(
                 a, unrecorded, question, with_data
             ):
                 a.upper[question.asker] = -1
