@@ -67,14 +67,14 @@ class EndRules:
     def _failing(self, event: Event, device: Device, fits: list[Held]) -> list[Held]:
         """Return requests not issued that have exactly the range of a failed C; else none.
 
-        If bios wait there too, whose request was not recorded, all of them and `fits` become
-        ambiguous.
+        If bios wait in that range too, one of them may have a request that was not recorded: these
+        bios, the requests returned and `fits` become ambiguous.
         """
         if not event.failed:
             return []
         failed = device.allocated.exact(event.sector, event.end, event.op)
-        unseen = device.waiting.sharing(event.sector, event.end, event.op)
-        for held in [*fits, *failed, *unseen] if unseen else ():
+        bios = device.waiting.sharing(event.sector, event.end, event.op)
+        for held in [*fits, *failed, *bios] if bios else ():
             held.doubt = Certainty.AMBIGUOUS
         return failed
 
@@ -93,7 +93,8 @@ class EndRules:
     def _complete_unknown(self, event: Event, device: Device) -> None:
         """Identify a new request, issued before the log; on blktrace, a waiting bio if one fits.
 
-        blktrace has one letter for C and c; `event.completes_bio` is set for a bio's.
+        blktrace has one letter for C and c, so on a device without requests so far C may be a
+        bio's: then `event.completes_bio` is set.
         """
         bio = None
         if self._find.bios_end_by_c and not device.takes_requests:
@@ -107,8 +108,9 @@ class EndRules:
     def _end_of_flush(self, event: Event, device: Device) -> None:
         """C of no bytes: identify the flush sequence or empty request that ended, and remove it.
 
-        Candidates are issued requests there whose data is done or which have none, and empty ones
-        not issued that are older than the last flush.
+        Candidates are issued requests at the sector that have no data, or whose data is done, and
+        empty ones not issued that are older than the last flush request. All become ambiguous if
+        flush sequences with data in flight, or bios of `_unknown_flushes`, are there too.
         """
         issued = device.issued.starting(event.sector, event.op)
         ended = [h for h in issued if h.data_done or h.end == h.sector]
@@ -117,8 +119,8 @@ class EndRules:
         empty = [h for h in empty if h.origin < device.flush_issued]
         unknown = self._unknown_flushes(event, device)
         # Flush sequences with data in flight: their C may not have been recorded.
-        unseen = [h for h in issued if h.sequence and h not in ended]
-        rivals = [*unknown, *unseen]
+        data_in_flight = [h for h in issued if h.sequence and h not in ended]
+        rivals = [*unknown, *data_in_flight]
         for held in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
             held.doubt = Certainty.AMBIGUOUS
         request = self._find.one(event, ended + empty)

@@ -65,10 +65,11 @@ class Finding:
         return made
 
     def one(self, event: Event, candidates: list[Held]) -> Held | None:
-        """Return the first (oldest) of the candidates, or None, and update `event.doubt`.
+        """Return the first candidate, or None if there are none; raise `event.doubt` to its own.
 
-        If there are several, the event and all of them become ambiguous and share their tags
-        (`confuse`), and, for an event of no bytes, their completions (`FlushPairing.share`).
+        Callers sort candidates, the oldest first, if need be after those of the event's thread. If
+        there are several, the event and all of them become ambiguous, and share their tags
+        (`confuse`) and, for an event of no bytes, their completions (`FlushPairing.share`).
         """
         if len(candidates) > 1:
             event.doubt = Certainty.AMBIGUOUS

@@ -49,7 +49,7 @@ class Pairing:
         return 0
 
     def as_dict(self) -> dict[str, int]:
-        """Plain values for JSON; times in ns."""
+        """Return the counts as plain values for JSON; times in ns."""
         return {
             "completions": self.completions,
             "same_time": self.same,

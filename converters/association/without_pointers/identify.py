@@ -65,10 +65,11 @@ class Identifier:
         return self._find.pairing.found
 
     def identify(self, events: Events) -> Events:
-        """Return a copy of the events with made-up identities, and with `doubt` and `members` set.
+        """Return the events with made-up identities, and with `doubt` and `members` set.
 
-        Each event of the log must be passed once, in order. Members of earlier windows stay until
-        `forget`.
+        Each event of the log must be passed once, in order. `raw` and `doubt` are new arrays; the
+        others are those of `events`. `members` is this object's own dictionary, which `forget`
+        shortens.
         """
         raw = events.raw.copy()
         doubt = np.zeros(len(events), dtype=np.uint8)

@@ -50,7 +50,7 @@ class TagGroup:
         return group
 
     def merge(self, other: "TagGroup") -> None:
-        """Move the tags and requests of another group into this one."""
+        """Add the tags and requests of another group to this one; the other group refers to it."""
         if other is not self:
             self.tags |= other.tags
             self.owners |= other.owners
@@ -108,7 +108,7 @@ class Held:
     joined: bool = False
     """The bio was merged into a request that could not be identified."""
     tags: dict[TagUse, TagGroup] = field(default_factory=dict)
-    """Tags of a request, with the requests that they may be of instead."""
+    """By use: the group of a request's tag, with all requests that may have the tag instead."""
     place: tuple[int, int] = (0, 0)
     """Of a remapped bio whose Q is to come: partition or disk, and sector there."""
     unserved: "set[Held]" = field(default_factory=set)

@@ -169,9 +169,10 @@ class RequestRules:
     def _unknown_request(self, event: Event, device: Device) -> Held:
         """Return a new request, whose G and s were not recorded, with the bios that it covers.
 
-        Waiting bios within the event's range, each beginning where the one before ends, become
-        members, and are removed from the device. If they do not cover the range exactly, or other
-        bios or requests could be members, the request and all candidates become ambiguous.
+        Waiting bios within the event's range, each beginning where the one before ends, go to
+        `event.members` and wait no longer. If they do not cover the range exactly, or other bios or
+        requests could be members, the request and all candidates become ambiguous. The caller adds
+        the request to the device.
         """
         request = self._find.new_request(event)
         device.takes_requests = True
