@@ -23,7 +23,7 @@ class Whole:
     lost: whether its completion was not recorded, or that of a piece which it must have awaited.
     status: blk_status_t of its own c, else of a failed piece, or 0.
     good: bytes completed without error.
-    fragments: number of its pieces that were in a request.
+    fragments: number of its pieces that were in a request, or about to be (G, M or F).
     requests: number of requests that served them.
     requeues: number of R of these requests.
     certainty: largest certainty (Certainty) of the bio and its pieces.

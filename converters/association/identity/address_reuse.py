@@ -2,7 +2,7 @@
 """What a window passes to the next one about kept generations whose address was reused.
 
 A window keeps the events of generations that have not ended, and not those of later generations at
-the same address. Without this record the next window would take an ended bio or request for one in
+the same address. Without this record the next window would take an ended generation for one in
 flight.
 """
 

@@ -255,6 +255,7 @@ def _came_by_lost_merge(
 
     Such a bio is behind the head of the chain, had an own request (G, s or I) that was never
     issued, and that request's sectors and operation lie within the D.
+
     issued: per request generation, whether it has a D.
     """
     result = np.zeros(len(event), dtype=np.bool_)
@@ -318,8 +319,7 @@ def _rest_splits(events: Events) -> Bool:
 def _member_rows(events: Events) -> tuple[I64, U64, I64]:
     """Return the bios, but the first, that `without_pointers` put into requests (`events.members`).
 
-    Three arrays: event (D or I) that reports the request, bio identity, place in the request from
-    1.
+    Three arrays: event (D or I) of the request, bio identity, place in the request, from 1.
     """
     if not events.members:
         return np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.int64)

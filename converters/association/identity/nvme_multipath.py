@@ -12,10 +12,11 @@ from biotrail.recorder.schema.records import Kind
 def foretells(events: Events, event: I64, role: U8, before: U8, context: Context) -> Bool:
     """Mark c events of bios in an issued request, whose C follows and ends both.
 
-    Some kernels report such a c (nvme_trace_bio_complete), for a request's first bio alone.
-    Request-based I/O has no other c on success, so any other c after a D is of a later bio at the
-    address.
-    event, role, before: rows sorted by bio pointer, then time: event, role, and role of the row
+    Some kernels report such a c (nvme_trace_bio_complete), for a request's first bio alone: at the
+    D's device and sector, not longer than the D, and with REQ_NVME_MPATH in both. Request-based I/O
+    has no other c on success, so any other c after a D is of a later bio at the address.
+
+    event, role, before: (n,) rows sorted by bio pointer, then time: event, role, role of the row
     before.
     """
     result = np.zeros(len(event), dtype=np.bool_)

@@ -15,10 +15,10 @@ def resubmitted(events: Events, event: I64, before: U8) -> Bool:
 
     That is so for partitions, NVMe multipath, and linear targets of old kernels (submit_bio_noacct
     on the bio itself). The A must name the device and a range of the row before (Q or A), with its
-    operation.
-    Not marked where an A of another bio at the beginning of that range came in between: the bio
-    above has clones, which do its work, so this is a new bio at a reused address.
-    event, before: rows sorted by bio pointer, then time: event, and role of the row before.
+    operation. Not marked where an A of another bio at the beginning of that range came in between:
+    the bio above has clones, which do its work, so this is a new bio at a reused address.
+
+    event, before: (n,) rows sorted by bio pointer, then time: event, and role of the row before.
     """
     result = np.zeros(len(event), dtype=np.bool_)
     rows = np.flatnonzero((events.kind[event] == Kind.A) & is_in(before, Kind.Q, Kind.A))
@@ -61,8 +61,10 @@ def _from_unnamed_partition(events: Events, event: I64, previous: I64, part: U32
 def sent_on_unseen(events: Events, event: I64, before: U8, context: Context) -> Bool:
     """Mark Q rows that queue the bio of the Q before once more, below; the A between was lost.
 
+    Size and operation must agree, and the lower device must be one that the upper one stands on.
     The two are then one bio, which is in flight during the loss and so gets marked lost. Not where
-    the upper device has requests of its own, nor where a clone of the upper bio was seen.
+    the upper device has requests of its own, nor where a clone of the upper bio was recorded.
+
     event, before: as for `resubmitted`.
     """
     result = np.zeros(len(event), dtype=np.bool_)
