@@ -215,10 +215,11 @@ def _same_op(a: Association, one: int, other: int) -> bool:
 def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Context) -> None:
     """Set `a.upper` of bios that a loop device with direct I/O sent to its backing device.
 
-    lo_rw_aio submits the upper bio's pages, so the first page (recorded at Q) links the two: the
-    upper bio is the last one queued on a loop device with that page, if its request was issued
-    before the lower Q and had not ended by then, and operation and backing device agree. Buffered
-    loops share no pages: no link.
+    lo_rw_aio submits the upper bio's pages, so the first page (recorded at Q) links the two. The
+    upper bio is the last one with that page that was queued on a device with others below it. Its
+    request must have been issued before the lower Q and not have ended by then, the operations must
+    be the same, and the lower device must be one below the upper. Buffered loops share no pages: no
+    link.
     """
     stacked = {dev: _backing(context, dev) for dev in np.unique(a.facts.dev).tolist()}
     if not any(stacked.values()) or not len(a.requests):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Range queries over time: which bios or requests in flight at some time cover some sectors.
 
-One candidate is the answer, with certainty INTERVAL; several are AMBIGUOUS, and none is the answer.
+A single candidate is taken, with certainty INTERVAL. Of several none is taken, and the asking bio
+becomes AMBIGUOUS.
 """
 
 from collections.abc import Iterable

@@ -72,7 +72,7 @@ class BioRules:
         return same_task(event, [h for h in exact if not h.joined])
 
     def claim(self, event: Event, device: Device) -> Held:
-        """Return the waiting bio with the event's range, which then waits no longer, or a new bio."""
+        """Return the waiting bio with the event's range, and end its waiting; else a new bio."""
         bio = self._find.one(event, self.exact(event, device))
         if bio is None:
             return self._find.new_bio(event)
