@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell bios that are remapped (A) or queued (Q) again below from clones at the same address."""
+"""Distinguish bios that go on to a lower device (A or Q again) from clones at their address."""
 
 import numpy as np
 
