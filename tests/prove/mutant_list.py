@@ -26,8 +26,8 @@ MUTANTS = (
     ),
     Mutant(
         "a request that was issued, then issued elsewhere, is still the same",
-        "other |= moved | _another_operation(events, now, then)",
-        "other |= _another_operation(events, now, then)",
+        "other |= moved | _another_operation(events, this, prev)",
+        "other |= _another_operation(events, this, prev)",
     ),
     Mutant(
         "an absorbed request's address is not free at once",
@@ -36,13 +36,13 @@ MUTANTS = (
     ),
     Mutant(
         "every C after a C is the same request's",
-        "result[at] = another | (last < start)",
-        "result[at] = last < start",
+        "result[at] = another | (last_c < start)",
+        "result[at] = last_c < start",
     ),
     Mutant(
         "a partial completion is the end of the request",
-        "full = (begun >= start) & (done[at - 1] - done[had] >= size[had])",
-        "full = begun >= start",
+        "full = (sized >= start) & (done[at - 1] - done[sized_row] >= size[sized_row])",
+        "full = sized >= start",
     ),
     Mutant(
         "the C of no bytes of a flush sequence is another request's",
@@ -51,8 +51,9 @@ MUTANTS = (
     ),
     Mutant(
         "a zone append's C is another request's, for it has another sector",
-        "(events.bytes[then] > 0) & ((events.opf[now] & 0xFF) != np.uint32(ops.zone_append % 256))",
-        "events.bytes[then] > 0",
+        "(events.bytes[prev] > 0) & "
+        "((events.opf[this] & 0xFF) != np.uint32(ops.zone_append % 256))",
+        "events.bytes[prev] > 0",
     ),
     Mutant(
         "a bio's generation ends at its request's C alone, not at Q",
@@ -147,7 +148,7 @@ MUTANTS = (
     ),
     Mutant(
         "what lives again is forgotten by the next window",
-        "generations.again[told] = self.again[at[told]]",
+        "generations.again[reused] = self.again[at[reused]]",
         "pass",
     ),
     Mutant(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which lifecycles of a window have ended, and which are kept for the next one.
+"""Which bios and requests of a window have ended, and which the next window must see again.
 
-A window keeps every event of what is still under way, together with all that it is linked
-to, so that the next window sees whole families again. Nothing else is remembered.
+A window passes on all events of what has not ended, together with all that is linked to it, so that
+the next window sees whole families again. Apart from reused addresses (`Lives`), nothing else is
+remembered.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ from biotrail.recorder.schema.records import Kind
 
 @dataclass
 class Kept:
-    """bios, requests: by generation, whether they go on. events: rows to hand on."""
+    """Masks of what the next window must see again.
+
+    bios: (b,) and requests: (q,), by generation; events: (n,) rows of the window's events.
+    """
 
     bios: Bool
     requests: Bool
@@ -32,9 +36,10 @@ class Kept:
 
 
 def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final: bool) -> Kept:
-    """What goes on into the next window: all that has not ended before `settled` (ns).
+    """Return masks of bios, requests and events that the next window must see again.
 
-    In the final window nothing goes on.
+    Those that have not ended before `settled` (ns), and all that is linked to one of them. In the
+    final window all are False.
     """
     if final:
         return Kept(
@@ -48,7 +53,7 @@ def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final
     open_bios = ~closed[whole.row_of_gen]
     open_requests = ~(ends.finished | requests.superseded | (requests.first(Kind.RQ_MERGE) >= 0))
     open_requests &= ~unanswered(a) & (a.absorbed_by < 0)
-    # Without a known issue or start, a completion is all that will ever be known.
+    # A request with C alone has no size to wait for: closed, as it may never show more.
     open_requests &= ~((ends.end >= 0) & (ends.total < 0))
     if len(bios):
         open_bios |= ts[bios.last_event] >= settled
@@ -59,22 +64,23 @@ def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final
 
 
 def unanswered(a: Association) -> Bool:
-    """Requests all of whose bios were used again for other I/O: they have ended, unseen."""
+    """Mark requests all of whose bios' addresses were reused: ended, with no C recorded."""
     served = np.flatnonzero(a.request >= 0)
     count = np.bincount(a.request[served], minlength=len(a.requests))
-    gone = np.bincount(a.request[served], a.bios.superseded[served], len(a.requests))
-    return np.asarray((count > 0) & (gone == count), dtype=np.bool_)
+    reused = np.bincount(a.request[served], a.bios.superseded[served], len(a.requests))
+    return np.asarray((count > 0) & (reused == count), dtype=np.bool_)
 
 
 def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64, I64]]:
-    """Pairs (bio, request), (bio, bio), (request, request) that must stay together."""
+    """Return pairs that must stay in one window: (bio, request), (bio, bio), (request, request)."""
     bio, request = edges_of_rows(a)
     served = np.flatnonzero(a.request >= 0)
     split = np.flatnonzero(a.root != np.arange(len(a.bios)))
     below = np.flatnonzero(a.upper >= 0)
     taken = np.flatnonzero(a.absorbed_by >= 0)
     named = split_links(a.bios)
-    # Who was one of several candidates must be one again.
+    # Candidates stay with the bio or request that could not choose among them, to be candidates in
+    # the next window too: its result must not depend on where windows are cut.
     doubts = _columns(a.rival_bios), _columns(a.rival_requests)
     lower, upper = _columns(a.rival_above)
     return (
@@ -91,6 +97,7 @@ def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64,
 
 
 def _columns(pairs: list[tuple[int, int]]) -> tuple[I64, I64]:
+    """Return the first and the second member of each pair, as two arrays."""
     table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
     return table[:, 0], table[:, 1]
 
@@ -100,7 +107,7 @@ def _spread(
     bios: Bool,
     requests: Bool,
 ) -> None:
-    """Marks everything linked to what is marked, until nothing changes."""
+    """Set the masks for everything linked to what is set, until nothing changes."""
     (bio, request), (low, high), (taken, taker) = links
     while True:
         before = int(bios.sum()) + int(requests.sum())
@@ -115,6 +122,7 @@ def _spread(
 
 
 def _rows_of(a: Association, bios: Bool, requests: Bool) -> Bool:
+    """Return the mask of events of the bios and requests in the masks, with the CHAIN of each D."""
     kept = np.zeros(len(a.events), dtype=np.bool_)
     kept[a.bios.row_event[bios[a.bios.row_gen]]] = True
     kept[a.requests.row_event[requests[a.requests.row_gen]]] = True
@@ -125,16 +133,16 @@ def _rows_of(a: Association, bios: Bool, requests: Bool) -> Bool:
 
 
 def named_events(a: Association) -> Bool:
-    """Events that belong to some bio or request generation."""
+    """Return the mask of events that belong to any bio or request generation."""
     return events_of(a, np.ones(len(a.bios), np.bool_), np.ones(len(a.requests), np.bool_))
 
 
 def events_of(a: Association, bios: Bool, requests: Bool) -> Bool:
-    """Events that belong to a bio or request generation of the masks."""
+    """Return the mask of events that belong to a bio or request generation of the given masks."""
     return _rows_of(a, bios, requests)
 
 
 def plain(events: Events) -> Bool:
-    """Events that are no part of any lifecycle: dictionaries and plugging."""
+    """Return the mask of events of no lifecycle: names, stacks, files and plugging."""
     names = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
     return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, Kind.P, Kind.U])

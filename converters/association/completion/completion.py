@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When requests and bios ended, how much of them was good, and whether more is to come.
+"""When requests and bios ended, how many bytes were good, and whether more C are to come.
 
-C's bytes are consumed by the request's bios in order. A request of the flush machinery
-ends with a C of no bytes, and only that one ends its bio.
+A request ends when the C since its last D add up to that D's bytes. A flush sequence (blk-flush.c:
+a request with data and PREFLUSH, or FUA that the device lacks) ends with a C of no bytes instead,
+which alone ends its bio.
 """
 
 from dataclasses import dataclass
@@ -23,13 +24,21 @@ from biotrail.recorder.schema.records import Kind
 
 @dataclass
 class RequestEnds:
-    """Per request generation. Events are indices, -1 none.
+    """How each request generation was issued and ended; arrays by request generation.
 
-    issue, last_issue, insert, started: first D, last D, first I, s. completions: how many
-    C. data_end: the C that ended the data; end: the last C. total: bytes at first issue,
-    -1 unknown. done, good: bytes completed, bytes completed without error. finished:
-    nothing more is to come. unissued: event that shows that an issue before it was not
-    seen, -1 none.
+    Events are indices into the window, -1: none recorded.
+    started, insert: s, first I.
+    issue, last_issue: first D, last D.
+    completions: number of C.
+    data_end: last C with bytes; without one, the last C.
+    end: last C, also where more are to come.
+    total: bytes at the first D, without one at s or the first I; -1: none of them recorded.
+    done, good: bytes completed; bytes completed without error.
+    status: blk_status_t of the last C with an error, or 0.
+    requeues: number of R.
+    finished: whether no more C is to come.
+    flush_sequence: whether blk-flush.c runs the request as a sequence of flushes and data.
+    unissued: event that implies a D that was not recorded.
     """
 
     started: I64
@@ -50,13 +59,14 @@ class RequestEnds:
 
 
 def _opf_at(a: Association, index: I64) -> U32:
+    """Return cmd_flags or bi_opf of the events, 0 where the index is -1."""
     if not len(a.events):
         return np.zeros(len(index), np.uint32)
     return np.where(index >= 0, a.events.opf[np.maximum(index, 0)], np.uint32(0))
 
 
 def request_ends(a: Association, context: Context) -> RequestEnds:
-    """Ends of every request generation of the window."""
+    """Return how each request generation of the window was issued and ended."""
     r, events = a.requests, a.events
     kind = r.row_role
     is_c = kind == Kind.C
@@ -64,17 +74,17 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
     status = np.where(is_c, events.status[r.row_event], 0)
     bad = is_c & (status != 0)
     issue, started, end = r.first(Kind.D), r.first(Kind.START), r.last(Kind.C)
-    begun = np.where(issue >= 0, issue, np.where(started >= 0, started, r.first(Kind.I)))
-    total = _take(events.bytes, begun, -1)
+    sized = np.where(issue >= 0, issue, np.where(started >= 0, started, r.first(Kind.I)))
+    total = _take(events.bytes, sized, -1)
     bad_row = r.last_where(bad)
-    sequence = _flush_sequence(a, context, begun, np.where(issue >= 0, issue, end))
+    sequence = _flush_sequence(a, context, sized, np.where(issue >= 0, issue, end))
     ended_empty = (end >= 0) & (_take(events.bytes, end, 0) == 0)
-    # A first flush that fails ends the request before it is issued.
+    # A pre-flush that fails ends the request before its own D (blk_flush_complete_seq).
     ended_empty |= (issue < 0) & (bad_row >= 0)
     last_issue = r.last(Kind.D)
     finished = (end >= 0) & (
         _done_since(r, size, last_issue)
-        >= _take(events.bytes, np.where(last_issue >= 0, last_issue, begun), -1)
+        >= _take(events.bytes, np.where(last_issue >= 0, last_issue, sized), -1)
     )
     finished &= ~sequence | ended_empty
     data_end = r.last_where(is_c & (size > 0))
@@ -97,14 +107,17 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
     )
 
 
-def _unissued(r: Generations, issue: I64, good: Bool, told: bool) -> I64:
-    """Of each request the first event that an issue must have preceded and none did, or -1.
+def _unissued(r: Generations, issue: I64, good: Bool, losses_counted: bool) -> I64:
+    """Return, per request, an event that implies a D that was not recorded, or -1.
 
-    That is an R or C before the first issue, or data (`good` rows) after R without another. Where
-    all losses are `told`, an R before the first issue is a driver's that was too busy to begin:
-    it gave the request back, and the kernel tells a requeue.
+    That is the first R or C, if it is before the first D (a request without any D has none), or the
+    first good C after an R with no D between; the later one if there are both.
+    good: mask of rows that are C with data and no error.
+    losses_counted: whether the log counts every loss (`Context.tells_losses`). Then an R before the
+    first D implies no D: a busy driver returned the request (BLK_STS_RESOURCE) before it called
+    blk_mq_start_request, and the kernel reports a requeue.
     """
-    first = r.first(Kind.C) if told else r.first(Kind.R, Kind.C)
+    first = r.first(Kind.C) if losses_counted else r.first(Kind.R, Kind.C)
     early = np.where((first >= 0) & (issue > first), first, -1)
     again = r.row_role == Kind.R
     if not again.any():
@@ -116,36 +129,42 @@ def _unissued(r: Generations, issue: I64, good: Bool, told: bool) -> I64:
 
 
 def _take(column: I64, index: I64, default: int) -> I64:
+    """Return column[index] as int64, with `default` where index is -1."""
     if not len(column):
         return np.full(len(index), default, dtype=np.int64)
     return np.where(index >= 0, column[np.maximum(index, 0)], default)
 
 
 def _done_since(r: Generations, size: I64, issue: I64) -> I64:
-    """Bytes that every request completed after an event: a requeued one can grow."""
+    """Return, per request, the bytes completed after event `issue` (-1: all bytes)."""
     after = r.row_event > issue[r.row_gen]
     return r.total(np.where((r.row_role == Kind.C) & after, size, 0))
 
 
-def _flush_sequence(a: Association, context: Context, begun: I64, told: I64) -> Bool:
-    """Whether the flush machinery runs a request that has data (block/blk-flush.c).
+def _flush_sequence(a: Association, context: Context, sized: I64, issued: I64) -> Bool:
+    """Return, per request with data, whether blk-flush.c runs it as a flush sequence.
 
-    It does when the bio wants a flush first, or FUA from a device without it: the bit is
-    then gone from the request that is issued. begun: event with the request's length;
-    told: its issue, or its completion where that was not seen.
+    It does for a bio with PREFLUSH, and for one with FUA if the device lacks FUA: blk_insert_flush
+    then clears REQ_FUA, so the request is issued without the bit.
+    sized: event with the request's length, or -1.
+    issued: first D, or where that was not recorded the last C, or -1.
     """
     preflush, fua = context.flag_mask("PREFLUSH"), context.flag_mask("FUA")
     wanted = np.zeros(len(a.requests), dtype=np.uint32)
     held = np.flatnonzero(a.request >= 0)
     np.bitwise_or.at(wanted, a.request[held], a.facts.opf[held] & np.uint32(preflush | fua))
-    with_data = _take(a.events.bytes, np.where(begun >= 0, begun, told), 0) > 0
-    by_fua = ((wanted & fua) != 0) & ((_opf_at(a, told) & fua) == 0) & (told >= 0)
+    with_data = _take(a.events.bytes, np.where(sized >= 0, sized, issued), 0) > 0
+    by_fua = ((wanted & fua) != 0) & ((_opf_at(a, issued) & fua) == 0) & (issued >= 0)
     by_preflush = (wanted & preflush) != 0
     return np.asarray(with_data & (by_preflush | by_fua), dtype=np.bool_)
 
 
 def bio_ends(a: Association, ends: RequestEnds, context: Context) -> BioEnds:
-    """Ends of every bio generation that went to a request."""
+    """Return how each bio generation that was in a request ended.
+
+    Sets `a.gone` of bios whose address was reused before their request's end, and `a.certainty` of
+    bios whose share of a partial completion is in doubt.
+    """
     count = len(a.bios)
     result = BioEnds(
         np.full(count, -1, np.int64), np.zeros(count, np.int32), np.zeros(count, np.int64)
@@ -157,7 +176,7 @@ def bio_ends(a: Association, ends: RequestEnds, context: Context) -> BioEnds:
     result.end[served] = ends.end[request]
     result.status[served] = ends.status[request]
     result.good[served] = np.where(ends.status[request] == 0, size, 0)
-    # The flush machinery's requests have one bio; its data can be good, its flush not.
+    # A flush sequence has one bio (nothing merges into it); its data can be good, its flush not.
     sequence = ends.flush_sequence[request]
     result.good[served[sequence]] = np.minimum(size, ends.good[request])[sequence]
     consume_parts(a, _parts_of(a, ends, context), result)
@@ -166,7 +185,10 @@ def bio_ends(a: Association, ends: RequestEnds, context: Context) -> BioEnds:
 
 
 def _outlived(a: Association, result: BioEnds) -> None:
-    """A bio whose address was queued again before its request ended had ended, unseen."""
+    """Reset the end of bios whose address was reused before their request's end, and set `a.gone`.
+
+    These bios completed earlier, with a C that was not recorded.
+    """
     rows = np.flatnonzero(a.bios.superseded & (result.end >= 0))
     rows = rows[a.events.number[result.end[rows]] > a.bios.again[rows]]
     result.end[rows], result.good[rows], result.status[rows] = -1, 0, 0
@@ -174,6 +196,7 @@ def _outlived(a: Association, result: BioEnds) -> None:
 
 
 def _parts_of(a: Association, ends: RequestEnds, context: Context) -> Parts:
+    """Return which requests completed in parts, and what `consume_parts` needs to know of them."""
     partly = (ends.completions > 1) | ((ends.completions == 1) & ~ends.finished)
     return Parts(
         partly & ~ends.flush_sequence,
@@ -186,12 +209,15 @@ def _parts_of(a: Association, ends: RequestEnds, context: Context) -> Parts:
 
 
 def others(a: Association, issue: I64) -> U32:
-    """Per request: bios that the recording's filters left out, at its event `issue`."""
+    """Return, per request, how many of its bios at the D `issue` the recording's filters left out.
+
+    issue: event per request, or -1, which gives 0.
+    """
     counts = np.zeros(len(a.events) + 1, dtype=np.int64)
     np.add.at(counts, *chain_others(a.events))
     return counts[issue].astype(np.uint32)  # -1, no issue: the one past the events
 
 
 def times(a: Association, index: I64) -> I64:
-    """Time of events by index, NEVER where it is -1."""
+    """Return the times of events (ns), NEVER where the index is -1."""
     return _take(a.events.ts, index, NEVER)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bios as their submitters know them: the pieces of a split put together again."""
+"""Bios as they were queued: the pieces of each split bio put together again."""
 
 from dataclasses import dataclass
 
@@ -14,11 +14,19 @@ from biotrail.recorder.schema.records import Kind
 
 @dataclass
 class Whole:
-    """One row per whole bio (a root generation), in ascending generation.
+    """How each queued bio ended: a row per bio that is no front piece, ascending by generation.
 
-    gen: its generation. final: the piece that finishes last (or has not finished), -1 when
-    no piece went to a request. end: event that ended it, -1 not seen. complete: nothing
-    more is to come. lost: its end was not seen, and never will be.
+    gen: bio generation.
+    final: piece (bio generation) that ends last, or has no end yet; -1: no piece was in a request.
+    end: event that ended the bio, its own c or the last C of its pieces, or -1.
+    complete: whether `end` is known.
+    lost: whether its completion was not recorded, or that of a piece which it must have awaited.
+    status: blk_status_t of its own c, else of a failed piece, or 0.
+    good: bytes completed without error.
+    fragments: number of its pieces that were in a request, or about to be (G, M or F).
+    requests: number of requests that served them.
+    requeues: number of R of these requests.
+    certainty: largest certainty (Certainty) of the bio and its pieces.
     """
 
     gen: I64
@@ -33,11 +41,14 @@ class Whole:
     requeues: U32
     certainty: U8
     row_of_gen: I64
-    """Per bio generation: row of its whole bio."""
+    """Per bio generation: row of the bio that it is, or is a piece of."""
 
 
 def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
-    """Puts pieces together. requeues: R events per request generation."""
+    """Return how each queued bio ended, from the ends of its pieces.
+
+    requeues: (q,) number of R of each request generation.
+    """
     gen = np.flatnonzero(a.root == np.arange(len(a.bios)))
     row_of_gen = np.searchsorted(gen, a.root)
     piece = np.flatnonzero(a.is_piece)
@@ -66,7 +77,8 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
         end=end,
         complete=end >= 0,
         lost=((end < 0) & (a.bios.superseded[gen] | _lost_pieces(a, ends, piece, row, count)))
-        | ((own_end >= 0) & (open_pieces > 0)),  # it waited for them: their ends were missed
+        # bio_chain_endio lets a split bio end after all its pieces: their ends were not recorded.
+        | ((own_end >= 0) & (open_pieces > 0)),
         status=status,
         good=good,
         fragments=fragments.astype(np.uint32),
@@ -78,19 +90,24 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
 
 
 def _lost_pieces(a: Association, ends: BioEnds, piece: I64, row: I64, count: int) -> Bool:
-    """Per whole bio: whether a request that it waited for was used again for other I/O."""
+    """Return, per whole bio, whether a piece of it ended without a recorded C.
+
+    That is so where the piece is `a.gone`, or its request's address was reused while it waited.
+    piece, row: each piece's bio generation and whole bio (row of Whole), as in the functions below.
+    count: number of whole bios.
+    """
     lost = np.bincount(row, a.gone[piece], count) > 0
     waiting = (a.request[piece] >= 0) & (ends.end[piece] < 0)
     row, request = row[waiting], a.request[piece[waiting]]
     if len(request):
-        # One that was absorbed is free at once; its bios live on.
-        gone = a.requests.superseded & (a.requests.first(Kind.RQ_MERGE) < 0)
-        lost[row[gone[request]]] = True
+        # An absorbed request is freed at once (blk_mq_free_request); its bios are still in flight.
+        reused = a.requests.superseded & (a.requests.first(Kind.RQ_MERGE) < 0)
+        lost[row[reused[request]]] = True
     return lost
 
 
 def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
-    """Distinct (whole bio, request) pairs."""
+    """Return the distinct (whole bio, request) pairs, as two arrays."""
     request = a.request[piece]
     row, request = row[request >= 0], request[request >= 0]
     width = np.int64(len(a.requests) + 1)
@@ -101,7 +118,7 @@ def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
 
 
 def _final_pieces(a: Association, ends: BioEnds, piece: I64, row: I64, count: int) -> I64:
-    """Per whole bio: the piece whose end is latest; one without an end counts as later."""
+    """Return, per whole bio, the piece that ends last, or has no end yet; -1: it has no piece."""
     result = np.full(count, -1, dtype=np.int64)
     late = np.where(ends.end[piece] >= 0, times(a, ends.end[piece]), np.iinfo(np.int64).max)
     if (np.bincount(row, minlength=1) > 1).any():
@@ -114,15 +131,19 @@ def _final_pieces(a: Association, ends: BioEnds, piece: I64, row: I64, count: in
 def _outcome(
     a: Association, ends: BioEnds, gen: I64, own_end: I64, piece: I64, row: I64
 ) -> tuple[I64, I32]:
-    """Bytes without error, and the last error's status, per whole bio."""
+    """Return, per whole bio, the bytes without error, and the status (0: none failed).
+
+    The status is that of the bio's own c if it failed, else of a piece that failed. A bio with a c
+    alone, and without error, is good to its full size.
+    """
     count = len(gen)
     good = np.bincount(row, ends.good[piece], count).astype(np.int64)
     status = np.zeros(count, dtype=np.int32)
     bad = ends.status[piece] != 0
     status[row[bad]] = ends.status[piece[bad]]
-    told = own_end >= 0
-    own = np.where(told, a.events.status[np.maximum(own_end, 0)], 0) if count else status
-    status = np.where(told & (own != 0), own, status).astype(np.int32)
-    alone = told & (np.bincount(row, minlength=count) == 0) & (own == 0)
+    has_c = own_end >= 0
+    own = np.where(has_c, a.events.status[np.maximum(own_end, 0)], 0) if count else status
+    status = np.where(has_c & (own != 0), own, status).astype(np.int32)
+    alone = has_c & (np.bincount(row, minlength=count) == 0) & (own == 0)
     good = np.where(alone, np.maximum(a.facts.bytes[gen], 0), good)
     return good, status

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that complete in parts: which of their bios each C ends.
+"""Partial completions: which bios of a request each C ends.
 
-C's bytes are consumed by the request's bios in order. Where the order is not known for all of
-them, the place of a bio among the request's sectors tells whether a C went beyond it.
+blk_update_request advances through the request's bios in chain order and ends each one whose last
+byte completes (bio_advance, bio_endio). Where that order is not known for all of a request's bios,
+a bio's place among the request's sectors tells whether a C went past it.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,12 @@ from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
 @dataclass
 class BioEnds:
-    """Per bio generation that was a piece. end: event of its C, -1 none yet."""
+    """How each bio generation's own piece ended; arrays by bio generation.
+
+    end: event of the C that completed it, or -1: none recorded.
+    status: blk_status_t of the last C that failed bytes of it, or 0.
+    good: bytes completed without error.
+    """
 
     end: I64
     status: I32
@@ -26,11 +32,14 @@ class BioEnds:
 
 @dataclass
 class Parts:
-    """Per request generation: partly: it completed in parts, and is no flush sequence.
+    """What `consume_parts` needs to know of requests; arrays by request generation.
 
-    mixed: its last issue served bios, too, that a filter left out. scattered: its bios may lie
-    anywhere. finished: nothing more is to come; then end is its last C, and status the worst
-    that any said.
+    partly: whether it completed in parts, and is no flush sequence.
+    mixed: whether its last D served also bios that the recording's filters left out.
+    scattered: whether the ranges of its bios need not touch (discard).
+    finished: whether no more C is to come; then end is its last C.
+    end: event of the last C, or -1.
+    status: blk_status_t of its last failing C, or 0.
     """
 
     partly: Bool
@@ -42,7 +51,11 @@ class Parts:
 
 
 def consume_parts(a: Association, parts: Parts, result: BioEnds) -> None:
-    """Lets the bios of these requests end one after the other."""
+    """Assign each C of the requests in `parts.partly` to the bios that it completes.
+
+    Overwrites end, good and status in `result` for all bios of these requests. Bios of a finished
+    request that no C could be assigned to get its last C and become AMBIGUOUS in `a.certainty`.
+    """
     bios = np.flatnonzero(a.request >= 0)
     bios = bios[parts.partly[a.request[bios]]]
     if not len(bios):
@@ -59,20 +72,20 @@ def consume_parts(a: Association, parts: Parts, result: BioEnds) -> None:
             _Consumer(a, chains, group, result, bool(parts.scattered[r])).consume(r)
         rest = group[result.end[group] < 0]
         if parts.finished[r] and len(rest):
-            # Sizes of several bios are unknown: all that is certain is when the last one ended.
+            # Their sizes are not known: all that is certain is when the last of them ended.
             result.end[rest], result.status[rest] = parts.end[r], parts.status[r]
             a.certainty[rest] = np.maximum(a.certainty[rest], Certainty.AMBIGUOUS)
 
 
 def _rows_of(a: Association, request: int) -> Iterator[tuple[int, int]]:
-    """(event, kind) of a request, in order of time."""
+    """Yield (event, kind) of each row of a request, in time order."""
     rows = slice(a.requests.start[request], a.requests.ends[request])
     events, kinds = a.requests.row_event[rows], a.requests.row_role[rows]
     return zip(events.tolist(), kinds.tolist(), strict=True)
 
 
 def _consume_by_place(a: Association, request: int, bios: I64, result: BioEnds) -> None:
-    """Where a filter left out bios of the request, the sectors of the others tell who is done."""
+    """Complete the bios of a request by their sectors, as filters left out its other bios."""
     begin, done = None, 0
     for event, kind in _rows_of(a, request):
         if kind == Kind.D:
@@ -85,11 +98,13 @@ def _consume_by_place(a: Association, request: int, bios: I64, result: BioEnds) 
 def _take_by_place(
     a: Association, event: int, begin: int, before: int, bios: I64, result: BioEnds
 ) -> I64:
-    """One C of a request that was issued at sector `begin`, `before` bytes of it through by then.
+    """Complete bios by the part of the request that one C covers; return the bytes of each (int64).
 
-    Returns the bytes that each bio took.
+    event: the C. begin: sector of the request's last D. before: bytes completed since that D. Sets
+    end, good and status of the bios in `result`.
     """
     size = np.maximum(a.facts.piece_bytes[bios], 0)
+    # Byte offset of each bio in the request.
     place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR_BYTES
     status, done = int(a.events.status[event]), before + int(a.events.bytes[event])
     took = np.clip(np.minimum(done, place + size) - np.maximum(before, place), 0, size)
@@ -103,7 +118,7 @@ def _take_by_place(
 
 
 def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
-    """Bios by the issue that names them, in the chain's order, for the requests in the mask."""
+    """Return the bios that each D of these requests names, in chain order, by event of the D."""
     rows = np.flatnonzero((a.bios.row_role == Kind.D) & (a.row_request >= 0))
     rows = rows[partly[a.row_request[rows]]]
     rows = rows[np.argsort(a.bios.row_slot[rows], kind="stable")]
@@ -116,7 +131,10 @@ def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
 
 
 class _Consumer:
-    """The bios of one request, which take the bytes of its C in the order of its last issue."""
+    """The bios of one request, completed by its C in the order of its last D.
+
+    result: end, good and status of the bios are written here; `certainty` in the association.
+    """
 
     def __init__(
         self,
@@ -128,16 +146,16 @@ class _Consumer:
     ) -> None:
         self._a, self._chains, self._result, self._scattered = a, chains, result, scattered
         self._left = dict(zip(bios.tolist(), a.facts.piece_bytes[bios].tolist(), strict=True))
-        """Bytes of bios that have not ended; negative: not known."""
+        """Bytes not completed yet of each bio that has not ended; negative: size not known."""
         self._order = list(self._left)
         self._issued = False
         self._placed: list[int] = []
-        """Bios behind a gap in the chain of the last issue."""
+        """Bios behind a gap in the last D's cut chain: completed by place, not in order."""
         self._begin, self._done = 0, 0
-        """Sector of that issue, and bytes completed since."""
+        """Sector of the last D, and bytes completed since."""
 
     def consume(self, request: int) -> None:
-        """Goes through the request's issues and completions."""
+        """Follow the request's D and C in time order, and complete its bios."""
         for event, kind in _rows_of(self._a, request):
             if kind == Kind.D:
                 self._issue(event)
@@ -146,9 +164,11 @@ class _Consumer:
                 self._done += int(self._a.events.bytes[event])
 
     def _born(self, bios: list[int], event: int) -> list[int]:
+        """Return those of the bios whose first event is before this one."""
         return [bio for bio in bios if self._a.bios.birth[bio] < event]
 
     def _issue(self, event: int) -> None:
+        """Set the order in which later C complete the bios: this D's chain, then all others."""
         a, total = self._a, int(self._a.events.bytes[event])
         self._issued = True
         self._begin, self._done = int(a.events.sector[event]), 0
@@ -161,16 +181,21 @@ class _Consumer:
         elif _is_cut(a, event):
             self._place(event, named, total)
         else:
-            self._tell_unknown(named or self._order, total)
-            self._tell_unseen(named, total)
+            self._infer_size(named or self._order, total)
+            self._infer_lost_part(named, total)
 
     def _place(self, event: int, named: list[int], total: int) -> None:
-        """After a cut chain: who lies behind the gap, and is in doubt."""
+        """Order the bios of a D with a cut chain, and mark those that it does not name.
+
+        Bios that lie within the D come behind the named ones; those behind a gap go to `_placed`.
+        Unnamed bios get INTERVAL in `a.certainty`; those with an own request before, and those in
+        `_placed`, get AMBIGUOUS.
+        """
         a = self._a
-        # What lies elsewhere comes to the request later.
+        # A bio outside the D's range merges later, after a requeue.
         unnamed = _lying_in(a, event, self._order[len(named) :])
         if a.events.doubt is None:
-            # One that had a request of its own came with that, and which it was, nothing tells.
+            # A bio with a G came by a merge of requests (m), and which m it was is not recorded.
             own = a.bios.first(Kind.G)[unnamed] >= 0
             doubt = np.where(own, np.uint8(Certainty.AMBIGUOUS), np.uint8(Certainty.INTERVAL))
             a.certainty[unnamed] = np.maximum(a.certainty[unnamed], doubt)
@@ -180,27 +205,34 @@ class _Consumer:
         a.certainty[self._placed] = np.maximum(a.certainty[self._placed], Certainty.AMBIGUOUS)
 
     def _behind_a_gap(self, named: list[int], total: int) -> list[int]:
-        """Bios that a cut chain leaves out, where others that are not known lie among them."""
+        """Return the bios that a cut chain does not name, if all known sizes add up to less than D.
+
+        Then bios that are not known lie among them, so their order in the request is not known
+        either.
+        """
         known = sum(max(self._left[bio], 0) for bio in self._order)
         return [bio for bio in self._order if bio not in named] if named and known < total else []
 
-    def _tell_unknown(self, bios: list[int], total: int) -> None:
-        """The size of the only bio whose own was not seen is what the others leave of the issue."""
+    def _infer_size(self, bios: list[int], total: int) -> None:
+        """Set the size of the only bio without one: the D's bytes less those of the others."""
         sizes = {bio: self._left[bio] for bio in bios}
         unknown = [bio for bio, size in sizes.items() if size < 0]
         if len(unknown) == 1:
             known = sum(size for size in sizes.values() if size >= 0)
             self._left[unknown[0]] = max(0, total - known)
 
-    def _tell_unseen(self, named: list[int], total: int) -> None:
-        """What the issue is short of its bios is what a C before it, not seen, had of the first."""
+    def _infer_lost_part(self, named: list[int], total: int) -> None:
+        """Shorten the head bio, and mark it LOST, if the D has fewer bytes than its bios.
+
+        The difference was completed by a C that was not recorded, before a requeue.
+        """
         known = sum(self._left[bio] for bio in named)
         if named and known > total and all(self._left[bio] >= 0 for bio in named):
             self._left[named[0]] = max(0, self._left[named[0]] - (known - total))
             self._a.certainty[named[0]] = Certainty.LOST
 
     def _complete(self, event: int) -> None:
-        """Takes the bytes of one C from the bios in order; keeps those that are not done."""
+        """Complete bios by the bytes of one C, in order; those in `_placed` by their sectors."""
         here = self._born(self._order, event)
         if not self._issued:
             self._complete_unissued(event, _lying_in(self._a, event, here))
@@ -211,7 +243,7 @@ class _Consumer:
             self._end_by_place(event, placed, self._begin, self._done)
 
     def _complete_unissued(self, event: int, here: list[int]) -> None:
-        """Where no issue was seen, the sectors of the C tell how far it went."""
+        """Complete bios by a C before any recorded D: by sectors, or discards in order."""
         there = np.array(here, dtype=np.int64)[_overlap(self._a, event, here)].tolist()
         if there and not self._scattered:
             self._end_by_place(event, there, int(self._a.events.sector[event]), 0)
@@ -220,6 +252,10 @@ class _Consumer:
         self._order = [bio for bio in self._order if bio in self._left]
 
     def _take_in_order(self, event: int, order: list[int]) -> list[int]:
+        """Complete bios by the bytes of one C in this order, and return those that are left.
+
+        Stops at the first bio that is not complete, or whose size is not known.
+        """
         events, result, left = self._a.events, self._result, self._left
         rest, status = int(events.bytes[event]), int(events.status[event])
         for place, bio in enumerate(order):
@@ -237,7 +273,7 @@ class _Consumer:
         return []
 
     def _end_by_place(self, event: int, bios: list[int], begin: int, before: int) -> None:
-        """Takes bytes by place; bios that are through are done."""
+        """Complete bios by the part of the request that one C covers (`_take_by_place`)."""
         rows = np.array(bios, dtype=np.int64)
         took = _take_by_place(self._a, event, begin, before, rows, self._result)
         for bio, size in zip(bios, took.tolist(), strict=True):
@@ -247,9 +283,10 @@ class _Consumer:
 
 
 def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
-    """Where no issue says what the request held, its sectors tell: others come later.
+    """Return the bios that can be in the request at this event; the others merge into it later.
 
-    A zone append tells its place only when it ends, and then all of it does.
+    That is bios that overlap the event's range, bios of unknown size, and, since a zone append gets
+    its sector at completion alone, bios that are as long as the event.
     """
     size = a.facts.piece_bytes[bios]
     inside = _overlap(a, event, bios) | (size < 0) | (size == int(a.events.bytes[event]))
@@ -257,7 +294,7 @@ def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
 
 
 def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
-    """Which bios have a sector of those that an event tells."""
+    """Return, per bio, whether its piece shares a sector with the event's range."""
     begin = int(a.events.sector[event])
     end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
     at = a.facts.piece_sector[bios].astype(np.int64)
@@ -265,5 +302,6 @@ def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
 
 
 def _is_cut(a: Association, issue: int) -> bool:
+    """Return whether the chain of this D event is longer than its CHAIN records."""
     flags = a.events.field(Kind.D, "flags", np.array([issue]))
     return bool(int(flags[0]) & D_FLAG_CHAIN_CUT)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What windows tell each other of addresses that lived again while an earlier life is kept.
+"""What a window passes to the next one about kept generations whose address was reused.
 
-A window keeps the events of what is under way, not those of the lives that came after it:
-without this, the next window would take what is over for something in flight.
+A window keeps the events of generations that have not ended, and not those of later generations at
+the same address. Without this record the next window would take an ended generation for one in
+flight.
 """
 
 from dataclasses import dataclass, field
@@ -15,28 +16,33 @@ from biotrail.converters.events.tables import I64, Bool
 
 
 def _nothing() -> I64:
+    """Return an empty int64 array."""
     return np.zeros(0, dtype=np.int64)
 
 
 @dataclass
 class Known:
-    """Of kept generations: number of the first event (ascending), and of the next life's."""
+    """Kept generations whose address was reused, by event numbers (`Events.number`).
+
+    birth: (k,) number of each generation's first event, ascending.
+    again: (k,) number of the first event of the next generation at the same address.
+    """
 
     birth: I64 = field(default_factory=_nothing)
     again: I64 = field(default_factory=_nothing)
 
     def tell(self, events: Events, generations: Generations) -> None:
-        """Adds what earlier windows saw of these generations."""
+        """Set `generations.again`, where it is -1, from what earlier windows recorded."""
         if not len(self.birth) or not len(generations):
             return
         birth = events.number[generations.birth]
         at = np.minimum(np.searchsorted(self.birth, birth), len(self.birth) - 1)
-        told = (self.birth[at] == birth) & (generations.again < 0)
-        generations.again[told] = self.again[at[told]]
+        reused = (self.birth[at] == birth) & (generations.again < 0)
+        generations.again[reused] = self.again[at[reused]]
 
     @classmethod
     def of(cls, events: Events, generations: Generations, kept: Bool) -> "Known":
-        """What the next window must be told of the generations in the mask."""
+        """Return the record of those generations in the mask `kept` whose address was reused."""
         rows = np.flatnonzero(kept & generations.superseded)
         if not len(rows):
             return cls()
@@ -47,7 +53,7 @@ class Known:
 
 @dataclass
 class Lives:
-    """Of bios and of requests."""
+    """Kept generations whose address was reused: those of bios, and those of requests."""
 
     bios: Known = field(default_factory=Known)
     requests: Known = field(default_factory=Known)

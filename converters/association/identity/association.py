@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which request served which bio. Intervals find candidates, identity decides.
+"""Which request served which bio, for one window of events.
 
-Exact joins on identities (pointer and generation) settle all that the events name; what
-they do not name goes to `repair`, on interval trees. Works on one window of events.
+Exact joins on identities (pointer and generation) settle all that the events name. What the events
+do not name is left to `ranges.matching.repair`, which looks candidates up in interval trees.
 """
 
 from dataclasses import dataclass, field
@@ -25,14 +25,17 @@ from biotrail.converters.events.tables import I64, SECTOR_BYTES, U8, U32, U64, B
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
 NO_SECTOR = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""Raw sector of a flush request."""
 
 
 @dataclass
 class Facts:
-    """What is known of each bio generation, from the event that tells it best.
+    """Per bio generation: device, range and operation, from the event that reports each best.
 
-    sector, bytes: the whole bio's; piece_sector, piece_bytes: of what went to its own
-    request (smaller than the bio where fronts were split off). bytes is -1 when unknown.
+    dev: the disk. sector, bytes: range of the whole bio; bytes is -1 where no event has the bio's
+    size.
+    opf: bi_opf. piece_sector, piece_bytes: range that went to the bio's own request, smaller than
+    the bio where front pieces were split off; bytes -1 as above.
     """
 
     dev: U32
@@ -45,17 +48,22 @@ class Facts:
 
 @dataclass
 class Association:
-    """Indices are of generations: `bios` rows and `requests` rows.
+    """Bios and requests of one window, and the links between them.
 
-    row_request: request generation of each row of `bios`, -1 none.
-    request: per bio, the request that served it, -1 none or not known.
-    certainty: per bio, how `request` is known (Certainty).
-    root: per bio, the bio it was split from, at last; itself when not split.
-    absorbed_by: per request, -1 none or not known. upper: per bio, the upper device's bio.
-    gone: per bio, whether its request turned out to be another's: its own end was not seen.
-    above: per request, the upper device's request that it does the work of, -1 none.
-    rival_bios, rival_requests: (bio, candidate) that intervals could not choose among.
-    rival_above: (request, candidate) likewise.
+    r bio rows, b bio generations, q request generations; links are indices of generations.
+    row_request: (r,) request that each row of `bios` mentions, or -1.
+    request: (b,) request that served the bio, or -1: none, or not known.
+    certainty: (b,) how `request` is known (Certainty).
+    root: (b,) bio that was queued, of which this is a front piece; itself where it is none.
+    absorbed_by: (q,) request that an absorbed one (m) merged into, at last; -1: not absorbed or not
+    known.
+    upper: (b,) bio on the device above whose data this one carries, or -1.
+    gone: (b,) True for a bio whose own completion was not recorded, as its request shows: the whole
+    chain of its issue excludes it, or its address was reused before its end.
+    above: (q,) request of the dm device above of which this is the clone, or -1.
+    rival_bios: (bio, candidate bio) pairs considered for `root` or `upper`.
+    rival_requests: (bio, candidate request) pairs considered for `request`.
+    rival_above: (request, candidate request) pairs considered for `above`.
     """
 
     events: Events
@@ -76,19 +84,21 @@ class Association:
 
     @property
     def queued(self) -> I64:
-        """Per bio: its Q event, -1 not seen."""
+        """Per bio (b,): its Q event, or -1."""
         return self.bios.first(Kind.Q)
 
     @property
     def is_piece(self) -> Bool:
-        """Per bio: whether it went (or was about to go) to a request itself."""
+        """Per bio (b,): whether it was itself in a request, or about to be (G, M or F)."""
         return (self.request >= 0) | (self.bios.first(Kind.G, Kind.M, Kind.F) >= 0)
 
 
 def associate(events: Events, context: Context, lives: Lives | None = None) -> Association:
-    """Associates one window of time-sorted events by identity, as far as that decides.
+    """Associate one window of time-sorted events by identity, as far as identities go.
 
-    lives: what earlier windows saw of what they kept.
+    lives: what earlier windows recorded about reused addresses of the generations they kept.
+    In the result `upper`, `above` (-1) and the rivals (empty) are left to `repair` and
+    `request_parents`.
     """
     lives = lives or Lives()
     requests = request_generations(events, Operations.of(context))
@@ -96,7 +106,7 @@ def associate(events: Events, context: Context, lives: Lives | None = None) -> A
     request_of_event = np.full(len(events), -1, dtype=np.int64)
     request_of_event[requests.row_event] = requests.row_gen
     absorbed = requests.first(Kind.RQ_MERGE) >= 0
-    nobodys = _nobodys(events, requests, request_of_event, context)
+    nobodys = _never_queued(events, requests, request_of_event, context)
     issued = requests.first(Kind.D) >= 0
     bios, row_request = bio_generations(
         events, request_of_event, absorbed, issued, nobodys, context
@@ -117,15 +127,15 @@ def associate(events: Events, context: Context, lives: Lives | None = None) -> A
         np.zeros(len(bios), dtype=np.bool_),
         np.full(len(requests), -1, dtype=np.int64),
     )
-    _told_absorptions(result)
+    _named_absorptions(result)
     _absorptions(result)
-    _leave_out(result)
-    _doubts(result)
+    _exclude_by_chains(result)
+    _set_certainty(result)
     return result
 
 
 def _last_request(bios: Generations, row_request: I64) -> I64:
-    """An issue's chain tells what the request held; before that, the last event that names it."""
+    """Return each bio's request: that of its last D, else of its last event with one, or -1."""
     result = np.full(len(bios), -1, dtype=np.int64)
     named = np.flatnonzero(row_request >= 0)
     result[bios.row_gen[named]] = row_request[named]
@@ -135,7 +145,7 @@ def _last_request(bios: Generations, row_request: I64) -> I64:
 
 
 def split_links(bios: Generations) -> tuple[I64, I64]:
-    """The front piece and the parent that each X names, of the X that name both."""
+    """Return two arrays: front piece, and bio it was split from, of each X that names both."""
     fronts = np.flatnonzero(bios.row_role == Kind.X)
     parents = np.flatnonzero(bios.row_role == PARENT)
     if not len(parents) or not len(fronts):
@@ -148,7 +158,7 @@ def split_links(bios: Generations) -> tuple[I64, I64]:
 
 
 def _roots(bios: Generations) -> I64:
-    """Follows X from the front piece to the bio it was cut from."""
+    """Return per bio the bio that was queued, following X (front piece → parent) to its end."""
     root = np.arange(len(bios))
     front, parent = split_links(bios)
     root[front] = parent
@@ -157,12 +167,12 @@ def _roots(bios: Generations) -> I64:
         if (further == root).all():
             return root
         root = further
-    # Only in a log that was made up do X go round; then no bio is a piece of another.
+    # Pointer jumping has not converged: X form a cycle, as in no kernel's log. Ignore X on it.
     return np.where(root[root] == root, root, np.arange(len(root)))
 
 
 def _at(events: Events, index: I64, column: I64 | U32 | U64, default: int) -> I64 | U32 | U64:
-    """column[index], the default where index is -1."""
+    """Return column[index], with `default` where index is -1."""
     if not len(events):
         return np.full(len(index), default, dtype=column.dtype)
     fallback = column.dtype.type(default)
@@ -170,6 +180,7 @@ def _at(events: Events, index: I64, column: I64 | U32 | U64, default: int) -> I6
 
 
 def _first_known(*choices: I64) -> I64:
+    """Return, per element, the first of the arrays' values that is not -1, or -1."""
     result = choices[0].copy()
     for choice in choices[1:]:
         result = np.where(result >= 0, result, choice)
@@ -177,15 +188,16 @@ def _first_known(*choices: I64) -> I64:
 
 
 def _facts(events: Events, bios: Generations) -> Facts:
+    """Return range and operation of each bio: from Q, else X, A, G, M or F, s, c."""
     queued, front = bios.first(Kind.Q), bios.first(Kind.X)
     remap, ended = bios.last(Kind.A), bios.first(Kind.BIO_COMPLETE)
     joined = bios.last(Kind.M, Kind.F)
     got, started = bios.first(Kind.G), bios.first(Kind.START)
     whole = _first_known(queued, front, remap, got, joined, started, ended)
-    # A remap after the queueing sends the bio on: its sector there is the piece's.
+    # An A after the Q sends the same bio on (partition, multipath): its request has A's sector.
     sent_on = np.where(remap > np.maximum(queued, front), remap, -1)
     piece = _first_known(joined, got, started, sent_on, front, queued)
-    # A request event tells of its whole request: good for dev and op, not for one bio's size.
+    # I, D, C and m have the range of the whole request: good for dev and op, not for the size.
     any_row = bios.birth if len(bios) else np.zeros(0, np.int64)
     named = _first_known(whole, any_row)
     facts = Facts(
@@ -196,12 +208,12 @@ def _facts(events: Events, bios: Generations) -> Facts:
         piece_sector=_at(events, _first_known(piece, any_row), events.sector, 0).astype(np.uint64),
         piece_bytes=_at(events, piece, events.bytes, -1).astype(np.int64),
     )
-    _leave_the_rest(events, bios, facts, _first_known(joined, got, started) < 0)
+    _subtract_fronts(events, bios, facts, _first_known(joined, got, started) < 0)
     return facts
 
 
-def _leave_the_rest(events: Events, bios: Generations, facts: Facts, unsent: Bool) -> None:
-    """What a split bio sends itself is what its fronts leave, where no event says its size."""
+def _subtract_fronts(events: Events, bios: Generations, facts: Facts, unsent: Bool) -> None:
+    """Subtract a split bio's front pieces from its own, in `facts`, if no G, s, M or F has it."""
     rows = np.flatnonzero(bios.row_role == PARENT)
     rows = rows[unsent[bios.row_gen[rows]]]
     if not len(rows):
@@ -214,10 +226,10 @@ def _leave_the_rest(events: Events, bios: Generations, facts: Facts, unsent: Boo
     facts.piece_bytes[gen] = np.maximum(facts.piece_bytes[gen], 0)
 
 
-def _nobodys(
+def _never_queued(
     events: Events, requests: Generations, request_of_event: I64, context: Context
 ) -> Bool:
-    """Request events whose bios were never queued: a driver's own, and clones of dm's requests."""
+    """Mark request events whose bios were never queued: passthrough, and dm's clones (`a`)."""
     own = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
     through = (request_of_event >= 0) & np.isin(events.opf & OP_MASK, own)
     cloned = requests.first(Kind.RQ_REMAP) >= 0
@@ -226,28 +238,32 @@ def _nobodys(
     return np.asarray(through, dtype=np.bool_)
 
 
-def _told_absorptions(a: Association) -> None:
-    """Where intervals found who took an absorbed request, the merge itself says so."""
+def _named_absorptions(a: Association) -> None:
+    """Set `a.absorbed_by` from m that name the absorbing request (`without_pointers` adds it)."""
     merged = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
     taker = a.events.raw[a.requests.row_event[merged], 6]
     merged, taker = merged[taker != 0], taker[taker != 0]
     if not len(merged):
         return
     event = a.requests.row_event[merged]
-    # An identity can be used again: the one that lives at the merge is meant.
+    # An identity can be reused: take its last generation that began before the m.
     pointers, rank = np.unique(a.requests.pointer, return_inverse=True)
     width = len(a.events) + 1
     keys = rank * width + a.requests.birth
     by_birth = np.argsort(keys)
     place = np.searchsorted(pointers, taker)
     at = np.searchsorted(keys[by_birth], place * width + event) - 1
-    found = by_birth[np.maximum(at, 0)]
-    known = (at >= 0) & (a.requests.pointer[found] == taker)
-    a.absorbed_by[a.requests.row_gen[merged[known]]] = found[known]
+    request = by_birth[np.maximum(at, 0)]
+    known = (at >= 0) & (a.requests.pointer[request] == taker)
+    a.absorbed_by[a.requests.row_gen[merged[known]]] = request[known]
 
 
-def _leave_out(a: Association) -> None:
-    """Takes from a request the bios that the whole chain of its issue does not hold."""
+def _exclude_by_chains(a: Association) -> None:
+    """Remove from each request the bios that the complete chain of its D excludes.
+
+    Sets their `a.request` to -1 and `a.gone` to True. A chain is not complete where it was cut
+    (D_FLAG_CHAIN_CUT) or has no head. Does nothing without pointers, where chains are guesses.
+    """
     issue = a.requests.first(Kind.D)
     held = np.flatnonzero((a.request >= 0) & (a.bios.first(Kind.D) < 0))
     held = held[issue[a.request[held]] >= 0]
@@ -255,16 +271,16 @@ def _leave_out(a: Association) -> None:
         return
     rows = np.flatnonzero(a.requests.row_role == Kind.D)
     flags = a.events.field(Kind.D, "flags", a.requests.row_event[rows])
-    told = a.events.bio[a.requests.row_event[rows]] != 0
+    has_head = a.events.bio[a.requests.row_event[rows]] != 0
     open_ended = np.zeros(len(a.requests), dtype=np.bool_)
-    open_ended[a.requests.row_gen[rows[((flags & D_FLAG_CHAIN_CUT) != 0) | ~told]]] = True
+    open_ended[a.requests.row_gen[rows[((flags & D_FLAG_CHAIN_CUT) != 0) | ~has_head]]] = True
     held = held[~open_ended[a.request[held]]]
     a.request[held] = -1
     a.gone[held] = True
 
 
-def _doubts(a: Association) -> None:
-    """Intervals' doubts, from a bio's own events and from its request's."""
+def _set_certainty(a: Association) -> None:
+    """Set `a.certainty` to the largest doubt of a bio's and its request's events (no pointers)."""
     if a.events.doubt is None or not len(a.bios):
         return
     a.certainty[:] = np.maximum.reduceat(a.events.doubt[a.bios.row_event], a.bios.start)
@@ -275,16 +291,20 @@ def _doubts(a: Association) -> None:
 
 
 def _absorptions(a: Association) -> None:
-    """A request that m names was absorbed by the one whose issue held its head bio."""
+    """Set `a.absorbed_by`, and move the bios of absorbed requests to the request that was issued.
+
+    An absorbed request merged into the one whose D names its head bio (attempt_merge links the two
+    bio lists, so that bio is in the chain).
+    """
     merged = np.flatnonzero(a.bios.row_role == Kind.RQ_MERGE)
-    merged = np.concatenate([merged, _merges_unseen(a)])
+    merged = np.concatenate([merged, _lost_merges(a)])
     if not len(merged) or not len(a.requests):
         return
     source, taker = a.row_request[merged], a.request[a.bios.row_gen[merged]]
     known = (taker >= 0) & (taker != source)
     a.absorbed_by[source[known]] = taker[known]
-    # Chains of m: the bios of C are on A once B, which took C, is on A.
-    # Each step doubles how far they are followed, so that m that go round end as well.
+    # m of m: C merged into B, B into A, so C's bios are A's. Pointer jumping doubles the path
+    # length in each pass, so a cycle of merges terminates too.
     for _ in range(len(merged).bit_length()):
         further = np.where(a.absorbed_by >= 0, a.absorbed_by[np.maximum(a.absorbed_by, 0)], -1)
         moved = further >= 0
@@ -296,22 +316,26 @@ def _absorptions(a: Association) -> None:
     a.request = np.where(taken >= 0, taken, a.request)
 
 
-def _merges_unseen(a: Association) -> I64:
-    """Rows of `a.bios` after which another request than theirs issued the bio, without m."""
+def _lost_merges(a: Association) -> I64:
+    """Return the rows before a D of another request than theirs: the m between was lost.
+
+    Indices into the rows of `a.bios`. Rows whose request has an m are left out.
+    """
     after = np.flatnonzero(a.bios.row_role == Kind.D)
     after = after[after != a.bios.start[a.bios.row_gen[after]]]
     before = after - 1
     own, taker = a.row_request[before], a.row_request[after]
     changed = (own >= 0) & (taker >= 0) & (own != taker)
     before, own = before[changed], own[changed]
-    found: I64 = before[a.requests.first(Kind.RQ_MERGE)[own] < 0]
-    return found
+    without_m: I64 = before[a.requests.first(Kind.RQ_MERGE)[own] < 0]
+    return without_m
 
 
 def came_with(a: Association) -> I64:
-    """Per bio: the absorbed request that was its own before, -1 none.
+    """Return, per bio, the absorbed request that it was in before the merge, or -1.
 
-    Told by its own events, or, where only its head was named, by the range of the merge.
+    From the first event of the bio before its D that mentions a request, or, where the kernel
+    reports only the request's head bio, from the range of the m.
     """
     before = (Kind.G, Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE)
     issue = a.bios.first(Kind.D)
@@ -325,15 +349,15 @@ def came_with(a: Association) -> I64:
 
 
 def _in_range_of_merges(a: Association, bios: I64, own: I64) -> I64:
-    """Return `own` with, for these bios, the request of the first merge that held their sector.
+    """Return a copy of `own` with, for `bios`, the request of the first m that covers their sector.
 
-    That is a merge after the bio's first event, into the request that served it. What it costs
-    grows with the bios that stand in merges' ranges, not with bios times merges.
+    Such an m is later than the bio's first event, and of a request absorbed by the one that served
+    it. Cost grows with the bios that lie in ranges of m, not with bios times m.
     """
     merged = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
     merged = merged[np.isin(a.absorbed_by[a.requests.row_gen[merged]], a.request[bios])]
     merged = merged[np.argsort(a.requests.row_event[merged], kind="stable")]
-    event, gone = a.requests.row_event[merged], a.requests.row_gen[merged]
+    event, absorbed = a.requests.row_event[merged], a.requests.row_gen[merged]
     sectors, place = np.unique(a.facts.piece_sector[bios], return_inverse=True)
     begin, length = a.events.sector[event], a.events.bytes[event] // SECTOR_BYTES
     end = begin + np.maximum(length, 0).astype(np.uint64)
@@ -343,27 +367,28 @@ def _in_range_of_merges(a: Association, bios: I64, own: I64) -> I64:
     width = len(sectors) + 1
     order = np.argsort(a.request[bios] * width + place, kind="stable")
     keys = (a.request[bios] * width + place)[order]
-    low = np.searchsorted(keys, a.absorbed_by[gone] * width + first)
-    count = np.searchsorted(keys, a.absorbed_by[gone] * width + behind) - low
+    low = np.searchsorted(keys, a.absorbed_by[absorbed] * width + first)
+    count = np.searchsorted(keys, a.absorbed_by[absorbed] * width + behind) - low
     count = np.maximum(count, 0)
     merge = np.repeat(np.arange(len(merged)), count)
-    held = np.arange(len(merge)) - np.repeat(np.cumsum(count) - count, count) + low[merge]
-    bio = bios[order[held]]
+    # Position in `keys` of each (merge, bio in its range) pair: low[merge], low[merge] + 1, …
+    position = np.arange(len(merge)) - np.repeat(np.cumsum(count) - count, count) + low[merge]
+    bio = bios[order[position]]
     later = a.bios.birth[bio] < event[merge]
     bio, merge = bio[later][::-1], merge[later][::-1]
     result = own.copy()
-    result[bio] = gone[merge]  # the first merge is assigned last
+    result[bio] = absorbed[merge]  # the first merge is assigned last
     return result
 
 
 def edges_of_rows(a: Association) -> tuple[I64, I64]:
-    """Every (bio, request) pair that any event names, for what must be kept together."""
+    """Return every (bio, request) pair that an event mentions, as two arrays; pairs can repeat."""
     named = np.flatnonzero(a.row_request >= 0)
     return a.bios.row_gen[named], a.row_request[named]
 
 
 def partition_remaps(a: Association, context: Context) -> tuple[I64, Bool]:
-    """Rows of `a.bios` that are A, and whether each is a partition's remap to its disk."""
+    """Return the A rows of `a.bios`, and whether each remaps from a partition to its own disk."""
     rows = np.flatnonzero(a.bios.row_role == Kind.A)
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
     pairs = remaps["from_dev"].astype(np.uint64) << np.uint64(32) | remaps["dev"]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identities: a kernel pointer together with its generation. Bios told apart.
+"""Generations of kernel pointers (an address from one allocation to the next), and those of bios.
 
-Bios and requests are recycled within microseconds, so a pointer alone names nothing.
-Rows (an event that names a pointer) are grouped by pointer in time order, and local rules
-on neighbouring rows say where a new generation begins. docs/lifecycles.md lists the rules.
+Bios and requests are reused within microseconds, so an address alone identifies neither. Rows (an
+event that mentions an address, once per mention) are grouped by address in time order, and local
+rules on neighbouring rows say where a new generation begins. docs/lifecycles.md lists the rules;
+`request_generations` has those of requests.
 """
 
 from dataclasses import dataclass, field
@@ -19,11 +20,11 @@ from biotrail.converters.events.tables import I64, U8, U64, Bool
 from biotrail.recorder.schema.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
 
 PARENT = 200
-"""Role of a bio that X names as the one that was split."""
+"""Role of the bio that an X names as the one it was split from (bi_private)."""
 REST = 201
-"""Role of a bio in an X that names it as what is left (dm)."""
+"""Role of the bio of an X that reports the remainder instead of the front piece (dm since 6.1)."""
 FORETOLD = 202
-"""Role of a bio in a c that only foretells its request's C (NVMe multipath)."""
+"""Role of the bio of a c that NVMe multipath reports just before the C of the bio's request."""
 
 _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 _HEAD_KINDS = (Kind.START, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
@@ -33,10 +34,17 @@ _COUNT_BIT = np.uint64(CHAIN_COUNT.bit_length() - 1)
 
 @dataclass
 class Generations:
-    """Rows grouped by pointer, in time order within; a generation is a run of rows.
+    """Rows sorted by pointer, then time. A generation is a run of consecutive rows of one pointer.
 
-    row_event, row_role, row_gen: one entry per row. start: first row of each generation.
-    again: number of the event with which the pointer lives again, -1 none so far.
+    n rows, m generations; events are indices into the window's `Events`.
+    pointer: (m,) address of each generation.
+    row_event: (n,) event of each row.
+    row_role: (n,) what the pointer is in that event: a record kind, PARENT, REST or FORETOLD.
+    row_slot: (n,) place of the bio in the chain of a D, 0 for the head and for any other role.
+    row_gen: (n,) generation of each row.
+    start: (m,) first row of each generation.
+    again: (m,) number (`Events.number`) of the event with which the next generation of the same
+    pointer begins, or -1: none so far.
     """
 
     pointer: U64
@@ -53,19 +61,19 @@ class Generations:
 
     @property
     def superseded(self) -> Bool:
-        """Per generation: whether the pointer was seen to live again: this life is over."""
+        """Per generation: whether a later one of its pointer was seen, so that it has ended."""
         return np.asarray(self.again >= 0, dtype=np.bool_)
 
     def first(self, *roles: int) -> I64:
-        """Per generation: event of its first row in one of these roles; -1: none. Read only."""
+        """Return each generation's first event with one of these roles, or -1. Read-only."""
         return self._by_roles(True, roles)
 
     def last(self, *roles: int) -> I64:
-        """Per generation: event of its last row in one of these roles; -1: none. Read only."""
+        """Return each generation's last event with one of these roles, or -1. Read-only."""
         return self._by_roles(False, roles)
 
     def _by_roles(self, first: bool, roles: tuple[int, ...]) -> I64:
-        """Asked for again and again, by every step: found once."""
+        """Return each generation's first or last event of these roles; computed once and cached."""
         known = self._known.get((first, roles))
         if known is None:
             rows = is_in(self.row_role, *roles)
@@ -75,54 +83,57 @@ class Generations:
         return known
 
     def first_where(self, rows: Bool) -> I64:
-        """Per generation: event of its first row in the mask; -1: none."""
+        """Return, per generation, the event of its first row in the mask (n,), or -1."""
         return self._pick(np.flatnonzero(rows)[::-1])
 
     def last_where(self, rows: Bool) -> I64:
-        """Per generation: event of its last row in the mask; -1: none."""
+        """Return, per generation, the event of its last row in the mask (n,), or -1."""
         return self._pick(np.flatnonzero(rows))
 
     def _pick(self, rows: I64) -> I64:
-        """Each generation's event of the last of its rows in the given order."""
+        """Return per generation the event of whichever of its `rows` comes last there, or -1."""
         picked = np.full(len(self), -1, dtype=np.int64)
         picked[self.row_gen[rows]] = self.row_event[rows]
         return picked
 
     def count(self, rows: Bool) -> I64:
-        """Per generation: how many of its rows are in the mask."""
+        """Return, per generation, how many of its rows are in the mask (n,)."""
         return self.total(rows.astype(np.int64))
 
     def total(self, values: I64) -> I64:
-        """Per generation: sum of the values of its rows."""
+        """Return, per generation, the sum of `values` (n,) over its rows."""
         if not len(self):
             return np.zeros(0, np.int64)
         return np.add.reduceat(values, self.start)
 
     @property
     def birth(self) -> I64:
-        """Event of each generation's first row."""
+        """Per generation: event of its first row."""
         return self.row_event[self.start]
 
     @property
     def birth_role(self) -> U8:
-        """Role of each generation's first row."""
+        """Per generation: role of its first row."""
         return self.row_role[self.start]
 
     @property
     def ends(self) -> I64:
-        """One past the last row of each generation."""
+        """Per generation: one past its last row."""
         return np.append(self.start[1:], len(self.row_event)).astype(np.int64)
 
     @property
     def last_event(self) -> I64:
-        """Event of each generation's last row."""
+        """Per generation: event of its last row."""
         return self.row_event[self.ends - 1]
 
 
 def build(
     events: Events, pointer: U64, event: I64, role: U8, slot: I64, begins: Bool, first: Bool
 ) -> Generations:
-    """Generations of rows sorted by pointer, then time. first: each pointer's first row."""
+    """Return the generations of rows that are sorted by pointer, then time.
+
+    begins, first: masks of the rows that begin a generation, and of each pointer's first row.
+    """
     start = np.flatnonzero(begins)
     gen = np.cumsum(begins) - 1
     again = np.full(len(start), -1, dtype=np.int64)
@@ -139,11 +150,13 @@ def bio_generations(
     nobodys: Bool,
     context: Context,
 ) -> tuple[Generations, I64]:
-    """Generations of bio pointers, and each row's request generation (-1: none).
+    """Return the generations of bio pointers, and the request generation of each row, or -1.
 
-    Roles are record kinds, PARENT, REST and FORETOLD. request_of_event: request generation by event
-    index; absorbed, issued: by request generation; nobodys: request events whose bios do not
-    count.
+    A row has a request if its event mentions both: s, I, D, C, m; G, M and F where these report it.
+
+    request_of_event: request generation by event, or -1.
+    absorbed, issued: per request generation, whether it has an m, a D.
+    nobodys: per event, True for request events whose bios were never queued, and so get no rows.
     """
     event, pointer, role, slot = _mentions(events, nobodys)
     order = np.argsort(event, kind="stable")
@@ -162,17 +175,23 @@ def bio_generations(
     begins |= (role == Kind.A) & ~resubmitted(events, event, before)
     moved = events.sector[event] != events.sector[np.roll(event, 1)]
     begins |= (role == Kind.Q) & (before == Kind.A) & moved
-    # Only a remap takes a bio to another device.
+    # Only a remap (A) changes bi_bdev, so any other event on another device is another bio's.
     dev = events.dev[event]
     begins |= (role != Kind.A) & (dev != np.roll(dev, 1))
     begins &= ~sent_on_unseen(events, event, before, context)
     begins |= _outside(events, event, role, before, context)
-    taken = _taken_unseen(events, event, role, before, slot, request, issued)
-    begins |= _changes_request(role, before, request, absorbed) & ~taken
+    merged = _came_by_lost_merge(events, event, role, before, slot, request, issued)
+    begins |= _changes_request(role, before, request, absorbed) & ~merged
     return build(events, pointer, event, role, slot, begins, first), request
 
 
 def _begins_by_role(role: U8, before: U8) -> Bool:
+    """Mark rows that begin a generation by their role and the role of the row before alone.
+
+    X always does, and Q unless an A is before it. G, M, F, s, c and the bio that an X splits do
+    after a row that has the bio in a request or completed, since a bio gets one request and its
+    completion frees its address; so does any row with a request after a c, and G after G.
+    """
     served = (Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
     over = is_in(before, *served, Kind.BIO_COMPLETE)
     begins = (role == Kind.X) | ((role == Kind.Q) & (before != Kind.A))
@@ -184,7 +203,11 @@ def _begins_by_role(role: U8, before: U8) -> Bool:
 
 
 def _changes_request(role: U8, before: U8, request: I64, absorbed: Bool) -> Bool:
-    """A bio cannot change its request, but for one that was absorbed before its issue."""
+    """Mark rows whose request differs from the row before: a new bio at the same address.
+
+    A bio keeps its request, unless that request was absorbed (m) before its issue; such rows are
+    not marked, and neither are PARENT rows.
+    """
     previous = np.roll(request, 1)
     differs = (request >= 0) & (previous >= 0) & (request != previous) & (before != 0)
     if not len(absorbed):
@@ -196,17 +219,17 @@ def _changes_request(role: U8, before: U8, request: I64, absorbed: Bool) -> Bool
 
 
 def _outside(events: Events, event: I64, role: U8, before: U8, context: Context) -> Bool:
-    """Whether what joins or issues a bio cannot be of it: its address lives again, unseen.
+    """Mark rows that do not fit the range or operation of the row before: of a later bio.
 
-    What goes to a request was queued with its sectors and its operation, and is issued with
-    them; but a request of discards holds ranges that lie apart, and the kernel can make
-    writes of zone appends.
+    A bio is queued (Q, A, X) with all sectors that its G, M, F or s reports, and lies within the D,
+    I, C or m of its request, with one operation. Exempt are the ranges of discards, which a request
+    holds apart from each other, and zone appends, which the kernel may turn into writes.
     """
     discard = np.uint32(context.op_number("discard") % 256)
     append = np.uint32(context.op_number("zone_append") % 256)
     joins = is_in(role, Kind.G, Kind.M, Kind.F, Kind.START) & is_in(before, Kind.Q, Kind.A, Kind.X)
     issued = (role == Kind.D) & is_in(before, Kind.G, Kind.M, Kind.F)
-    # What took its request over has what that had.
+    # The request that absorbed the bio's request covers all sectors of the m.
     later = is_in(role, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
     issued |= later & is_in(before, Kind.RQ_MERGE, Kind.X)
     rows = np.flatnonzero(joins | issued)
@@ -225,12 +248,15 @@ def _outside(events: Events, event: I64, role: U8, before: U8, context: Context)
     return result
 
 
-def _taken_unseen(
+def _came_by_lost_merge(
     events: Events, event: I64, role: U8, before: U8, slot: I64, request: I64, issued: Bool
 ) -> Bool:
-    """D: whether a bio that waited in a request of its own came here by a merge, whose m is lost.
+    """Mark D rows of bios that got into the issued request by a merge of requests whose m was lost.
 
-    Its own request was never issued, and what it had lies within what this one issues.
+    Such a bio is behind the head of the chain, had an own request (G, s or I) that was never
+    issued, and that request's sectors and operation lie within the D.
+
+    issued: per request generation, whether it has a D.
     """
     result = np.zeros(len(event), dtype=np.bool_)
     waits = is_in(before, Kind.G, Kind.START, Kind.I)
@@ -239,14 +265,19 @@ def _taken_unseen(
     waits = own >= 0
     rows, own = rows[waits], own[waits]
     rows = rows[~issued[own]] if len(issued) else rows
-    now, then = event[rows], event[rows - 1]
-    inside = events.lie_within(then, now)
-    result[rows] = inside & (events.opf[now] & 0xFF == events.opf[then] & 0xFF)
+    issue, own_event = event[rows], event[rows - 1]
+    inside = events.lie_within(own_event, issue)
+    result[rows] = inside & (events.opf[issue] & 0xFF == events.opf[own_event] & 0xFF)
     return result
 
 
 def _mentions(events: Events, nobodys: Bool) -> tuple[I64, U64, U8, I64]:
-    """Every (event, bio pointer, role, place in the chain)."""
+    """Return each mention of a bio: event, bio pointer, role, and place in the chain.
+
+    Four (n,) arrays, not sorted. The place is 0 but for bios behind the head of an issued chain,
+    and for bios that `without_pointers` found in a request. Request events in the mask `nobodys`
+    are left out.
+    """
     plain = events.rows(*_BIO_KINDS, *_HEAD_KINDS)
     plain = plain[(events.bio[plain] != 0) & ~nobodys[plain]]
     rest = _rest_splits(events)
@@ -257,16 +288,16 @@ def _mentions(events: Events, nobodys: Bool) -> tuple[I64, U64, U8, I64]:
     issue, bio, slot = chain_rows(events)
     counts = ~nobodys[issue]
     issue, bio, slot = issue[counts], bio[counts], slot[counts]
-    found, member, place = _member_rows(events)
+    member_event, member, place = _member_rows(events)
     return (
-        np.concatenate([plain, splits, issue, found]),
+        np.concatenate([plain, splits, issue, member_event]),
         np.concatenate([events.bio[plain], parents, bio, member]),
         np.concatenate(
             [
                 np.where(rest[plain], np.uint8(REST), events.kind[plain]),
                 np.full(len(splits), PARENT, np.uint8),
                 np.full(len(issue), Kind.D, np.uint8),
-                events.kind[found],
+                events.kind[member_event],
             ]
         ),
         np.concatenate([np.zeros(len(plain) + len(splits), np.int64), slot, place]),
@@ -274,9 +305,10 @@ def _mentions(events: Events, nobodys: Bool) -> tuple[I64, U64, U8, I64]:
 
 
 def _rest_splits(events: Events) -> Bool:
-    """X events that name what is left instead of the front piece: dm since 6.1.
+    """Mark X events that report the remainder instead of the front piece: dm since 6.1.
 
-    The split's sector, 32 bits of it, is where the rest begins.
+    There the record's new_sector (the sector where the remainder begins, low 32 bits) is the sector
+    of the reported bio itself.
     """
     result = np.zeros(len(events), dtype=np.bool_)
     rows = events.rows(Kind.X)
@@ -285,7 +317,10 @@ def _rest_splits(events: Events) -> Bool:
 
 
 def _member_rows(events: Events) -> tuple[I64, U64, I64]:
-    """Bios that intervals found in a request: (index of the event, pointer, place from 1)."""
+    """Return the bios, but the first, that `without_pointers` put into requests (`events.members`).
+
+    Three arrays: event (D or I) of the request, bio identity, place in the request, from 1.
+    """
     if not events.members:
         return np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.int64)
     rows = [
@@ -298,7 +333,7 @@ def _member_rows(events: Events) -> tuple[I64, U64, I64]:
 
 
 def chain_rows(events: Events) -> tuple[I64, U64, I64]:
-    """Bios after the head of every issued chain: (index of D, bio pointer, place from 1)."""
+    """Return the bios behind the head of each issued chain: event of D, pointer, place from 1."""
     chains = events.rows(Kind.CHAIN)
     owner, place = chain_owners(events, chains)
     chains, place, owner = chains[owner >= 0], place[owner >= 0], owner[owner >= 0]
@@ -310,25 +345,26 @@ def chain_rows(events: Events) -> tuple[I64, U64, I64]:
 
 
 def chain_others(events: Events) -> tuple[I64, I64]:
-    """Bios that the filters left out of issued requests: (index of D, how many)."""
+    """Return the D events with bios that the recording's filters left out, and how many."""
     chains = events.rows(Kind.CHAIN)
     owner, _ = chain_owners(events, chains)
     slots = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
     counts = np.where(slots >> _COUNT_BIT == 1, slots & _LOW, 0).sum(axis=1).astype(np.int64)
-    told = (owner >= 0) & (counts > 0)
-    return owner[told], counts[told]
+    counted = (owner >= 0) & (counts > 0)
+    return owner[counted], counts[counted]
 
 
 def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
-    """For each CHAIN row: the index of its D (-1: none) and which of its records it is.
+    """Return, per CHAIN record in `chains`, the event of its D, or -1, and its place behind that D.
 
-    A D and its CHAIN records leave the kernel together, with one timestamp.
+    A D and its CHAIN records leave the kernel together, with one timestamp and one request pointer.
+    The place counts from 0 and is meaningless where the D is -1.
     """
     if not len(chains):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     issues = events.rows(Kind.D)
     owner = _latest(events, issues, chains)
-    # Two rings can hold issues of one nanosecond: then the next one back is meant.
+    # Two CPUs can issue in the same nanosecond: then the D before the last one is tried.
     for _ in range(len(issues)):
         wrong = (owner >= 0) & (events.rq[owner] != events.rq[chains])
         wrong &= events.ts[owner] == events.ts[chains]
@@ -342,6 +378,6 @@ def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
 
 
 def _latest(events: Events, issues: I64, before: I64) -> I64:
-    """The last of `issues` (ascending) before each event; -1: none."""
+    """Return the last of `issues` (ascending events) before each of the events `before`, or -1."""
     at = np.searchsorted(issues, before) - 1
     return np.where(at >= 0, issues[np.maximum(at, 0)] if len(issues) else -1, -1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVMe multipath: the driver tells a bio's end just before the block layer tells its request's."""
+"""NVMe multipath: a c that the driver reports for a bio just before the C of the bio's request."""
 
 import numpy as np
 
@@ -10,11 +10,14 @@ from biotrail.recorder.schema.records import Kind
 
 
 def foretells(events: Events, event: I64, role: U8, before: U8, context: Context) -> Bool:
-    """Which c are of a bio in an issued request, whose C follows and ends both.
+    """Mark c events of bios in an issued request, whose C follows and ends both.
 
-    Some kernels have such c (nvme_trace_bio_complete), only of a request's first bio. Any other c
-    after an issue is of another bio at that address: request-based I/O has none. role, before: of
-    rows sorted by bio, then time; before is the role of the row before.
+    Some kernels report such a c (nvme_trace_bio_complete), for a request's first bio alone: at the
+    D's device and sector, not longer than the D, and with REQ_NVME_MPATH in both. Request-based I/O
+    has no other c on success, so any other c after a D is of a later bio at the address.
+
+    event, role, before: (n,) rows sorted by bio pointer, then time: event, role, role of the row
+    before.
     """
     result = np.zeros(len(event), dtype=np.bool_)
     by_path = np.uint32(context.flag_mask("DRV"))  # REQ_NVME_MPATH

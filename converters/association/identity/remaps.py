@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a remapped bio is still the one that was queued above, or a clone at its address."""
+"""Distinguish bios that go on to a lower device (A or Q again) from clones at their address."""
 
 import numpy as np
 
@@ -11,10 +11,14 @@ from biotrail.recorder.schema.records import Kind
 
 
 def resubmitted(events: Events, event: I64, before: U8) -> Bool:
-    """A: whether the bio of the row before went on to another device, still the same bio.
+    """Mark A rows that send the bio of the row before on to another device: no clone.
 
-    event, before: of rows sorted by bio, then time: their event, and the role of the row before.
-    What another bio began to carry out, as its clone, does not go on itself.
+    That is so for partitions, NVMe multipath, and linear targets of old kernels (submit_bio_noacct
+    on the bio itself). The A must name the device and a range of the row before (Q or A), with its
+    operation. Not marked where an A of another bio at the beginning of that range came in between:
+    the bio above has clones, which do its work, so this is a new bio at a reused address.
+
+    event, before: (n,) rows sorted by bio pointer, then time: event, and role of the row before.
     """
     result = np.zeros(len(event), dtype=np.bool_)
     rows = np.flatnonzero((events.kind[event] == Kind.A) & is_in(before, Kind.Q, Kind.A))
@@ -44,10 +48,10 @@ def resubmitted(events: Events, event: I64, before: U8) -> Bool:
 
 
 def _from_unnamed_partition(events: Events, event: I64, previous: I64, part: U32) -> Bool:
-    """Whether A sends a bio from a partition that the A before named by its disk alone.
+    """Return whether each A sends a bio from a partition that the A before named by its disk alone.
 
-    Kernels without bi_bdev (before 5.12) do so when a device above sends a bio to a partition.
-    part: what the event before says.
+    Kernels without bi_bdev (before 5.12) do so when a device above sends a bio to a partition. All
+    arrays have one entry per A. part: partition or disk that the event `previous` reports.
     """
     by_disk = (events.kind[previous] == Kind.A) & (part == events.dev[previous])
     stays = events.dev[event] == events.dev[previous]
@@ -55,10 +59,13 @@ def _from_unnamed_partition(events: Events, event: I64, previous: I64, part: U32
 
 
 def sent_on_unseen(events: Events, event: I64, before: U8, context: Context) -> Bool:
-    """Q: whether a bio that was queued above is queued again below, and only its A was lost.
+    """Mark Q rows that queue the bio of the Q before once more, below; the A between was lost.
 
-    event, before: as for `resubmitted`. Taking it for the same leaves it marked: it was in flight
-    while records were lost.
+    Size and operation must agree, and the lower device must be one that the upper one stands on.
+    The two are then one bio, which is in flight during the loss and so gets marked lost. Not where
+    the upper device has requests of its own, nor where a clone of the upper bio was recorded.
+
+    event, before: as for `resubmitted`.
     """
     result = np.zeros(len(event), dtype=np.bool_)
     rows = np.flatnonzero((events.kind[event] == Kind.Q) & (before == Kind.Q))
@@ -68,7 +75,7 @@ def sent_on_unseen(events: Events, event: I64, before: U8, context: Context) -> 
     same &= (events.opf[above] ^ events.opf[below]) & np.uint32(0xFF) == 0
     if not same.any():
         return result
-    # What has requests of its own sends no bio on.
+    # A request-based device issues requests for its bios; it passes none of them on.
     requests = events.rows(Kind.G, Kind.START, Kind.I, Kind.D, Kind.C)
     same &= ~np.isin(events.dev[above], events.dev[requests])
     rows, above, below = rows[same], above[same], below[same]
@@ -79,7 +86,10 @@ def sent_on_unseen(events: Events, event: I64, before: U8, context: Context) -> 
 
 
 def _leads_to(events: Events, above: int, below: int, context: Context) -> bool:
-    """Whether what is queued at one device can come out where another event has it."""
+    """Return whether the bio queued by event `above` can be the one queued by event `below`.
+
+    From a partition the sector must be the disk's; from any other device the disk must be below it.
+    """
     upper, lower = int(events.dev[above]), int(events.dev[below])
     start = context.partition_start(upper, lower)
     if start is not None:
@@ -88,10 +98,11 @@ def _leads_to(events: Events, above: int, below: int, context: Context) -> bool:
 
 
 def _cloned(events: Events, others: I64, source: U32, queued: I64, sent: I64) -> Bool:
-    """Which bios another began to carry out after they were `queued`, before they were `sent`.
+    """Return, per bio, whether a clone of it began (A) between events `queued` and `sent`.
 
-    others: events of rows that are no bio's own way on. source: the device queued on, as A
-    names it; its beginning is where a clone begins.
+    others: events of rows that do not continue their own bio. source: per bio, the device that it
+    was queued on, as an A names it. queued, sent: per bio, its event above and the event that may
+    be its own below. A clone's first A names the beginning of the bio that it was cloned from.
     """
     clones = np.unique(others[events.kind[others] == Kind.A])
     if not len(clones):
@@ -110,7 +121,10 @@ def _cloned(events: Events, others: I64, source: U32, queued: I64, sent: I64) ->
 
 
 def _keys(count: int, dev: U32, sector: U64) -> I64:
-    """A number for each place, to which an event's index, less than `count`, can be added."""
+    """Return an int64 key per (dev, sector), to which an event index below `count` can be added.
+
+    Keys of different places differ by more than `count`.
+    """
     _, devs = np.unique(dev, return_inverse=True)
     _, sectors = np.unique(sector, return_inverse=True)
     _, places = np.unique(devs * np.int64(len(sector)) + sectors, return_inverse=True)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests told apart: where on a request's address another request begins.
+"""Split the events of each request address into generations: one per request that had the address.
 
+blk-mq allocates requests from a fixed pool (blk_mq_tag_set), so an address is reused at once. A new
+generation begins where a kernel event says so (s, a), or where an event cannot be of the request
+that the events before it describe, because records in between were lost. The table in
 docs/lifecycles.md lists the rules.
 """
 
@@ -33,10 +36,11 @@ _REQUEST_KINDS = (
 
 @dataclass(frozen=True)
 class Operations:
-    """Numbers of operations whose requests have rules of their own; -1: there is none.
+    """Numbers of the operations (REQ_OP_*) that have their own rules; -1: not in this kernel.
 
-    zone_append: its completions tell another sector than its issues. discard: its requests may
-    lie in several places. passthrough: a user's or driver's, which nothing joins.
+    zone_append: its C reports the sector that was written, not D's. discard: a request can hold
+    several ranges that do not touch. passthrough: SCSI and driver commands, to which no bio is ever
+    merged.
     """
 
     zone_append: int = -1
@@ -45,13 +49,19 @@ class Operations:
 
     @classmethod
     def of(cls, context: Context) -> "Operations":
-        """Those of the log's kernel."""
+        """Return the numbers that these operations have in the kernel that made the log."""
         own = tuple(context.op_number(name) for name in sorted(PASSTHROUGH_OPS))
         return cls(context.op_number("zone_append"), context.op_number("discard"), own)
 
 
 def request_generations(events: Events, ops: Operations) -> Generations:
-    """Generations of request pointers. A row's role is its record kind."""
+    """Return the generations of request pointers; a row's role is its record kind (Kind).
+
+    Rows are the request events with a request pointer (`_REQUEST_KINDS`), sorted by pointer, then
+    time; events without one, and generations of nothing but E and d, get no row. In the helpers
+    below, `rows`, `kind` and `before` stand for these rows: (n,) index into `events`, record kind,
+    and record kind of the row before, 0 at the first row of a pointer.
+    """
     rows = events.rows(*_REQUEST_KINDS)
     rows = rows[events.rq[rows] != 0]
     rows = rows[stable_order(events.rq[rows])]
@@ -74,15 +84,15 @@ def request_generations(events: Events, ops: Operations) -> Generations:
     waits &= is_in(kind, Kind.M, Kind.F, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
     begins |= waits & _another_operation(events, rows, np.roll(rows, 1))
     begins |= _requeued_another(events, rows, kind, before)
-    # Inserted again without a word of why, and elsewhere.
+    # A request is inserted again only after R: I, I at another sector are two requests'.
     elsewhere = events.sector[rows] != events.sector[np.roll(rows, 1)]
     begins |= (before == Kind.I) & (kind == Kind.I) & elsewhere
     begins |= _ended_another(events, rows, kind, ended & ~begins, begins)
     gen = np.cumsum(begins) - 1
-    told = np.zeros(int(gen[-1]) + 1 if len(gen) else 0, dtype=np.bool_)
-    told[gen[~is_in(kind, Kind.E, Kind.DONE)]] = True
-    # What only comments on a request that is not here makes none.
-    keep = told[gen]
+    has_more = np.zeros(int(gen[-1]) + 1 if len(gen) else 0, dtype=np.bool_)
+    has_more[gen[~is_in(kind, Kind.E, Kind.DONE)]] = True
+    # E and d only comment on a request; alone, they are no evidence of one.
+    keep = has_more[gen]
     if not keep.all():
         rows, pointer, kind, begins = rows[keep], pointer[keep], kind[keep], begins[keep]
         first = np.append(True, pointer[1:] != pointer[:-1])[: len(rows)]
@@ -90,51 +100,60 @@ def request_generations(events: Events, ops: Operations) -> Generations:
 
 
 def _issued_another(events: Events, rows: I64, kind: U8, before: U8, ops: Operations) -> Bool:
-    """What follows D and cannot be of the request that D issued: its completion was lost.
+    """Mark rows after a D that cannot be of the request that D issued, whose C or R was lost.
 
-    Nothing joins an issued request, so its head bio and sector stay until it completes.
+    Merges go only into requests that wait in a plug or scheduler, so M, F and m after D begin a new
+    request, and so does an `a`. A D, I, R or C does where it has another head bio, sector or
+    operation than that D, or where its bio was queued after it. A zone append's C has another
+    sector.
     """
     result = (before == Kind.D) & is_in(kind, Kind.M, Kind.F, Kind.RQ_MERGE, Kind.RQ_REMAP)
     at = np.flatnonzero((before == Kind.D) & is_in(kind, Kind.D, Kind.I, Kind.R, Kind.C))
-    now, then = rows[at], rows[at - 1]
-    bio, old = events.bio[now], events.bio[then]
+    this, prev = rows[at], rows[at - 1]
+    bio, old = events.bio[this], events.bio[prev]
     other = (bio != old) & (bio != 0) & (old != 0)
-    moved = events.sector[now] != events.sector[then]
+    moved = events.sector[this] != events.sector[prev]
     moved &= (kind[at] != Kind.C) | (
-        (events.bytes[then] > 0) & ((events.opf[now] & 0xFF) != np.uint32(ops.zone_append % 256))
+        (events.bytes[prev] > 0) & ((events.opf[this] & 0xFF) != np.uint32(ops.zone_append % 256))
     )
-    other |= moved | _another_operation(events, now, then)
-    # Without a bio to tell, a second issue is another request's: the flush machinery's.
+    other |= moved | _another_operation(events, this, prev)
+    # Flush requests (blk-flush.c) have no bio, and one flush request is issued time after time.
     other |= (kind[at] == Kind.D) & (bio == 0) & (old == 0)
     other |= (bio == 0) != (old == 0)
-    other |= _queued_between(events, then, now)
-    # A command that nothing joins stays as long as it is.
-    grown = (kind[at] == Kind.D) & (events.bytes[now] != events.bytes[then])
-    other |= grown & np.isin(events.opf[then] & 0xFF, ops.passthrough)
+    other |= _queued_between(events, prev, this)
+    # No bio merges into a passthrough request, so a D of another size is of another command.
+    grown = (kind[at] == Kind.D) & (events.bytes[this] != events.bytes[prev])
+    other |= grown & np.isin(events.opf[prev] & 0xFF, ops.passthrough)
     result[at] |= other
     return np.asarray(result, dtype=np.bool_)
 
 
 def _started_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
-    """s after a that is not of the request which was handed on: that one's end was lost."""
+    """Mark s after an `a` with another sector or operation.
+
+    dm's block_rq_remap comes just before its clone's s and has the same range. Where the ranges
+    differ, the s of that clone and its C were lost, and this s is of another request.
+    """
     result = np.zeros(len(rows), dtype=np.bool_)
     at = np.flatnonzero((kind == Kind.START) & (before == Kind.RQ_REMAP))
-    now, then = rows[at], rows[at - 1]
-    result[at] = _another_operation(events, now, then)
-    result[at] |= events.sector[now] != events.sector[then]
+    this, prev = rows[at], rows[at - 1]
+    result[at] = _another_operation(events, this, prev)
+    result[at] |= events.sector[this] != events.sector[prev]
     return result
 
 
 def _merged_before(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
-    """What follows M or F, where they name the request, for a bio that was queued after them.
+    """Mark rows whose bio was queued after the row before: a later request's at this address.
 
-    It would have joined with an event of its own.
+    Compared are I, D, C, R and m with an M or F before that names the request (5.10, or identities
+    by interval), and C of no bytes with an s or I before that has data. A bio queued since and
+    merged into that request would show in an M or F of its own.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     later = is_in(kind, Kind.I, Kind.D, Kind.C, Kind.R, Kind.RQ_MERGE)
     at = np.flatnonzero(is_in(before, Kind.M, Kind.F) & later)
     result[at] = _queued_between(events, rows[at - 1], rows[at])
-    # A flush, where what was there had data.
+    # A C of no bytes after s or I with data: a later request's, a flush without data.
     at = np.flatnonzero(is_in(before, Kind.START, Kind.I) & (kind == Kind.C))
     at = at[(events.bytes[rows[at]] == 0) & (events.bytes[rows[at - 1]] > 0)]
     result[at] = _queued_between(events, rows[at - 1], rows[at])
@@ -142,34 +161,36 @@ def _merged_before(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
 
 
 def _requeued_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
-    """C after R that cannot be of the request that went back: its end was lost.
+    """Mark C after R that cannot be of the requeued request, whose next D and C were lost.
 
-    What is issued again keeps its operation; what completes without data for a bio that was
-    queued since is a flush's.
+    A requeued request keeps its operation. A C of no bytes, for a bio that was queued after the R,
+    is the end of a flush without data, which got this address later.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     at = np.flatnonzero((before == Kind.R) & (kind == Kind.C))
-    now, then = rows[at], rows[at - 1]
-    empty = (events.bytes[now] == 0) & (events.bytes[then] > 0)
-    result[at] = _another_operation(events, now, then)
-    result[at] |= empty & _queued_between(events, then, now)
+    this, prev = rows[at], rows[at - 1]
+    empty = (events.bytes[this] == 0) & (events.bytes[prev] > 0)
+    result[at] = _another_operation(events, this, prev)
+    result[at] |= empty & _queued_between(events, prev, this)
     return result
 
 
 def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
-    """I and D without the sectors that the request had at the event before.
+    """Mark I and D that do not cover the sectors of the row before, or have another operation.
 
-    A request grows by merging at both ends; it never leaves a sector out before it is issued,
-    and it never changes its operation.
+    Until it is issued, a request only grows: bios and requests are merged at its ends, and sectors
+    leave it only by completion. Also marks an I or D at the same sector with another head bio,
+    since only a front merge changes the head, and it moves the sector.
     """
-    had = is_in(before, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)
-    at = np.flatnonzero(had & is_in(kind, Kind.I, Kind.D))
-    now, then = rows[at], rows[at - 1]
-    begin, old = events.sector[now], events.sector[then]
+    waits = is_in(before, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)
+    at = np.flatnonzero(waits & is_in(kind, Kind.I, Kind.D))
+    this, prev = rows[at], rows[at - 1]
+    begin, old = events.sector[this], events.sector[prev]
     result = np.zeros(len(rows), dtype=np.bool_)
-    result[at] = ~events.lie_within(then, now) | _another_operation(events, now, then)
-    # What joins in front moves the sector; where it stays, so does the first bio.
-    bio, head = events.bio[now], events.bio[then]
+    result[at] = ~events.lie_within(prev, this) | _another_operation(events, this, prev)
+    # rq->bio changes by a front merge alone, which moves the sector as well. M and F name the bio
+    # that joined, not the head: not compared.
+    bio, head = events.bio[this], events.bio[prev]
     result[at] |= (
         (begin == old)
         & is_in(before[at], Kind.START, Kind.I, Kind.R)
@@ -179,50 +200,60 @@ def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
 
 
 def _joined_another(events: Events, rows: I64, kind: U8, before: U8, discard: int) -> Bool:
-    """M and F whose request was told whole later, without what the event before them had.
+    """Mark M and F of a new request: the address's next I, D or m excludes the row before.
 
-    Between the two the end of one request and the beginning of another were lost. Discards of
-    several ranges lie anywhere.
+    That I, D or m has the request's whole range. If the M or F lies within it, and the event before
+    the M or F does not, one request ended and another began between these two, in records that were
+    lost. Not of discards, whose ranges need not touch.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     joins = is_in(kind, Kind.M, Kind.F)
-    had = is_in(before, Kind.G, Kind.START, Kind.I, Kind.M, Kind.F)
-    at = np.flatnonzero(joins & had)
-    # What comes after the last of the merges in a row.
+    waits = is_in(before, Kind.G, Kind.START, Kind.I, Kind.M, Kind.F)
+    at = np.flatnonzero(joins & waits)
+    # The first row after a run of consecutive M and F.
     index = np.arange(len(rows))
     after = np.minimum.accumulate(np.where(joins, len(rows), index)[::-1])[::-1][at]
     at, after = at[after < len(rows)], after[after < len(rows)]
     same = events.rq[rows[after]] == events.rq[rows[at]]
     same &= is_in(kind[after], Kind.I, Kind.D, Kind.RQ_MERGE)
     same &= (events.opf[rows[after]] & 0xFF) != np.uint32(discard % 256)
-    at, whole = at[same], rows[after[same]]
-    result[at] = events.lie_within(rows[at], whole) & ~events.lie_within(rows[at - 1], whole)
+    at, full = at[same], rows[after[same]]
+    result[at] = events.lie_within(rows[at], full) & ~events.lie_within(rows[at - 1], full)
     return result
 
 
 def _joined_within(events: Events, rows: I64, kind: U8, before: U8, discard: int) -> Bool:
-    """M before the end, F behind the beginning of what the request has: a request only grows."""
+    """Mark M that begins before the end, and F that ends behind the beginning, of the row before.
+
+    Before its issue a request only grows at its ends, so such an M or F is of a new request at the
+    address. Not of discards, whose ranges need not touch.
+    """
     result = np.zeros(len(rows), dtype=np.bool_)
-    had = is_in(before, Kind.G, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)
-    at = np.flatnonzero(is_in(kind, Kind.M, Kind.F) & had)
+    waits = is_in(before, Kind.G, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)
+    at = np.flatnonzero(is_in(kind, Kind.M, Kind.F) & waits)
     at = at[(events.opf[rows[at]] & 0xFF) != np.uint32(discard % 256)]
-    now, then = rows[at], rows[at - 1]
-    back = (kind[at] == Kind.M) & (events.end(then) > events.sector[now])
-    result[at] = back | ((kind[at] == Kind.F) & (events.sector[then] < events.end(now)))
+    this, prev = rows[at], rows[at - 1]
+    back = (kind[at] == Kind.M) & (events.end(prev) > events.sector[this])
+    result[at] = back | ((kind[at] == Kind.F) & (events.sector[prev] < events.end(this)))
     return result
 
 
-def _another_operation(events: Events, now: I64, then: I64) -> Bool:
-    return np.asarray((events.opf[now] ^ events.opf[then]) & np.uint32(0xFF) != 0, np.bool_)
+def _another_operation(events: Events, this: I64, prev: I64) -> Bool:
+    """Return whether events `this` and `prev` (indices) differ in REQ_OP, the low 8 bits of opf."""
+    return np.asarray((events.opf[this] ^ events.opf[prev]) & np.uint32(0xFF) != 0, np.bool_)
 
 
 def _ended_another(events: Events, rows: I64, kind: U8, ended: Bool, begins: Bool) -> Bool:
-    """C and R after a C that are a new request's, whose start was not seen.
+    """Mark C and R that follow a C and are of a new request, whose start was not recorded.
 
-    A partial completion goes on until the bytes of the issue are through, and a flush
-    sequence ends in a second C, of no bytes, for the same bio. Anything else is another
-    request, and so is what completes a bio that was queued after the C before.
-    ended: rows that follow an end. begins: rows that are known to begin a generation.
+    blk_update_request reports each part of a partial completion by a C, so more C follow until the
+    bytes of the last D (without one, s or I) are through; a flush sequence (blk-flush.c) adds a C
+    of no bytes for the same bio. A C or R is of a new request where those bytes were through
+    already, where it does not begin where the last C ended, or where its bio was queued after that
+    C.
+
+    ended: (n,) rows that follow C, E or d and do not begin a generation yet.
+    begins: (n,) rows already known to begin a generation.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     at = np.flatnonzero(ended & is_in(kind, Kind.C, Kind.R))
@@ -230,31 +261,36 @@ def _ended_another(events: Events, rows: I64, kind: U8, ended: Bool, begins: Boo
         return result
     index = np.arange(len(rows))
     start = np.maximum.accumulate(np.where(begins, index, 0))[at]
-    begun = np.where(is_in(kind, Kind.D, Kind.START, Kind.I), index, -1)
-    begun = np.maximum.accumulate(begun)[at]
+    # The row with the length to complete: the last D of the generation, else its last s or I.
+    sized = np.where(is_in(kind, Kind.D, Kind.START, Kind.I), index, -1)
+    sized = np.maximum.accumulate(sized)[at]
     issue = np.maximum.accumulate(np.where(kind == Kind.D, index, -1))[at]
-    begun = np.where(issue >= start, issue, begun)
-    last = np.maximum.accumulate(np.where(kind == Kind.C, index, -1))[at - 1]
+    sized = np.where(issue >= start, issue, sized)
+    last_c = np.maximum.accumulate(np.where(kind == Kind.C, index, -1))[at - 1]
     size, bio = events.bytes[rows], events.bio[rows]
     done = np.cumsum(np.where(kind == Kind.C, size, 0))
-    had = np.maximum(begun, 0)
-    full = (begun >= start) & (done[at - 1] - done[had] >= size[had])
-    old = np.maximum(last, 0)
+    sized_row = np.maximum(sized, 0)
+    full = (sized >= start) & (done[at - 1] - done[sized_row] >= size[sized_row])
+    old = np.maximum(last_c, 0)
     other = (bio[at] != bio[old]) & (bio[at] != 0) & (bio[old] != 0)
     empty = (kind[at] == Kind.C) & (size[at] == 0)
-    # What is left of a request begins where the part that completed ended.
+    # blk_update_request advances the request by the bytes of C: the rest begins at the C's end.
     stops = events.sector[rows[old]] + (size[old] // SECTOR_BYTES).astype(np.uint64)
-    elsewhere = (events.sector[rows[at]] != stops) & (last >= start)
+    elsewhere = (events.sector[rows[at]] != stops) & (last_c >= start)
     other |= _another_operation(events, rows[at], rows[old])
     other |= elsewhere & (events.sector[rows[at]] != events.sector[rows[old]])
     another = np.where(empty, other | (size[old] == 0), full | elsewhere)
     another |= _queued_between(events, rows[old], rows[at])
-    result[at] = another | (last < start)
+    result[at] = another | (last_c < start)
     return result
 
 
 def _queued_between(events: Events, after: I64, until: I64) -> Bool:
-    """Whether the bio of event `until` was queued after event `after`."""
+    """Return, per pair of events, whether the bio of `until` was queued after event `after`.
+
+    after, until: (m,) event indices. Queued means a Q, A, X or G of the bio's address between the
+    two.
+    """
     if not len(until):
         return np.zeros(0, dtype=np.bool_)
     wanted = np.unique(events.bio[until])
@@ -262,7 +298,8 @@ def _queued_between(events: Events, after: I64, until: I64) -> Bool:
     queued = queued[np.isin(events.bio[queued], wanted[wanted != 0])]
     if not len(queued):
         return np.zeros(len(until), dtype=np.bool_)
-    # One sortable number for (pointer, event).
+    # One sortable integer for each (pointer, event) pair, so that one searchsorted finds the last
+    # queue event of that pointer before `until`.
     width = len(events) + 1
     keys = np.sort(np.searchsorted(wanted, events.bio[queued]) * width + queued)
     base = np.searchsorted(wanted, events.bio[until]) * width

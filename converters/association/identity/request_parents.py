@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests upon requests: request-based dm (multipath) hands its request on as another one.
+"""The upper request of each request that request-based dm (multipath) cloned onto a lower device.
 
-`a` names the lower request, and of the upper one only the device, sector, size and operation.
-The upper request was issued just before, and each issue is handed on once at most: so the
-issue that fits and was not answered yet is meant. Several that fit: none is taken.
+`a` (block_rq_remap) names the lower request and, of the upper one, only device, sector, size and
+operation. dm-rq issues the upper request just before, and maps each issue to a clone at most once.
+So the upper request is an issue with that range and operation that no `a`, R or C has followed;
+where several are, no parent is claimed.
 """
 
 from collections import defaultdict
@@ -15,36 +16,39 @@ from biotrail.converters.events.context import OP_MASK
 from biotrail.recorder.schema.records import Kind
 
 Place = tuple[int, int, int, int]
-"""dev, sector, bytes, operation."""
+"""Device, sector, bytes and operation of an issue."""
 
 
 class _Issued:
-    """Issues of upper requests that no `a` has answered, by what `a` says of them."""
+    """Issues on request-based dm devices that no `a`, R or C has followed yet, by `Place`."""
 
     def __init__(self) -> None:
         self._at: dict[Place, dict[int, int]] = defaultdict(dict)
-        """Place to pointer to request."""
+        """By place: request generation by pointer."""
         self._place: dict[int, Place] = {}
 
     def issue(self, pointer: int, request: int, place: Place) -> None:
-        """The request waits to be handed on; an older one at its address has gone."""
+        """Add an issue; forget an earlier one at the same request pointer."""
         self.over(pointer)
         self._at[place][pointer] = request
         self._place[pointer] = place
 
     def over(self, pointer: int) -> None:
-        """It was handed on, given back or completed."""
+        """Remove the issue of this pointer, if any: it was mapped (`a`), requeued or completed."""
         place = self._place.pop(pointer, None)
         if place is not None:
             del self._at[place][pointer]
 
     def fitting(self, place: Place) -> dict[int, int]:
-        """Pointer to request of those that could be meant."""
+        """Return a copy of the issues at this place: request generation by pointer."""
         return dict(self._at.get(place, {}))
 
 
 def request_parents(a: Association) -> None:
-    """Fills `a.above`, and `a.rival_above` where several upper requests fit."""
+    """Set `a.above` of each cloned request, where one upper request fits.
+
+    Appends to `a.rival_above` every (lower, upper) pair that fits, also where it is the only one.
+    """
     handed = a.events.rows(Kind.RQ_REMAP)
     if not len(handed):
         return
@@ -58,8 +62,9 @@ def request_parents(a: Association) -> None:
     event, request = a.requests.row_event[rows], a.requests.row_gen[rows]
     dev, sector = a.events.dev[event], a.events.sector[event]
     remaps = a.requests.row_role[rows] == Kind.RQ_REMAP
-    told = a.events.fields(Kind.RQ_REMAP, event[remaps])
-    dev[remaps], sector[remaps] = told["from_dev"], told["from_sector"]
+    # Of an `a`, the place is that of the upper request.
+    upper = a.events.fields(Kind.RQ_REMAP, event[remaps])
+    dev[remaps], sector[remaps] = upper["from_dev"], upper["from_sector"]
     columns = (
         a.requests.row_role[rows],
         a.requests.pointer[request],
@@ -81,8 +86,9 @@ def request_parents(a: Association) -> None:
 
 
 def _hand_on(a: Association, issued: _Issued, lower: int, where: Place) -> None:
-    found = issued.fitting(where)
-    a.rival_above += [(lower, upper) for upper in found.values()]
-    if len(found) == 1:
-        pointer, a.above[lower] = next(iter(found.items()))
+    """Set `a.above[lower]` if one issue fits `where`, and remove that issue; all are rivals."""
+    uppers = issued.fitting(where)
+    a.rival_above += [(lower, upper) for upper in uppers.values()]
+    if len(uppers) == 1:
+        pointer, a.above[lower] = next(iter(uppers.items()))
         issued.over(pointer)

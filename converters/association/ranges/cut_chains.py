@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bios that joined a request that no chain names: the chain was cut or lost."""
+"""Requests of merged bios that no chain names, because the chain was cut or records were lost."""
 
 from collections.abc import Iterator
 
@@ -19,27 +19,38 @@ from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
 
 def unnamed_members(a: Association, ends: RequestEnds) -> None:
-    """Bios that joined a request that no chain names: the chain was cut or lost."""
+    """Find, by range, the request of each bio that merged into a request which no chain reports.
+
+    Asked are bios with data and an M, F or m, without a request by identity. Candidates are the
+    requests that cover the bio and were in flight at the merge, whose D has a cut chain or that
+    failed before a D. Without any cut chain, nothing is asked.
+
+    Sets `a.request`, and `a.absorbed_by` of the bio's own request, where there is one candidate,
+    unless it failed before a D, its chain has another bio at these sectors, or a request that waits
+    for its D may be another candidate. Sets `a.certainty`; appends all candidates to
+    `a.rival_requests`; first resets `a.request` of bios in an absorbed request if the absorbing one
+    is not known.
+    """
     own = a.request.copy()
-    joined = np.maximum(a.bios.last(Kind.M, Kind.F), _absorbed_unseen(a))
+    joined = np.maximum(a.bios.last(Kind.M, Kind.F), _unresolved_absorption(a))
     rows = np.flatnonzero((a.request < 0) & (joined >= 0) & (a.facts.piece_bytes > 0))
-    whole = _requests_with_open_chains(a, ends)
-    if not len(rows) or not (ends.issue[whole.ids] >= 0).any():
+    open_chains = _requests_with_open_chains(a, ends)
+    if not len(rows) or not (ends.issue[open_chains.ids] >= 0).any():
         return
     questions = [about_piece(a, int(bio), int(a.events.ts[joined[bio]])) for bio in rows]
-    waiting, merges = _not_issued(a, ends), _untold_merges(a)
-    told = _issued_or_failed(ends)
+    waiting, merges = _not_issued(a, ends), _unresolved_merges(a)
+    range_event = _issued_or_failed(ends)
     places = _Places(a)
-    for bio, found in sweep(whole, questions).items():
+    for bio, covering in sweep(open_chains, questions).items():
         same = [
             r
-            for r in dict.fromkeys(found)
-            if (a.events.opf[told[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
+            for r in dict.fromkeys(covering)
+            if (a.events.opf[range_event[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
         ]
         a.rival_requests += [(bio, r) for r in same]
-        # A request that is yet to be issued may turn out to cover it too.
+        # A request not issued yet has no final range: it may turn out to cover the bio too.
         dev = int(a.facts.dev[bio])
-        # One that failed before its issue tells too little to be the only answer.
+        # A request that failed before its issue has no chain at all: never the only answer.
         failed = len(same) == 1 and ends.issue[same[0]] < 0
         waits = waiting.get(dev, END_OF_TIME) < max(joined[bio], merges.get(dev, -1))
         if waits or failed or (len(same) == 1 and places.is_named(same[0], bio)):
@@ -52,7 +63,7 @@ def unnamed_members(a: Association, ends: RequestEnds) -> None:
 
 
 class _Places:
-    """Where in a request a bio could lie: it serves no sector twice."""
+    """The sectors that each request's bios occupy: a request serves no sector twice."""
 
     def __init__(self, a: Association) -> None:
         self._a = a
@@ -63,19 +74,22 @@ class _Places:
         self._claims: dict[int, list[int]] = {}
 
     def is_named(self, request: int, bio: int) -> bool:
-        """Whether the request's chain names another bio for these sectors."""
+        """Return whether a bio that is known to be of this request overlaps the given bio."""
         first, last = np.searchsorted(self._request, [request, request + 1])
         named = self._named[first:last]
         overlap = (self._begin[named] < self._end[bio]) & (self._begin[bio] < self._end[named])
         return bool(overlap.any())
 
     def claim(self, request: int, bio: int) -> None:
-        """A bio for which this request, unless it is -1, is the only answer."""
+        """Note that this request, unless it is -1, is the only candidate for the bio."""
         if request >= 0:
             self._claims.setdefault(request, []).append(bio)
 
     def claims(self) -> Iterator[tuple[int, int]]:
-        """(bio, request); where several want one place, none has it, and all are marked."""
+        """Yield (bio, request) for each claim that overlaps no other claim of its request.
+
+        Sets `a.certainty` of bios whose claims overlap to AMBIGUOUS; these are not yielded.
+        """
         for request, claimed in self._claims.items():
             bios = np.array(sorted(claimed, key=lambda bio: self._begin[bio]), dtype=np.int64)
             begin, end = self._begin[bios], np.maximum.accumulate(self._end[bios])
@@ -86,8 +100,11 @@ class _Places:
             yield from ((bio, request) for bio in bios[~rivals].tolist())
 
 
-def _absorbed_unseen(a: Association) -> I64:
-    """Per bio: m of its request, where no issue shows who took it; -1 otherwise. Frees it."""
+def _unresolved_absorption(a: Association) -> I64:
+    """Return, per bio, the m of its request, if the absorbing request is not known, or -1.
+
+    Resets `a.request` of the bios that have one to -1.
+    """
     lost = np.full(len(a.bios), -1, dtype=np.int64)
     if not len(a.requests):
         return lost
@@ -98,8 +115,11 @@ def _absorbed_unseen(a: Association) -> I64:
     return lost
 
 
-def _untold_merges(a: Association) -> dict[int, int]:
-    """The last m of each device that no issue explains: any request may have what it moved."""
+def _unresolved_merges(a: Association) -> dict[int, int]:
+    """Return, per device, the last m whose absorbing request is not known.
+
+    Any request that waited for its D at that event may have absorbed the other one, with its bios.
+    """
     if not len(a.requests):
         return {}
     event = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
@@ -108,9 +128,9 @@ def _untold_merges(a: Association) -> dict[int, int]:
 
 
 def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
-    """First event of the oldest request of each device that waits for its issue.
+    """Return, per device, the first event of the oldest request with data that waits for a D.
 
-    -1 where its start was not seen: it may have been there for as long as the log.
+    -1 where that request's start was not recorded: it may be older than the log.
     """
     waits = (ends.issue < 0) & (ends.end < 0) & ~a.requests.superseded
     waits &= a.requests.first(Kind.RQ_MERGE) < 0
@@ -124,14 +144,15 @@ def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
 
 
 def _issued_or_failed(ends: RequestEnds) -> I64:
-    """Per request its first issue, or what ended it without one; -1 neither."""
+    """Return, per request, the event with its final range: first D, else last C, or -1."""
     return np.where(ends.issue >= 0, ends.issue, ends.end)
 
 
 def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
-    """Requests whose chain was cut, alive from their start to their issue.
+    """Return requests whose chain is not fully known, each in flight from its start to its issue.
 
-    Also those that failed before it: nothing tells their chain.
+    They are requests with a cut chain, one row per D, and those that failed before a D, until their
+    C.
     """
     failed = np.flatnonzero((ends.issue < 0) & (ends.end >= 0) & ends.finished)
     issues = np.flatnonzero(a.requests.row_role == Kind.D)
@@ -141,9 +162,9 @@ def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
     issue = np.concatenate([a.requests.row_event[issues], ends.end[failed]])
     end = a.events.end(issue)
     since = a.events.ts[a.requests.birth[rows]] if len(rows) else np.zeros(0, np.int64)
-    # Without a start, the request may have been there for as long as the log.
-    told = ends.started[rows] >= 0
-    since = np.where(told, since, np.iinfo(np.int64).min)
+    # Without a recorded start, the request may be older than the log.
+    has_start = ends.started[rows] >= 0
+    since = np.where(has_start, since, np.iinfo(np.int64).min)
     return Pending(
         rows, a.events.dev[issue], a.events.sector[issue], end, since, a.events.ts[issue]
     )

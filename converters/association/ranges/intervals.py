@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interval trees over sectors: what is pending where on one device."""
+"""Interval trees over the sectors of one device: which item covers or overlaps a range."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -10,10 +10,10 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class PendingRanges(Generic[Item]):
-    """Items by the half-open range `[sector, end)` that they occupy on one device.
+    """Items, each with a half-open range `[sector, end)` of 512-byte sectors, on one device.
 
-    Ranges are in 512-byte sectors. An item stands at most once; empty ranges never match
-    and are not kept.
+    An item has one range at a time. Items with an empty range are not kept, so no query returns
+    one.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class PendingRanges(Generic[Item]):
         return len(self._ranges)
 
     def add(self, item: Item, sector: int, end: int) -> None:
-        """Puts an item at a range; moves it when it is there already."""
+        """Add an item with this range, or give an item that is in the set this range instead."""
         self.remove(item)
         if end > sector:
             interval = Interval(sector, end, item)
@@ -32,15 +32,15 @@ class PendingRanges(Generic[Item]):
             self._tree.add(interval)
 
     def remove(self, item: Item) -> None:
-        """Takes an item away, if it is there."""
+        """Remove an item, if it is in the set."""
         interval = self._ranges.pop(item, None)
         if interval is not None:
             self._tree.remove(interval)
 
     def covering(self, sector: int, end: int) -> list[Item]:
-        """Items whose range holds all of `[sector, end)`."""
+        """Return the items whose range contains all of `[sector, end)`, in no order."""
         return [i.data for i in self._tree.at(sector) if i.end >= end]
 
     def touching(self, sector: int, end: int) -> list[Item]:
-        """Items whose range shares a sector with `[sector, end)`."""
+        """Return the items whose range shares a sector with `[sector, end)`, in no order."""
         return [i.data for i in self._tree.overlap(sector, end)]

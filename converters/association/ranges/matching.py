@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What identities do not settle, by intervals: cut chains, implicit splits, upper bios."""
+"""Links that identities do not settle, found by range: cut chains, implicit splits, upper bios."""
 
 import numpy as np
 
@@ -22,14 +22,21 @@ from biotrail.recorder.schema.records import Kind
 
 
 def repair(a: Association, ends: RequestEnds, context: Context) -> None:
-    """Fills `a.request`, `a.root`, `a.upper` and `a.certainty` where intervals can."""
+    """Fill in by range what identity left open: splits without X, cut chains, upper bios of clones.
+
+    Sets `a.root`, `a.request`, `a.absorbed_by`, `a.upper` and `a.certainty`, and appends to
+    `a.rival_bios` and `a.rival_requests`.
+    """
     _implicit_splits(a)
     unnamed_members(a, ends)
     _upper_bios(a, context)
 
 
-def _bio_lives(a: Association) -> tuple[I64, I64]:
-    """First and last event time of every bio generation; open ones end never."""
+def _in_flight(a: Association) -> tuple[I64, I64]:
+    """Return the first and last time (ns) of every bio generation.
+
+    The last includes its request's last event; END_OF_TIME where no completion was recorded.
+    """
     ts = a.events.ts
     if not len(a.bios):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -45,30 +52,37 @@ def _bio_lives(a: Association) -> tuple[I64, I64]:
 
 
 def _queued_bios(a: Association, since: I64, until: I64) -> Pending:
+    """Return the bios that have a Q and data, as candidates."""
     rows = np.flatnonzero((a.queued >= 0) & (a.facts.bytes > 0))
     return _pending(a, rows, since, until)
 
 
 def _pending(a: Association, rows: I64, since: I64, until: I64) -> Pending:
+    """Return these bios with their whole ranges, in flight from `since` to `until` (ns)."""
     sector = a.facts.sector[rows]
     end = sector + (a.facts.bytes[rows] // SECTOR_BYTES).astype(np.uint64)
     return Pending(rows, a.facts.dev[rows], sector, end, since[rows], until[rows])
 
 
 def _implicit_splits(a: Association) -> None:
-    """A G, s or D strictly inside a queued bio: md on 5.10 and 6.1 splits without X."""
+    """Set `a.root` of bios that begin with G, s, M or F inside a larger bio in flight.
+
+    Their X was lost, or there is none: md on 5.10 and 6.1 splits bios without block_split. Appends
+    all candidates to `a.rival_bios`, and sets `a.certainty`.
+    """
     born = (Kind.G, Kind.START, Kind.M, Kind.F)
     rows = np.flatnonzero(np.isin(a.bios.birth_role, born) & (a.facts.piece_bytes > 0))
     if not len(rows):
         return
-    since, until = _bio_lives(a)
+    since, until = _in_flight(a)
     questions = [about_piece(a, int(bio), int(since[bio])) for bio in rows]
-    # A bio that itself, or a front of it, went to a request with some of them was not split there.
+    # A bio that sent some of these sectors to a request itself, or by a front piece, was not split
+    # there.
     sent, fronts = a.is_piece, _fronts(a)
-    for bio, found in sweep(_queued_bios(a, since, until), questions).items():
+    for bio, covering in sweep(_queued_bios(a, since, until), questions).items():
         larger = [
             c
-            for c in found
+            for c in covering
             if a.facts.bytes[c] > a.facts.piece_bytes[bio]
             and not (sent[c] and _overlap(a, c, bio))
             and not any(_overlap(a, front, bio) for front in fronts.get(c, ()))
@@ -81,15 +95,15 @@ def _implicit_splits(a: Association) -> None:
 
 
 def _fronts(a: Association) -> dict[int, list[int]]:
-    """Front pieces that X named, by the whole bio that they were cut from."""
-    found: dict[int, list[int]] = {}
+    """Return the front pieces of every split bio, by the bio that was queued."""
+    fronts: dict[int, list[int]] = {}
     for front in np.flatnonzero(a.root != np.arange(len(a.bios))).tolist():
-        found.setdefault(int(a.root[front]), []).append(front)
-    return found
+        fronts.setdefault(int(a.root[front]), []).append(front)
+    return fronts
 
 
 def _overlap(a: Association, one: int, other: int) -> bool:
-    """Whether what two bios sent to their requests shares a sector."""
+    """Return whether the pieces that two bios sent to requests share a sector."""
     begin, start = int(a.facts.piece_sector[one]), int(a.facts.piece_sector[other])
     end = begin + int(a.facts.piece_bytes[one]) // SECTOR_BYTES
     stop = start + int(a.facts.piece_bytes[other]) // SECTOR_BYTES
@@ -97,22 +111,26 @@ def _overlap(a: Association, one: int, other: int) -> bool:
 
 
 def _upper_bios(a: Association, context: Context) -> None:
-    """Clones of dm and md: A names the upper device and sector, the upper bio covers it."""
+    """Set `a.upper` of dm and md clones to the bio that covers, on the device above, A's source.
+
+    Appends all candidates to `a.rival_bios`. Several candidates, a parity write, a second clone of
+    the same sectors, or an upper bio whose Q was not recorded leave -1.
+    """
     rows, of_partition = partition_remaps(a, context)
-    # A bio that was queued before is no clone: it is itself sent on.
+    # A clone's first event is its A. A bio with an earlier event (Q) was itself resubmitted.
     rows = rows[~of_partition & (rows == a.bios.start[a.bios.row_gen[rows]])]
     rows = rows[~of_parity(a.events, a.bios.row_event[rows], context)]
     if not len(rows):
         return
-    since, until = _bio_lives(a)
+    since, until = _in_flight(a)
     sized = a.facts.bytes > 0
     remaps = a.events.fields(Kind.A, a.bios.row_event[rows])
-    unseen = _unseen_uppers(a)
-    told_until = int(a.events.ts[a.bios.birth[unseen]].max()) if len(unseen) else NEVER
+    unrecorded = _unrecorded_uppers(a)
+    last_unrecorded = int(a.events.ts[a.bios.birth[unrecorded]].max()) if len(unrecorded) else NEVER
     for with_data in (True, False):
         upper = np.flatnonzero((a.queued >= 0) & (sized if with_data else a.facts.bytes == 0))
         pending = _pending(a, upper, since, until)
-        if not with_data:  # flushes have no sectors: any that is pending there
+        if not with_data:  # flushes have no sectors: give all of them the same one
             pending.sector, pending.end = np.zeros_like(pending.sector), np.ones_like(pending.end)
         here = (remaps["bytes"] > 0) == with_data
         questions = _remapped_from(a, rows[here], remaps[here])
@@ -122,24 +140,29 @@ def _upper_bios(a: Association, context: Context) -> None:
             if len(others) == 1:
                 a.upper[bio] = others[0]
         for question in questions:
-            if question.ts <= told_until and _covered_unseen(a, unseen, question, with_data):
+            if question.ts <= last_unrecorded and _covered_by_unrecorded(
+                a, unrecorded, question, with_data
+            ):
                 a.upper[question.asker] = -1
         if with_data:
-            _without_twice_sent(a, questions)
+            _reset_overlapping_clones(a, questions)
 
 
-def _unseen_uppers(a: Association) -> I64:
-    """Bios of which only the end is in the log: c, without Q."""
-    whole = a.root == np.arange(len(a.bios))
-    return np.flatnonzero((a.queued < 0) & (a.bios.birth_role == Kind.BIO_COMPLETE) & whole)
+def _unrecorded_uppers(a: Association) -> I64:
+    """Return the bios whose only event is their c, and which are no front pieces."""
+    unsplit = a.root == np.arange(len(a.bios))
+    return np.flatnonzero((a.queued < 0) & (a.bios.birth_role == Kind.BIO_COMPLETE) & unsplit)
 
 
-def _covered_unseen(a: Association, unseen: I64, question: Question, with_data: bool) -> bool:
-    """Whether a bio that was queued unseen could be what the question asks for.
+def _covered_by_unrecorded(
+    a: Association, unrecorded: I64, question: Question, with_data: bool
+) -> bool:
+    """Return whether one of these bios, whose Q was not recorded, could be the upper bio.
 
-    c has the bio's range, or, once its size is gone, its end alone.
+    Its c comes after the question and has the bio's range, or, where bi_size is 0 by then, its end
+    alone.
     """
-    bios = unseen[(a.facts.dev[unseen] == question.dev)]
+    bios = unrecorded[(a.facts.dev[unrecorded] == question.dev)]
     bios = bios[a.events.ts[a.bios.birth[bios]] >= question.ts]
     bios = bios[(a.facts.opf[bios] ^ a.facts.opf[question.asker]) & OP_MASK == 0]
     begin, size = a.facts.sector[bios].astype(np.int64), a.facts.bytes[bios] // SECTOR_BYTES
@@ -149,8 +172,11 @@ def _covered_unseen(a: Association, unseen: I64, question: Question, with_data: 
     return bool((covers | ((size == 0) & (begin == question.end))).any())
 
 
-def _without_twice_sent(a: Association, questions: list[Question]) -> None:
-    """A bio sends no sector to one device twice: another, from before the log, was there too."""
+def _reset_overlapping_clones(a: Association, questions: list[Question]) -> None:
+    """Reset `a.upper` to -1 for clones of one upper bio that overlap on one lower device.
+
+    A bio sends no sector to a device twice, so one of the clones is of a bio from before the log.
+    """
     sent = sorted(
         (int(a.upper[q.asker]), int(a.facts.dev[q.asker]), q.sector, q.end, q.asker)
         for q in questions
@@ -164,7 +190,10 @@ def _without_twice_sent(a: Association, questions: list[Question]) -> None:
 
 
 def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Question]:
-    """Who covers what each A names; a flush, which has no sectors, asks for the first."""
+    """Return the question who covers the range that each A names as its source.
+
+    A flush has no sectors: its question is for sector 0, where `_upper_bios` puts all flushes.
+    """
     size = remaps["bytes"] // SECTOR_BYTES
     begin = np.where(size > 0, remaps["from_sector"], 0)
     stop = begin + np.maximum(size, 1)
@@ -179,11 +208,19 @@ def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Questi
 
 
 def _same_op(a: Association, one: int, other: int) -> bool:
+    """Return whether two bios have the same operation (REQ_OP)."""
     return bool((a.facts.opf[one] ^ a.facts.opf[other]) & OP_MASK == 0)
 
 
 def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Context) -> None:
-    """Direct-io loop: the lower bio carries the upper one's pages; the first one links them."""
+    """Set `a.upper` of bios that a loop device with direct I/O sent to its backing device.
+
+    lo_rw_aio submits the upper bio's pages, so the first page (recorded at Q) links the two. The
+    upper bio is the last one with that page that was queued on a device with others below it. Its
+    request must have been issued before the lower Q and not have ended by then, the operations must
+    be the same, and the lower device must be one below the upper. Buffered loops share no pages: no
+    link.
+    """
     stacked = {dev: _backing(context, dev) for dev in np.unique(a.facts.dev).tolist()}
     if not any(stacked.values()) or not len(a.requests):
         return
@@ -204,7 +241,7 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
     issue = ends.issue[np.maximum(request, 0)]
     asked = queued[lower]
     live = (request >= 0) & (issue >= 0) & (issue < asked) & ((end < 0) | (end > asked))
-    live &= ~_left_behind(a, first, asked)
+    live &= ~_completed_before(a, first, asked)
     live &= a.facts.dev[upper] != a.facts.dev[lower]
     live &= (a.facts.opf[upper] ^ a.facts.opf[lower]) & OP_MASK == 0
     for up, low in zip(upper[live].tolist(), lower[live].tolist(), strict=True):
@@ -212,10 +249,11 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
             a.upper[low] = up
 
 
-def _left_behind(a: Association, bios: I64, asked: I64) -> Bool:
-    """Whether each bio's request went on without it before an event: its own end was not seen.
+def _completed_before(a: Association, bios: I64, asked: I64) -> Bool:
+    """Return, per bio, whether its request had completed it before event `asked`.
 
-    It was issued or requeued behind the bio, or its address lived again.
+    Shown by an R or D of the request that begins behind the bio's piece (the bio's part completed,
+    in a C that was not recorded), or by a new generation at the request's address.
     """
     request = np.maximum(a.request[bios], 0)
     last, again = a.requests.last(Kind.R, Kind.D)[request], a.requests.again[request]
@@ -226,7 +264,7 @@ def _left_behind(a: Association, bios: I64, asked: I64) -> Bool:
 
 
 def _first_pieces(a: Association) -> I64:
-    """Per bio: the piece of it that has its first sector, and so its first page."""
+    """Return, per bio, the piece with its first sector, and so with its first page."""
     first = np.arange(len(a.bios))
     fronts = np.flatnonzero(a.root != first)
     starts = a.facts.piece_sector[fronts] == a.facts.sector[a.root[fronts]]
@@ -235,4 +273,5 @@ def _first_pieces(a: Association) -> I64:
 
 
 def _backing(context: Context, dev: int) -> set[int]:
+    """Return the disks below a device."""
     return {context.disk_of(d) for d in context.lower_devices(dev)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""raid4, raid5 and raid6: bios to the disks that carry no sector of the array's own."""
+"""Parity writes of raid4, raid5 and raid6, whose remap (A) does not report an array sector."""
 
 import numpy as np
 
@@ -10,20 +10,24 @@ from biotrail.recorder.schema.records import Kind
 
 _LEVELS = ("raid4", "raid5", "raid6")
 _BLOCK = 4096
-"""What such an array sends to its disks at once (DEFAULT_STRIPE_SIZE); larger are whole reads."""
+"""Largest bio, in bytes, that md sends for one block of a stripe (DEFAULT_STRIPE_SIZE).
+
+A larger bio is a read that bypasses the stripe cache, with its real sector.
+"""
 
 
 def of_parity(events: Events, remaps: I64, context: Context) -> Bool:
-    """Of each A, whether it is what such an array tells of parity.
+    """Return, per A event, whether it may be a parity write of raid4, raid5 or raid6.
 
-    md calls every block of parity the array's sector 0 (raid5_compute_blocknr), whichever stripe
-    it is of: so of an A that names this sector, nobody can say whose it is.
+    md reports the array's sector 0 for every parity block (raid5_compute_blocknr), so its stripe is
+    unknown. A bio for the data block at sector 0 looks the same and is marked as well.
+    remaps: events of kind A.
     """
     arrays = [
         dev
         for dev, entry in context.devices.items()
         if (entry.get("md") or {}).get("level") in _LEVELS
     ]
-    told = events.fields(Kind.A, remaps)
-    named = np.isin(told["from_dev"], arrays) & (told["from_sector"] == 0)
-    return np.asarray(named & (told["bytes"] <= _BLOCK))
+    fields = events.fields(Kind.A, remaps)
+    at_zero = np.isin(fields["from_dev"], arrays) & (fields["from_sector"] == 0)
+    return np.asarray(at_zero & (fields["bytes"] <= _BLOCK))

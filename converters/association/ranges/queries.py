@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to the interval trees: which of those pending here at that time covers these sectors.
+"""Range queries over time: which bios or requests in flight at some time cover some sectors.
 
-One candidate is taken and marked as known by interval, several are ambiguous, none stays open.
+A single candidate is taken, with certainty INTERVAL. Of several none is taken, and the asking bio
+becomes AMBIGUOUS.
 """
 
 from collections.abc import Iterable
@@ -14,11 +15,16 @@ from biotrail.converters.association.ranges.intervals import PendingRanges
 from biotrail.converters.events.tables import I64, SECTOR_BYTES, U32, U64, Certainty
 
 END_OF_TIME = np.iinfo(np.int64).max
+"""ns: still in flight."""
 
 
 @dataclass
 class Pending:
-    """Who could be the answer: ids with a device, a range in sectors and a life in ns."""
+    """Candidates of a query, one row each (n,); one id may have several rows.
+
+    ids: bio or request generation. dev: dev_t. sector, end: range in 512-byte sectors, half open.
+    since, until: first and last time in flight (ns), both included.
+    """
 
     ids: I64
     dev: U32
@@ -30,7 +36,10 @@ class Pending:
 
 @dataclass
 class Question:
-    """Who covers `[sector, end)` of a device at time `ts`."""
+    """A query: who covers `[sector, end)` of device `dev` at time `ts` (ns).
+
+    asker: generation of the bio that the query is about.
+    """
 
     asker: int
     dev: int
@@ -40,38 +49,46 @@ class Question:
 
 
 def about_piece(a: Association, bio: int, ts: int) -> Question:
-    """Who covers, at a time, what this bio sends to its request."""
+    """Return the query for who covers, at `ts` (ns), the range of this bio's own piece."""
     begin = int(a.facts.piece_sector[bio])
     end = begin + int(a.facts.piece_bytes[bio]) // SECTOR_BYTES
     return Question(bio, int(a.facts.dev[bio]), begin, end, ts)
 
 
 def sweep(pending: Pending, questions: Iterable[Question]) -> dict[int, list[int]]:
-    """Answers all questions in one pass over time: asker to ids that cover its range."""
+    """Return, per asker, the ids of the candidates that cover its range at its time.
+
+    One pass over time: candidates enter and leave the trees as the queries, sorted by `ts`, pass
+    them. Every asker has an entry, an empty list where nothing covers its range.
+    """
     asked = sorted(questions, key=lambda q: q.ts)
     devices = {q.dev for q in asked}
     rows = np.flatnonzero(np.isin(pending.dev, list(devices)))
-    comings = rows[np.argsort(pending.since[rows], kind="stable")].tolist()
-    goings = rows[np.argsort(pending.until[rows], kind="stable")].tolist()
+    by_since = rows[np.argsort(pending.since[rows], kind="stable")].tolist()
+    by_until = rows[np.argsort(pending.until[rows], kind="stable")].tolist()
     ranges: dict[int, PendingRanges[int]] = {dev: PendingRanges() for dev in devices}
     answers: dict[int, list[int]] = {}
-    come = gone = 0
+    entered = left = 0
     for question in asked:
-        while come < len(comings) and pending.since[comings[come]] <= question.ts:
-            row = comings[come]
+        while entered < len(by_since) and pending.since[by_since[entered]] <= question.ts:
+            row = by_since[entered]
             tree = ranges[int(pending.dev[row])]
             tree.add(row, int(pending.sector[row]), int(pending.end[row]))
-            come += 1
-        while gone < len(goings) and pending.until[goings[gone]] < question.ts:
-            ranges[int(pending.dev[goings[gone]])].remove(goings[gone])
-            gone += 1
-        found = ranges[question.dev].covering(question.sector, question.end)
-        answers[question.asker] = [int(pending.ids[row]) for row in found]
+            entered += 1
+        while left < len(by_until) and pending.until[by_until[left]] < question.ts:
+            ranges[int(pending.dev[by_until[left]])].remove(by_until[left])
+            left += 1
+        covering = ranges[question.dev].covering(question.sector, question.end)
+        answers[question.asker] = [int(pending.ids[row]) for row in covering]
     return answers
 
 
 def mark(a: Association, bio: int, candidates: list[int]) -> int:
-    """The only candidate, -1 otherwise; marks how the bio's edge is known."""
+    """Return the only candidate, or -1 where there are none or several; set the bio's certainty.
+
+    `a.certainty[bio]` becomes INTERVAL (unless it is larger) for one, AMBIGUOUS for several
+    candidates.
+    """
     if len(candidates) == 1:
         a.certainty[bio] = max(int(a.certainty[bio]), Certainty.INTERVAL)
         return candidates[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which bio an event is about, by interval: Q, A, X, c, and whom G, M and F take."""
+"""Identities of bios in no request yet, by range: for Q, A, X, c, and the bios of G, M and F."""
 
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.finding import Finding, same_task
@@ -8,16 +8,21 @@ from biotrail.converters.events.tables import Certainty
 
 
 class BioRules:
-    """The rules of events about bios that are in no request."""
+    """The rules of events about bios that wait for a request (`Device.waiting`).
+
+    All methods write the identities found to `event` (bio, other, doubt) and update the device's
+    sets.
+    """
 
     def __init__(self, find: Finding) -> None:
         self._find = find
         self.sent: dict[int, Held] = {}
-        """By thread: the bio that its last event remapped."""
+        """By thread id: the bio of the A that was the thread's last event."""
 
     def queue(self, event: Event, device: Device) -> None:
-        """Q: a bio begins here, unless its A came just before."""
-        # Q follows the bio's A at once; where none does, the bio was sent on without.
+        """Q: identify a new bio, or the one that this thread's A just before sent to this place."""
+        # A resubmitted bio's Q is its thread's next event (submit_bio_noacct); a bio that NVMe
+        # multipath sends on has no Q below, so the next Q of the thread is elsewhere.
         bio = event.sent
         if bio is None or bio not in device.waiting or not _at(bio, event):
             bio = self._find.new_bio(event)
@@ -27,7 +32,10 @@ class BioRules:
             device.waiting.add(bio)
 
     def remap(self, event: Event, device: Device) -> None:
-        """A: a new bio from a device above; one that was sent to a partition goes on."""
+        """A: identify a new bio here, or move the one this thread just sent to the partition.
+
+        The bio's `place` and `sent` are set for the thread's next event.
+        """
         bio = event.sent
         if bio is not None and bio.place == event.source and bio in device.waiting:
             device.waiting.move(bio, event.sector, event.end)
@@ -39,9 +47,13 @@ class BioRules:
         event.bio = bio.identity
 
     def split(self, event: Event, device: Device) -> None:
-        """X: a front piece leaves a bio, which goes on behind it."""
-        found = [h for h in device.waiting.starting(event.sector, event.op) if h.end > event.end]
-        parent = self._find.one(event, same_task(event, found))
+        """X: identify a new bio, the front piece, and its parent, which keeps the rest.
+
+        The parent is a longer waiting bio that begins at the same sector. Without one,
+        `event.other` stays 0.
+        """
+        longer = [h for h in device.waiting.starting(event.sector, event.op) if h.end > event.end]
+        parent = self._find.one(event, same_task(event, longer))
         front = self._find.new_bio(event)
         event.bio = front.identity
         device.waiting.add(front)
@@ -52,12 +64,15 @@ class BioRules:
             device.waiting.move(parent, event.end, parent.end)
 
     def exact(self, event: Event, device: Device) -> list[Held]:
-        """Bios of the event's range that wait for a request."""
+        """Return waiting bios with exactly the event's range and operation.
+
+        Only this thread's, if it has any. Not those that merged into a request that is not known.
+        """
         exact = device.waiting.exact(event.sector, event.end, event.op)
         return same_task(event, [h for h in exact if not h.joined])
 
     def claim(self, event: Event, device: Device) -> Held:
-        """The waiting bio of the event's range; a new one where none is known."""
+        """Return the waiting bio with the event's range, and end its waiting; else a new bio."""
         bio = self._find.one(event, self.exact(event, device))
         if bio is None:
             return self._find.new_bio(event)
@@ -65,7 +80,10 @@ class BioRules:
         return bio
 
     def complete(self, event: Event, device: Device) -> None:
-        """c: a bio ends, without a request."""
+        """c: identify the bio that ended, and remove it from the waiting ones.
+
+        Ambiguous on a request-based device, if front pieces of the bio are in no request yet.
+        """
         bio = self._find.one(event, self.ended(event, device))
         if bio is None:
             bio = self._find.new_bio(event)
@@ -76,7 +94,10 @@ class BioRules:
         event.bio = bio.identity
 
     def ended(self, event: Event, device: Device) -> list[Held]:
-        """Waiting bios of the event's range; its size may be gone, and only the end left."""
+        """Return waiting bios with the event's range, or ending there if the event has no size.
+
+        bi_size is 0 in a c after the bio was advanced to its end.
+        """
         exact = device.waiting.exact(event.sector, event.end, event.op)
         if event.sector == event.end:
             ending = device.waiting.ending(event.sector, event.op)
@@ -85,4 +106,5 @@ class BioRules:
 
 
 def _at(bio: Held, event: Event) -> bool:
+    """Return whether the bio has exactly the event's range and operation."""
     return (bio.sector, bio.end, bio.op) == (event.sector, event.end, event.op)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a completion ends, by interval."""
+"""Identities of the requests that C completes, by range."""
 
 from biotrail.converters.association.without_pointers.bios import BioRules
 from biotrail.converters.association.without_pointers.events import Event
@@ -9,13 +9,17 @@ from biotrail.converters.events.tables import Certainty
 
 
 class EndRules:
-    """The rules of C: of data, of a flush sequence, of a failure before the issue."""
+    """The rules of C: of data, of a flush sequence, and of failures before the issue."""
 
     def __init__(self, find: Finding, bios: BioRules) -> None:
         self._find, self._bios = find, bios
 
     def complete(self, event: Event, device: Device) -> None:
-        """C: bytes of a request are through, or its flush sequence is."""
+        """C: identify the request, and shorten it by the bytes completed or remove it.
+
+        The request stays issued if it has bytes left, or if it is a flush sequence whose data is
+        done.
+        """
         if event.sector == event.end and not self._find.is_flush_machinery(event):
             self._end_of_flush(event, device)
             return
@@ -36,6 +40,11 @@ class EndRules:
             device.issued.move(request, event.end, request.end)
 
     def _parts(self, event: Event, device: Device, request: Held, fits: list[Held]) -> None:
+        """Mark the request ambiguous if it may be the remainder of another's partial completion.
+
+        Records this C in the device too, if `fits` end at several sectors: the remainder of each is
+        possible.
+        """
         if event.op == self._find.append_op:
             return
         if device.parted(event.sector, event.end):
@@ -43,34 +52,50 @@ class EndRules:
         device.part(fits)
 
     def _completing(self, event: Event, device: Device) -> list[Held]:
+        """Return issued requests that begin at the C's sector, and are not shorter, oldest first.
+
+        For a zone append: those of the C's size, anywhere.
+        """
         if event.op == self._find.append_op:
-            # Zone append: C carries the sector that was written, not D's.
+            # Zone append: C reports the sector that was written, not D's.
             size = event.end - event.sector
             same = (h for h in device.issued if h.op == event.op and h.end - h.sector == size)
             return oldest_first(list(same))
-        found = device.issued.starting(event.sector, event.op)
-        return [h for h in found if h.end >= event.end and not h.data_done]
+        starting = device.issued.starting(event.sector, event.op)
+        return [h for h in starting if h.end >= event.end and not h.data_done]
 
     def _failing(self, event: Event, device: Device, fits: list[Held]) -> list[Held]:
-        """What fails may never have been issued, or its allocation never been recorded."""
+        """Return requests not issued that have exactly the range of a failed C; else none.
+
+        If bios wait in that range too, one of them may have a request that was not recorded: these
+        bios, the requests returned and `fits` become ambiguous.
+        """
         if not event.failed:
             return []
         failed = device.allocated.exact(event.sector, event.end, event.op)
-        unseen = device.waiting.sharing(event.sector, event.end, event.op)
-        for held in [*fits, *failed, *unseen] if unseen else ():
+        bios = device.waiting.sharing(event.sector, event.end, event.op)
+        for held in [*fits, *failed, *bios] if bios else ():
             held.doubt = Certainty.AMBIGUOUS
         return failed
 
     def _data_done(self, device: Device, request: Held) -> None:
+        """Remove a request whose data is complete, unless it is a flush sequence.
+
+        A flush sequence stays issued until its C of no bytes, with `data_done` set.
+        """
         if request.sequence:
             request.data_done = True
-            # Its tag may be the flush's that it waits for.
+            # blk_kick_flush lends the request's driver tag to the flush request.
             request.tags.pop(TagUse.FLIGHT, None)
         else:
             device.issued.remove(request)
 
     def _complete_unknown(self, event: Event, device: Device) -> None:
-        """No request is known: one from before the log; in blktrace's data, maybe a bio."""
+        """Identify a new request, issued before the log; on blktrace, a waiting bio if one fits.
+
+        blktrace has one letter for C and c, so on a device without requests so far C may be a
+        bio's: then `event.completes_bio` is set.
+        """
         bio = None
         if self._find.bios_end_by_c and not device.takes_requests:
             bio = self._find.one(event, self._bios.ended(event, device))
@@ -81,16 +106,21 @@ class EndRules:
         event.bio, event.completes_bio = bio.identity, True
 
     def _end_of_flush(self, event: Event, device: Device) -> None:
-        """C of no bytes: the end of a flush sequence, or of what never had data."""
+        """C of no bytes: identify the flush sequence or empty request that ended, and remove it.
+
+        Candidates are issued requests at the sector that have no data, or whose data is done, and
+        empty ones not issued that are older than the last flush request. All become ambiguous if
+        flush sequences with data in flight, or bios of `_unknown_flushes`, are there too.
+        """
         issued = device.issued.starting(event.sector, event.op)
         ended = [h for h in issued if h.data_done or h.end == h.sector]
         empty = device.allocated.exact(event.sector, event.end, event.op)
-        # A flush serves only what was there when it was issued.
+        # A flush completes only sequences that were queued when it was issued (blk_kick_flush).
         empty = [h for h in empty if h.origin < device.flush_issued]
         unknown = self._unknown_flushes(event, device)
-        # The end of its data may not have been seen.
-        unseen = [h for h in issued if h.sequence and h not in ended]
-        rivals = [*unknown, *unseen]
+        # Flush sequences with data in flight: their C may not have been recorded.
+        data_in_flight = [h for h in issued if h.sequence and h not in ended]
+        rivals = [*unknown, *data_in_flight]
         for held in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
             held.doubt = Certainty.AMBIGUOUS
         request = self._find.one(event, ended + empty)
@@ -102,7 +132,10 @@ class EndRules:
         (device.issued if request in device.issued else device.allocated).remove(request)
 
     def _unknown_flushes(self, event: Event, device: Device) -> list[Held]:
-        """Where no allocation is told, bios without data wait for the completion itself."""
+        """Return empty PREFLUSH bios there, older than the last flush; none if G or s is recorded.
+
+        Without G and s, such a bio's C is the first event of its request.
+        """
         if device.tells_allocations:
             return []
         waiting = device.waiting.exact(event.sector, event.end, event.op)
@@ -110,6 +143,10 @@ class EndRules:
         return [h for h in waiting if h.origin < device.flush_issued]
 
     def _end_of_unknown_flush(self, event: Event, device: Device, waiting: list[Held]) -> None:
+        """Complete one of the waiting PREFLUSH bios, which gets a new request.
+
+        `_complete_unknown` where none waits.
+        """
         bio = self._find.one(event, waiting)
         self._find.pairing.end(event.ts, waiting, others=False)
         if bio is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as the rules of `identify` want them, and how what they found is written back."""
+"""Events as the rules of `identify` read them, and how the identities are written into records."""
 
 from dataclasses import dataclass, field
 
@@ -28,12 +28,21 @@ RELEVANT = (
     Kind.C,
     Kind.RQ_REMAP,
 )
+"""Record kinds that have a rule."""
 WITH_TID = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A)
+"""Record kinds that report the submitting thread."""
 
 
 @dataclass(slots=True)
 class Event:
-    """One event, as the rules want it. bio, request, other: the identities found."""
+    """One event, as the rules read it.
+
+    dev: dev_t. sector, end: range in 512-byte sectors, half open; 0 for a flush request's. op:
+    REQ_OP_*.
+    opf: bi_opf or cmd_flags. tid: submitting thread, 0 where the kind reports none. number: index
+    of the event in the log. The rules set bio, request, other, doubt, members and completes_bio,
+    and may turn kind M into RQ_MERGE.
+    """
 
     kind: int
     dev: int
@@ -44,30 +53,35 @@ class Event:
     tid: int
     number: int
     failed: bool = False
-    """C with an error."""
+    """C alone: whether it has an error."""
     ts: int = 0
     """ns."""
     source: tuple[int, int] = (0, 0)
-    """A: the device and sector that it names as where the bio came from."""
+    """A alone: device and sector that the bio comes from."""
     part: int = 0
-    """A: the partition or disk that it went to."""
+    """A alone: partition or disk that the bio goes to."""
     slot: Tag | None = None
-    """D: hardware queue and driver tag, where both are told."""
+    """D alone: hardware queue and driver tag, None where one of them is not recorded."""
     tag: Tag | None = None
-    """s: the tag that its request has until it ends, a scheduler's or a driver's."""
+    """s alone: the tag that its request keeps until it ends, a scheduler's or a driver's."""
     sent: Held | None = None
-    """The bio that this thread's event before remapped."""
+    """Bio of this thread's last event, if that was an A."""
     bio: int = 0
+    """Identity of the bio, a request event's head bio; 0: none."""
     request: int = 0
+    """Identity of the request; 0: none, or not known."""
     other: int = 0
-    """X: the parent; m: the request that takes its bios."""
+    """X: identity of the parent; m: of the absorbing request; 0: not known."""
     doubt: int = 0
+    """How the identities are known (Certainty)."""
     members: list[int] = field(default_factory=list)
+    """D or I of a request without a recorded G or s: identities of the bios that it covers."""
     completes_bio: bool = False
+    """blktrace's C: whether it is the completion of a bio (c)."""
 
 
 def read(events: Events, rows: np.ndarray) -> list[Event]:
-    """The given rows, one object each."""
+    """Return the events at `rows`, one object each."""
     kind, sector = events.kind[rows], events.sector[rows]
     nowhere = sector == NO_SECTOR
     sector = np.where(nowhere, np.uint64(0), sector).astype(np.int64)
@@ -78,41 +92,43 @@ def read(events: Events, rows: np.ndarray) -> list[Event]:
     columns: tuple[np.ndarray, ...]
     columns = (kind, events.dev[rows], sector, end, opf & OP_MASK, opf, tid, events.number[rows])
     columns = (*columns, failed, events.ts[rows])
-    found = [Event(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
+    result = [Event(*values) for values in zip(*(c.tolist() for c in columns), strict=True)]
     remaps = np.flatnonzero(kind == Kind.A)
     fields = events.fields(Kind.A, rows[remaps])
     sources = zip(fields["from_dev"].tolist(), fields["from_sector"].tolist(), strict=True)
     parts = fields["part"].tolist()
     for row, source, part in zip(remaps.tolist(), sources, parts, strict=True):
-        found[row].source, found[row].part = source, part
-    _read_slots(events, rows, found)
-    _read_tags(events, rows, found)
-    return found
+        result[row].source, result[row].part = source, part
+    _read_slots(events, rows, result)
+    _read_tags(events, rows, result)
+    return result
 
 
-def _read_slots(events: Events, rows: np.ndarray, found: list[Event]) -> None:
+def _read_slots(events: Events, rows: np.ndarray, result: list[Event]) -> None:
+    """Set `slot` of each D that reports both hardware queue and driver tag."""
     issues = np.flatnonzero(events.kind[rows] == Kind.D)
     fields = events.fields(Kind.D, rows[issues])
     queue, tag = fields["hctx"], fields["tag"]
-    told = (queue != NO_TAG) & (tag != NO_TAG)
-    slots = zip(issues[told].tolist(), queue[told].tolist(), tag[told].tolist(), strict=True)
+    both = (queue != NO_TAG) & (tag != NO_TAG)
+    slots = zip(issues[both].tolist(), queue[both].tolist(), tag[both].tolist(), strict=True)
     for row, *slot in slots:
-        found[row].slot = (slot[0], slot[1])
+        result[row].slot = (slot[0], slot[1])
 
 
-def _read_tags(events: Events, rows: np.ndarray, found: list[Event]) -> None:
+def _read_tags(events: Events, rows: np.ndarray, result: list[Event]) -> None:
+    """Set `tag` of each s: the scheduler's tag, without a scheduler the driver's."""
     starts = np.flatnonzero(events.kind[rows] == Kind.START)
     fields = events.fields(Kind.START, rows[starts])
     tags = zip(fields["tag"].tolist(), fields["sched_tag"].tolist(), strict=True)
     for row, (driver, scheduler) in zip(starts.tolist(), tags, strict=True):
         if scheduler != NO_TAG:
-            found[row].tag = ("scheduler", scheduler)
+            result[row].tag = ("scheduler", scheduler)
         elif driver != NO_TAG:
-            found[row].tag = ("driver", driver)
+            result[row].tag = ("driver", driver)
 
 
 def forget_pointers(events: Events, raw: np.ndarray) -> None:
-    """Takes out of raw records what tells identities."""
+    """Zero all bio and request pointers, page addresses and chains in `raw`, events' raw words."""
     kind = events.kind
     rq = np.isin(
         kind, [Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D, Kind.C, Kind.E, Kind.RQ_REMAP]
@@ -126,14 +142,14 @@ def forget_pointers(events: Events, raw: np.ndarray) -> None:
 
 
 def as_bio_complete(words: np.ndarray) -> None:
-    """A C of blktrace that was a bio's: the same facts in the other record's layout."""
+    """Rewrite one C record (8 words, in place) as a c with the same range and status."""
     head = int(words[0]) & ((1 << 56) - 1)
     words[0] = (int(Kind.BIO_COMPLETE) << 56) | head
     words[1:6] = [0, words[3], words[4], words[5], 0]
 
 
 def as_request_merge(words: np.ndarray) -> None:
-    """An M of blktrace that was a request's, likewise."""
+    """Rewrite one M record (8 words, in place) as an m with the same range."""
     head = int(words[0]) & ((1 << 56) - 1)
     words[0] = (int(Kind.RQ_MERGE) << 56) | head
     words[1:7] = [0, 0, words[2], words[3], int(words[4]) | 0xFFFFFFFF << 32, 0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rules of `identify` share: new identities, and the choice among candidates."""
+"""What the rules share: new identities, and the choice among candidates."""
 
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.flush_pairing import FlushPairing
@@ -12,12 +12,17 @@ _REQUESTS = 1 << 48
 
 
 class Finding:
-    """Makes up identities, and chooses; knows the log's operations and flags."""
+    """Makes up identities, and chooses among candidates; knows the log's operations and flags.
+
+    preflush, fua: masks of these bits in opf. flush_op, append_op, discard_op: operation numbers.
+    bios_end_by_c: whether C may be a bio's completion (blktrace has one letter for both).
+    pairing: flushes that could have ended by several completions.
+    """
 
     def __init__(self, context: Context) -> None:
         self._next = 0
         self._unended: list[int] = []
-        """Identities of requests whose completion was not seen, to be used again."""
+        """Identities of requests whose completion was not recorded, free to be reused."""
         self.pairing = FlushPairing()
         self.preflush = context.flag_mask("PREFLUSH")
         self.fua = context.flag_mask("FUA")
@@ -29,19 +34,19 @@ class Finding:
         self.bios_end_by_c = context.header.get("backend") == "blktrace"
 
     def new_bio(self, event: Event) -> Held:
-        """A bio that is where the event is."""
+        """Return a new bio with the event's range, operation and thread."""
         return self._new(event, _BIOS)
 
     def new_request(self, event: Event) -> Held:
-        """A request that is where the event is."""
+        """Return a new request with the event's range, operation and thread."""
         return self._new(event, _REQUESTS)
 
     def begin_request(self, event: Event) -> Held:
-        """A request that begins here.
+        """Return a new request that begins at this event, a G, s or `a`.
 
-        It may take the identity of one whose completion was not seen, as the kernel uses an
-        address again: that is how the rules on generations know that the other one is lost.
-        Only for G, s and a, which begin a generation whatever came before.
+        Its identity may be a request's whose completion was not recorded, as the kernel reuses an
+        address: that shows the rules on generations that the earlier request is lost. Only for G, s
+        and `a`, which begin a generation after any event.
         """
         request = self._new(event, _REQUESTS)
         if self._unended:
@@ -49,17 +54,23 @@ class Finding:
         return request
 
     def lose(self, request: Held) -> None:
-        """Its completion was not seen, and will not be."""
+        """Free a request's identity for `begin_request`: its completion was not recorded."""
         self._unended.append(request.identity)
 
     def _new(self, event: Event, base: int) -> Held:
+        """Return a new bio or request with an identity above `base`."""
         self._next += 1
         made = Held(base + self._next, event.sector, event.end, event.op, event.tid, self._next)
         made.since = event.number
         return made
 
     def one(self, event: Event, candidates: list[Held]) -> Held | None:
-        """The oldest; all of them are in doubt when there are several."""
+        """Return the first candidate, or None if there are none; raise `event.doubt` to its own.
+
+        Callers sort candidates, the oldest first, if need be after those of the event's thread. If
+        there are several, the event and all of them become ambiguous, and share their tags
+        (`confuse`) and, for an event of no bytes, their completions (`FlushPairing.share`).
+        """
         if len(candidates) > 1:
             event.doubt = Certainty.AMBIGUOUS
             for held in candidates:
@@ -73,31 +84,34 @@ class Finding:
         return candidates[0]
 
     def about(self, event: Event, request: Held) -> None:
-        """The event is about this request."""
+        """Set the event's request and its head bio; raise the event's doubt to the request's."""
         event.request, event.bio = request.identity, request.request
         event.doubt = max(event.doubt, request.doubt)
 
     def is_flush_machinery(self, event: Event) -> bool:
-        """A request of the flush machinery's own: it has no bio."""
+        """Return whether the event is of a flush request (blk_kick_flush), which has no bio."""
         return event.op == self.flush_op and event.sector == event.end
 
     def is_passthrough(self, event: Event) -> bool:
-        """A command of a user or driver: its bios, if it has any, were never queued."""
+        """Return whether the event is of a passthrough request; its bios were never queued."""
         return event.op in self._passthrough_ops
 
 
 def served(bio: Held) -> None:
-    """A bio is in a request now; so its parent misses one front less."""
+    """Remove the bio from its parent's front pieces that are in no request yet."""
     if bio.parent is not None:
         bio.parent.unserved.discard(bio)
 
 
 def same_task(event: Event, found: list[Held]) -> list[Held]:
-    """A task submits one bio after the other: its own come first, if there are any."""
+    """Return the bios or requests of the event's thread; if it has none, all of them.
+
+    A task submits one bio after the other, so its own are the likelier ones.
+    """
     own = [h for h in found if h.tid == event.tid]
     return own or found
 
 
 def oldest_first(found: list[Held]) -> list[Held]:
-    """By the order in which they came."""
+    """Return the bios or requests sorted by the order in which they began."""
     return sorted(found, key=lambda h: h.origin)

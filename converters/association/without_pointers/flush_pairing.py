@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the ends of flushes may be off, where which is whose is open, by interval.
+"""By how much the ends of flushes can be off where it is open, without pointers, which is whose.
 
-Bios that one request could be of, and requests that one completion could be of, share what ends
-them: each of them ends between the first and the last of the completions that they share.
+Bios that one request could serve, and requests that one completion could end, form a group. Each
+member ended between the first and the last completion of its group.
 """
 
 from collections import Counter
@@ -16,11 +16,11 @@ FAR = 1 << 63
 
 @dataclass
 class Pairing:
-    """Flushes that could have ended by several completions, all of which were seen.
+    """Counts of flushes that could have ended by several completions, of groups that have ended.
 
-    completions: how many. same: of them, those that came at one time, so that each flush's end is
-    exact whichever was its own. most_ns: most time between the first and the last that flushes
-    share. spans: completions by the bits of that time (ns).
+    completions: how many. same: those of them in groups whose completions all came at one time, so
+    that the ends are exact whichever flush each was of. most_ns: longest time between the first and
+    the last completion of a group (ns). spans: completions by the bit length of that time.
     """
 
     completions: int = 0
@@ -29,7 +29,7 @@ class Pairing:
     spans: Counter[int] = field(default_factory=Counter)
 
     def add(self, count: int, apart: int) -> None:
-        """So many more completions, of which the first and the last are `apart` (ns)."""
+        """Add a group of `count` completions whose first and last are `apart` ns apart."""
         self.completions += count
         self.same += 0 if apart else count
         self.most_ns = max(self.most_ns, apart)
@@ -37,7 +37,10 @@ class Pairing:
 
     @property
     def half_ns(self) -> int:
-        """Half of the completions are no further apart (ns), to the next power of two."""
+        """Median time between the first and last completion of a group (ns), rounded up to 2ⁿ - 1.
+
+        Half of the completions are in groups that span no more; 0 if there are none.
+        """
         seen = 0
         for bits, count in sorted(self.spans.items()):
             seen += count
@@ -46,7 +49,7 @@ class Pairing:
         return 0
 
     def as_dict(self) -> dict[str, int]:
-        """Plain values for JSON; times in ns."""
+        """Return the counts as plain values for JSON; times in ns."""
         return {
             "completions": self.completions,
             "same_time": self.same,
@@ -57,7 +60,11 @@ class Pairing:
 
 @dataclass(eq=False)
 class _Group:
-    """What shares completions: bios and requests not ended yet; the completions' times (ns)."""
+    """Bios and requests that share completions.
+
+    first, last: times of the first and last completion (ns). live: members that have not ended.
+    count: completions so far. bounded: whether all of them were certainly of a member.
+    """
 
     first: int = FAR
     last: int = 0
@@ -67,16 +74,21 @@ class _Group:
 
 
 class FlushPairing:
-    """Follows which bios and requests share completions."""
+    """Follows groups of bios and requests without data that share completions.
+
+    found: counts over all groups that have ended.
+    """
 
     def __init__(self) -> None:
         self.found = Pairing()
         self._groups: dict[Held, _Group] = {}
 
     def end(self, ts: int, candidates: list[Held], *, others: bool) -> None:
-        """A completion at `ts` (ns) ends the first of the candidates, as far as is told.
+        """Record a completion at `ts` (ns), which ends the first candidate, in the group of all.
 
-        others: it may be of a request that is none of the candidates, so that nothing is known.
+        When the last member of a bounded group has ended, the group is added to `found`. Does
+        nothing for a single candidate in no group. others: whether the completion may be of a
+        request that is no candidate, which leaves the group unbounded.
         """
         if not candidates or (len(candidates) == 1 and candidates[0] not in self._groups):
             return
@@ -90,12 +102,12 @@ class FlushPairing:
             self.found.add(group.count, group.last - group.first)
 
     def share(self, candidates: list[Held]) -> None:
-        """An event is of one of these bios or requests: what ends one may end another."""
+        """Put these bios or requests into one group, if several: an event is of one of them."""
         if len(candidates) > 1:
             self._joined(candidates)
 
     def serve(self, bio: Held, request: Held) -> None:
-        """The bio has this request from now on, which stands for it."""
+        """Replace a bio in its group, if it is in one, by its request."""
         group = self._groups.pop(bio, None)
         if group is not None:
             group.live.discard(bio)
@@ -103,7 +115,10 @@ class FlushPairing:
             self._groups[request] = group
 
     def _joined(self, candidates: list[Held]) -> _Group:
-        """The one group that the candidates are in from now on."""
+        """Merge the candidates and all their groups into one group, and return the group.
+
+        The largest group is kept, so that each member moves at most log n times.
+        """
         groups = list({self._groups[held]: None for held in candidates if held in self._groups})
         groups.sort(key=lambda group: len(group.live))
         group = groups.pop() if groups else _Group()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identities for logs that have none, by intervals: range, operation, direction and age.
+"""Identities for logs without pointers, by range, operation, thread and age.
 
-One pass over the events, in time order, gives every event the identity of the bio and the
-request it must be about; then everything else works as it does on kernel pointers. Where
-more than one candidate fits, the oldest is taken and all of them are marked ambiguous.
-Imported blktrace files, bcc's logs, and `--associate intervals` come through here.
+One pass over the events, in time order, gives each event the identity of the bio and the request
+that it must be of; after it, association works as on kernel pointers. Where several candidates fit,
+the oldest is taken and all are marked ambiguous. Used for blktrace's files, bcc's logs, and
+`--associate intervals`.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from biotrail.recorder.schema.records import Kind
 
 
 class Identifier:
-    """The state of all devices between windows; bounded by what is in flight."""
+    """The bios and requests in flight on all devices, from window to window."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -61,11 +61,16 @@ class Identifier:
 
     @property
     def pairing(self) -> Pairing:
-        """Flushes whose completion is one of several, so far."""
+        """Counts, so far, of flushes that could have ended by several completions."""
         return self._find.pairing.found
 
     def identify(self, events: Events) -> Events:
-        """The same events with made-up identities. Each event must come once, in order."""
+        """Return the events with made-up identities, and with `doubt` and `members` set.
+
+        Each event of the log must be passed once, in order. `raw` and `doubt` are new arrays; the
+        others are those of `events`. `members` is this object's own dictionary, which `forget`
+        shortens.
+        """
         raw = events.raw.copy()
         doubt = np.zeros(len(events), dtype=np.uint8)
         forget_pointers(events, raw)
@@ -88,11 +93,17 @@ class Identifier:
         )
 
     def _new_device(self, dev: int) -> Device:
+        """Add and return the state of a device, with one queue if the log's header says so."""
         queue = self._context.devices.get(dev, {}).get("queue", {})
         self._devices[dev] = Device(one_queue=queue.get("nr_hw_queues") == 1)
         return self._devices[dev]
 
     def _write(self, words: np.ndarray, doubt: U8, row: int, event: Event) -> None:
+        """Write the event's identities into its record `words` (8,), its certainty to `doubt[row]`.
+
+        A C that completes a bio, and an M of two requests (both blktrace's), become records c and
+        m.
+        """
         doubt[row] = max(event.doubt, Certainty.INTERVAL)
         if event.completes_bio:
             as_bio_complete(words)
@@ -112,7 +123,10 @@ class Identifier:
             self._members[event.number] = event.members
 
     def mark(self, events: Events) -> None:
-        """Marks what is under way and has come into doubt since its last event."""
+        """Raise `events.doubt` to AMBIGUOUS for bios and requests in flight that became ambiguous.
+
+        Their earlier events, which `identify` has returned already, are marked as well.
+        """
         doubted = {
             held.identity: held.since
             for device in self._devices.values()
@@ -126,10 +140,10 @@ class Identifier:
         at = np.searchsorted(identities, events.raw[:, 1])
         at = np.minimum(at, len(identities) - 1)
         rows = (identities[at] == events.raw[:, 1]) & (events.number >= since[at])
-        rows &= events.kind != Kind.X  # which also says something of the bio that was split
+        rows &= events.kind != Kind.X  # an X is of its parent as well
         events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
 
     def forget(self, numbers: np.ndarray) -> None:
-        """Drops what is known of issues whose lifecycles have been given out."""
+        """Drop the members of the events with these numbers; their lifecycles are complete."""
         for number in numbers.tolist():
             self._members.pop(number, None)

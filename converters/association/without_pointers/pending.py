@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bios and requests under way on one device, found by range, for logs without identities.
+"""Bios and requests in flight on one device, looked up by range, for logs without pointers.
 
-Exact ranges and shared edges are looked up directly; an interval tree answers what only it
-can (who covers this, who lies within) and is kept only once that was asked for.
+Exact ranges and shared ends are dictionary lookups; an interval tree, built when first needed,
+answers which range covers, overlaps or lies within another.
 """
 
 from collections.abc import Iterator
@@ -13,25 +13,26 @@ from biotrail.converters.association.ranges.intervals import PendingRanges
 from biotrail.converters.events.tables import Certainty
 
 Tag = tuple[int | str, int]
-"""A number, and what it counts in: a hardware queue, or the sort of tag."""
+"""A tag number, after what it is unique in: a hardware queue, "scheduler" or "driver"."""
 
 
 class TagUse(Enum):
-    """What a request has a tag for."""
+    """Which of a request's tags."""
 
     FLIGHT = auto()
-    """From its issue to its completion or requeue; told by D."""
+    """The driver's, from D to C or R; reported by D."""
     LIFE = auto()
-    """From its start to its end; told by s, without the hardware queue."""
+    """The one that it has from s to its end; reported by s, without the hardware queue."""
 
 
 @dataclass(eq=False)
 class TagGroup:
-    """Tags that are in use, and the requests that have them.
+    """Tags in use, and the requests that have them, with no record of which request has which.
 
-    One tag and one request, until an event could be of several requests: then they have their
-    tags together, for who of them ended is not known. When all the tags have been given again,
-    all of them have.
+    One tag and one request, until an event could be of several requests: then which of them ended
+    is not known, and their groups merge. When all tags of a group were reused, all its requests
+    have ended.
+    merged_into: the group that this one became part of, or None.
     """
 
     tags: set[Tag]
@@ -40,7 +41,7 @@ class TagGroup:
 
     @property
     def whole(self) -> "TagGroup":
-        """The group that this one is part of by now."""
+        """The group that this one is part of now: itself, or the end of `merged_into`."""
         group = self
         while group.merged_into is not None:
             group = group.merged_into
@@ -49,35 +50,44 @@ class TagGroup:
         return group
 
     def merge(self, other: "TagGroup") -> None:
-        """Takes in another group."""
+        """Add the tags and requests of another group to this one; the other group refers to it."""
         if other is not self:
             self.tags |= other.tags
             self.owners |= other.owners
             other.merged_into = self
 
     def dissolve(self, use: TagUse) -> None:
-        """Nothing can be said of these requests any more."""
+        """Remove the group from all its requests: their tags are not known any more."""
         for held in self.owners:
             held.tags.pop(use, None)
         self.owners.clear()
 
 
 def confuse(candidates: "list[Held]") -> None:
-    """An event is of one of these requests: from now on they have their tags together."""
+    """Merge the tag groups of these requests: an event is of one of them, and not known of which.
+
+    If one of the requests has no group (its tag was not recorded), the merged group is dissolved.
+    """
     for use in TagUse:
         groups = [h.tags[use] for h in candidates if use in h.tags]
         for group in groups[1:]:
             groups[0].whole.merge(group.whole)
         if groups and len(groups) < len(candidates):
-            groups[0].whole.dissolve(use)  # one of them has a tag that is not known
+            groups[0].whole.dissolve(use)
 
 
 @dataclass(eq=False)
 class Held:
-    """A bio or a request: an identity made up for it, and where it is.
+    """A bio or request in flight: the identity made up for it, and its range.
 
-    Sectors of 512 bytes, half open. op: operation number. tid: who queued it. origin: order
-    in which it came. doubt: how what is said of it is known.
+    identity: stands for the pointer. sector, end: range in 512-byte sectors, half open; it grows by
+    merges and shrinks by splits and partial completions. op: REQ_OP_*. tid: thread that queued the
+    bio.
+    origin: order in which it began. doubt: how its events are known (Certainty).
+    request: of a request, the identity of its head bio. inserted, started: whether I, s was
+    recorded.
+    data_done: whether the data of its flush sequence is complete. parent: bio that a front piece
+    was split from.
     """
 
     identity: int
@@ -91,24 +101,25 @@ class Held:
     inserted: bool = False
     started: bool = False
     flags: int = 0
-    """Flags of its bios that may set the flush machinery to work."""
+    """PREFLUSH and FUA of its bios: these make blk-flush.c run it."""
     sequence: bool = False
-    """That runs it: a completion of no bytes ends it."""
+    """Whether blk-flush.c runs it as a flush sequence, which a C of no bytes ends."""
     data_done: bool = False
     joined: bool = False
-    """A bio that merged into a request which is not known."""
+    """The bio was merged into a request that could not be identified."""
     tags: dict[TagUse, TagGroup] = field(default_factory=dict)
+    """By use: the group of a request's tag, with all requests that may have the tag instead."""
     place: tuple[int, int] = (0, 0)
-    """Where a bio was sent that awaits its Q: partition or disk, and sector there."""
+    """Of a remapped bio whose Q is to come: partition or disk, and sector there."""
     unserved: "set[Held]" = field(default_factory=set)
-    """Fronts that were split off a bio and are in no request."""
+    """Front pieces of the bio that are in no request yet."""
     parent: "Held | None" = None
     since: int = 0
-    """Number of the event that began it: its identity may have been another's before."""
+    """Number of the event that began it; earlier events of its identity are of another one."""
 
 
 class PendingSet:
-    """Held things of one sort on one device, oldest first among equals."""
+    """Bios or requests of one device, by range. Queries return the oldest first, by `origin`."""
 
     def __init__(self) -> None:
         self._by_start: dict[int, dict[Held, None]] = {}
@@ -126,7 +137,7 @@ class PendingSet:
         return held in self._all
 
     def add(self, held: Held) -> None:
-        """Puts it where its range says."""
+        """Add a bio or request, at its present range."""
         self._all[held] = None
         self._by_start.setdefault(held.sector, {})[held] = None
         self._by_end.setdefault(held.end, {})[held] = None
@@ -134,7 +145,7 @@ class PendingSet:
             self._tree.add(held, held.sector, held.end)
 
     def remove(self, held: Held) -> None:
-        """Takes it away."""
+        """Remove a bio or request; KeyError if it is not in the set."""
         del self._all[held]
         _drop(self._by_start, held.sector, held)
         _drop(self._by_end, held.end, held)
@@ -142,38 +153,39 @@ class PendingSet:
             self._tree.remove(held)
 
     def move(self, held: Held, sector: int, end: int) -> None:
-        """Gives it another range; its place among equals stays."""
+        """Change the range of a bio or request in the set; its age stays."""
         self.remove(held)
         held.sector, held.end = sector, end
         self.add(held)
 
     def exact(self, sector: int, end: int, op: int) -> list[Held]:
-        """All of that range and operation, oldest first."""
+        """Return those with exactly this range and operation."""
         return _oldest(h for h in self._by_start.get(sector, ()) if h.end == end and h.op == op)
 
     def starting(self, sector: int, op: int) -> list[Held]:
-        """All that begin there."""
+        """Return those of this operation that begin at this sector."""
         return _oldest(h for h in self._by_start.get(sector, ()) if h.op == op)
 
     def ending(self, sector: int, op: int) -> list[Held]:
-        """All that end there."""
+        """Return those of this operation that end at this sector."""
         return _oldest(h for h in self._by_end.get(sector, ()) if h.op == op)
 
     def covering(self, sector: int, end: int, op: int) -> list[Held]:
-        """All whose range holds `[sector, end)`."""
+        """Return those of this operation whose range contains `[sector, end)`."""
         return _oldest(h for h in self._ranges().covering(sector, end) if h.op == op)
 
     def sharing(self, sector: int, end: int, op: int) -> list[Held]:
-        """All that have a sector in common with `[sector, end)`."""
+        """Return those of this operation that share a sector with `[sector, end)`."""
         return _oldest(h for h in self._ranges().touching(sector, end) if h.op == op)
 
     def within(self, sector: int, end: int, op: int) -> list[Held]:
-        """All whose range lies in `[sector, end)`, by sector."""
+        """Return those of this operation that lie within `[sector, end)`, by sector, then age."""
         found = self._ranges().touching(sector, end)
         inside = (h for h in found if h.op == op and h.sector >= sector and h.end <= end)
         return sorted(inside, key=lambda h: (h.sector, h.origin))
 
     def _ranges(self) -> PendingRanges[Held]:
+        """Return the interval tree over all ranges, built at the first call."""
         if self._tree is None:
             self._tree = PendingRanges()
             for held in self._all:
@@ -182,10 +194,12 @@ class PendingSet:
 
 
 def _oldest(found: Iterator[Held]) -> list[Held]:
+    """Return the bios or requests sorted by age, oldest first."""
     return sorted(found, key=lambda h: h.origin)
 
 
 def _drop(index: dict[int, dict[Held, None]], key: int, held: Held) -> None:
+    """Remove a bio or request from the entry `key`, and the entry if it is then empty."""
     at = index[key]
     del at[held]
     if not at:
@@ -193,78 +207,96 @@ def _drop(index: dict[int, dict[Held, None]], key: int, held: Held) -> None:
 
 
 class Device:
-    """What is under way on one device."""
+    """The bios and requests in flight on one device."""
 
     def __init__(self, *, one_queue: bool = False) -> None:
         self.one_queue = one_queue
-        """It has one hardware queue, so that a tag alone names a request."""
+        """Whether it has one hardware queue, so that LIFE tags are unique."""
         self.waiting = PendingSet()
-        """Bios that are in no request."""
+        """Bios in no request."""
         self.allocated = PendingSet()
-        """Requests that are not issued."""
+        """Requests not issued, requeued ones included."""
         self.issued = PendingSet()
-        """Requests that are issued; also those whose data is done before the last flush."""
+        """Requests with the driver, and flush sequences whose data is done."""
         self._by_tag: dict[tuple[TagUse, Tag], TagGroup] = {}
         self.takes_requests = False
+        """Whether a request of it was seen, so that its bios complete by C, not c."""
         self.tells_allocations = False
+        """Whether a G or s of it was seen: each request then begins with an event."""
         self.flush_issued = 0
         """`origin` of the newest flush request that was issued."""
         self._blurs: list[tuple[int, int, list[Held]]] = []
+        """(sector, end, candidates) of choices among several candidates."""
         self._parted: list[tuple[int, int, list[Held]]] = []
+        """(sector, end, candidates) of partial completions of one of several requests."""
 
     def take_tag(self, request: Held, use: TagUse, tag: Tag) -> list[Held]:
-        """The request has this tag now; gives those that must have ended, unseen, for that."""
+        """Give the request this tag; return the requests that must have ended before.
+
+        Oldest first. The kernel reuses a tag only after blk_mq_put_tag, so they completed (or, with
+        FLIGHT, were requeued) with no event recorded. They are removed from the device. Does
+        nothing for LIFE where tags are not unique (several hardware queues).
+        """
         if use is TagUse.LIFE and not self.one_queue:
             return []
-        known = self._by_tag.get((use, tag))
+        earlier = self._by_tag.get((use, tag))
         self._by_tag[use, tag] = request.tags[use] = TagGroup({tag}, {request})
-        if known is None:
+        if earlier is None:
             return []
-        before = known.whole
-        before.tags.discard(tag)
-        before.owners = {h for h in before.owners if self._owns(h, use, before)}
-        too_many = len(before.owners) - len(before.tags)
-        # Where some are still there, it is not known which: all may be.
-        gone = _oldest(iter(before.owners)) if too_many >= len(before.owners) else []
-        for held in gone:
-            before.owners.remove(held)
+        group = earlier.whole
+        group.tags.discard(tag)
+        group.owners = {h for h in group.owners if self._owns(h, use, group)}
+        too_many = len(group.owners) - len(group.tags)
+        # While one of the group's tags is in use, any of its requests may have that tag.
+        ended = _oldest(iter(group.owners)) if too_many >= len(group.owners) else []
+        for held in ended:
+            group.owners.remove(held)
             (self.issued if held in self.issued else self.allocated).remove(held)
-        return gone
+        return ended
 
     def _owns(self, held: Held, use: TagUse, group: TagGroup) -> bool:
+        """Return whether a request still has a tag of this group, and is in flight with it."""
         if use not in held.tags or held.tags[use].whole is not group:
             return False
         return held in self.issued or (use is TagUse.LIFE and held in self.allocated)
 
     def under_way(self) -> Iterator[Held]:
-        """All bios and requests."""
+        """Yield all bios and requests in flight."""
         yield from self.waiting
         yield from self.allocated
         yield from self.issued
 
     def blur(self, sector: int, end: int, candidates: list[Held]) -> None:
-        """Something went to one of several: where the others are is not sure."""
+        """Record that one of several candidates was chosen: the ranges of all may be wrong now.
+
+        sector, end: range of the event, which a merge adds to one of the candidates.
+        """
         lowest, highest = min(c.sector for c in candidates), max(c.end for c in candidates)
         self._blurs.append((min(lowest, sector), max(highest, end), candidates))
 
     def blurred(self, sector: int, end: int) -> bool:
-        """Whether such a choice was near, and one of its candidates still waits."""
+        """Return whether `[sector, end)` overlaps such a choice with a candidate not issued yet."""
         self._blurs = [b for b in self._blurs if any(self._waits(h) for h in b[2])]
         return any(low < end and sector < high for low, high, _ in self._blurs)
 
     def part(self, candidates: list[Held]) -> None:
-        """A part of one of these completed: where the others begin is not sure, if they go on."""
+        """Record a partial completion that fits several requests: which one it shortened is open.
+
+        Only if they end at different sectors: with one end, the remainder is the same for all.
+        """
         ends = {h.end for h in candidates}
         if len(ends) > 1:
             self._parted.append((min(h.sector for h in candidates), max(ends), candidates))
 
     def parted(self, sector: int, end: int) -> bool:
-        """Whether such a part was near, and one of its candidates is not through."""
+        """Return whether `[sector, end)` overlaps such a completion with a request in flight."""
         self._parted = [p for p in self._parted if any(self._is_here(h) for h in p[2])]
         return any(low < end and sector < high for low, high, _ in self._parted)
 
     def _is_here(self, held: Held) -> bool:
+        """Return whether a request is in flight."""
         return held in self.issued or held in self.allocated
 
     def _waits(self, held: Held) -> bool:
+        """Return whether a bio or request is not issued yet."""
         return held in self.allocated or held in self.waiting
