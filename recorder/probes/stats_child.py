@@ -10,6 +10,8 @@ import ctypes
 import os
 import sys
 
+_BELOW = "/biotrail/recorder/probes/stats_child.py"
+"""This file, below what has to be on the path."""
 _LIBRARIES = ("libbpf.so.1", "libbpf.so.0")
 _BPF_STATS_RUN_TIME = 0
 
@@ -25,7 +27,7 @@ def _library() -> ctypes.CDLL:
 
 def _main() -> None:
     # Neither a virtual environment nor an installation is on the path here.
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
     from biotrail.recorder.rights import capabilities
 
     library = _library()

@@ -53,7 +53,7 @@ def wheel(directory: Path) -> Path:
     if shutil.which("clang") is None:
         pytest.skip("needs clang")
     tree = directory / "tree"
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*GENERATED))
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*GENERATED))
     pip(Path(sys.executable), "wheel", "--no-deps", "-w", directory, tree, cwd=directory)
     (built,) = directory.glob("biotrail-*.whl")
     return built
