@@ -300,14 +300,17 @@ def _scheduler(text: str | None) -> str | None:
 
 
 def _flag(text: str | None) -> bool | None:
+    """Return whether an attribute is "1"; None where it is absent."""
     return None if text is None else text == "1"
 
 
 def _unless(text: str | None, usual: str) -> str | None:
+    """Return an attribute's text; None where it is absent or `usual`."""
     return None if text == usual else text
 
 
 def _link_name(path: str) -> str | None:
+    """Return the last component of a link's target; None where there is no link."""
     try:
         return os.path.basename(os.readlink(path))
     except OSError:

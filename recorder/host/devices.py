@@ -58,6 +58,7 @@ def _paths(roots: Roots) -> dict[int, str]:
 
 
 def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
+    """Return the mounts of the block devices in `paths`, as `_paths` returns them."""
     return read_mounts(roots.sys, roots.proc, set(paths), roots.number)
 
 

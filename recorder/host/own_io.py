@@ -85,10 +85,10 @@ def _kernel_dev(dev: int) -> int:
 def _generation(fd: int) -> int | None:
     """Return the inode's generation (FS_IOC_GETVERSION); None: not supported."""
     try:
-        told = fcntl.ioctl(fd, _GETVERSION, bytes(8))
+        answer = fcntl.ioctl(fd, _GETVERSION, bytes(8))
     except OSError:
         return None
-    return int(struct.unpack_from("=I", told)[0])
+    return int(struct.unpack_from("=I", answer)[0])
 
 
 def _super_block(fd: int) -> int | None:

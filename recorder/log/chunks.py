@@ -195,16 +195,16 @@ def may_hold(payload: bytes, kinds: Collection[int]) -> list[int]:
     list, so that the caller goes on to `decode_chunk`, which raises.
     """
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
-    at, found = _META.size + count * _ENTRY.size, []
+    at, indices = _META.size + count * _ENTRY.size, []
     if at > len(payload):
         return list(range(count))
     for index, entry in enumerate(_ENTRY.iter_unpack(payload[_META.size : at])):
         _, _, stored, _, _, layout, _ = entry
-        held = kinds_of(memoryview(payload)[at : at + stored]) if layout == _COLUMNS else None
-        if held is None or not held.isdisjoint(kinds):
-            found.append(index)
+        present = kinds_of(memoryview(payload)[at : at + stored]) if layout == _COLUMNS else None
+        if present is None or not present.isdisjoint(kinds):
+            indices.append(index)
         at += stored
-    return found
+    return indices
 
 
 def _records(body: memoryview, length: int, layout: int) -> bytes | memoryview:

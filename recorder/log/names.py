@@ -57,11 +57,11 @@ def find(segments: Sequence[Segment]) -> Found:
     """Return a copy of the TASK, CGROUP and FILE_NAME records in a chunk's segments, by time."""
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for segment in segments:
-        whole = len(segment.data) // 8
-        words = np.frombuffer(segment.data, dtype="<u8", count=whole)
+        word_count = len(segment.data) // 8
+        words = np.frombuffer(segment.data, dtype="<u8", count=word_count)
         tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
         likely = [bool((tops == form.kind).any()) for form in _FORMS]
-        if not whole or not any(likely):  # most chunks: no need to walk over all records
+        if not word_count or not any(likely):  # most chunks: no need to walk over all records
             continue
         at = record_starts(tops, segment.position // 8)
         for form, rows in zip(_FORMS, parts, strict=True):

@@ -122,6 +122,7 @@ class Source:
 
 
 def _open(path: str) -> BinaryIO:
+    """Return the file, unbuffered. Raises LogNotFoundError, LogFormatError."""
     try:
         return open(path, "rb", buffering=0)
     except FileNotFoundError:
@@ -293,8 +294,8 @@ def walk(source: Source, offset: int, tag: int) -> Iterator[Frame | Gap]:
         frame = frame_at(source, offset, tag)
         if frame is None:
             # If the frame before lacks bytes, the next frame starts inside its extent.
-            whole = before is None or _is_whole(source, before)
-            frame = finder.first(offset if whole or before is None else before.payload)
+            intact = before is None or _is_intact(source, before)
+            frame = finder.first(offset if intact or before is None else before.payload)
         while frame is not None and not overlaps.allow(frame, tag):
             frame = finder.first(frame.payload)
         if frame is None:
@@ -309,6 +310,6 @@ def walk(source: Source, offset: int, tag: int) -> Iterator[Frame | Gap]:
         before, offset = frame, frame.next
 
 
-def _is_whole(source: Source, frame: Frame) -> bool:
+def _is_intact(source: Source, frame: Frame) -> bool:
     """Return whether the payload in the file has the checksum in the frame's header."""
     return zlib.crc32(source.read_at(frame.payload, frame.stored)) == frame.crc

@@ -4,7 +4,7 @@
 A key may be absent, and a key that is not listed here may hold anything: a newer recorder may
 have written it. The values of the listed keys have the types and ranges that readers rely on.
 
-The `_` functions with (value, where) are Shapes.
+Private functions of (value, where) are shapes: they raise DamagedError for any other value.
 """
 
 import base64
@@ -100,7 +100,7 @@ def _names(shape: Shape) -> Shape:
 
 
 def _cgroups(value: Any, where: str) -> None:
-    """Cgroup id, in decimal → path."""
+    """Check an object: cgroup id, in decimal → path."""
     _names(_text)(value, where)
     for key in value:
         if not key.isdecimal() or len(key) > len(str(_MAX_COUNT)):
@@ -108,7 +108,7 @@ def _cgroups(value: Any, where: str) -> None:
 
 
 def _mounts(value: Any, where: str) -> None:
-    """dev_t, in decimal → a list of [root, mount point]."""
+    """Check an object: dev_t, in decimal → a list of [root, mount point]."""
     _names(_each(_root_and_point))(value, where)
     for key in value:
         if not key.isdecimal() or not 0 <= int(key[:11]) <= _MAX_DEV:
@@ -116,13 +116,14 @@ def _mounts(value: Any, where: str) -> None:
 
 
 def _root_and_point(value: Any, where: str) -> None:
+    """Check a list of two texts: [root, mount point]."""
     _pair(value, where)
     for item in value:
         _text(item, where)
 
 
 def _stacks(value: Any, where: str) -> None:
-    """Stack id, in decimal → a list of frames."""
+    """Check an object: stack id, in decimal → a list of frames."""
     _names(_each(_frame))(value, where)
     for key in value:
         if not key.isdecimal() or len(key) > len(str(_MAX_STACK)):
@@ -130,7 +131,7 @@ def _stacks(value: Any, where: str) -> None:
 
 
 def _frame(value: Any, where: str) -> None:
-    """[function, module or file, offset in bytes] of a stack's frame."""
+    """Check a stack's frame: [function, module or file, offset in bytes]."""
     _each(_any)(value, where)
     if len(value) != 3:
         raise _fail(value, where, "a function, a place and an offset")
@@ -139,7 +140,7 @@ def _frame(value: Any, where: str) -> None:
 
 
 def _records(value: Any, where: str) -> None:
-    """Record kind, in decimal → records in base64."""
+    """Check an object: record kind, in decimal → records in base64."""
     _names(_text)(value, where)
     for key, text in value.items():
         if not key.isdecimal() or len(key) > 3:
@@ -151,7 +152,7 @@ def _records(value: Any, where: str) -> None:
 
 
 def _kinds_counted(value: Any, where: str) -> None:
-    """Record kind, in decimal → number of records."""
+    """Check an object: record kind, in decimal → number of records."""
     _names(_count)(value, where)
     for key in value:
         if not key.isdecimal() or len(key) > 3:
@@ -159,18 +160,18 @@ def _kinds_counted(value: Any, where: str) -> None:
 
 
 def _any(_value: Any, _where: str) -> None:
-    """Any value: readers rely on nothing."""
+    """Accept any value: readers rely on nothing."""
 
 
 def _pair(value: Any, where: str) -> None:
-    """A list of two values."""
+    """Check a list of two values of any type."""
     _each(_any)(value, where)
     if len(value) != 2:
         raise _fail(value, where, "a pair")
 
 
 def _record_size(value: Any, where: str) -> None:
-    """Bytes of a record: a multiple of 8 up to BLOCK_BYTES."""
+    """Check the bytes of a record: a multiple of 8 from 8 to BLOCK_BYTES."""
     _number(8, BLOCK_BYTES)(value, where)
     if value % 8:
         raise _fail(value, where, "a multiple of 8")

@@ -245,8 +245,8 @@ class LogWriter:
             f"{self.chunks} chunks ({self.size} bytes) before it are kept and read back as an "
             f"interrupted log; {advice}"
         )
-        gone = error.errno == errno.EPIPE
-        self._failure = ReaderGoneError(text) if gone else OutputError(text)
+        reader_closed = error.errno == errno.EPIPE
+        self._failure = ReaderGoneError(text) if reader_closed else OutputError(text)
         return self._failure
 
 
@@ -260,11 +260,13 @@ def _unbuffered(stream: BinaryIO) -> BinaryIO | io.RawIOBase:
 
 
 def _name(stream: BinaryIO) -> str:
+    """Return the stream's name for messages; "the output" where it has none that is text."""
     name = getattr(stream, "name", None)
     return name if isinstance(name, str) else "the output"
 
 
 def _is_file(stream: BinaryIO) -> bool:
+    """Return whether the stream is a regular file."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except OSError:

@@ -124,6 +124,7 @@ def symbols_shown(path: Path = _KALLSYMS) -> bool:
 
 
 def _read(path: Path) -> bytes:
+    """Return the content of a file; empty where it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:  # the kernel lacks the file (CONFIG_KALLSYMS), or reading is not permitted
