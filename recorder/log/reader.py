@@ -134,9 +134,9 @@ class LogReader:
 
         False where the log has no end, or a note of names is missing or damaged.
         """
-        in_chunks = (self.end or {}).get("log", {}).get("names")
+        repeated = (self.end or {}).get("log", {}).get("names")
         counts = (int(payload["count"]) for name, payload in self.notes if name == names.NOTE)
-        return in_chunks is not None and sum(counts) == in_chunks
+        return repeated is not None and sum(counts) == repeated
 
     def name_chunks(self, end_ns: int) -> Iterator[Chunk]:
         """Yield chunks that hold all records of names.NOTED kinds of before `end_ns` (ns).
