@@ -203,7 +203,7 @@ _Static_assert(__builtin_offsetof(struct bt_bio_complete, opf) == 28, "bt_bio_co
 _Static_assert(__builtin_offsetof(struct bt_bio_complete, dev) == 32, "bt_bio_complete.dev");
 _Static_assert(__builtin_offsetof(struct bt_bio_complete, status) == 36, "bt_bio_complete.status");
 
-/* s block_io_start: A request begins to account: its generation starts here (6.5 and later). */
+/* s block_io_start: A request starts to be accounted: a new generation of its address (6.5 and later). */
 struct bt_start {
 	__u64 head;
 	__u64 rq;
@@ -249,7 +249,7 @@ _Static_assert(__builtin_offsetof(struct bt_i, dev) == 40, "bt_i.dev");
 _Static_assert(__builtin_offsetof(struct bt_i, tag) == 44, "bt_i.tag");
 _Static_assert(__builtin_offsetof(struct bt_i, sched_tag) == 46, "bt_i.sched_tag");
 
-/* R block_rq_requeue: A request went back from the driver. */
+/* R block_rq_requeue: The driver returned a request to the queue. */
 struct bt_r {
 	__u64 head;
 	__u64 rq;
@@ -295,7 +295,7 @@ _Static_assert(__builtin_offsetof(struct bt_rq_merge, dev) == 40, "bt_rq_merge.d
 _Static_assert(__builtin_offsetof(struct bt_rq_merge, tag) == 44, "bt_rq_merge.tag");
 _Static_assert(__builtin_offsetof(struct bt_rq_merge, sched_tag) == 46, "bt_rq_merge.sched_tag");
 
-/* D block_rq_issue: A request goes to the driver. CHAIN records of the same rq and head time follow it. */
+/* D block_rq_issue: A request is issued to the driver. CHAIN records with the same rq and head time follow. */
 struct bt_d {
 	__u64 head;
 	__u64 rq;
@@ -339,7 +339,7 @@ _Static_assert(__builtin_offsetof(struct bt_chain, head) == 0, "bt_chain.head");
 _Static_assert(__builtin_offsetof(struct bt_chain, rq) == 8, "bt_chain.rq");
 _Static_assert(__builtin_offsetof(struct bt_chain, bios) == 16, "bt_chain.bios");
 
-/* C block_rq_complete: Bytes of a request were completed; what it held before is still in place. */
+/* C block_rq_complete: Bytes of a request were completed; bio and sector are those before the completion. */
 struct bt_c {
 	__u64 head;
 	__u64 rq;
@@ -360,7 +360,7 @@ _Static_assert(__builtin_offsetof(struct bt_c, opf) == 36, "bt_c.opf");
 _Static_assert(__builtin_offsetof(struct bt_c, dev) == 40, "bt_c.dev");
 _Static_assert(__builtin_offsetof(struct bt_c, status) == 44, "bt_c.status");
 
-/* E block_rq_error: A completion with an error; follows its C. */
+/* E block_rq_error: A completion failed; follows its C. */
 struct bt_e {
 	__u64 head;
 	__u64 rq;
@@ -381,7 +381,7 @@ _Static_assert(__builtin_offsetof(struct bt_e, opf) == 36, "bt_e.opf");
 _Static_assert(__builtin_offsetof(struct bt_e, dev) == 40, "bt_e.dev");
 _Static_assert(__builtin_offsetof(struct bt_e, status) == 44, "bt_e.status");
 
-/* d block_io_done: A request stopped accounting; it is not final. */
+/* d block_io_done: A request is no longer accounted; further events of it may follow. */
 struct bt_done {
 	__u64 head;
 	__u64 rq;
@@ -394,7 +394,7 @@ _Static_assert(__builtin_offsetof(struct bt_done, rq) == 8, "bt_done.rq");
 _Static_assert(__builtin_offsetof(struct bt_done, dev) == 16, "bt_done.dev");
 _Static_assert(__builtin_offsetof(struct bt_done, reserved) == 20, "bt_done.reserved");
 
-/* P block_plug: A task holds its I/O back. */
+/* P block_plug: A task holds back its I/O in a plug. */
 struct bt_p {
 	__u64 head;
 	__u32 dev;
@@ -405,7 +405,7 @@ _Static_assert(__builtin_offsetof(struct bt_p, head) == 0, "bt_p.head");
 _Static_assert(__builtin_offsetof(struct bt_p, dev) == 8, "bt_p.dev");
 _Static_assert(__builtin_offsetof(struct bt_p, tid) == 12, "bt_p.tid");
 
-/* U block_unplug: A task lets its I/O go. */
+/* U block_unplug: A task flushes its plug: the I/O held back is submitted. */
 struct bt_u {
 	__u64 head;
 	__u32 dev;
@@ -443,7 +443,7 @@ _Static_assert(__builtin_offsetof(struct bt_rq_remap, dev) == 40, "bt_rq_remap.d
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, from_dev) == 44, "bt_rq_remap.from_dev");
 _Static_assert(__builtin_offsetof(struct bt_rq_remap, from_sector) == 48, "bt_rq_remap.from_sector");
 
-/* S block_bio_queue: Where a bio was queued from: follows its Q with the same head time, where asked for. */
+/* S block_bio_queue: Call stacks at Q: follows its Q with the same head time, if stacks are recorded. */
 struct bt_stack {
 	__u64 head;
 	__u64 bio;
@@ -456,7 +456,7 @@ _Static_assert(__builtin_offsetof(struct bt_stack, bio) == 8, "bt_stack.bio");
 _Static_assert(__builtin_offsetof(struct bt_stack, kernel) == 16, "bt_stack.kernel");
 _Static_assert(__builtin_offsetof(struct bt_stack, user) == 20, "bt_stack.user");
 
-/* f block_bio_queue: Whose pages a bio carries: follows its Q with the same head time, where asked for. */
+/* f block_bio_queue: The file of a bio's pages: follows its Q with the same head time, if files are recorded. */
 struct bt_file {
 	__u64 head;
 	__u64 bio;
@@ -471,7 +471,7 @@ _Static_assert(__builtin_offsetof(struct bt_file, inode) == 16, "bt_file.inode")
 _Static_assert(__builtin_offsetof(struct bt_file, dev) == 24, "bt_file.dev");
 _Static_assert(__builtin_offsetof(struct bt_file, generation) == 28, "bt_file.generation");
 
-/* T: A thread's process and name; again whenever either changes. */
+/* T: A thread's process and name; repeated whenever either changes. */
 struct bt_task {
 	__u64 head;
 	__u32 tid;
@@ -484,7 +484,7 @@ _Static_assert(__builtin_offsetof(struct bt_task, tid) == 8, "bt_task.tid");
 _Static_assert(__builtin_offsetof(struct bt_task, tgid) == 12, "bt_task.tgid");
 _Static_assert(__builtin_offsetof(struct bt_task, comm) == 16, "bt_task.comm");
 
-/* K: A cgroup's last path component, once per id. */
+/* K: The last path component of a cgroup, by id. */
 struct bt_cgroup {
 	__u64 head;
 	__u64 cgroup;
@@ -495,7 +495,7 @@ _Static_assert(__builtin_offsetof(struct bt_cgroup, head) == 0, "bt_cgroup.head"
 _Static_assert(__builtin_offsetof(struct bt_cgroup, cgroup) == 8, "bt_cgroup.cgroup");
 _Static_assert(__builtin_offsetof(struct bt_cgroup, name) == 16, "bt_cgroup.name");
 
-/* N: One of the names that make a file's path: its own first, then directories upwards. */
+/* N: A part of a file's path: its own name first, then its directories upwards. */
 struct bt_file_name {
 	__u64 head;
 	__u64 inode;
@@ -518,7 +518,7 @@ _Static_assert(__builtin_offsetof(struct bt_file_name, flags) == 26, "bt_file_na
 _Static_assert(__builtin_offsetof(struct bt_file_name, reserved) == 27, "bt_file_name.reserved");
 _Static_assert(__builtin_offsetof(struct bt_file_name, component) == 28, "bt_file_name.component");
 
-/* -: Nothing up to the next block of the ring. */
+/* -: No records up to the next block of the ring. */
 struct bt_pad {
 	__u64 head;
 };

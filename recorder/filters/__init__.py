@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which I/O is recorded, and what triggers a dump."""
+"""Which I/O to record (filters), and when a flight recorder writes its log (triggers)."""

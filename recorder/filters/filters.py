@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which I/O to record, as the user says it, and what this machine makes of it.
+"""Filters by I/O: the user's options, and the ids and numbers that this machine has for them.
 
-The kernel side (`bpf/filters.h`) judges every bio when it is queued. Of one kind of filter any
-may match; every kind that is given must.
+The kernel side (`bpf/filters.h`) judges every bio when it is queued (Q). A bio is recorded if it
+matches every kind of filter that is given, and for each kind any of the values given.
 """
 
 import os
@@ -17,50 +17,57 @@ from biotrail.recorder.rights import rights
 from biotrail.recorder.schema.errors import ProbeError
 
 REASONS = ("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup", "no_bio")
-"""Why a bio was left out, in the order of enum bt_reason (bpf/filters.h)."""
+"""Why something was left out, in the order of enum bt_reason (bpf/filters.h).
+
+The filter that a bio did not match; no_bio: a request or plug without a bio, where filters ask
+for bios.
+"""
 
 TABLE_FULL = len(REASONS)
-"""The reason after them: wanted, but there was no room to follow it."""
+"""Counter index behind REASONS: bios that matched, but found the table of bios in flight full."""
 
 OWN = "own"
 BY_OWN = TABLE_FULL + 1
-"""The reason after that: wanted, but the recorder's own I/O."""
+"""Counter index behind TABLE_FULL: bios that matched, but were the recorder's own I/O."""
 
 MAX_FOLLOWED = 65536
-"""Bios in flight that can be followed, unless told otherwise."""
+"""Default size of the kernel's table of bios in flight that matched (bpf/follow.h)."""
 
 _ALIASES = {"ra": "RAHEAD", "readahead": "RAHEAD"}
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters by I/O, but for the devices. Empty: everything is recorded.
+    """The filters by I/O that the user gave, except for the devices. Empty: no filter.
 
+    pids, tids: processes and threads, by the host's numbers. ops: operations by name.
     flags: sets of request flags by name, such as ("sync", "meta") for bios that have both.
-    sectors: (first, last) 512-byte sector of the disk, both included. min_bytes: of a bio.
+    sectors: (first, last) 512-byte sector of the disk, both inclusive.
+    min_bytes: smallest length of a bio that is recorded; 0: any.
     """
 
     pids: tuple[int, ...] = ()
     children: bool = False
-    """The processes that those of `pids` start are recorded too."""
+    """Record the descendants of `pids` too."""
     tids: tuple[int, ...] = ()
     comms: tuple[str, ...] = ()
-    """Task names; a star at the end stands for any rest."""
+    """Thread names (comm); a star at the end matches any rest."""
     cgroups: tuple[str, ...] = ()
-    """Paths of cgroups, with all below them."""
+    """Paths of cgroups, each of which includes its descendants."""
     ops: tuple[str, ...] = ()
     flags: tuple[tuple[str, ...], ...] = ()
     min_bytes: int = 0
     sectors: tuple[tuple[int, int], ...] = ()
     below: bool = False
-    """The devices under the named ones are recorded too."""
+    """Record the devices below the named ones too: those that they are stacked on."""
     own_io: bool = False
-    """The recorder's own I/O is not left out where anything else is filtered by I/O."""
+    """Record the recorder's own I/O also where there is a filter by I/O, which else excludes it."""
     max_followed: int = MAX_FOLLOWED
+    """Entries in the kernel's table of bios in flight that matched."""
 
     @property
     def judge_bios(self) -> bool:
-        """Whether anything but the device decides."""
+        """Whether any filter other than the device is given, so that each bio has to be judged."""
         return bool(
             self.pids
             or self.tids
@@ -73,7 +80,10 @@ class Filters:
         )
 
     def header(self) -> dict[str, Any]:
-        """What was asked for, for the log's header: an absent key is a filter not given."""
+        """Return the filters as JSON for the log's header; a filter that is not given has no key.
+
+        flags: joined by "+"; `max_followed` is not included.
+        """
         given: dict[str, Any] = {
             "pids": list(self.pids),
             "children": self.children,
@@ -92,9 +102,10 @@ class Filters:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What the filters left out: bios by the filter that did not want them, events by kind.
+    """Counts of what the filters left out.
 
-    unfollowed: bios that were wanted and found no room in the table of bios in flight.
+    bios: by the filter that they did not match (one of REASONS, or OWN). events: by record kind.
+    unfollowed: bios that matched, but found the table of bios in flight full.
     """
 
     bios: Mapping[str, int] = field(default_factory=dict)
@@ -102,7 +113,7 @@ class LeftOut:
     unfollowed: int = 0
 
     def account(self) -> dict[str, Any]:
-        """For the log's end."""
+        """Return the counts as JSON for the log's END frame; kinds are decimal strings."""
         return {
             "bios": dict(self.bios),
             "events": {str(kind): count for kind, count in self.events.items()},
@@ -112,19 +123,22 @@ class LeftOut:
 
 @runtime_checkable
 class Filtering(Protocol):
-    """A backend that filters, and counts what it left out."""
+    """A backend that filters, and counts what its filters left out."""
 
     def left_out(self) -> LeftOut:
-        """Running totals."""
+        """Return the totals since recording began."""
 
 
 def left_out(probes: object) -> LeftOut:
-    """What a backend's filters left out so far; nothing where it does not filter."""
+    """Return what a backend's filters left out so far; all empty where it has no filters."""
     return probes.left_out() if isinstance(probes, Filtering) else LeftOut()
 
 
 def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
-    """From the counters of `bpf/ring.h`: by reason, by record kind."""
+    """Return what was left out from the counters of `bpf/ring.h`; counts of 0 get no key.
+
+    `bios`: by index in REASONS, then TABLE_FULL and BY_OWN. `events`: by record kind.
+    """
     by_reason = {**dict(zip(REASONS, bios, strict=False)), OWN: bios[BY_OWN]}
     return LeftOut(
         {name: count for name, count in by_reason.items() if count},
@@ -134,7 +148,11 @@ def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
 
 
 def check_tasks(filters: Filters) -> None:
-    """Raises ProbeError where a process or thread is not there, or is numbered otherwise here."""
+    """Raise ProbeError where a process or thread of `pids` or `tids` does not exist.
+
+    Also where this is a container with a pid namespace of its own: the kernel side compares the
+    host's numbers.
+    """
     if not filters.pids and not filters.tids:
         return
     if pid_namespace() is not None:
@@ -151,13 +169,14 @@ def check_tasks(filters: Filters) -> None:
 
 
 def _seen() -> str:
+    """Return a message's addition where /proc hides other users' processes; else nothing."""
     if rights.sees_all_processes():
         return ""
     return ", or it is another user's: /proc hides those here (hidepid=), so run as root"
 
 
 def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
-    """Processes that descend from `pids`, as they are now; those themselves are not included."""
+    """Return the pids of all running descendants of `pids`, without `pids` themselves."""
     parents = {}
     for name in os.listdir(proc):
         if name.isdecimal() and (parent := _parent(proc / name / "stat")) is not None:
@@ -171,17 +190,20 @@ def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
 
 
 def _parent(stat: Path) -> int | None:
+    """Return the parent's pid from /proc/PID/stat; None where the process has ended."""
     try:
-        # The name, in parentheses, may hold anything.
+        # The name, in parentheses, may hold blanks and parentheses itself.
         return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
     except (OSError, IndexError, ValueError):  # it has ended
         return None
 
 
 def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
-    """Id of the cgroup at `path`: of the hierarchy (`/a/b`, `a/b`) or of its directory.
+    """Return the id of a cgroup: the inode number of its directory.
 
-    Raises ProbeError where there is none, or block I/O is not charged to it.
+    `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`). `where`:
+    the mounted hierarchy, None: there is none. Raises ProbeError where there is no hierarchy or
+    no such cgroup, or the cgroup has no io controller, so that its I/O is charged to a parent.
     """
     if where is None:
         raise ProbeError(f"--cgroup {path}: no cgroup hierarchy is mounted here")
@@ -202,6 +224,7 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
+    """Return the directory of the cgroup at `path`; None where it is not below the mount."""
     mount = os.path.realpath(where.mount)
     inside = path
     if where.root != "/" and (path + "/").startswith(where.root.rstrip("/") + "/"):
@@ -214,7 +237,12 @@ def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
 
 
 def masks(names: Sequence[str], known: Mapping[str, int], option: str) -> list[int]:
-    """Numbers of operations or flags by name, as this kernel has them. Raises ProbeError."""
+    """Return the numbers of the named operations or flags, in order.
+
+    `names`: in any case, with "-" or "_"; "ra" and "readahead" are RAHEAD. `known`: this kernel's
+    numbers by upper-case name. `option`: of the command line, for the ProbeError that is raised
+    where a name is not known.
+    """
     found = []
     for name in names:
         wanted = _ALIASES.get(name.lower(), name.upper().replace("-", "_"))
@@ -226,9 +254,10 @@ def masks(names: Sequence[str], known: Mapping[str, int], option: str) -> list[i
 
 
 def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """`chosen` and every device under them: what they stand on, and the disk below a loop's file.
+    """Return `chosen` and every device below them, each once, upper devices first.
 
-    Pairs of (dev_t of the disk, dev_t of the partition or 0).
+    Below a device are those it is stacked on (dm, md) and, for a loop device, the device with its
+    file. Devices are pairs (dev_t of the disk, dev_t of the partition or 0 for the whole disk).
     """
     entries = {int(e["dev"]): e for e in devices.snapshot()}
     pending, found = list(chosen), []
@@ -247,9 +276,10 @@ def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def is_stacked(disk: int) -> bool:
-    """Whether a disk stands on others, so that its bios may end on one of those.
+    """Return whether the disk (dev_t) is stacked on others, so that its bios may end on those.
 
-    The only path of an NVMe disk is recorded with it.
+    An NVMe multipath disk counts only if it has paths that may not be recorded with it
+    (`device_paths.is_spread`).
     """
     try:
         below = os.listdir(f"/sys/dev/block/{disk >> 20}:{disk & 0xFFFFF}/slaves")

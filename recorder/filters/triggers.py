@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triggers that have a flight recorder write out what it keeps; the kernel decides them."""
+"""Triggers that make a flight recorder write its log; evaluated in the kernel (bpf/trigger.h)."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Triggers:
-    """What fires; 0 and False: never."""
+    """Conditions that fire; 0 and False: not set."""
 
     slow_ns: int = 0
-    """A request, or a bio without one, that took at least so long."""
+    """A request, or a bio that needs none, took at least this long, in ns."""
     failed: bool = False
-    """An I/O that ended with an error."""
+    """An I/O ended with an error other than EAGAIN."""
     depth: int = 0
-    """So many requests in flight on one device."""
+    """At least this many requests were in flight on one device."""
 
     def __bool__(self) -> bool:
         return bool(self.slow_ns or self.failed or self.depth)
@@ -21,13 +21,15 @@ class Triggers:
 
 @dataclass(frozen=True)
 class Hit:
-    """One trigger that fired."""
+    """A trigger that fired, and the I/O that fired it."""
 
     trigger: str
     """`slow`, `failed` or `depth`."""
     monotonic: int
-    """When, ns."""
+    """When it fired: CLOCK_MONOTONIC, ns."""
     dev: int
+    """Kernel dev_t of the disk."""
     sector: int
+    """First 512-byte sector of the I/O."""
     value: int
-    """ns, blk_status_t or requests."""
+    """`slow`: ns that the I/O took; `failed`: its blk_status_t; `depth`: requests in flight."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorded machine: devices, mounts, cgroups, clocks, and the recorder's own I/O."""
+"""Facts of the recorded machine: devices, mounts, cgroups, clocks, the recorder's own I/O."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgroup ids to paths: the id in a Q record is the inode number of the cgroup's directory."""
+"""Maps cgroup ids to paths: the id in a Q record is the inode of the cgroup's directory."""
 
 import os
 from dataclasses import dataclass
@@ -7,29 +7,29 @@ from pathlib import Path
 
 _MOUNTINFO = Path("/proc/self/mountinfo")
 MAX_CGROUPS = 100_000
-"""No more than so many directories are read in one walk."""
+"""Most cgroups that one walk reads."""
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where the cgroups that block I/O is charged to can be read."""
+    """The mounted cgroup hierarchy that block I/O is charged in."""
 
     mount: str
-    """Mount point."""
+    """Its mount point."""
     root: str
-    """Path of the hierarchy's directory that is mounted there, `/` for all of it."""
+    """Path in the hierarchy of the directory that is mounted there; `/`: the whole hierarchy."""
 
 
 def _unescape(field: str) -> str:
-    """mountinfo writes blanks, tabs, newlines and backslashes in octal."""
+    """Return a field of mountinfo with octal escapes (blanks, tabs, …) decoded."""
     return field.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
 
 
 def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
-    """The v1 hierarchy that has the blkio controller, else cgroup2; None when neither is mounted.
+    """Return the v1 hierarchy with the blkio controller, else cgroup2; None: neither is mounted.
 
-    Ids are unique in their hierarchy only, and a bio is charged in the one that holds the
-    controller, so the two are never mixed.
+    A bio is charged in the hierarchy that has the controller. Ids are unique within one hierarchy
+    only, so the two are never mixed.
     """
     unified: Hierarchy | None = None
     for line in mountinfo.read_text(errors="surrogateescape").splitlines():
@@ -43,9 +43,11 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
 
 
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
-    """{id: path from the hierarchy's root}, read from directory entries without a stat each.
+    """Return {cgroup id: path from the hierarchy's root}, without a stat() of each cgroup.
 
-    A cgroup that vanishes during the walk is left out; so is what lies beyond `limit`.
+    Empty where `where` is None or its mount point cannot be read. Cgroups that are removed
+    during the walk are left out. The walk stops after the directory with which at least `limit`
+    cgroups are found.
     """
     if where is None:
         return {}
@@ -64,6 +66,7 @@ def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
 
 
 def _directories(directory: str) -> list[tuple[str, int]]:
+    """Return (name, inode) of the subdirectories; none where the directory cannot be read."""
     try:
         with os.scandir(directory) as entries:
             return [(e.name, e.inode()) for e in entries if e.is_dir(follow_symlinks=False)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings of the three clocks that put a log's times on a wall clock and beside other traces."""
+"""Reads the three clocks by which a log's times are converted to other clocks' times."""
 
 import time
 
@@ -7,16 +7,18 @@ _TRIES = 7
 
 
 def reading() -> dict[str, int]:
-    """{"monotonic", "boottime", "realtime", "uncertainty"}, all in ns.
+    """Return {"monotonic", "boottime", "realtime", "uncertainty"}, all in ns.
 
-    BOOTTIME and REALTIME are read between two readings of MONOTONIC; the tightest of several
-    such brackets is given. "monotonic" is its middle, and what the other two showed at that
-    instant differs from what stands here by at most "uncertainty".
+    BOOTTIME and REALTIME are read between two readings of MONOTONIC; of several tries the one
+    with the shortest time between those is returned. "monotonic" is their middle; the values that
+    the other two clocks had at that instant differ from the returned ones by at most
+    "uncertainty".
     """
     return min((_bracket() for _ in range(_TRIES)), key=lambda taken: taken["uncertainty"])
 
 
 def _bracket() -> dict[str, int]:
+    """Return one reading, in the form that `reading` returns."""
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     realtime = time.clock_gettime_ns(time.CLOCK_REALTIME)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which block devices are mounted where, from mountinfo, swaps and btrfs's list of devices."""
+"""Reads mount points of block devices from mountinfo, swaps and btrfs's lists of devices."""
 
 import os
 import re
@@ -11,9 +11,10 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of mountinfo(5). `st_dev`: kernel dev_t that stat shows for files in it.
+    """One line of mountinfo(5).
 
-    `root`: the directory of the file system that is mounted at `point`.
+    st_dev: kernel dev_t (major << 20 | minor) that stat() reports for files of the mount.
+    root: directory of the file system that is mounted at `point`. source: usually the device.
     """
 
     st_dev: int
@@ -25,21 +26,21 @@ class Mount:
 
 @dataclass
 class Mounts:
-    """Mount points by device and devices by file system, as kernel dev_t."""
+    """Mount points by device, and devices by file system; devices are kernel dev_t."""
 
     points: dict[int, list[str]] = field(default_factory=dict)
-    """Device → mount points, in the order of mounting; "[SWAP]" where it is swapped to."""
+    """Device → mount points, in the order of mounting; "[SWAP]" for swap space."""
     devices: dict[int, list[int]] = field(default_factory=dict)
     """st_dev → the file system's block devices."""
     at: dict[str, int] = field(default_factory=dict)
-    """Mount point → st_dev of what is mounted there last."""
+    """Mount point → st_dev of the newest mount there."""
 
     def devices_of(self, st_dev: int) -> list[int]:
-        """Block devices of the file system whose files show `st_dev`; none: no block device."""
+        """Return the block devices of the file system with `st_dev`; empty: it has none."""
         return self.devices.get(st_dev, [])
 
     def add(self, mount: Mount, devices: Iterable[int]) -> None:
-        """Take in one mount of a file system on `devices`."""
+        """Add a mount, of a file system on `devices`, to all three mappings."""
         self.at[mount.point] = mount.st_dev
         for dev in devices:
             known = self.devices.setdefault(mount.st_dev, [])
@@ -48,7 +49,7 @@ class Mounts:
             self.add_point(dev, mount.point)
 
     def add_point(self, dev: int, point: str) -> None:
-        """Note that `dev` is used at `point`."""
+        """Add the mount point `point` to device `dev`, once."""
         points = self.points.setdefault(dev, [])
         if point not in points:
             points.append(point)
@@ -57,9 +58,11 @@ class Mounts:
 def read_mounts(
     sys: str, proc: str, known: set[int], number: Callable[[str], int | None]
 ) -> Mounts:
-    """Read the mounts of this process's namespace.
+    """Return the mounts of this process's mount namespace, and the swap space in use.
 
-    `known`: dev_t of all block devices; `number`: gives the dev_t of a block device's node.
+    `sys`, `proc`: where sysfs and procfs are mounted. `known`: dev_t of all block devices.
+    `number`: returns the dev_t of the block device node at a path, None where it is none. Files
+    that cannot be read count as empty.
     """
     found = Mounts()
     pools = _btrfs_pools(sys)
@@ -75,7 +78,7 @@ def read_mounts(
 
 
 def parse_mount(line: str) -> Mount | None:
-    """Parse one line of mountinfo(5); None where it has not its form."""
+    """Return the mount of a line of mountinfo(5); None where the line is malformed."""
     left, dash, right = line.partition(" - ")
     fields, rest = left.split(), right.split(" ")
     if not dash or len(fields) < 5 or len(rest) < 2:
@@ -89,7 +92,7 @@ def parse_mount(line: str) -> Mount | None:
 
 
 def unescape(text: str) -> str:
-    r"""Decode the \040 and the like that the kernel writes for white space in paths."""
+    r"""Return a path with the kernel's octal escapes (\040 for a space) decoded."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
 
 
@@ -99,10 +102,14 @@ def _devices(
     number: Callable[[str], int | None],
     pools: list[set[int]],
 ) -> list[int]:
+    """Return the block devices (dev_t) of a mounted file system; empty where it has none.
+
+    `pools`: devices of each btrfs. `known` and `number` as for `read_mounts`.
+    """
     if mount.st_dev in known:
         return [mount.st_dev]
-    # btrfs and bcachefs show a number that belongs to no device; their source names one of
-    # their devices, or all with colons between.
+    # The st_dev of btrfs and bcachefs belongs to no device; their source is one of their devices,
+    # or all of them with colons between.
     if not mount.source.startswith("/"):
         return []
     named = [dev for part in mount.source.split(":") if (dev := number(part)) is not None]
@@ -113,7 +120,7 @@ def _devices(
 
 
 def _btrfs_pools(sys: str) -> list[set[int]]:
-    """Devices of each mounted btrfs (/sys/fs/btrfs/UUID/devices)."""
+    """Return the devices (dev_t) of each mounted btrfs, from /sys/fs/btrfs/UUID/devices."""
     pools = []
     root = f"{sys}/fs/btrfs"
     for uuid in _names(root):
@@ -129,6 +136,7 @@ def _btrfs_pools(sys: str) -> list[set[int]]:
 
 
 def _names(directory: str) -> list[str]:
+    """Return the sorted entries of a directory; none where it cannot be read."""
     try:
         return sorted(os.listdir(directory))
     except OSError:
@@ -136,6 +144,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _lines(path: str) -> list[str]:
+    """Return the lines of a file; none where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read().splitlines()

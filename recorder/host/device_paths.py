@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVMe multipath: the hidden disks that one disk's bios go on to, which have no node in /dev.
+"""NVMe multipath: the hidden path disks that receive a disk's bios and have no node in /dev.
 
-Every disk whose controller could share it has such paths, be it only one.
+Every namespace that its controller could share has such paths, even if it is only one.
 """
 
 import os
@@ -11,18 +11,21 @@ from collections.abc import Sequence
 from biotrail.recorder.host.device_sysfs import REAL, Roots, dev_number, read
 
 _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
-"""nvme0c1n1 is a path of nvme0n1, by its controller 1 (nvme_mpath_set_disk_name)."""
+"""nvme0c1n1 is the path to nvme0n1 through its controller 1 (nvme_mpath_set_disk_name)."""
 
 
 def hidden(roots: Roots = REAL) -> dict[int, str]:
-    """Sysfs directory of every path by kernel dev_t, which /proc/diskstats alone tells."""
+    """Return {kernel dev_t: sysfs directory} of all path disks.
+
+    Only /proc/diskstats has their dev_t; a path that has none there is left out.
+    """
     directories = _directories(roots)
     numbers = _numbers(roots) if directories else {}
     return {numbers[name]: path for name, path in directories.items() if name in numbers}
 
 
 def _directories(roots: Roots) -> dict[str, str]:
-    """Sysfs directory of every path by its name."""
+    """Return {name: sysfs directory} of all path disks."""
     base = f"{roots.sys}/class/block"
     try:
         names = [name for name in os.listdir(base) if _PATH.fullmatch(name)]
@@ -33,7 +36,10 @@ def _directories(roots: Roots) -> dict[str, str]:
 
 
 def _numbers(roots: Roots) -> dict[str, int]:
-    """Kernel dev_t by name, of all disks; old kernels say 0 for a path's."""
+    """Return {name: kernel dev_t} of all disks in /proc/diskstats, without those of dev_t 0.
+
+    Old kernels report 0 for path disks.
+    """
     try:
         with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
             rows = [line.split() for line in lines]
@@ -44,7 +50,10 @@ def _numbers(roots: Roots) -> dict[str, int]:
 
 
 def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:
-    """The numbers of each disk's paths, in order, by the disk's name."""
+    """Return {disk's name: sorted dev_t of its path disks}.
+
+    `paths`: {dev_t: name or sysfs directory} of path disks, as `hidden` returns.
+    """
     found: dict[str, list[int]] = {}
     for dev, path in sorted(paths.items()):
         match = _PATH.fullmatch(os.path.basename(path))
@@ -54,19 +63,20 @@ def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:
 
 
 def paths_of(disk: int, roots: Roots = REAL) -> list[int]:
-    """Kernel dev_t of the paths to a disk, in order; none where it is not of NVMe multipath."""
+    """Return the sorted dev_t of a disk's path disks; empty without NVMe multipath."""
     return by_disk(hidden(roots)).get(_name(disk, roots), [])
 
 
 def _name(disk: int, roots: Roots) -> str:
+    """Return the kernel's name of the disk with this dev_t."""
     path = os.path.realpath(f"{roots.sys}/dev/block/{disk >> 20}:{disk & 0xFFFFF}")
     return os.path.basename(path)
 
 
 def is_spread(disk: int, roots: Roots = REAL) -> bool:
-    """Whether a disk's bios go on to paths that are not known for the whole recording.
+    """Return whether a disk's bios may go to path disks that are not known while recording.
 
-    Several come and go; of one alone the number may not be told.
+    True with several paths, which may come and go, and where a path's dev_t is not reported.
     """
     name = _name(disk, roots)
     count = len(by_disk(dict(enumerate(_directories(roots)))).get(name, []))
@@ -74,9 +84,9 @@ def is_spread(disk: int, roots: Roots = REAL) -> bool:
 
 
 def with_paths(chosen: Sequence[tuple[int, int]], roots: Roots = REAL) -> list[tuple[int, int]]:
-    """`chosen`, and the paths to each whole disk, by which its requests go.
+    """Return `chosen` and the path disks of each whole disk in it, which have its requests.
 
-    Pairs of (dev_t of the disk, dev_t of the partition or 0).
+    Without duplicates. Devices are pairs (dev_t of the disk, dev_t of the partition or 0).
     """
     more = [(path, 0) for disk, part in chosen if not part for path in paths_of(disk, roots)]
     return list(dict.fromkeys([*chosen, *more]))

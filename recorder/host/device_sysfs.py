@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sysfs says about one block device. A fact that is absent is an absent key."""
+"""Reads the facts of one block device from sysfs. A fact that is not known has no key."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,10 @@ from biotrail.recorder.host.device_mounts import Mounts
 
 
 def block_number(path: str) -> int | None:
-    """Kernel dev_t of the block device node at `path` (links followed); None: it is none."""
+    """Return the kernel dev_t of the block device node at `path`, which may be a link.
+
+    None: nothing can be found there, or it is no block device.
+    """
     try:
         status = os.stat(path)
     except OSError:
@@ -24,13 +27,16 @@ def block_number(path: str) -> int | None:
 
 
 def kernel_dev(number: int) -> int:
-    """The kernel's dev_t, major << 20 | minor, of user space's."""
+    """Return the kernel's dev_t (major << 20 | minor) for the dev_t of user space, as in stat."""
     return os.major(number) << 20 | os.minor(number)
 
 
 @dataclass(frozen=True)
 class Roots:
-    """Where the kernel's files are: elsewhere in tests."""
+    """Where sysfs, /dev and procfs are mounted; tests use other directories.
+
+    number: returns the kernel dev_t of a block device node, or None (see `block_number`).
+    """
 
     sys: str = "/sys"
     dev: str = "/dev"
@@ -86,11 +92,12 @@ _KINDS = (
 
 
 def read(path: str) -> str | None:
-    """Text of a sysfs attribute without white space around it; None: absent or empty."""
+    """Return a sysfs attribute, stripped of white space; None: absent, unreadable or empty."""
     return _clean(_bytes(path))
 
 
 def _bytes(path: str) -> bytes:
+    """Return the first 4096 bytes of a file; none where it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -104,11 +111,12 @@ def _bytes(path: str) -> bytes:
 
 
 def _clean(data: bytes) -> str | None:
+    """Return bytes as text without white space and NULs around it; None: nothing is left."""
     return data.decode("utf-8", "replace").strip(" \t\r\n\0") or None
 
 
 def number(path: str) -> int | None:
-    """Integer in a sysfs attribute; None: absent, or no integer."""
+    """Return the integer in a sysfs attribute; None: absent, or no integer."""
     text = read(path)
     try:
         return None if text is None else int(text)
@@ -117,7 +125,7 @@ def number(path: str) -> int | None:
 
 
 def dev_number(text: str | None) -> int | None:
-    """Kernel dev_t of "major:minor"; None: it is something else."""
+    """Return the kernel dev_t of the text "major:minor"; None: the text is another."""
     major, colon, minor = (text or "").partition(":")
     if not (colon and major.isdecimal() and minor.isdecimal()):
         return None
@@ -125,11 +133,14 @@ def dev_number(text: str | None) -> int | None:
 
 
 def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
-    """Facts of the device whose sysfs directory is `path`; None where it is gone."""
+    """Return the facts of the block device `dev` (kernel dev_t), as in a log's header.
+
+    `path`: its sysfs directory. None where the device has gone, also while it was read.
+    """
     sectors = number(f"{path}/size")
     if sectors is None or not _is_there(path):
         return None
-    # In sysfs names "!" stands for the "/" of cciss/c0d0.
+    # In sysfs, "!" replaces the "/" of names such as cciss/c0d0.
     name = os.path.basename(path).replace("!", "/")
     partition = os.path.exists(f"{path}/partition")
     found: dict[str, Any] = {
@@ -151,12 +162,18 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
 
 
 def _is_there(path: str) -> bool:
-    """Whether it has not gone; a path of NVMe multipath shows no number."""
+    """Return whether a device's sysfs directory is still valid.
+
+    It has the attribute `dev`, except for NVMe multipath's path disks, which are `hidden`.
+    """
     return os.path.exists(f"{path}/dev") or read(f"{path}/hidden") == "1"
 
 
 def kind(path: str, name: str) -> str:
-    """Kind of a whole device: its driver's own directory tells, else its name."""
+    """Return the kind of a whole device, such as "dm", "loop" or "disk".
+
+    From the directory that dm, md and loop create in sysfs, else from the name; "disk" otherwise.
+    """
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):
             return directory
@@ -164,7 +181,7 @@ def kind(path: str, name: str) -> str:
 
 
 def slaves(path: str) -> list[int]:
-    """Devices right below, kernel dev_t, in order of their numbers."""
+    """Return the devices that a device is directly stacked on: sorted kernel dev_t."""
     try:
         names = os.listdir(f"{path}/slaves")
     except OSError:
@@ -174,6 +191,7 @@ def slaves(path: str) -> list[int]:
 
 
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
+    """Return the facts that only whole devices have; None or {} where one is not known."""
     return {
         "dm_name": read(f"{path}/dm/name"),
         "dm_uuid": read(f"{path}/dm/uuid"),
@@ -195,18 +213,20 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 
 
 def _queue(path: str) -> dict[str, Any]:
+    """Return the device's queue limits and settings, and its number of hardware queues."""
     found: dict[str, Any] = {}
     for name in _QUEUE_NUMBERS:
         value = number(f"{path}/queue/{name}")
         if value is not None:
             found[name] = value
     with contextlib.suppress(OSError):
-        # Only devices that take requests have this directory (blk_mq_sysfs_register).
+        # Only request-based devices have this directory (blk_mq_sysfs_register).
         found["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
     return found
 
 
 def _md(path: str) -> dict[str, Any]:
+    """Return the facts of an md array; empty for other devices."""
     found = {
         "level": read(f"{path}/md/level"),
         "disks": number(f"{path}/md/raid_disks"),
@@ -217,6 +237,7 @@ def _md(path: str) -> dict[str, Any]:
 
 
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
+    """Return the facts of a loop device and its file; empty for others, and without a file."""
     file = read(f"{path}/loop/backing_file")
     if file is None:
         return {}
@@ -231,15 +252,18 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 
 
 def _file_dev(file: str, path: str, roots: Roots) -> int | None:
-    """Kernel dev_t that stat shows for the file of a loop device; None: nobody tells us."""
+    """Return the st_dev (kernel dev_t) of a loop device's file; None where it cannot be found.
+
+    From stat() or, where this process cannot reach the file, from the loop driver.
+    """
     try:
         return kernel_dev(os.stat(file).st_dev)
-    except OSError:  # deleted, in another mount namespace, or in a directory closed to us
+    except OSError:  # deleted, in another mount namespace, or not permitted
         return _loop_status_dev(f"{roots.dev}/{os.path.basename(path)}")
 
 
 def _loop_status_dev(node: str) -> int | None:
-    """As the loop driver says: lo_device, the first word of `struct loop_info64`."""
+    """Return lo_device, the first word of `struct loop_info64`, as kernel dev_t; None: no file."""
     answer = bytearray(_LOOP_INFO_BYTES)
     try:
         fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -247,7 +271,7 @@ def _loop_status_dev(node: str) -> int | None:
         return None
     try:
         fcntl.ioctl(fd, _LOOP_GET_STATUS64, answer)
-    except OSError:  # it has no file any more
+    except OSError:  # the loop device has no file any more
         return None
     finally:
         os.close(fd)
@@ -255,19 +279,20 @@ def _loop_status_dev(node: str) -> int | None:
 
 
 def _device_below(st_dev: int | None, mounts: Mounts) -> int | None:
-    """Block device under a file system; None: in memory, remote, or on several."""
+    """Return the block device of the file system `st_dev`; None: it has none, or several."""
     below = [] if st_dev is None else mounts.devices_of(st_dev)
     return below[0] if len(below) == 1 else None
 
 
 def _serial(path: str) -> str | None:
+    """Return the serial number of a disk; None where it reports none."""
     text = read(f"{path}/serial") or read(f"{path}/device/serial")
     # SCSI: page 80h of the vital product data has four bytes of header, then the number.
     return text or _clean(_bytes(f"{path}/device/vpd_pg80")[4:])
 
 
 def _scheduler(text: str | None) -> str | None:
-    """The one in brackets of "none [mq-deadline] bfq"; alone, it stands without."""
+    """Return the scheduler in use: in brackets in "none [mq-deadline] bfq", or the only one."""
     if text is None:
         return None
     chosen = re.search(r"\[(.+?)\]", text)
@@ -275,14 +300,17 @@ def _scheduler(text: str | None) -> str | None:
 
 
 def _flag(text: str | None) -> bool | None:
+    """Return whether an attribute is "1"; None where it is absent."""
     return None if text is None else text == "1"
 
 
 def _unless(text: str | None, usual: str) -> str | None:
+    """Return an attribute's text; None where it is absent or `usual`."""
     return None if text == usual else text
 
 
 def _link_name(path: str) -> str | None:
+    """Return the last component of a link's target; None where there is no link."""
     try:
         return os.path.basename(os.readlink(path))
     except OSError:

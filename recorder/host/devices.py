@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices of this host: what they are, what they stand on, and how a user names one."""
+"""Lists the block devices of this host with their facts, and finds the one that a user names."""
 
 import difflib
 import os
@@ -22,13 +22,13 @@ _NAMED_AT_MOST = 8
 
 
 def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str, Any]]:
-    """Facts of every block device and partition, as in a log's header, ordered by `dev`.
+    """Return the facts of all block devices and partitions, as in a log's header, by `dev`.
 
-    `only`: of these alone, where there are too many to look at all of them again.
+    `only`: read the devices with these dev_t alone, which is quicker on hosts with many.
 
-    dev, disk, stacked_on, loop.backing_dev: kernel dev_t (major << 20 | minor); start, sectors:
-    512 bytes each. A fact that is absent is an absent key. A device that goes away meanwhile
-    is left out.
+    dev, disk, stacked_on, loop.backing_dev are kernel dev_t (major << 20 | minor); start and
+    sectors are in 512-byte sectors. A fact that is not known has no key. A device that is removed
+    meanwhile is left out.
     """
     paths = _paths(roots)
     mounts = _mounts(roots, paths)
@@ -43,7 +43,7 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
 
 
 def _paths(roots: Roots) -> dict[int, str]:
-    """Sysfs directory of every block device by kernel dev_t, paths of NVMe multipath too."""
+    """Return {kernel dev_t: sysfs directory} of all block devices and NVMe path disks."""
     directory = f"{roots.sys}/dev/block"
     try:
         names = os.listdir(directory)
@@ -58,14 +58,17 @@ def _paths(roots: Roots) -> dict[int, str]:
 
 
 def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
+    """Return the mounts of the block devices in `paths`, as `_paths` returns them."""
     return read_mounts(roots.sys, roots.proc, set(paths), roots.number)
 
 
 def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
-    """(dev_t of the disk, dev_t of the partition or 0) of the device that `spec` names.
+    """Return (dev_t of the disk, dev_t of the partition or 0) of the device that `spec` names.
 
-    A name (vda1), a path or link (/dev/disk/by-id/…), a mapper name, major:minor, UUID= or
-    LABEL=, or a mount point. Raises ProbeError where it is none, with near names.
+    `spec`: a name (vda1), a path or link (/dev/disk/by-id/…), a mapper name, major:minor, UUID=,
+    LABEL= or another key of _TAGS, or a mount point. Raises ProbeError where it is none of these
+    (the message suggests similar names), where the device has gone, and where the mounted file
+    system has no block device or several.
     """
     paths = _paths(roots)
     dev = _named(spec, roots, paths)
@@ -88,7 +91,7 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
 
 
 def _named(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Device by number, path, tag, or one of its names."""
+    """Return the dev_t of the device with this number, path, tag or name; None: there is none."""
     by_number = device_sysfs.dev_number(spec)
     if by_number is not None and by_number in paths:
         return by_number
@@ -96,7 +99,7 @@ def _named(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
         return roots.number(spec)
     tag, equals, value = spec.partition("=")
     if equals and tag.upper() in _TAGS:
-        # udev escapes what a file name cannot hold; the usual case is white space.
+        # udev escapes characters that its link names may not contain, usually spaces.
         value = value.strip('"').replace(" ", "\\x20")
         return roots.number(f"{roots.dev}/{_TAGS[tag.upper()]}/{value}")
     for dev, names in _names(paths):
@@ -108,7 +111,7 @@ def _named(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
 
 
 def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
-    """(dev_t, its names: the kernel's and the mapper's) of every device."""
+    """Yield (dev_t, names) of every device: the kernel's name and, of dm, the mapper's."""
     for dev, path in paths.items():
         names = [os.path.basename(path).replace("!", "/")]
         mapper = device_sysfs.read(f"{path}/dm/name")
@@ -116,7 +119,10 @@ def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _mounted(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Device by mount point; None where none is mounted there."""
+    """Return the dev_t of the device mounted at `spec`; None where it is no mount point.
+
+    Raises ProbeError where the file system there has no block device, or several.
+    """
     if not spec.startswith("/"):
         return None
     mounts = _mounts(roots, paths)
@@ -136,11 +142,12 @@ def _mounted(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
 
 
 def _first(known: dict[str, int], *candidates: str) -> str | None:
+    """Return the first candidate that is a key of `known`; None: there is none."""
     return next((candidate for candidate in candidates if candidate in known), None)
 
 
 def _unknown(spec: str, roots: Roots, paths: dict[int, str]) -> str:
-    """Say what `spec` is instead of a block device, and what to give in its place."""
+    """Return the message for a `spec` that is no block device: what it is, what to give instead."""
     if os.path.exists(spec) and "/" in spec:
         mounts = _mounts(roots, paths)
         below = ", ".join(
@@ -155,7 +162,8 @@ def _unknown(spec: str, roots: Roots, paths: dict[int, str]) -> str:
 
 
 def _known(paths: dict[int, str]) -> str:
-    # Those without a size, such as loop devices without a file, are of no use to anybody.
+    """Return the names of up to _NAMED_AT_MOST devices, for a message: "sda, sdb and 3 more"."""
+    # A device without a size, such as a loop device without a file, is not worth suggesting.
     used = {d: p for d, p in paths.items() if device_sysfs.read(f"{p}/size") not in (None, "0")}
     names = sorted(name for _, several in _names(used) for name in several)
     rest = len(names) - _NAMED_AT_MOST
@@ -164,8 +172,10 @@ def _known(paths: dict[int, str]) -> str:
 
 
 def _name(dev: int, paths: dict[int, str]) -> str:
+    """Return the kernel's name of a device, or "major:minor" where it is not in `paths`."""
     return os.path.basename(paths[dev]).replace("!", "/") if dev in paths else _text(dev)
 
 
 def _text(dev: int) -> str:
+    """Return a kernel dev_t as "major:minor"."""
     return f"{dev >> 20}:{dev & 0xFFFFF}"

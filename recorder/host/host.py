@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of the host and its kernel for a log's header. A fact that is absent is an absent key."""
+"""Facts of the host and its kernel for a log's header. A fact that is not known has no key."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,11 @@ _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
 def facts(root: Path = _ROOT) -> dict[str, Any]:
-    """{"name", "machine", "cpus", "boot_id", "os", "kernel": {"release", "version"}}.
+    """Return {"name", "machine", "cpus", "boot_id", "os", "cpu_model", "memory_bytes", …}.
 
-    cpus: how many are configured, so that per-CPU numbers of a log fit, not how many are
-    online. The kernel's op enums are not here: they come from its BTF.
+    Also "hypervisor", "product" and "kernel": {"release", "version"}. cpus: the number of
+    configured CPUs, online or not, so that the log's CPU numbers fit. The kernel's
+    op enums come from its BTF instead. `root`: directory with /proc, /sys and /etc.
     """
     system = os.uname()
     found: dict[str, Any] = {
@@ -32,7 +33,7 @@ def facts(root: Path = _ROOT) -> dict[str, Any]:
 
 
 def _os_name(root: Path) -> str | None:
-    """PRETTY_NAME of os-release(5)."""
+    """Return PRETTY_NAME of os-release(5); None where there is none."""
     for name in _OS_RELEASE:
         for line in (_text(root / name) or "").splitlines():
             key, _, value = line.partition("=")
@@ -42,6 +43,7 @@ def _os_name(root: Path) -> str | None:
 
 
 def _cpu_model(root: Path) -> str | None:
+    """Return the first CPU's model from /proc/cpuinfo; None where it is not listed."""
     for line in (_text(root / "proc/cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model"):
@@ -50,6 +52,7 @@ def _cpu_model(root: Path) -> str | None:
 
 
 def _text(path: Path) -> str | None:
+    """Return the stripped text of a file; None where it is empty or cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:

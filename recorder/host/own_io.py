@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the recording's own I/O is known by: the recorder's process, and the files it writes."""
+"""Identifies the recorder's own I/O: by its pid namespace and the files that it writes."""
 
 import fcntl
 import os
@@ -16,9 +16,10 @@ _MAJOR_MINOR = 20
 
 
 class OwnFile(NamedTuple):
-    """A file as the kernel knows it. dev: of its file system's super block, kernel encoding.
+    """The kernel's identity of a file.
 
-    generation: of the inode, so that its number can be used again; None: not told.
+    dev: s_dev of its file system's super block, kernel dev_t. generation: i_generation of the
+    inode, which differs when an inode number is reused; None: the file system does not report it.
     """
 
     inode: int
@@ -28,14 +29,18 @@ class OwnFile(NamedTuple):
 
 @runtime_checkable
 class KnowsFiles(Protocol):
-    """A backend that recognizes the pages of files that it was told of."""
+    """A backend that recognizes the pages of files passed to `own_file`."""
 
     def own_file(self, file: OwnFile) -> None:
-        """The recorder writes this file from now on. Any thread may call."""
+        """Mark I/O of this file as the recorder's own from now on. Thread-safe."""
 
 
 def tell_files(probes: object) -> Callable[[BinaryIO], None]:
-    """What to call with every file that the recorder opens to write to."""
+    """Return a function to be called with every file that the recorder opens for writing.
+
+    It passes the file's identity to `probes.own_file`; it does nothing for backends that are not
+    KnowsFiles, and for streams that are no regular files.
+    """
 
     def tell(stream: BinaryIO) -> None:
         if isinstance(probes, KnowsFiles) and (file := own_file(stream.fileno())):
@@ -45,18 +50,21 @@ def tell_files(probes: object) -> Callable[[BinaryIO], None]:
 
 
 def pid_namespace() -> tuple[int, int] | None:
-    """(dev, inode) of this process's pid namespace; None where it is the initial one."""
+    """Return (dev, inode) of this process's pid namespace; None where it is the initial one.
+
+    dev: kernel dev_t. None too where /proc/self/ns/pid cannot be read.
+    """
     try:
         status = os.stat("/proc/self/ns/pid")
     except OSError:
-        return None  # without /proc there is no container either, as far as anyone can tell
+        return None  # without /proc, assume that this is no container
     if status.st_ino == _INITIAL_PID_NAMESPACE:
         return None
     return _kernel_dev(status.st_dev), status.st_ino
 
 
 def own_file(fd: int) -> OwnFile | None:
-    """The file of a descriptor; None for a pipe and whatever else has no pages of its own."""
+    """Return the identity of an open file; None where the descriptor is no regular file."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -70,19 +78,24 @@ def own_file(fd: int) -> OwnFile | None:
 
 
 def _kernel_dev(dev: int) -> int:
+    """Return the kernel's dev_t (major << 20 | minor) for the dev_t of user space."""
     return os.major(dev) << _MAJOR_MINOR | os.minor(dev)
 
 
 def _generation(fd: int) -> int | None:
+    """Return the inode's generation (FS_IOC_GETVERSION); None: not supported."""
     try:
-        told = fcntl.ioctl(fd, _GETVERSION, bytes(8))
+        answer = fcntl.ioctl(fd, _GETVERSION, bytes(8))
     except OSError:
         return None
-    return int(struct.unpack_from("=I", told)[0])
+    return int(struct.unpack_from("=I", answer)[0])
 
 
 def _super_block(fd: int) -> int | None:
-    """Device of the file's mount. Where fstat names a subvolume's (btrfs), this is the whole's."""
+    """Return the dev_t of the file's super block, from mountinfo; None: it cannot be found.
+
+    On btrfs, fstat() reports the dev_t of a subvolume instead.
+    """
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:
             mount = next(line.split()[1] for line in info if line.startswith("mnt_id:"))

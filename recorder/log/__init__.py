@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `.biotrail` log: written front to back by LogWriter, read back by LogReader.
+"""The `.biotrail` log file: LogWriter writes it front to back, LogReader reads it.
 
-The format is drawn in `recorder/log/frames.py` (framing) and `recorder/log/chunks.py` (what a
-chunk holds), and explained for writers of other readers in `docs/log-format.md`.
+The format is drawn in `recorder/log/frames.py` (framing) and `recorder/log/chunks.py` (a chunk's
+payload), and explained for writers of other readers in `docs/log-format.md`.
 
-A log that was interrupted reads up to its last whole frame; damage costs the frames that it
-hit, which are named by file offset, with the window of time in which events are missing.
+An interrupted log is read up to its last whole frame. In a damaged log, only the damaged frames
+are lost: LogReader reports their file offsets, and the windows of time with missing events.
 """
 
 from biotrail.recorder.log.chunks import Chunk, Segment

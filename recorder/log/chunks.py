@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The payload of a CHUNK frame: one clock reading, a table of segments, their bytes."""
+"""The payload of a CHUNK frame: one clock reading, a table of segments, the segments' bytes."""
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
@@ -21,11 +21,11 @@ CLOCK_KEYS = ("monotonic", "boottime", "realtime", "uncertainty")
 #   | position (8) | length (4) | bytes here (4) | cpu (2) | level (1) | layout (1) | zero (4) |
 #   then the segments' bytes, in the table's order, without gaps
 #
-# length: of the records in the ring.   layout: 0 as in the ring, 1 columns (log_columns.py).
+# length: bytes of the records in the ring.   layout: 0 as in the ring, 1 columns (columns.py).
 _META = struct.Struct("<QQQQII")
 _ENTRY = struct.Struct("<QIIHBBI")
 _MAX_SEGMENTS = 1 << 16
-"""Above what 8192 CPUs of 3 levels have: what a chunk costs to read is bounded."""
+"""More than 8192 CPUs with 3 levels have; bounds the cost of reading a chunk."""
 _ROWS = 0
 _COLUMNS = 1
 _HEAD = struct.Struct("<Q")
@@ -35,10 +35,10 @@ _HALF = 1 << (TIMESTAMP_BITS - 1)
 
 @dataclass(frozen=True)
 class Segment:
-    """Whole records of one ring, contiguous.
+    """Whole, contiguous records of one ring: of a `cpu` and its interrupt nesting `level`.
 
-    `position` is the ring's running byte position of `data[0]`. In a ring no record crosses
-    a multiple of 4096 of the position; a PAD record there means: go on at the next multiple.
+    `position`: running byte position of `data[0]` in the ring, which never wraps. No record
+    crosses a multiple of 4096 of the position; a PAD record fills the rest up to the next one.
     """
 
     cpu: int
@@ -49,9 +49,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one drain of the rings gave. Times in ns of CLOCK_MONOTONIC.
+    """Records drained from the rings at one time. Times in ns of CLOCK_MONOTONIC.
 
-    Every record in it has first_ns <= time <= last_ns. `offset`: of its frame in the file.
+    offset: file offset of the chunk's frame. sequence: the frame's number in the log.
+    first_ns, last_ns: every record in `segments` has first_ns <= time <= last_ns.
+    clock: reading after the drain, ns by CLOCK_KEYS name. segments: one or more for each ring
+    that had records.
     """
 
     offset: int
@@ -63,15 +66,19 @@ class Chunk:
 
 
 def unwrap(low: int, near: int) -> int:
-    """Extend the low 56 bits of a CLOCK_MONOTONIC time to the whole time closest to `near`."""
+    """Return the CLOCK_MONOTONIC time closest to `near` (ns) whose low 56 bits are `low`.
+
+    At least 0. 2^55 ns, over a year, is the most that the two may be apart.
+    """
     delta = (low - near) & _TIME_MASK
     return max(0, near + (delta - (1 << TIMESTAMP_BITS) if delta >= _HALF else delta))
 
 
 def first_time(segments: Sequence[Segment], monotonic: int) -> int:
-    """Earliest time in `segments`, ns: the least of their first records', at most `monotonic`.
+    """Return the earliest time of a record in `segments`, in ns, at most `monotonic`.
 
-    A ring's records are in the order of their times, so no other record is looked at.
+    `monotonic`: CLOCK_MONOTONIC at the drain, ns; also the result where there is no record but
+    PADs. Only the first record of each segment is read, for a ring's records are in time order.
     """
     first = monotonic
     for segment in segments:
@@ -82,7 +89,7 @@ def first_time(segments: Sequence[Segment], monotonic: int) -> int:
 
 
 def _first_head(segment: Segment) -> int | None:
-    """First word of the segment's first record that is no PAD; None where there is none."""
+    """Return the head word of the segment's first record that is no PAD; None: only PADs."""
     at = 0
     while at + _HEAD.size <= len(segment.data):
         head: int = _HEAD.unpack_from(segment.data, at)[0]
@@ -93,10 +100,10 @@ def _first_head(segment: Segment) -> int | None:
 
 
 def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[list[Segment]]:
-    """Group segments so that each group holds at most `limit` bytes of records.
+    """Yield groups of segments, in order, each with at most `limit` bytes of records.
 
-    A segment is cut only at a multiple of 4096 of its position, where no record crosses.
-    Gives one empty group where there is nothing to write.
+    A segment that does not fit is cut at a multiple of 4096 of its position, which no record
+    crosses; its parts share its memory. Yields one empty group where `segments` is empty.
     """
     group: list[Segment] = []
     room = limit
@@ -117,6 +124,7 @@ def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[
 
 
 def _cut(segment: Segment, at: int) -> tuple[Segment, Segment]:
+    """Return the first `at` bytes of a segment, and the rest, both without a copy."""
     data = memoryview(segment.data)
     return (
         Segment(segment.cpu, segment.level, segment.position, data[:at]),
@@ -127,9 +135,10 @@ def _cut(segment: Segment, at: int) -> tuple[Segment, Segment]:
 def encode_chunk(
     segments: Sequence[Segment], clock: dict[str, Any], *, columns: bool = True
 ) -> bytes:
-    """Encode a chunk's payload: records as columns where they parse, else as in the ring.
+    """Return a chunk's payload: `clock` (ns by CLOCK_KEYS name), segment table, segments.
 
-    Without `columns`, all are as in the ring.
+    With `columns`, records are stored as columns, except for segments that cannot be parsed;
+    those, and all segments without `columns`, are stored as they were in the ring.
     """
     table: list[bytes] = []
     bodies: list[bytes | memoryview] = []
@@ -144,9 +153,10 @@ def encode_chunk(
 
 
 def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
-    """(clock reading, segments) of a chunk's payload.
+    """Return (clock reading: ns by CLOCK_KEYS name, segments) of a chunk's decompressed payload.
 
-    Raises DamagedError where the table does not fit the bytes.
+    Segments that are stored as in the ring share the payload's memory. Raises DamagedError where
+    the segment table does not fit the bytes, a segment cannot be decoded, or a limit is exceeded.
     """
     if len(payload) < _META.size:
         raise DamagedError("is too short for a chunk")
@@ -157,7 +167,7 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     if at > len(payload):
         raise DamagedError("has a segment table that goes past its end")
     if max(clock) > MAX_NS:
-        raise DamagedError("has a clock reading that no clock gives")
+        raise DamagedError("has a clock reading out of range")
     view = memoryview(payload)
     room = MAX_CHUNK_DATA
     segments = []
@@ -178,25 +188,27 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
 
 
 def may_hold(payload: bytes, kinds: Collection[int]) -> list[int]:
-    """Which of the segments in a chunk's payload may hold records of the kinds, by index.
+    """Return the indices of the payload's segments that may hold records of one of `kinds`.
 
-    Columns tell it in their first bytes; segments as they were in the ring are among them, and so
-    is all of what `decode_chunk` refuses.
+    A segment of columns lists its kinds, so that it need not be decoded. Segments stored as in
+    the ring are always included. A payload too short for its segment table never gives an empty
+    list, so that the caller goes on to `decode_chunk`, which raises.
     """
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
-    at, found = _META.size + count * _ENTRY.size, []
+    at, indices = _META.size + count * _ENTRY.size, []
     if at > len(payload):
         return list(range(count))
     for index, entry in enumerate(_ENTRY.iter_unpack(payload[_META.size : at])):
         _, _, stored, _, _, layout, _ = entry
-        held = kinds_of(memoryview(payload)[at : at + stored]) if layout == _COLUMNS else None
-        if held is None or not held.isdisjoint(kinds):
-            found.append(index)
+        present = kinds_of(memoryview(payload)[at : at + stored]) if layout == _COLUMNS else None
+        if present is None or not present.isdisjoint(kinds):
+            indices.append(index)
         at += stored
-    return found
+    return indices
 
 
 def _records(body: memoryview, length: int, layout: int) -> bytes | memoryview:
+    """Return the `length` bytes of a segment's records as in the ring; raises DamagedError."""
     if layout == _COLUMNS:
         return unpack(body, length)
     if layout != _ROWS:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A segment's records as columns, which compress to about half of what rows do.
+"""The column layout of a segment's records, which compresses to about half the size of rows.
 
-Rows cost zstd a match for every field that repeats an earlier one, and a miss for every time
-stamp. As columns, what repeats (a bio's address and sector: queued, started, issued, completed)
-is one long match, and times are small differences. It is done in numpy, no record at a time:
-since no record crosses a multiple of 4096, the blocks of a segment are walked side by side.
+In rows, zstd needs a match for every field that repeats an earlier one, and finds none for a time
+stamp. In columns, repeated values (a bio's address and sector, when it is queued, started, issued
+and completed) are one long match, and times are small differences. numpy handles all records at
+once: no record crosses a multiple of 4096 bytes, so all blocks of a segment are parsed in parallel.
 """
 
 import struct
@@ -33,7 +33,8 @@ _PAD_WORDS = 3
 _BLOCK_WORDS = BLOCK_BYTES // 8
 _WORDS = (sizes() // 8).astype(np.int64)
 _STEPS = np.where((_WORDS == 0) | (np.arange(256) == Kind.PAD), _BLOCK_WORDS, _WORDS)
-"""Words to the next record; past the block's end for PAD, and for kinds that are unknown."""
+"""By kind number (256,) int64: 8-byte words from a record to the next one. A whole block for PAD
+and unknown kinds, which ends the walk of their block."""
 _TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
 _TIME_BYTES = TIMESTAMP_BITS // 8
 _KIND_SHIFT = np.uint64(TIMESTAMP_BITS)
@@ -44,10 +45,12 @@ Index = NDArray[np.int64]
 
 
 def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | None:
-    """Encode a ring's records at `position` as columns; None where they do not parse.
+    """Return the records in `data` as columns, or None where `data` cannot be parsed as records.
 
-    What it gives is in parts, to be written one behind the other. Bytes between a PAD and
-    the next multiple of 4096 are not kept: they read back as zero.
+    `position`: running byte position of `data[0]` in its ring. The result is a list of byte
+    strings to be written one after the other. None: no bytes, a length or position that is no
+    multiple of 8, an unknown kind, or records that do not fill `data` exactly. The bytes between
+    a PAD's head and the next multiple of 4096 are not stored: `unpack` returns zeros for them.
     """
     if len(data) % 8 or position % 8 or not len(data):
         return None
@@ -59,7 +62,7 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
         return None
     table: list[bytes] = []
     columns: list[bytes | memoryview] = []
-    # Sorting bytes is a counting sort, cheaper than a mask for every kind.
+    # numpy sorts single bytes by counting, which is cheaper than a mask for every kind.
     by_kind = at.take(np.argsort(kinds, kind="stable"))
     counts = np.bincount(kinds, minlength=256)
     ends = np.cumsum(counts)
@@ -78,7 +81,10 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
 
 
 def kinds_of(body: memoryview) -> set[int]:
-    """Kinds of the records in a segment of columns; of a damaged one, some of them."""
+    """Return the kinds of the records in a segment of columns, read from its table of kinds.
+
+    Of a segment that is cut within this table, the kinds up to the cut.
+    """
     if len(body) < _HEAD.size:
         return set()
     kinds = int(_HEAD.unpack_from(body)[1])
@@ -86,30 +92,35 @@ def kinds_of(body: memoryview) -> set[int]:
 
 
 def record_starts(tops: Bytes, position: int) -> Index:
-    """Index of what may be a record's first word, ascending, from the top bytes of all words.
+    """Return the indices of the words at which a record starts, ascending, int64.
 
-    `position`: of the first word in its ring, in words. Walks all blocks side by side.
+    `tops`: the top byte of every word (n,), which is the kind where the word is a record's head.
+    `position`: of the first word in its ring, in words. The result is right only if `tops` are
+    of whole records, which the caller has to check. All blocks are walked in parallel.
     """
     count = len(tops)
     ends = np.arange(_BLOCK_WORDS - position % _BLOCK_WORDS, count + _BLOCK_WORDS, _BLOCK_WORDS)
-    now = np.concatenate(([0], ends[:-1]))
+    word = np.concatenate(([0], ends[:-1]))
     ends[-1] = count
-    found = []
-    while len(now):
-        found.append(now)
-        now = now + _STEPS.take(tops.take(now))
-        inside = now < ends
+    starts = []
+    while len(word):
+        starts.append(word)
+        word = word + _STEPS.take(tops.take(word))
+        inside = word < ends
         if not inside.all():
-            now, ends = now[inside], ends[inside]
-    # Marking and collecting is cheaper than sorting.
+            word, ends = word[inside], ends[inside]
+    # A boolean mask yields the indices in order without a sort.
     marked = np.zeros(count, dtype=bool)
-    marked[np.concatenate(found)] = True
+    marked[np.concatenate(starts)] = True
     at: Index = np.flatnonzero(marked)
     return at
 
 
 def _fills(at: Index, kinds: Bytes, position: int, count: int) -> bool:
-    """Whether each record, of a known kind, ends where the next begins, and the last at the end."""
+    """Return whether the records starting at words `at` have known kinds and fill `count` words.
+
+    Each must end where the next begins, the last at `count`. `position`: as in `record_starts`.
+    """
     end = at + _WORDS.take(kinds)
     pads = np.flatnonzero(kinds == Kind.PAD)
     end[pads] = _block_ends(at[pads], position, count)
@@ -117,27 +128,30 @@ def _fills(at: Index, kinds: Bytes, position: int, count: int) -> bool:
 
 
 def _block_ends(at: Index, position: int, count: int) -> Index:
-    """Where the block ends that holds the word `at`, or all words do."""
+    """Return for each word `at` the index of the first word behind its block, at most `count`."""
     ends: Index = np.minimum(at + _BLOCK_WORDS - (at + position) % _BLOCK_WORDS, count)
     return ends
 
 
 def _gather(words: Words, where: Index, columns: int) -> list[memoryview]:
-    """The `columns` words behind each of `where`, column by column."""
+    """Return the next `columns` words after each word `where`: a byte view for each column."""
     behind = [words[i:].take(where) for i in range(1, columns + 1)]
     return [column.view(np.uint8).data for column in behind]
 
 
 def _planes(times: Words) -> bytes:
-    """Byte planes of the differences of `times`, the lowest first."""
+    """Return the low 56 bits of the differences of `times` (n,) as 7 planes of n bytes.
+
+    The planes of the lowest bytes come first; the first difference is to 0.
+    """
     deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
     return deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
 
 
 def unpack(packed: memoryview, length: int) -> memoryview:
-    """Decode the `length` bytes of records that `pack` encoded.
+    """Return the `length` bytes of records that `pack` encoded, in a buffer of their own.
 
-    Raises DamagedError where the columns do not make that many.
+    Raises DamagedError where the columns contradict each other, or do not make `length` bytes.
     """
     try:
         words = _unpack(packed, length // 8)
@@ -149,6 +163,10 @@ def unpack(packed: memoryview, length: int) -> memoryview:
 
 
 def _unpack(packed: memoryview, length: int) -> Words:
+    """Return the records as `length` words, uint64.
+
+    Raises ValueError or struct.error where the columns do not fit together.
+    """
     count, kind_count = _HEAD.unpack_from(packed)
     table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]
     offset = _HEAD.size + kind_count * _KIND.size
@@ -181,7 +199,12 @@ def _unpack(packed: memoryview, length: int) -> Words:
 
 
 def _places(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
-    """Index of each record's first word. Raises ValueError where they do not make `length`."""
+    """Return the index of each record's first word, int64.
+
+    `kinds`: of every record (n,). `columns`: by kind, the words (w - 1, c) behind the heads of its
+    c records; of PAD, row 1 is the words to the next record. Raises ValueError where the counts
+    differ, or the records do not make `length` words.
+    """
     width = np.zeros(256, dtype=np.int64)
     for kind, cells in columns.items():
         width[kind] = len(cells) + 1
@@ -200,7 +223,7 @@ def _places(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
 
 
 def _times(planes: Bytes) -> Words:
-    """Low 56 bits of every time, from the byte planes of their differences."""
+    """Return the low 56 bits of every time (n,), from 7 byte planes of their differences."""
     deltas = np.zeros((planes.size // _TIME_BYTES, 8), dtype=np.uint8)
     deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
     times: Words = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a log knows beside its records, as another file format carries it: JSON to be checked."""
+"""A log's header, notes, losses and end as JSON that another file format can carry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,10 @@ Note = tuple[str, dict[str, Any]]
 
 @dataclass
 class Facts:
-    """header, end: objects; end is None where there is none. notes: (name, payload)."""
+    """All that a log holds beside its records, as in LogReader's attributes.
+
+    notes: (name, payload). end: None where the log has none.
+    """
 
     header: dict[str, Any]
     notes: list[Note] = field(default_factory=list)
@@ -23,7 +26,10 @@ class Facts:
 
 
 def pack_facts(facts: Facts) -> dict[str, str]:
-    """Each as JSON, by its name."""
+    """Return the facts as JSON text by name: "header", "notes", "losses", "end".
+
+    notes: a list of {"name", "payload"}. end: {"end": …}, or {} where there is none.
+    """
     return {
         "header": pack_json(facts.header),
         "notes": pack_json([{"name": name, "payload": what} for name, what in facts.notes]),
@@ -33,14 +39,18 @@ def pack_facts(facts: Facts) -> dict[str, str]:
 
 
 def pack_json(value: Any) -> str:
-    """JSON that is UTF-8, whatever bytes file names were."""
+    """Return `value` as JSON that is valid UTF-8: bytes that are none become U+FFFD.
+
+    Raises DamagedError where the value is nested too deeply.
+    """
     return encode_json(log_shapes.plain(value)).decode()
 
 
 def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
-    """What pack_facts gave, of the shapes that readers count on.
+    """Return the facts that `pack_facts` packed, checked as a log's are (validation.py).
 
-    name: of the file, for messages. Raises LogFormatError.
+    `name`: of the file, for messages. Raises LogFormatError where a part is missing, is no valid
+    JSON, or has another shape.
     """
     try:
         header = _plain(packed["header"], dict)
@@ -64,7 +74,11 @@ def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
 
 
 def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
-    """An object from JSON. Raises LogFormatError."""
+    """Return the object that `data` holds as JSON.
+
+    `name`, `what`: the file and the part of it, for messages. Raises LogFormatError where `data`
+    is no valid JSON or no object.
+    """
     try:
         value: dict[str, Any] = decode_json(data, dict)
     except DamagedError as error:
@@ -73,11 +87,15 @@ def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
 
 
 def _plain(data: bytes, expected: type) -> Any:
+    """Return the JSON value, an `expected`, with U+FFFD for bytes that are no UTF-8."""
     return log_shapes.plain(decode_json(data, expected))
 
 
 def read_note(value: Any) -> Note:
-    """(name, payload) of a note's JSON. Raises DamagedError: it is none, or of another shape."""
+    """Return (name, payload) of a note's decoded JSON, with the payload's shape checked.
+
+    Raises DamagedError where `value` is no note, or its payload has another shape.
+    """
     if isinstance(value, dict):
         name, payload = value.get("name"), value.get("payload")
         if isinstance(name, str) and isinstance(payload, dict):

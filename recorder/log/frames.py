@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The framing of a log: preamble, frame header, payload codec. The format is on this one page.
+"""The framing of a log: preamble, frame header, payload codec.
 
 A log is a preamble and then frames, one after the other, up to the TRAILER:
 
@@ -21,10 +21,10 @@ import numpy as np
 import zstandard
 
 MAJOR = 1
-"""Changes when an older reader would misread; a reader refuses a newer one."""
+"""Raised when an older reader would misread the log; a reader refuses a higher number."""
 
 MINOR = 0
-"""Changes when something was added that an older reader may skip."""
+"""Raised when something is added that an older reader may skip."""
 
 MAGIC = b"\x89biotrail\r\n\x1a"
 SYNC = b"\xfaBT\xce"
@@ -54,23 +54,23 @@ _TAG_AT, _STORED_AT = 12, 36
 FRAME_BYTES = _FRAME.size + _CRC.size
 
 MAX_CHUNK_DATA = 8 << 20
-"""Most bytes of records in one chunk: what one flipped bit can cost."""
+"""Most bytes of records in one chunk, and so the most that one flipped bit can destroy."""
 
 MAX_RAW = 32 << 20
-"""Most bytes that a payload may have when decompressed."""
+"""Most bytes of a decompressed payload."""
 
 MAX_STORED = MAX_RAW + (1 << 20)
-"""Most bytes that a payload may have in the file."""
+"""Most bytes of a payload as stored in the file."""
 
 MAX_RATIO = 256
-"""Most bytes that a byte of a compressed frame, its header counted, may become.
+"""Most decompressed bytes per byte of a compressed frame, its header included.
 
-Records compress to a tenth, rarely a thirtieth: their times alone take a byte each. So what a
-file can ask a reader to decompress is bounded by the file's size.
+Records compress to a tenth, rarely to a thirtieth: their times alone take a byte each. The limit
+bounds what a file can make a reader decompress by the file's size.
 """
 
 MAX_JSON_VALUES = 2_000_000
-"""Most values in a JSON payload, each of which costs about 100 bytes of memory when read."""
+"""Most values in a JSON payload; a decoded value takes about 100 bytes of memory."""
 
 INDEX_ENTRY = struct.Struct("<QQQIB3x")
 # INDEX payload: one entry of 32 bytes for every frame but INDEX and TRAILER, in file order:
@@ -79,11 +79,11 @@ INDEX_ENTRY = struct.Struct("<QQQIB3x")
 #   | offset   | word 0   | word 1   | sequence | type | zero |
 
 INDEX_FRAMES = 4096
-"""Frames that one INDEX frame covers: bounds the writer's memory however long it records."""
+"""Most frames in one INDEX frame: bounds the writer's memory however long it records."""
 
 
 class FrameType(IntEnum):
-    """Frame types. Numbers are for ever: never reuse one."""
+    """Frame types. A number is never reused, for old logs hold it."""
 
     HEADER = 1
     CHUNK = 2
@@ -95,19 +95,25 @@ class FrameType(IntEnum):
 
 
 class Codec(IntEnum):
-    """How a payload is stored (flags, bits 0-3)."""
+    """Compression of a payload (flags, bits 0-3)."""
 
     NONE = 0
     ZSTD = 1
 
 
 class DamagedError(Exception):
-    """A payload that does not hold what its frame says. Never leaves the log modules."""
+    """A payload contradicts its frame or the format; the message continues "chunk at offset N …".
+
+    The log modules catch it; nothing outside them sees it.
+    """
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame's header, decoded; `offset` is where it stands in the file, in bytes."""
+    """A decoded frame header. `offset`: file offset of the frame; the other fields: see above.
+
+    `raw`, `stored`: bytes of the payload decompressed and in the file. `crc`: of the stored bytes.
+    """
 
     offset: int
     type: int
@@ -128,18 +134,21 @@ class Frame:
 
     @property
     def next(self) -> int:
-        """File offset of what follows the payload."""
+        """File offset of the first byte behind the payload."""
         return self.payload + self.stored
 
 
 def encode_preamble(major: int = MAJOR, minor: int = MINOR) -> bytes:
-    """Encode the first PREAMBLE_BYTES bytes of a log."""
+    """Return the preamble: the first PREAMBLE_BYTES bytes of a log."""
     crc = zlib.crc32(_PREAMBLE.pack(MAGIC, major, minor, 0, 0)[:16])
     return _PREAMBLE.pack(MAGIC, major, minor, crc, 0)
 
 
 def decode_preamble(data: bytes) -> tuple[int, int] | None:
-    """(major, minor), or None where the bytes are no intact preamble."""
+    """Return the format's (major, minor); None where `data` does not start with an intact preamble.
+
+    None: too short, another magic, or a wrong checksum.
+    """
     if len(data) < PREAMBLE_BYTES:
         return None
     magic, major, minor, crc, _ = _PREAMBLE.unpack_from(data)
@@ -158,7 +167,12 @@ def encode_frame(
     raw: int | None = None,
     words: tuple[int, int] = (0, 0),
 ) -> bytes:
-    """Encode the header of a frame around the payload `stored` (without the payload)."""
+    """Return the FRAME_BYTES of a frame's header; `stored`, its payload, is not included.
+
+    `kind`: a FrameType. `sequence`: taken modulo 2^32. `tag`: CRC-32 of the log's header JSON.
+    `raw`: bytes of the payload when decompressed; None: it is not compressed. `words`: the two
+    values that the drawing above lists by frame type.
+    """
     head = _FRAME.pack(
         SYNC,
         kind,
@@ -176,7 +190,11 @@ def encode_frame(
 
 
 def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
-    """Decode the frame header in `data`, or None where there is none that is intact."""
+    """Return the frame header that `data` starts with, or None where none that is intact is there.
+
+    `offset`: file offset of `data`. None: too short, no marker, a wrong checksum, or a stored
+    length over MAX_STORED. The payload is not looked at.
+    """
     if len(data) < FRAME_BYTES or data[:4] != SYNC:
         return None
     if _CRC.unpack_from(data, _FRAME.size)[0] != zlib.crc32(data[: _FRAME.size]):
@@ -188,10 +206,10 @@ def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
 
 
 def possible_frames(data: bytes, tag: int | None) -> list[int]:
-    """Return the offsets in `data` at which a whole header may stand, ascending.
+    """Return the offsets in `data`, ascending, at which a whole frame header may stand.
 
-    A header there has the marker, a stored length within its limit and, unless `tag` is None,
-    that tag. Its checksum is not looked at.
+    The bytes there have the marker, a stored length of at most MAX_STORED and, unless `tag` is
+    None, this tag. The header's checksum is not computed, so a match may still be no header.
     """
     if len(data) < FRAME_BYTES or SYNC not in data:
         return []
@@ -211,14 +229,15 @@ def possible_frames(data: bytes, tag: int | None) -> list[int]:
 
 
 def most_raw(stored: int) -> int:
-    """Return how many bytes a zstd payload of `stored` bytes may hold decompressed."""
+    """Return the most bytes that a zstd payload of `stored` bytes may decompress to."""
     return MAX_RATIO * (FRAME_BYTES + stored)
 
 
 def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
-    """Check and decompress the payload of `frame`, bounded by its declared raw length.
+    """Return the decompressed payload of `frame`, of exactly `frame.raw` bytes.
 
-    Raises DamagedError with a phrase that says what is wrong.
+    `stored`: the payload as read from the file. Raises DamagedError where `stored` is cut short,
+    fails its checksum, is larger than the format allows, or does not decompress to `frame.raw`.
     """
     if len(stored) != frame.stored:
         raise DamagedError("is cut short")
@@ -238,7 +257,11 @@ def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
 
 
 def _decompress(stored: bytes | memoryview, raw: int) -> bytes:
-    """Decompress one zstd frame of exactly `raw` bytes, never allocating more than that."""
+    """Return the content of one zstd frame, allocating at most `raw` bytes.
+
+    Raises DamagedError where the zstd frame declares another length than `raw`, exceeds
+    MAX_RATIO, or does not decompress.
+    """
     try:
         if zstandard.frame_content_size(stored) != raw:
             raise DamagedError("declares another length than its zstd frame")
@@ -254,16 +277,17 @@ def _decompress(stored: bytes | memoryview, raw: int) -> bytes:
 
 
 def encode_json(value: Any) -> bytes:
-    """Encode a JSON payload: UTF-8, compact."""
+    """Return `value` as compact JSON in UTF-8; surrogate escapes become the bytes they encode."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(
         "utf-8", "surrogateescape"
     )
 
 
 def decode_json(data: bytes, expected: type) -> Any:
-    """Decode a JSON payload whose outermost value is of the `expected` type.
+    """Return the value of a JSON payload; bytes that are no UTF-8 become surrogate escapes.
 
-    Raises DamagedError where it is anything else, or more than a reader's memory should bear.
+    Raises DamagedError where `data` is no valid JSON, its outermost value is not an `expected`
+    (list or dict), or it has more than MAX_JSON_VALUES values.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
         raise DamagedError(f"holds JSON of more than {MAX_JSON_VALUES} values")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of tasks, cgroups and files that went by, so that a later file can begin with them.
+"""The names of tasks, cgroups and files recorded so far, which a later log file repeats.
 
 The kernel writes a TASK, CGROUP or FILE_NAME record only when its direct-mapped cache does not
 hold it (bpf/dictionary.h, bpf/files.h). A table with the same slots therefore holds, at any time,
@@ -22,9 +22,9 @@ TASK_SLOTS = 16384
 CGROUP_SLOTS = 1024
 """BT_TASK_SLOTS and BT_CGROUP_SLOTS of bpf/dictionary.h."""
 NO_CPU = 0xFFFF
-"""cpu of segments that came from no ring."""
+"""Segment.cpu of segments that came from no ring."""
 NOTE = "names"
-"""The note that repeats records of NOTED kinds, for who reads a part of a log."""
+"""Name of the note that repeats records of NOTED kinds, for readers of a part of a log."""
 NOTED = (Kind.TASK, Kind.FILE_NAME)
 _TIME_MASK = (1 << TIMESTAMP_BITS) - 1
 _LOW_32 = np.uint64(0xFFFFFFFF)
@@ -33,18 +33,20 @@ Rows = NDArray[np.uint64]
 
 
 class _Form(NamedTuple):
+    """A kind of name record: its size in 8-byte words, and the slots of the kernel's cache."""
+
     kind: Kind
     words: int
     slots: int
 
 
 _TABLES = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
-"""A record of these is a whole name; a file's path is several."""
+"""Kinds of which one record is a whole name; a file's path takes several FILE_NAME records."""
 _FORMS = (*_TABLES, _Form(Kind.FILE_NAME, 8, 0))
 
 
 class Found(NamedTuple):
-    """Name records of one chunk: shape (n, 4), (n, 8) and (n, 8), u64 words as in the ring."""
+    """Name records of one chunk, by time: (n, 4), (n, 8), (n, 8) uint64, words as in the ring."""
 
     tasks: Rows
     cgroups: Rows
@@ -52,14 +54,14 @@ class Found(NamedTuple):
 
 
 def find(segments: Sequence[Segment]) -> Found:
-    """The TASK, CGROUP and FILE_NAME records of a chunk, by time."""
+    """Return a copy of the TASK, CGROUP and FILE_NAME records in a chunk's segments, by time."""
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for segment in segments:
-        whole = len(segment.data) // 8
-        words = np.frombuffer(segment.data, dtype="<u8", count=whole)
+        word_count = len(segment.data) // 8
+        words = np.frombuffer(segment.data, dtype="<u8", count=word_count)
         tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
         likely = [bool((tops == form.kind).any()) for form in _FORMS]
-        if not whole or not any(likely):  # most chunks: the walk over all records is spared
+        if not word_count or not any(likely):  # most chunks: no need to walk over all records
             continue
         at = record_starts(tops, segment.position // 8)
         for form, rows in zip(_FORMS, parts, strict=True):
@@ -69,14 +71,21 @@ def find(segments: Sequence[Segment]) -> Found:
 
 
 def for_notes(segments: Sequence[Segment]) -> dict[int, bytes]:
-    """Records of a chunk that a note is to repeat, by kind, as they were in the ring."""
+    """Return the segments' records of NOTED kinds: kind → their bytes, as in the ring, by time.
+
+    A kind without records has no key.
+    """
     found = find(segments)
     rows = {Kind.TASK: found.tasks, Kind.FILE_NAME: found.files}
     return {int(kind): rows[kind].tobytes() for kind in NOTED if len(rows[kind])}
 
 
 def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]:
-    """A note's payload. near_ns: CLOCK_MONOTONIC, within a year of the records' times."""
+    """Return the payload of a "names" note: {"monotonic", "count" of records, "records"}.
+
+    `records`: by kind, as `for_notes` returns; they become base64 by kind. `near_ns`:
+    CLOCK_MONOTONIC, within a year of the records' times, which have its low 56 bits only.
+    """
     joined = {kind: b"".join(parts) for kind, parts in records.items()}
     return {
         "monotonic": near_ns,
@@ -86,7 +95,10 @@ def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]
 
 
 def chunk_of(payload: Mapping[str, Any]) -> Chunk:
-    """The records of a note as a chunk of no ring. Its clock has no other reading."""
+    """Return the records of a "names" note's payload as a chunk: a segment for each kind.
+
+    The segments' cpu is NO_CPU; the chunk's clock has "monotonic" alone, its offset is 0.
+    """
     near = int(payload["monotonic"])
     segments = [
         Segment(NO_CPU, level, 0, base64.b64decode(text))
@@ -96,6 +108,7 @@ def chunk_of(payload: Mapping[str, Any]) -> Chunk:
 
 
 def _sorted(parts: list[Rows], words: int) -> Rows:
+    """Return the rows of all parts, (n, words), ordered by their head word: by time."""
     if not parts:
         return np.empty((0, words), np.uint64)
     rows = np.concatenate(parts)
@@ -103,22 +116,26 @@ def _sorted(parts: list[Rows], words: int) -> Rows:
 
 
 class Names:
-    """The newest name record of every slot."""
+    """The newest name record in every slot of the kernel's caches."""
 
     def __init__(self) -> None:
         self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _TABLES]
         self._files = FileNames()
 
     def learn(self, found: Found) -> None:
-        """Take in the name records of a chunk, which is to follow those learned before."""
+        """Update the slots with the name records of the next chunk; older records are ignored."""
         self._files.learn(found.files)
         for table, rows, form in zip(self._tables, found[:-1], _TABLES, strict=True):
             slots = (rows[:, 1] & _LOW_32 & np.uint64(form.slots - 1)).astype(np.intp)
-            newer = rows[:, 0] >= table[slots, 0]  # rings are drained one after the other
+            # Rings are drained one by one, so a later chunk may hold older records.
+            newer = rows[:, 0] >= table[slots, 0]
             table[slots[newer]] = rows[newer]
 
     def segments(self, at_ns: int) -> list[Segment]:
-        """All of them as records of the time `at_ns` (CLOCK_MONOTONIC), for a log's first chunk."""
+        """Return all names as segments for a log's first chunk, one for each kind that has any.
+
+        The records' times become `at_ns` (CLOCK_MONOTONIC, ns); the segments' cpu is NO_CPU.
+        """
         found = []
         tables = [*(table[table[:, 0] != 0] for table in self._tables), self._files.rows()]
         for level, (rows, form) in enumerate(zip(tables, _FORMS, strict=True)):

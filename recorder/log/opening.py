@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The start of a log: whether it is one, which version, and its header from either copy."""
+"""Reads the start of a log: checks magic and version, decodes the header from either copy."""
 
 import zlib
 from collections.abc import Iterator
@@ -36,7 +36,12 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Opening:
-    """What the start of a log says; `first`: file offset of the first frame behind the header."""
+    """The start of a log, decoded.
+
+    header: the HEADER frame's JSON. tag: its CRC-32, which every frame of the log repeats.
+    first: file offset of the first frame behind both copies of the header. problems: damage that
+    was found on the way, a sentence by file offset.
+    """
 
     header: dict[str, Any]
     tag: int
@@ -45,10 +50,10 @@ class Opening:
 
 
 def read_opening(source: Source) -> Opening:
-    """Read the preamble and the header.
+    """Read the preamble and the header, from its copy where the first is damaged.
 
     Raises LogFormatError where the log is empty, foreign, cut within its header, newer than
-    this reader, or damaged in both copies of the header.
+    this reader, damaged in both copies of the header, or has a header of another shape.
     """
     problems: dict[int, str] = {}
     _check_version(source, problems)
@@ -60,7 +65,9 @@ def read_opening(source: Source) -> Opening:
             problems[frame.offset] = f"header at offset {frame.offset} {error}"
             continue
         if zlib.crc32(payload) != frame.tag:
-            problems[frame.offset] = f"header at offset {frame.offset} is not this log's"
+            problems[frame.offset] = (
+                f"header at offset {frame.offset} has another checksum than its frame's tag"
+            )
             continue
         header = _checked(source, frame, header)
         return Opening(header, frame.tag, _behind_header(source, frame, problems), problems)
@@ -68,7 +75,10 @@ def read_opening(source: Source) -> Opening:
 
 
 def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, Any]:
-    """The header in plain text. Raises LogFormatError where it is of another shape."""
+    """Return a copy of `header` with U+FFFD for bytes that are no UTF-8.
+
+    Raises LogFormatError where its shape is not log_shapes.HEADER.
+    """
     try:
         plain: dict[str, Any] = log_shapes.plain(header)
         log_shapes.HEADER(plain, "")
@@ -81,6 +91,10 @@ def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, 
 
 
 def _check_version(source: Source, problems: dict[int, str]) -> None:
+    """Check that the log is of a version that this reader reads; add damage to `problems`.
+
+    Raises LogFormatError where the log is empty, foreign or newer.
+    """
     data = source.read_at(0, PREAMBLE_BYTES)
     if not data:
         raise LogFormatError(f"{source.name}: is empty (0 bytes): {_RECORD_AGAIN}")
@@ -96,7 +110,11 @@ def _check_version(source: Source, problems: dict[int, str]) -> None:
 
 
 def _version_without_preamble(source: Source, data: bytes) -> tuple[int, int]:
-    """Version where the preamble is cut or damaged: the first header frame repeats it."""
+    """Return (major, 0) from the first header frame, where the preamble is damaged.
+
+    `data`: the log's first PREAMBLE_BYTES bytes. Raises LogFormatError where the log ends within
+    the preamble, or no header frame follows it: the file is no log.
+    """
     if len(data) < PREAMBLE_BYTES and MAGIC.startswith(data[: len(MAGIC)]):
         raise LogFormatError(
             f"{source.name}: ends within its preamble, after {len(data)} bytes: {_RECORD_AGAIN}"
@@ -112,7 +130,7 @@ def _version_without_preamble(source: Source, data: bytes) -> tuple[int, int]:
 
 
 def _header_frames(source: Source) -> Iterator[Frame]:
-    """Yield the whole HEADER frames at the start of the log."""
+    """Yield the whole HEADER frames at the start of the log, which may come after damage."""
     frame = find_frame(source, PREAMBLE_BYTES, None)
     while frame is not None and frame.type == FrameType.HEADER:
         yield frame
@@ -120,7 +138,10 @@ def _header_frames(source: Source) -> Iterator[Frame]:
 
 
 def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> int:
-    """Give the offset behind both copies, and note which one is damaged."""
+    """Return the file offset behind both copies of the header; add a damaged one to `problems`.
+
+    `frame`: the copy that was decoded; its sequence number is 0 for the first, 1 for the second.
+    """
     if frame.sequence > 0:
         problems.setdefault(PREAMBLE_BYTES, f"header at offset {PREAMBLE_BYTES} is damaged")
         problems[PREAMBLE_BYTES] += f"; its copy at offset {frame.offset} was used"
@@ -130,11 +151,14 @@ def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> in
     twin = decode_frame(copy, frame.next)
     intact = twin is not None and (twin.crc, twin.tag) == (frame.crc, frame.tag)
     if len(copy) == length and not (intact and zlib.crc32(copy[FRAME_BYTES:]) == frame.crc):
-        problems[frame.next] = f"the header's copy at offset {frame.next} is damaged, it is not"
+        problems[frame.next] = (
+            f"the header's copy at offset {frame.next} is damaged; the header itself is intact"
+        )
     return frame.next + length
 
 
 def _no_header(source: Source, problems: dict[int, str]) -> LogFormatError:
+    """Return the exception to raise where no copy of the header can be decoded."""
     first = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
     cut = source.size < (PREAMBLE_BYTES + FRAME_BYTES if first is None else first.next)
     if cut and not any(offset > 0 for offset in problems):

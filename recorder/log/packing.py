@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks compressed before they have a place in a file: a flight recorder keeps them so."""
+"""Compresses chunks before they have a place in a file, as a flight recorder keeps them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,64 +12,71 @@ from biotrail.recorder.log.chunks import Segment, encode_chunk, first_time, may_
 from biotrail.recorder.log.frames import Codec
 
 _WINDOW_LOG = (log_frames.MAX_CHUNK_DATA - 1).bit_length()
-_HASH_LOG = 16  # 256 KiB of table: stays in a core's second-level cache
-# zstd's fast strategy by steps of five bytes rather than two, and with matches of six or more:
-# in columns of 8-byte words most matches are long.
+_HASH_LOG = 16  # a table of 256 KiB, which fits a core's second-level cache
+# At level 1, zstd's fast strategy steps by five bytes instead of two and looks for matches of six
+# bytes or more: in columns of 8-byte words most matches are long.
 _FAST_LEVEL = 1
 _FAST = {"target_length": 4, "min_match": 6}
 
 
 class Packed(NamedTuple):
-    """A CHUNK frame's payload as stored, and what its frame header says of it."""
+    """A CHUNK frame's payload as stored, with what its frame header and later notes need."""
 
     first_ns: int
     last_ns: int
+    """CLOCK_MONOTONIC: every record has first_ns <= time <= last_ns."""
     stored: bytes
     codec: Codec
     raw: int
     """Bytes of the payload when decompressed."""
     records: int
-    """Bytes of records in it."""
+    """Bytes of records in the payload, as in the rings."""
     clock: dict[str, Any]
+    """Clock reading after the drain, ns by CLOCK_KEYS name."""
     names: dict[int, bytes]
-    """Records in it that a note is to repeat, by kind."""
+    """Kind → bytes of the records that a note is to repeat (names.for_notes)."""
 
 
 class Packer:
-    """Encodes and compresses payloads; one thread may use it at a time."""
+    """Encodes and compresses payloads. Not thread-safe."""
 
     def __init__(self, level: int) -> None:
-        """`level` is zstd's, 0 stores without compression."""
+        """Set zstd's `level`; 0 stores without compression, and records as in the ring."""
         self._compressor = _compressor(level) if level else None
 
     def compress(self, payload: bytes) -> tuple[bytes, Codec]:
-        """The payload as a frame stores it."""
+        """Return the payload as a frame stores it, and its codec.
+
+        Codec NONE, and the payload itself: level 0, an empty payload, or one that compresses by
+        more than MAX_RATIO, which a reader would refuse.
+        """
         if self._compressor is None or not payload:
             return payload, Codec.NONE
         stored = self._compressor.compress(payload)
-        if len(payload) > log_frames.most_raw(len(stored)):  # no reader would believe it
+        if len(payload) > log_frames.most_raw(len(stored)):  # a reader would refuse it
             return payload, Codec.NONE
         return stored, Codec.ZSTD
 
     def chunks(self, segments: Sequence[Segment], clock: dict[str, Any]) -> list[Packed]:
-        """What one drain gave, with the clock as read after it.
+        """Return the segments of one drain of the rings as compressed chunks, in order.
 
-        More than 8 MiB of records become several chunks, cut between records.
+        `clock`: reading after the drain, ns by CLOCK_KEYS name. More than 8 MiB of records become
+        several chunks, cut between records; without any record there is one empty chunk.
         """
         last = int(clock["monotonic"])
-        found = []
+        packed = []
         for group in split([s for s in segments if len(s.data)]):
             payload = encode_chunk(group, clock, columns=self._compressor is not None)
             records = sum(len(s.data) for s in group)
             first = first_time(group, last)
-            told = names.for_notes([group[index] for index in may_hold(payload, names.NOTED)])
+            repeated = names.for_notes([group[index] for index in may_hold(payload, names.NOTED)])
             stored = self.compress(payload)
-            found.append(Packed(first, last, *stored, len(payload), records, clock, told))
-        return found
+            packed.append(Packed(first, last, *stored, len(payload), records, clock, repeated))
+        return packed
 
 
 def _compressor(level: int) -> zstandard.ZstdCompressor:
-    """zstd whose window holds a whole chunk, so that every column can match any other."""
+    """Return a compressor whose window holds a whole chunk: each column can match any other."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
         level,
         source_size=log_frames.MAX_CHUNK_DATA,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a log from a file or a pipe, and salvages what damage and interruption left."""
+"""Reads a log from a file or a pipe; salvages damaged and interrupted ones."""
 
 import os
 from collections import Counter
@@ -41,26 +41,28 @@ _ENTRY = np.dtype(
 
 
 class LogReader:
-    """A log: its header at once, its chunks one by one, in memory bounded by one chunk.
+    """A log, read in memory bounded by one chunk: its header at once, then chunk by chunk.
 
-    Of a file, all but what a chunk's payload can show is complete at once; of a pipe, all is
-    complete when `chunks()` was exhausted.
+    The attributes of a file are complete once it is open, those of a pipe once `chunks()` is
+    exhausted. Only damage within a chunk's payload is added when that chunk is read.
 
     Attributes:
-        header: what was known when recording began.
-        end: what was known when it ended; None where the log does not say.
+        name: path of the log, or the stream's name, for messages.
+        header: the HEADER frame's JSON, written when recording began.
+        end: the END frame's JSON, written when recording ended; None where there is none.
         interrupted: the log has no end: the recorder was killed, or the rest is missing.
-        losses: loss windows as the recorder wrote them.
-        notes: (name, payload) as learned while recording.
-        damaged: {"offset", "start", "end"} of what could not be read: file offset in bytes,
-            window in ns. Events of unknown number are missing there.
+        losses: loss windows, as passed to `LogWriter.write_loss`, in file order.
+        notes: (name, payload) of each NOTE frame, in file order.
+        damaged: {"offset", "start", "end"} of each chunk or run of frames that cannot be read:
+            file offset in bytes, window in ns. Events of unknown number are missing there.
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open a log and read its header.
+        """Open a log and read its header; of a file also its index, or all frame headers.
 
         Raises LogFormatError where the file is empty, foreign, cut within its header, newer
-        than this reader, or damaged in both copies of the header.
+        than this reader, or damaged in both copies of the header; LogNotFoundError where there
+        is no such file.
         """
         self._source = Source(path)
         self.name = self._source.name
@@ -73,7 +75,7 @@ class LogReader:
         self._unknown: Counter[int] = Counter()
         self._entries: NDArray[np.void] | None = None
         self._ends: NDArray[np.uint64] | None = None
-        """Per entry of the index: file offset of what follows; None where there is no index."""
+        """Per entry (n,): file offset of the next frame; None: `_entries` are not of the index."""
         self._consumed = False
         try:
             self._opening = read_opening(self._source)
@@ -103,21 +105,24 @@ class LogReader:
 
     @property
     def size(self) -> int:
-        """Bytes in the log; for a pipe, those seen so far."""
+        """Bytes in the log; for a pipe, the bytes read so far."""
         return self._source.size
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the file, one sentence each, by file offset."""
-        found = [self._problems[offset] for offset in sorted(self._problems)]
-        return found + [
+        """What is wrong with the log: a sentence each, in order of file offset.
+
+        Then a sentence for each type of frame that this reader does not know.
+        """
+        sentences = [self._problems[offset] for offset in sorted(self._problems)]
+        return sentences + [
             f"{count} frames of unknown type {kind} were passed over: a newer biotrail wrote them"
             for kind, count in sorted(self._unknown.items())
         ]
 
     @property
     def chunk_spans(self) -> list[tuple[int, int]] | None:
-        """(first, last) time of each chunk in ns, in file order; None for a pipe."""
+        """(first, last) time of each chunk's records in ns, in file order; None for a pipe."""
         if self._entries is None:
             return None
         chunks = self._entries[self._entries["type"] == FrameType.CHUNK]
@@ -125,28 +130,32 @@ class LogReader:
 
     @property
     def has_names(self) -> bool:
-        """Whether notes repeat all names that the chunks tell: see `name_chunks`."""
-        told = (self.end or {}).get("log", {}).get("names")
+        """Whether the notes repeat all records of names.NOTED kinds that the chunks hold.
+
+        False where the log has no end, or a note of names is missing or damaged.
+        """
+        repeated = (self.end or {}).get("log", {}).get("names")
         counts = (int(payload["count"]) for name, payload in self.notes if name == names.NOTE)
-        return told is not None and sum(counts) == told
+        return repeated is not None and sum(counts) == repeated
 
     def name_chunks(self, end_ns: int) -> Iterator[Chunk]:
-        """Chunks with all records of names.NOTED kinds from before `end_ns` (ns), and others.
+        """Yield chunks that hold all records of names.NOTED kinds of before `end_ns` (ns).
 
-        Those of the notes, in the order in which they were written; else those of the file's own
-        chunks that hold any, without decoding others. Nothing of a pipe.
+        They may hold other records too. With `has_names`, each note of names as a chunk, whatever
+        `end_ns` is, in the order of writing. Otherwise the file's own chunks, skipping those
+        without such records before they are decoded; of a pipe, nothing.
         """
         if self.has_names:
-            yield from (names.chunk_of(told) for name, told in self.notes if name == names.NOTE)
+            yield from (names.chunk_of(note) for name, note in self.notes if name == names.NOTE)
         elif self._entries is not None and end_ns > 0:
             yield from self._chunks_of_file(0, end_ns - 1, names.NOTED)
 
     def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
         """Yield the chunks that overlap [start_ns, end_ns] (ns, both inclusive), in file order.
 
-        Chunks outside are passed over by their time range, without reading their payload.
-        Damaged ones are left out, and named in `problems` and `damaged`. Raises
-        LogFormatError when a pipe is read a second time.
+        None: no limit. Chunks outside are skipped by the times in their frame header or index
+        entry, without reading their payload. Damaged chunks are left out and added to `problems`
+        and `damaged`. Raises LogFormatError where a pipe is read a second time, or reading fails.
         """
         first = 0 if start_ns is None else max(0, start_ns)
         last = (1 << 64) - 1 if end_ns is None else end_ns
@@ -160,7 +169,10 @@ class LogReader:
     def _chunks_of_file(
         self, first: int, last: int, holding: Collection[int] | None = None
     ) -> Iterator[Chunk]:
-        """holding: only those with records of one of these kinds."""
+        """Yield the file's chunks that overlap [first, last] (ns).
+
+        `holding`: only chunks with records of one of these kinds; None: all.
+        """
         entries, ends = self._entries, self._ends
         assert entries is not None
         wanted = (entries["type"] == FrameType.CHUNK) & (entries["word0"] <= np.uint64(last))
@@ -171,6 +183,7 @@ class LogReader:
                 yield chunk
 
     def _chunks_of_pipe(self, first: int, last: int) -> Iterator[Chunk]:
+        """Yield the pipe's chunks that overlap [first, last] (ns); absorb its other frames."""
         if self._consumed:
             raise LogFormatError(
                 f"{self.name}: is a pipe and was read already; save it to a file to read it twice"
@@ -185,7 +198,11 @@ class LogReader:
     def _chunk_at(
         self, entry: np.void, end: int | None, holding: Collection[int] | None
     ) -> Chunk | None:
-        """end: file offset of what follows the frame, as far as is known."""
+        """Return the chunk of an index entry; None where it is damaged or holds none of `holding`.
+
+        `end`: file offset of the next frame, None where it is not known. Damage is added to
+        `problems` and `damaged`.
+        """
         frame = self._frame_of(entry, end)
         if frame is not None:
             return self._decode(frame, holding)
@@ -194,18 +211,19 @@ class LogReader:
         return None
 
     def _frame_of(self, entry: np.void, end: int | None) -> Frame | None:
-        """Return the frame that an index entry tells of; None where it is not there as told.
+        """Return the frame of an index entry; None where no whole frame is at its offset.
 
-        A frame that reaches past `end` into the next is none: so frames of the index never
-        overlap, and what is read of all is no more than the file.
+        None too where its type or number differs, or it extends past `end`, the next frame's
+        offset (None: not checked): frames never overlap, so each byte is read once at most.
         """
         frame = frame_at(self._source, int(entry["offset"]), self._tag)
-        told = int(entry["type"]), int(entry["sequence"])
-        if frame is None or (frame.type, frame.sequence) != told:
+        listed = int(entry["type"]), int(entry["sequence"])
+        if frame is None or (frame.type, frame.sequence) != listed:
             return None
         return frame if end is None or frame.next <= end else None
 
     def _decode(self, frame: Frame, holding: Collection[int] | None = None) -> Chunk | None:
+        """Return the chunk of a CHUNK frame; None as for `_chunk_at`."""
         try:
             payload = self._payload(frame)
             if holding is not None and not may_hold(payload, holding):
@@ -218,9 +236,11 @@ class LogReader:
         return Chunk(frame.offset, frame.sequence, frame.word0, frame.word1, clock, segments)
 
     def _payload(self, frame: Frame) -> bytes:
+        """Return the decompressed payload of a frame; raises DamagedError."""
         return unpack_payload(frame, self._source.read_at(frame.payload, frame.stored))
 
     def _damage(self, offset: int, what: str, window: tuple[int, int]) -> None:
+        """Add `what` to `_problems` and `window` (ns) to `damaged`, once for each `offset`."""
         if offset in self._problems:
             return
         self._problems[offset] = f"{what}: left out"
@@ -228,7 +248,10 @@ class LogReader:
         self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
     def _load(self) -> NDArray[np.void]:
-        """Know where every chunk is: from the index, or by walking over the frame headers."""
+        """Return an index entry per frame from the INDEX frames, or per chunk by a walk.
+
+        Absorbs the frames that are no chunks, adds damaged frame headers to `_problems`.
+        """
         entries = self._load_index()
         if entries is None or self._ends is None:
             rows = bytearray()
@@ -246,7 +269,12 @@ class LogReader:
         return entries
 
     def _load_index(self) -> NDArray[np.void] | None:
-        """Entries of all INDEX frames, in file order; None where any of it is not intact."""
+        """Return the entries of all INDEX frames, in file order, and set `_ends`.
+
+        None: the log has no trailer at its end, an INDEX frame is damaged, or the number of
+        entries is not the trailer's. `_ends` stays None where the entries' frames would overlap:
+        then the entries must not be used. A damaged INDEX or overlap is added to `_problems`.
+        """
         trailer = frame_at(self._source, self.size - FRAME_BYTES, self._tag)
         if trailer is None or trailer.type != FrameType.TRAILER:
             return None
@@ -278,10 +306,10 @@ class LogReader:
     def _index_part(
         self, offset: int, below: int, room: int
     ) -> tuple[Frame, NDArray[np.void]] | None:
-        """Frame and entries of the INDEX at `offset`; None where it is not intact.
+        """Return the INDEX frame at `offset` and its entries; None where it is not intact.
 
-        It ends at `below` at the latest: at the trailer's offset exactly, if it is the last.
-        `room`: more entries than the file can hold frames are not believed.
+        `below`: offset of the next INDEX frame or the trailer, where it must end at the latest,
+        and the last INDEX exactly. `room`: most entries to accept, as many as frames may fit.
         """
         frame = frame_at(self._source, offset, self._tag)
         if frame is None or frame.type != FrameType.INDEX or frame.word1 > room:
@@ -294,7 +322,10 @@ class LogReader:
             return None
 
     def _survey(self) -> Iterator[Frame]:
-        """Walk over all frames behind the header: yield the chunks', absorb the others."""
+        """Walk over all frames behind the header: yield CHUNK frames, absorb the others.
+
+        At its end, adds what is missing to `_problems` and `damaged`, and sets `interrupted`.
+        """
         survey = Survey(self._source, self._opening, _monotonic(self.header))
         for frame in survey.frames():
             if frame.type == FrameType.CHUNK:
@@ -307,13 +338,18 @@ class LogReader:
         self.interrupted = survey.interrupted
 
     def _json(self, frame: Frame, expected: type, shape: log_shapes.Shape | None = None) -> Any:
+        """Return a frame's JSON, an `expected` of this `shape`; raises DamagedError."""
         value = log_shapes.plain(decode_json(self._payload(frame), expected))
         if shape is not None:
             shape(value, "")
         return value
 
     def _absorb(self, frame: Frame) -> None:
-        """Take in a frame that is no chunk."""
+        """Store the content of a frame that is no chunk: in `losses`, `notes` or `end`.
+
+        A frame of a type that this reader does not know is counted in `_unknown`; a damaged one
+        is added to `_problems`, and to `damaged` where its words look like a chunk's times.
+        """
         try:
             if frame.type == FrameType.LOSS:
                 self.losses += self._json(frame, list, log_shapes.LOSSES)
@@ -327,15 +363,16 @@ class LogReader:
                 raise DamagedError("is of a type that no biotrail writes")
         except DamagedError as error:
             what = f"{_called(frame.type)} at offset {frame.offset} {error}"
-            if frame.type < min(FrameType) and frame.word1:  # a chunk's words, as it seems
+            if frame.type < min(FrameType) and frame.word1:  # only a CHUNK has times here
                 self._damage(frame.offset, what, (frame.word0, frame.word1))
             self._problems[frame.offset] = f"{what}: left out"
 
 
 def _ends(offsets: NDArray[np.uint64], borders: list[int]) -> NDArray[np.uint64] | None:
-    """Return the file offset of what follows each frame; None where frames would overlap.
+    """Return per frame (n,) the file offset of the next frame; None where frames would overlap.
 
-    offsets: of the index's frames, (n,). borders: of the INDEX frames and the TRAILER.
+    None too where `offsets` (n,), of the frames in the index, do not ascend. `borders`: offsets
+    of the INDEX frames and the TRAILER, which the index does not list.
     """
     starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
     ascending = (np.diff(offsets.astype(np.int64)) > 0).all() if len(offsets) else True
@@ -357,7 +394,7 @@ def _called(kind: int) -> str:
 
 
 def _monotonic(owner: dict[str, Any]) -> int:
-    """CLOCK_MONOTONIC in ns from the "clocks" of a header or an end; 0 where it has none."""
+    """Return CLOCK_MONOTONIC (ns) from the "clocks" of a header or end; 0 where there is none."""
     clocks = owner.get("clocks")
     value = clocks.get("monotonic") if isinstance(clocks, dict) else None
     return value if isinstance(value, int) else 0

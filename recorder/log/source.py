@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of a log by file offset, from a file or a pipe, and the walk from frame to frame."""
+"""Reads a log's bytes by file offset, from a file or a pipe, and walks from frame to frame."""
 
 import os
 import select
@@ -20,19 +20,24 @@ from biotrail.recorder.schema.errors import LogFormatError, LogNotFoundError
 _BLOCK = 1 << 20
 
 MOST_OVERLAP = 2
-"""Times a log's size that is read, at most, of frames within the extents of other frames."""
+"""Most payload bytes read of overlapping frames, as a multiple of the log's size."""
 
 
 class Source:
-    """Reads a log by offset, in bounded memory.
+    """Reads a log by file offset, in bounded memory.
 
-    A pipe goes forward only: bytes stay readable from the last `release`d offset on.
+    A pipe is read forward only and buffered: bytes before the last `release`d offset are gone.
+
+    Attributes:
+        name: path of the log, or the stream's name, for messages.
+        seekable: whether the log is a file; False for a pipe.
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open `path`, or take an open stream, whose current position is the log's start.
+        """Open `path`, or use an open stream, whose current position is the log's start.
 
-        Raises LogFormatError where the path cannot be opened.
+        Raises LogNotFoundError where the path does not exist, LogFormatError where it cannot be
+        opened.
         """
         if isinstance(path, str | os.PathLike):
             self.name = os.fspath(path)
@@ -47,16 +52,21 @@ class Source:
         self._start = 0
 
     def _measure(self) -> int:
+        """Return the bytes from the log's start to the end of the file."""
         end = self._stream.seek(0, os.SEEK_END)
         return max(0, end - self._base)
 
     @property
     def size(self) -> int:
-        """Bytes in the log; for a pipe, those seen so far."""
+        """Bytes in the log; for a pipe, the bytes read so far."""
         return self._start + len(self._kept) if self._size is None else self._size
 
     def read_at(self, offset: int, count: int) -> bytes:
-        """Read the `count` bytes at `offset`, fewer where the log ends before."""
+        """Return the `count` bytes at `offset`, fewer where the log ends before.
+
+        Of a pipe, `offset` must not be below the last `release`d one. Raises LogFormatError where
+        reading fails.
+        """
         if not self.seekable:
             self._fill(offset + count)
             at = offset - self._start
@@ -70,13 +80,16 @@ class Source:
             raise self._failed(offset, error) from error
 
     def reaches(self, end: int) -> bool:
-        """Whether the log has all bytes up to the offset `end`."""
+        """Return whether the log has all bytes before the offset `end`; reads a pipe up to it."""
         if not self.seekable:
             self._fill(end)
         return end <= self.size
 
     def release(self, offset: int) -> None:
-        """Let go of what stands before `offset`: nobody will read it again."""
+        """Drop a pipe's buffered bytes before `offset`, which cannot be read again.
+
+        Does nothing to a file.
+        """
         if self.seekable:
             return
         self._fill(offset)
@@ -86,6 +99,7 @@ class Source:
             self._start += drop
 
     def _fill(self, end: int) -> None:
+        """Read the pipe into `_kept` up to offset `end`, or to the pipe's end."""
         missing = end - self._start - len(self._kept)
         if missing <= 0:
             return
@@ -95,18 +109,20 @@ class Source:
             raise self._failed(self.size, error) from error
 
     def _failed(self, offset: int, error: OSError) -> LogFormatError:
+        """Return the exception to raise for a read at `offset` that failed."""
         return LogFormatError(
             f"{self.name}: cannot be read at offset {offset}: {error.strerror or error}; "
             "check the disk it is on, or copy what can be read elsewhere (e.g. with ddrescue)"
         )
 
     def close(self) -> None:
-        """Close what this opened itself."""
+        """Close the file, unless it was given as an open stream."""
         if self._own:
             self._stream.close()
 
 
 def _open(path: str) -> BinaryIO:
+    """Return the file, unbuffered. Raises LogNotFoundError, LogFormatError."""
     try:
         return open(path, "rb", buffering=0)
     except FileNotFoundError:
@@ -119,7 +135,10 @@ def _open(path: str) -> BinaryIO:
 
 
 def _read_all(stream: BinaryIO, count: int) -> bytes:
-    """Read exactly `count` bytes, fewer at the end only."""
+    """Return the next `count` bytes of the stream, fewer only at its end.
+
+    Waits where the stream is non-blocking and has no data yet.
+    """
     parts: list[bytes] = []
     read: Callable[[int], bytes | None] = stream.read
     while count > 0:
@@ -136,7 +155,11 @@ def _read_all(stream: BinaryIO, count: int) -> bytes:
 
 @dataclass(frozen=True)
 class Gap:
-    """Bytes from `offset` up to `end` that hold no whole frame; tail: none follows either."""
+    """A range of file offsets, [`offset`, `end`), that holds no whole frame.
+
+    `tail`: no whole frame follows the range either. `offset` equals `end` where the frame before
+    the gap lacks bytes, so that the next frame starts inside its extent.
+    """
 
     offset: int
     end: int
@@ -146,9 +169,11 @@ class Gap:
 def frame_at(
     source: Source, offset: int, tag: int | None, header: bytes | None = None
 ) -> Frame | None:
-    """Return the frame at `offset` if its header is intact and its payload all there.
+    """Return the frame at `offset`, or None where no whole frame is there.
 
-    Only a frame of this log counts, unless `tag` is None. header: its bytes, where they were read.
+    None: the header is not intact, the log ends within the payload, or the frame has another tag
+    than `tag` (None: frames of any log count). The payload's checksum is not computed. `header`:
+    the frame's first FRAME_BYTES bytes, where the caller has them already.
     """
     data = source.read_at(offset, FRAME_BYTES) if header is None else header
     frame = decode_frame(data, offset)
@@ -158,27 +183,28 @@ def frame_at(
 
 
 class FrameFinder:
-    """Finds whole frames by scanning for the marker, forward only: no byte is scanned twice.
+    """Finds whole frames by scanning forward for the marker; no byte is scanned twice.
 
-    Markers in a block are judged by their tag and stored length in columns, before a checksum is
-    computed: a file of nothing but markers costs about what any other costs.
+    The markers of a block are filtered by tag and stored length with numpy before any checksum is
+    computed, so that a file of nothing but markers costs about as much as any other.
     """
 
     def __init__(self, source: Source, tag: int | None) -> None:
-        """`tag`: of the log whose frames count; None for frames of any log."""
+        """Accept only frames with the log's `tag`; None: frames of any log."""
         self._source = source
         self._tag = tag
         self._block = b""
         self._at = 0
         self._candidates: list[int] = []
-        """Offsets in the block, the last one first."""
+        """Offsets in `_block` where a frame header may stand, descending: pop gives the next."""
 
     def first(self, offset: int) -> Frame | None:
         """Return the first whole frame at or after `offset`; None where the log has none.
 
-        `offset` is never below the one given before.
+        `offset` must not be below that of an earlier call. Releases what a pipe buffered before
+        the scanned block.
         """
-        # Where it stands as it should, a pipe need not have given a whole block yet.
+        # An intact frame right at `offset` must not wait until a pipe has filled a whole block.
         if (frame := frame_at(self._source, offset, self._tag)) is not None:
             return frame
         while self._load(offset):
@@ -193,17 +219,21 @@ class FrameFinder:
 
     @property
     def _end(self) -> int:
-        """The first offset whose header would not be all in the block."""
+        """First file offset at which a frame header would not lie in the block entirely."""
         return self._at + max(0, len(self._block) - FRAME_BYTES + 1)
 
     def _header(self, place: int) -> bytes:
+        """Return the FRAME_BYTES bytes at file offset `place`, from the block."""
         return self._block[place - self._at : place - self._at + FRAME_BYTES]
 
     def _load(self, offset: int) -> bool:
-        """Have a block in which a header at `offset` is whole; False where the log ends before."""
+        """Set `_block` to one that holds a whole frame header at `offset`, and its candidates.
+
+        Returns False where the log ends within this header.
+        """
         if self._at <= offset < self._end:
             return True
-        if 0 < len(self._block) < _BLOCK:  # it was the last
+        if 0 < len(self._block) < _BLOCK:  # a short block is the log's last
             return False
         self._source.release(offset)
         self._block, self._at = self._source.read_at(offset, _BLOCK), offset
@@ -212,10 +242,10 @@ class FrameFinder:
 
 
 class _Overlaps:
-    """Bounds what is spent on frames that stand within the extent of another.
+    """Bounds the bytes read of frames that lie within the extent of an earlier frame.
 
-    Bytes missing from a frame make it reach into the frames behind, so each of these is looked
-    at. Where most frames of a file seem to, it was made up, or is past saving.
+    A frame that lacks bytes extends over the frames behind it, so overlapping frames have to be
+    read. A file in which most frames overlap was made up, or cannot be salvaged.
     """
 
     def __init__(self, source: Source) -> None:
@@ -224,7 +254,11 @@ class _Overlaps:
         self._spent = 0
 
     def allow(self, frame: Frame, tag: int) -> bool:
-        """Whether the frame is to be read; what is read of overlapping ones is counted."""
+        """Return whether `frame` may be read, and add it to the account of overlaps.
+
+        False once overlapping frames that no whole frame follows directly exceed MOST_OVERLAP
+        times the log's size. Frames have to come in file order.
+        """
         inside = frame.offset < self._reach
         if inside and frame_at(self._source, frame.next, tag) is None:
             self._spent += frame.stored
@@ -235,28 +269,33 @@ class _Overlaps:
 
 
 def find_frame(source: Source, offset: int, tag: int | None) -> Frame | None:
-    """Return the first whole frame at or after `offset`, by scanning for the marker."""
+    """Return the first whole frame at or after `offset`; None where the log has none.
+
+    `tag`: of the log whose frames count; None: frames of any log.
+    """
     return FrameFinder(source, tag).first(offset)
 
 
 def walk(source: Source, offset: int, tag: int) -> Iterator[Frame | Gap]:
-    """Yield the whole frames from `offset` on in file order, with a Gap where there is damage.
+    """Yield the whole frames from `offset` on in file order, and a Gap where there is damage.
 
-    Ends after the TRAILER, at the end of the bytes, or with a Gap that is the tail. The
-    payload of a frame stays readable until the next is asked for.
+    Ends after the TRAILER, at the end of the bytes, or with a Gap that is the tail. A yielded
+    frame's payload can be read from a pipe until the generator is advanced; its checksum is for
+    the caller to check.
 
-    What it costs is bounded by the file's size: each byte is scanned once at most; the payloads
-    of frames that do not overlap are read once to see where to go on; those of frames that do,
-    MOST_OVERLAP times the file's size in all.
+    The cost is bounded by the file's size: each byte is scanned at most once for markers. Before
+    a gap, the payload of the frame in front of it is read, to see whether that frame lacks bytes:
+    once where frames do not overlap, at most MOST_OVERLAP times the file's size in all where
+    they do.
     """
     finder, overlaps = FrameFinder(source, tag), _Overlaps(source)
     before: Frame | None = None
     while source.read_at(offset, 1):
         frame = frame_at(source, offset, tag)
         if frame is None:
-            # Bytes may be missing from the frame before: then the next stands inside its extent.
-            whole = before is None or _is_whole(source, before)
-            frame = finder.first(offset if whole or before is None else before.payload)
+            # If the frame before lacks bytes, the next frame starts inside its extent.
+            intact = before is None or _is_intact(source, before)
+            frame = finder.first(offset if intact or before is None else before.payload)
         while frame is not None and not overlaps.allow(frame, tag):
             frame = finder.first(frame.payload)
         if frame is None:
@@ -271,6 +310,6 @@ def walk(source: Source, offset: int, tag: int) -> Iterator[Frame | Gap]:
         before, offset = frame, frame.next
 
 
-def _is_whole(source: Source, frame: Frame) -> bool:
-    """Whether the payload is the one that the frame's header tells of."""
+def _is_intact(source: Source, frame: Frame) -> bool:
+    """Return whether the payload in the file has the checksum in the frame's header."""
     return zlib.crc32(source.read_at(frame.payload, frame.stored)) == frame.crc

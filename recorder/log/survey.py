@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A walk over a log without its index, that accounts for every frame that is not there."""
+"""Walks over a log without its index, and accounts for every frame that is missing."""
 
 from collections.abc import Iterator
 
@@ -8,31 +8,41 @@ from biotrail.recorder.log.opening import Opening
 from biotrail.recorder.log.source import Gap, Source, walk
 
 _FIRST_SEQUENCE = 2
-"""Of the first frame behind the header: 0 and 1 are its copies."""
+"""Sequence number of the first frame behind the header, whose two copies have 0 and 1."""
 
 
 class Survey:
-    """Frames of a log in file order, by their sequence numbers; what is missing is named.
+    """Yields a log's frames in file order; finds missing ones by gaps in the sequence numbers.
 
-    `problems` (by file offset), `damaged` and `interrupted` are complete after `finish()`.
+    Attributes, complete after `finish()`:
+        problems: what is wrong, a sentence by file offset.
+        damaged: {"offset", "start", "end"} for each run of missing frames: file offset in bytes,
+            and the window of time in ns in which their events lie.
+        interrupted: neither an END nor a TRAILER frame was read.
     """
 
     def __init__(self, source: Source, opening: Opening, start_ns: int) -> None:
-        """`start_ns`: when recording began, ns; no event is older."""
+        """Survey the frames behind the header of `source`.
+
+        `start_ns`: CLOCK_MONOTONIC when recording began, ns; no event is older.
+        """
         self._source = source
         self._opening = opening
-        self._known = start_ns
+        self._last_ns = start_ns
         self._expected = _FIRST_SEQUENCE
         self._gap: Gap | None = None
-        self._waiting: list[dict[str, int]] = []
-        self._seen: set[int] = set()
-        self._behind = 0
+        self._open_windows: list[dict[str, int]] = []
+        self._types: set[int] = set()
+        self._log_end = 0
         self.problems: dict[int, str] = {}
         self.damaged: list[dict[str, int]] = []
         self.interrupted = False
 
     def frames(self) -> Iterator[Frame]:
-        """Yield every whole frame once, header and index frames left out."""
+        """Yield each whole frame once, except for HEADER, INDEX and TRAILER frames.
+
+        Updates `problems` and `damaged` on the way. May be called once.
+        """
         for item in walk(self._source, self._opening.first, self._opening.tag):
             if isinstance(item, Gap):
                 self._gap = item
@@ -44,23 +54,31 @@ class Survey:
                 yield item
 
     def finish(self, end_ns: int) -> None:
-        """Close the account; `end_ns`: when recording ended, ns, 0 where that is not known."""
-        for window in self._waiting:
+        """Set `interrupted`, end the windows of `damaged` still open, and report trailing bytes.
+
+        `end_ns`: CLOCK_MONOTONIC when recording ended, ns; 0: not known, so that a window still
+        open ends where it starts.
+        """
+        for window in self._open_windows:
             window["end"] = max(window["start"], end_ns)
-        ended = not self._seen.isdisjoint((FrameType.END, FrameType.TRAILER))
+        ended = not self._types.isdisjoint((FrameType.END, FrameType.TRAILER))
         self.interrupted = not ended
         if self._gap is not None and self._gap.tail:
             where, count = self._gap.offset, self._gap.end - self._gap.offset
             self.problems[where] = (
                 f"the last {count} bytes, from offset {where} on, hold no whole frame: left out"
             )
-        elif self._behind and self._source.read_at(self._behind, 1):
-            self.problems[self._behind] = (
-                f"bytes behind the log's end, from offset {self._behind} on: left out"
+        elif self._log_end and self._source.read_at(self._log_end, 1):
+            self.problems[self._log_end] = (
+                f"bytes behind the log's end, from offset {self._log_end} on: left out"
             )
 
     def _accept(self, frame: Frame) -> bool:
-        """Account for what is missing before `frame`; False where it stood before already."""
+        """Return whether `frame` is new, and record what is missing before it.
+
+        False for a frame with a sequence number that was passed already. Changes `problems`,
+        `damaged`, the expected sequence number and the state of open windows.
+        """
         gap, self._gap = self._gap, None
         missing = _ahead(frame.sequence, self._expected)
         if missing < 0:
@@ -74,27 +92,29 @@ class Survey:
             what = f"bytes {gap.offset} to {gap.end} are not this log's: left out"
             self.problems[gap.offset] = what
         self._expected = frame.sequence + 1
-        self._seen.add(frame.type)
+        self._types.add(frame.type)
         if frame.type == FrameType.CHUNK:
             self._close_windows(frame)
         elif frame.type == FrameType.TRAILER:
-            self._behind = frame.next
+            self._log_end = frame.next
         return True
 
     def _lose(self, offset: int, missing: int) -> None:
+        """Record `missing` lost frames in `problems` and `damaged`, with a window to be closed."""
         frames = "1 frame is" if missing == 1 else f"{missing} frames are"
         self.problems[offset] = f"{frames} damaged or missing from offset {offset} on: left out"
-        window = {"offset": offset, "start": self._known, "end": self._known}
+        window = {"offset": offset, "start": self._last_ns, "end": self._last_ns}
         self.damaged.append(window)
-        self._waiting.append(window)
+        self._open_windows.append(window)
 
     def _close_windows(self, chunk: Frame) -> None:
-        for window in self._waiting:
+        """End the open windows at the first time of `chunk`; advance the time read so far."""
+        for window in self._open_windows:
             window["end"] = max(window["start"], chunk.word0)
-        self._waiting.clear()
-        self._known = max(self._known, chunk.word1)
+        self._open_windows.clear()
+        self._last_ns = max(self._last_ns, chunk.word1)
 
 
 def _ahead(sequence: int, expected: int) -> int:
-    """How far `sequence` is ahead of `expected`, both modulo 2^32; negative: behind."""
+    """Return `sequence` - `expected` modulo 2^32, between -2^31 and 2^31; negative: behind."""
     return (sequence - expected + (1 << 31)) % (1 << 32) - (1 << 31)

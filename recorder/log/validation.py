@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of which shape the JSON in a log may be: right checksums do not make a log honest.
+"""Checks the shape of the JSON in a log, which may be made up although its checksums are right.
 
-A key may be absent, and keys that are not known here may hold anything: a newer recorder may
-have written them. What is known has the type and the range that its readers count on.
+A key may be absent, and a key that is not listed here may hold anything: a newer recorder may
+have written it. The values of the listed keys have the types and ranges that readers rely on.
+
+Private functions of (value, where) are shapes: they raise DamagedError for any other value.
 """
 
 import base64
@@ -14,10 +16,13 @@ from biotrail.recorder.schema.records import BLOCK_BYTES, Kind
 from biotrail.recorder.schema.strings import characters
 
 Shape: TypeAlias = Callable[[Any, str], None]
-"""Raises DamagedError, with the place, where a value is of another shape."""
+"""Checks a value: (value, where) → None. Raises DamagedError where it has another shape.
+
+`where`: the value's place in the JSON, such as "devices[0].name", for the message.
+"""
 
 MAX_NS = 1 << 62
-"""Times and what is added to them fit 64 bits with a sign: 146 years."""
+"""Highest time, 146 years: the sum of two still fits a signed 64-bit integer."""
 _MAX_DEPTH = 50
 _MAX_SHOWN = 40
 _MAX_DEV = (1 << 32) - 1
@@ -26,6 +31,7 @@ _MAX_STACK = (1 << 31) - 1
 
 
 def _fail(value: Any, where: str, wanted: str) -> DamagedError:
+    """Return the exception for a value that is not a `wanted` ("a list"), shown shortened."""
     shown = ascii(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}"
     if len(shown) > _MAX_SHOWN:
         shown = shown[:_MAX_SHOWN] + "…"
@@ -43,6 +49,7 @@ def _flag(value: Any, where: str) -> None:
 
 
 def _number(least: float, most: float, *, whole: bool = True) -> Shape:
+    """Return the shape of numbers from `least` to `most`; with `whole`, of integers alone."""
     kinds = int if whole else int | float
     what = "a whole number" if whole else "a number"
 
@@ -54,6 +61,8 @@ def _number(least: float, most: float, *, whole: bool = True) -> Shape:
 
 
 def _each(shape: Shape) -> Shape:
+    """Return the shape of a list with items of `shape`."""
+
     def check(value: Any, where: str) -> None:
         if not isinstance(value, list):
             raise _fail(value, where, "a list")
@@ -64,6 +73,8 @@ def _each(shape: Shape) -> Shape:
 
 
 def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
+    """Return the shape of an object: values by key, where the key is there; keys it must have."""
+
     def check(value: Any, where: str) -> None:
         if not isinstance(value, dict):
             raise _fail(value, where, "an object")
@@ -78,7 +89,7 @@ def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
 
 
 def _names(shape: Shape) -> Shape:
-    """An object with any keys, and values of one shape."""
+    """Return the shape of an object with any keys, and values of `shape`."""
 
     def check(value: Any, where: str) -> None:
         _object({})(value, where)
@@ -89,6 +100,7 @@ def _names(shape: Shape) -> Shape:
 
 
 def _cgroups(value: Any, where: str) -> None:
+    """Check an object: cgroup id, in decimal → path."""
     _names(_text)(value, where)
     for key in value:
         if not key.isdecimal() or len(key) > len(str(_MAX_COUNT)):
@@ -96,6 +108,7 @@ def _cgroups(value: Any, where: str) -> None:
 
 
 def _mounts(value: Any, where: str) -> None:
+    """Check an object: dev_t, in decimal → a list of [root, mount point]."""
     _names(_each(_root_and_point))(value, where)
     for key in value:
         if not key.isdecimal() or not 0 <= int(key[:11]) <= _MAX_DEV:
@@ -103,12 +116,14 @@ def _mounts(value: Any, where: str) -> None:
 
 
 def _root_and_point(value: Any, where: str) -> None:
+    """Check a list of two texts: [root, mount point]."""
     _pair(value, where)
     for item in value:
         _text(item, where)
 
 
 def _stacks(value: Any, where: str) -> None:
+    """Check an object: stack id, in decimal → a list of frames."""
     _names(_each(_frame))(value, where)
     for key in value:
         if not key.isdecimal() or len(key) > len(str(_MAX_STACK)):
@@ -116,6 +131,7 @@ def _stacks(value: Any, where: str) -> None:
 
 
 def _frame(value: Any, where: str) -> None:
+    """Check a stack's frame: [function, module or file, offset in bytes]."""
     _each(_any)(value, where)
     if len(value) != 3:
         raise _fail(value, where, "a function, a place and an offset")
@@ -124,6 +140,7 @@ def _frame(value: Any, where: str) -> None:
 
 
 def _records(value: Any, where: str) -> None:
+    """Check an object: record kind, in decimal → records in base64."""
     _names(_text)(value, where)
     for key, text in value.items():
         if not key.isdecimal() or len(key) > 3:
@@ -135,6 +152,7 @@ def _records(value: Any, where: str) -> None:
 
 
 def _kinds_counted(value: Any, where: str) -> None:
+    """Check an object: record kind, in decimal → number of records."""
     _names(_count)(value, where)
     for key in value:
         if not key.isdecimal() or len(key) > 3:
@@ -142,16 +160,18 @@ def _kinds_counted(value: Any, where: str) -> None:
 
 
 def _any(_value: Any, _where: str) -> None:
-    """Nothing is counted on."""
+    """Accept any value: readers rely on nothing."""
 
 
 def _pair(value: Any, where: str) -> None:
+    """Check a list of two values of any type."""
     _each(_any)(value, where)
     if len(value) != 2:
         raise _fail(value, where, "a pair")
 
 
 def _record_size(value: Any, where: str) -> None:
+    """Check the bytes of a record: a multiple of 8 from 8 to BLOCK_BYTES."""
     _number(8, BLOCK_BYTES)(value, where)
     if value % 8:
         raise _fail(value, where, "a multiple of 8")
@@ -288,18 +308,21 @@ _NOTES: dict[str, Shape] = {
 
 
 def note(name: str, payload: dict[str, Any]) -> None:
-    """Check a note's payload, by its name. Raises DamagedError."""
+    """Check the payload of a note called `name`; raises DamagedError where its shape is another.
+
+    The payload of a note with a name that is not known here may hold anything.
+    """
     if name in _NOTES:
         _NOTES[name](payload, name)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return the same value with texts of characters alone: what is none becomes U+FFFD.
+    """Return a copy of a JSON value in which all texts, keys too, are valid Unicode.
 
-    File names and command lines are bytes, which JSON's text can hold but UTF-8 cannot. Control
-    characters stay: machine formats quote them, and whoever prints them does so by
-    `recorder.strings`.
-    Raises DamagedError where it is nested too deeply.
+    Lone surrogates, which stand for bytes of file names and command lines that are no UTF-8,
+    become U+FFFD. Control characters stay: machine formats quote them, and text for people is
+    escaped by `recorder.schema.strings` when it is printed. `depth`: levels above `value`.
+    Raises DamagedError where lists and objects are nested more than _MAX_DEPTH deep.
     """
     if isinstance(value, str):
         return characters(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a log, front to back, to a file or a pipe: it never seeks."""
+"""Writes a log, front to back, to a file or a pipe, without seeking."""
 
 import errno
 import io
@@ -18,16 +18,24 @@ from biotrail.recorder.log.packing import Packed, Packer
 from biotrail.recorder.schema.errors import OutputError, ReaderGoneError
 
 _MOST_NAMES = 128 << 10
-"""Bytes of names, kept until there is a note of them."""
+"""Bytes of name records that are collected before they are repeated in a note."""
 _JOINED = 64 << 10
-"""Frames below this are written in one call; above it, joining head and payload costs more."""
+"""Payloads below this many bytes are joined with their frame header and written in one call.
+
+Copying a larger one costs more than a second call.
+"""
 
 
 class LogWriter:
-    """One log being written. Everything handed over is in the file when a call returns.
+    """Writes one log. When a call returns, its frames are with the operating system.
 
-    One thread may use it at a time. Every method raises OutputError where the stream fails,
-    and goes on doing so: what was written before reads back as an interrupted log.
+    Not thread-safe. Every method raises OutputError where the stream fails (ReaderGoneError:
+    a pipe without a reader), and again on each later call; the frames written before read back
+    as an interrupted log.
+
+    Attributes:
+        size: bytes written. chunks: CHUNK frames written. raw_bytes: bytes of records in them,
+            as in the rings.
     """
 
     def __init__(
@@ -41,10 +49,9 @@ class LogWriter:
     ) -> None:
         """Write the preamble, and the header twice.
 
-        `name`: what messages call it, where that is not the stream's own name.
-
-        `level` is zstd's, 0 stores without compression. `sync` makes every chunk durable
-        before its call returns (a regular file only).
+        `header`: JSON values; a copy with the key "format" is written. `level`: zstd's; 0 stores
+        without compression. `sync`: call fdatasync after every frame; raises OutputError where
+        the stream is no regular file. `name`: the log's name in messages, if not the stream's.
         """
         self._stream = _unbuffered(stream)
         self._name = name or _name(stream)
@@ -70,9 +77,10 @@ class LogWriter:
             self._frame(FrameType.HEADER, payload)
 
     def write_chunk(self, segments: Sequence[Segment], clock: dict[str, Any]) -> int:
-        """Write what one drain gave and the clock as read after it; returns bytes written.
+        """Write the segments of one drain of the rings as chunks; return the bytes written.
 
-        More than 8 MiB of records become several chunks, cut between records.
+        `clock`: reading after the drain, ns by CLOCK_KEYS name. More than 8 MiB of records become
+        several chunks, cut between records.
         """
         before = self.size
         for packed in self._packer.chunks(segments, clock):
@@ -80,7 +88,7 @@ class LogWriter:
         return self.size - before
 
     def write_packed(self, chunk: Packed) -> None:
-        """Write a chunk that was encoded before."""
+        """Write a chunk that `Packer.chunks` encoded; and a note of names, if enough are due."""
         words = (chunk.first_ns, chunk.last_ns)
         self._frame(FrameType.CHUNK, chunk.stored, words, packed=(chunk.codec, chunk.raw))
         self.chunks += 1
@@ -93,21 +101,22 @@ class LogWriter:
             self._write_names()
 
     def write_loss(self, windows: list[dict[str, int]]) -> None:
-        """Write loss windows: {"start", "end" (ns), "cpu", "level", "kind", "count"} each.
+        """Write a LOSS frame: {"start", "end" (ns), "cpu", "level", "kind", "count"} per window.
 
-        kind 0: of unknown kind.
+        kind: of the lost records; 0: unknown.
         """
         self._frame(FrameType.LOSS, log_frames.encode_json(windows))
 
     def write_note(self, name: str, payload: dict[str, Any]) -> None:
-        """Write something learned while recording, e.g. "devices" or "cgroups"."""
+        """Write a NOTE frame: facts learned while recording, by a name such as "cgroups"."""
         self._frame(FrameType.NOTE, log_frames.encode_json({"name": name, "payload": payload}))
 
     def close(self, end: dict[str, Any]) -> None:
-        """Write the end frame (statistics, clocks), the index and the trailer.
+        """Write the names still due, the END frame, the index and the trailer.
 
-        Adds "log": {"chunks", "raw_bytes" of records, "bytes" up to here, "names": how many
-        records its notes repeat}. The stream stays open.
+        The END frame is `end` (statistics, clocks) with "log" added: {"chunks", "raw_bytes" (of
+        records), "bytes" (of the file before the frame), "names" (records repeated in notes)}.
+        The stream stays open.
         """
         if self._names:
             self._write_names()
@@ -123,7 +132,10 @@ class LogWriter:
         self._flush_to_disk()
 
     def _write_names(self) -> None:
-        """What the kernel tells once, again, for who reads a part of the log."""
+        """Write a note that repeats the collected name records, and forget them.
+
+        The kernel writes a name once; a reader of a part of the log finds it in the note.
+        """
         note = names.note(self._names, self._named_at)
         self.write_note(names.NOTE, note)
         self._noted += note["count"]
@@ -136,6 +148,11 @@ class LogWriter:
         words: tuple[int, int] = (0, 0),
         packed: tuple[Codec, int] | None = None,
     ) -> None:
+        """Write a frame and add it to the index; write an INDEX frame when that is full.
+
+        `words`: the frame header's word 0 and 1. `packed`: codec and decompressed bytes of a
+        `payload` that is compressed already; None: it is compressed here.
+        """
         entry = INDEX_ENTRY.pack(self.size, *words, self._sequence & 0xFFFFFFFF, kind)
         if packed is None:
             self._emit(kind, payload, words)
@@ -147,6 +164,7 @@ class LogWriter:
         self._flush_to_disk()
 
     def _write_index(self) -> None:
+        """Write the entries collected since the last INDEX frame as another, and forget them."""
         offset = self.size
         count = len(self._index) // INDEX_ENTRY.size
         self._emit(FrameType.INDEX, bytes(self._index), (self._last_index, count))
@@ -154,6 +172,7 @@ class LogWriter:
         self._index.clear()
 
     def _emit(self, kind: FrameType, payload: bytes, words: tuple[int, int]) -> None:
+        """Compress `payload` and write its frame; raises OutputError where it is over MAX_RAW."""
         if len(payload) > log_frames.MAX_RAW:
             raise OutputError(
                 f"{self._name}: a {kind.name} frame of {len(payload)} bytes is more than the "
@@ -164,6 +183,7 @@ class LogWriter:
     def _emit_stored(
         self, kind: FrameType, stored: bytes, codec: Codec, raw: int, words: tuple[int, int]
     ) -> None:
+        """Write a frame around `stored`, `raw` bytes when decompressed; advance the sequence."""
         head = log_frames.encode_frame(
             kind,
             stored,
@@ -181,7 +201,7 @@ class LogWriter:
         self._sequence += 1
 
     def _write(self, data: bytes) -> None:
-        """Write all of `data` through to the operating system."""
+        """Hand all of `data` to the operating system and add it to `size`; raises OutputError."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -194,13 +214,17 @@ class LogWriter:
         self.size += len(data)
 
     def _some(self, view: memoryview) -> int:
-        """Write some of `view`; waits where the stream is a non-blocking pipe that is full."""
+        """Write a part of `view` and return its length in bytes.
+
+        Waits for room, then returns 0, where the stream is a full non-blocking pipe.
+        """
         done = self._stream.write(view)
         if not done:
             select.select([], [self._stream], [])
         return done or 0
 
     def _flush_to_disk(self) -> None:
+        """With `sync`, call fdatasync; raises OutputError."""
         if not self._sync:
             return
         try:
@@ -209,8 +233,9 @@ class LogWriter:
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> OutputError:
+        """Return the exception to raise for `error`, now and for every later write."""
         if error.errno == errno.EPIPE:
-            advice = "whoever read the pipe went away: see to its error and record again"
+            advice = "the reader of the pipe has closed it: see to its error and record again"
         elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             advice = "make room, or record to another file system (-o), or stream with -o -"
         else:
@@ -220,13 +245,13 @@ class LogWriter:
             f"{self.chunks} chunks ({self.size} bytes) before it are kept and read back as an "
             f"interrupted log; {advice}"
         )
-        gone = error.errno == errno.EPIPE
-        self._failure = ReaderGoneError(text) if gone else OutputError(text)
+        reader_closed = error.errno == errno.EPIPE
+        self._failure = ReaderGoneError(text) if reader_closed else OutputError(text)
         return self._failure
 
 
 def _unbuffered(stream: BinaryIO) -> BinaryIO | io.RawIOBase:
-    """Get below a buffer: a frame is written at once, and no part of one waits in it."""
+    """Return the raw stream below a buffered one, after flushing it, so that no frame waits."""
     if not isinstance(stream, io.BufferedWriter):
         return stream
     stream.flush()
@@ -235,11 +260,13 @@ def _unbuffered(stream: BinaryIO) -> BinaryIO | io.RawIOBase:
 
 
 def _name(stream: BinaryIO) -> str:
+    """Return the stream's name for messages; "the output" where it has none that is text."""
     name = getattr(stream, "name", None)
     return name if isinstance(name, str) else "the output"
 
 
 def _is_file(stream: BinaryIO) -> bool:
+    """Return whether the stream is a regular file."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except OSError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """capget(2) and capset(2): the calling thread's capabilities, as bits and by name.
 
-Imports next to nothing: the smallest of biotrail's processes (probes/stats_child.py) uses it.
+Imports as little as possible, for biotrail's smallest process (probes/stats_child.py) uses it.
 """
 
 import ctypes
@@ -24,13 +24,13 @@ NUMBERS = {
     "CAP_BPF": 39,
     "CAP_CHECKPOINT_RESTORE": 40,
 }
-"""Bits, as in include/uapi/linux/capability.h, of those that recording has to do with."""
+"""Bit numbers (include/uapi/linux/capability.h) of the capabilities that matter to recording."""
 
 _VERSION_3 = 0x20080522
 _SET_NO_NEW_PRIVS = 38
 
 Sets = tuple[int, int, int]
-"""Effective, permitted and inheritable capabilities, a bit each."""
+"""Effective, permitted and inheritable capabilities: a bit mask each."""
 
 
 class _Header(ctypes.Structure):
@@ -40,18 +40,19 @@ class _Header(ctypes.Structure):
 
 
 class _Data(ctypes.Structure):
-    """`struct __user_cap_data_struct`: 32 bits of each set."""
+    """`struct __user_cap_data_struct`: 32 bits of each set; capset(2) takes two of these."""
 
     _fields_ = (("effective", c_uint32), ("permitted", c_uint32), ("inheritable", c_uint32))
 
 
 def _check(result: int, name: str) -> None:
+    """Raise OSError, from errno, where the system call `name` returned a negative `result`."""
     if result < 0:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
 def current() -> Sets:
-    """Those of the calling thread. Raises OSError."""
+    """Return the calling thread's capabilities. Raises OSError."""
     data = (_Data * 2)()
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.capget(byref(_Header(_VERSION_3, 0)), data), "capget")
@@ -64,9 +65,9 @@ def current() -> Sets:
 
 
 def become(effective: int, permitted: int, inheritable: int) -> None:
-    """Set those of the calling thread. Raises OSError.
+    """Set the calling thread's capabilities: a bit mask for each set. Raises OSError.
 
-    Ambient capabilities are always inheritable ones: the kernel takes them away with these.
+    The kernel also clears ambient capabilities that are no longer inheritable or permitted.
     """
     sets = (effective, permitted, inheritable)
     low, high = ([bits >> shift & 0xFFFFFFFF for bits in sets] for shift in (0, 32))
@@ -76,9 +77,9 @@ def become(effective: int, permitted: int, inheritable: int) -> None:
 
 
 def gain_no_more() -> None:
-    """Have programs that this thread starts get no more than it has, not even as root.
+    """Set no_new_privs: programs that this thread starts get no more capabilities than it has.
 
-    Raises OSError.
+    Not even set-user-ID programs or root do. Raises OSError.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     one, zero = c_ulong(1), c_ulong(0)
@@ -86,16 +87,16 @@ def gain_no_more() -> None:
 
 
 def mask(names: Iterable[str]) -> int:
-    """Their bits."""
+    """Return the bit mask of named capabilities. Raises KeyError for a name not in NUMBERS."""
     return sum({1 << NUMBERS[name] for name in names})
 
 
 def names(bits: int) -> list[str]:
-    """Their names, in the order of their numbers; those not in NUMBERS as cap_N."""
+    """Return the names of the capabilities in a bit mask, by number; `cap_N` if not in NUMBERS."""
     known = {number: name for name, number in NUMBERS.items()}
     return [known.get(n, f"cap_{n}") for n in range(bits.bit_length()) if bits >> n & 1]
 
 
 def holds(name: str) -> bool:
-    """Whether the calling thread can use it now."""
+    """Return whether the calling thread has a capability in its effective set."""
     return bool(current()[0] & mask([name]))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder's own scheduling: as everybody's, until the rings fill; then it must not be late.
+"""The recorder's scheduling: normal, and real-time while a ring is about to overflow.
 
-A better nice value all the time would cost the host: it is a weight within the group (of a
-session, of a control group), and a group's weight is shared out over the CPUs by what its
-members weigh there. A thread of nice -15 on one CPU takes most of it, and the recorded command,
-of the same session, is left with little on another CPU against everybody else: three times as
-many context switches were seen, and a tenth less throughput. The real-time class is no better:
-its threads wake up on the CPU where they ran last, busy or not.
+A better nice value all the time would cost the host. It is a weight within a group (a session, a
+control group), and the group's weight is distributed over the CPUs by its members' weights there.
+A thread of nice -15 on one CPU takes most of the group's weight, and the recorded command, of the
+same session, competes on another CPU with little of it: measured, three times as many context
+switches and a tenth less throughput. Real-time all the time is no better: a real-time thread
+wakes up on the CPU where it ran last, busy or not.
 """
 
 import os
@@ -17,29 +17,30 @@ from collections.abc import Callable
 from contextlib import suppress
 
 PRIORITY = 1
-"""The lowest of the real-time class."""
+"""Real-time priority while a ring is filling: the lowest there is."""
 FILLED = 0.25
-"""Share of a ring at which the recorder hurries."""
+"""Fill level of a ring, 0 to 1, from which the threads run as real-time."""
 LONG_NS = 10_000_000_000
-"""How long the rings must have been emptier before it goes back."""
+"""Time (ns) below FILLED after which the threads return to normal scheduling."""
 
 
 class Urgency:
-    """Makes the threads that empty the rings real-time while a ring is a quarter full."""
+    """Makes the threads that drain the rings real-time while a ring is at least a quarter full."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        """Start with no threads, in normal scheduling. `clock`: returns the time in ns."""
         self._clock = clock
         self._threads: list[int] = []
         self._since: int | None = None
         self.times = 0
-        """How often it had to hurry."""
+        """How often the threads were made real-time."""
 
     def concerns(self, thread: int | None = None) -> None:
-        """Adds a thread of this process by its kernel id; the calling one by default."""
+        """Add a thread of this process by its kernel id; None: the calling thread."""
         self._threads.append(threading.get_native_id() if thread is None else thread)
 
     def found(self, fill: float) -> None:
-        """Takes in how full the fullest ring is, 0 to 1."""
+        """Make the threads real-time or normal, given how full the fullest ring is (0 to 1)."""
         if fill >= FILLED:
             if self._since is None:
                 self.times += 1
@@ -49,27 +50,31 @@ class Urgency:
             self.relax()
 
     def relax(self) -> None:
-        """As they were; where they hurry no more, nothing."""
+        """Return the threads to normal scheduling, if they are real-time."""
         if self._since is not None:
             self._since = None
-            # Taking the flag back takes a right that the recorder may have given up: it stays.
+            # SCHED_RESET_ON_FORK stays set: clearing it needs CAP_SYS_NICE, which may be given up.
             self._schedule(os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, 0)
 
     def _schedule(self, policy: int, priority: int) -> None:
+        """Set policy and priority of all threads, where that is permitted."""
         for thread in self._threads:
-            # Without the right to it, or where groups have no real-time share, it goes on as it is.
+            # Not permitted, or the control group has no real-time bandwidth: scheduling stays.
             with suppress(PermissionError, ProcessLookupError):
                 os.sched_setscheduler(thread, policy, os.sched_param(priority))
 
 
 def permitted() -> bool:
-    """Whether this process may hurry without a capability."""
+    """Return whether RLIMIT_RTPRIO permits PRIORITY without CAP_SYS_NICE."""
     limit, _ = resource.getrlimit(resource.RLIMIT_RTPRIO)
     return limit == resource.RLIM_INFINITY or limit >= PRIORITY
 
 
 def permit() -> None:
-    """Have the capability not be needed, where the limit can be raised."""
+    """Raise RLIMIT_RTPRIO to PRIORITY, so that CAP_SYS_NICE is not needed later.
+
+    Does nothing where the limit suffices or may not be raised.
+    """
     if not permitted():
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_RTPRIO, (PRIORITY, PRIORITY))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recording does without for want of capabilities(7), and giving up those it has.
+"""Which capabilities(7) recording lacks and what that costs; gives up those it does not need.
 
-They belong to threads, and a thread can only change its own: giving up comes before other
-threads are started, which inherit what is left.
+Capabilities belong to threads, and a thread can only change its own. So they are given up before
+other threads are started, which inherit what is left.
 """
 
 import os
@@ -23,16 +23,20 @@ _FIRST_PROCESS = Path("/proc/1/stat")
 
 @dataclass(frozen=True)
 class Lack:
-    """Something that does not work with the rights at hand, though recording does."""
+    """A feature that does not work for lack of a capability, while recording itself does.
+
+    key: the feature's identifier.
+    """
 
     key: str
     works: str
-    """What it is about."""
+    """Name of the feature."""
     what: str
-    """What then is missing from the log, or different."""
+    """What the log lacks, or what is different, without the capability."""
     needs: str
-    """The capability."""
+    """Name of the capability."""
     remedy: str
+    """How the user can get the feature."""
 
     def __str__(self) -> str:
         return f"{self.what}, needs {self.needs}"
@@ -63,7 +67,7 @@ LACKS = (_PROGRAM_TIMES, _PRIORITY, _PROCESSES)
 
 
 def lacking() -> list[Lack]:
-    """What does not work with this thread's rights, in the order of LACKS."""
+    """Return the LACKS that apply to the calling thread, in order."""
     works = {
         _PROGRAM_TIMES: capabilities.holds("CAP_SYS_ADMIN") or _always_counted(),
         _PRIORITY: capabilities.holds("CAP_SYS_NICE") or priority.permitted(),
@@ -73,6 +77,7 @@ def lacking() -> list[Lack]:
 
 
 def _always_counted() -> bool:
+    """Return whether the sysctl kernel.bpf_stats_enabled is 1."""
     try:
         return _STATS_SYSCTL.read_text().strip() == "1"
     except OSError:
@@ -80,24 +85,25 @@ def _always_counted() -> bool:
 
 
 def sees_all_processes() -> bool:
-    """Whether /proc shows other users' processes; the mount option hidepid= forbids it."""
+    """Return whether /proc shows other users' processes: not with the mount option hidepid=."""
     return os.access(_FIRST_PROCESS, os.R_OK)
 
 
 class Trial(NamedTuple):
-    """Something that recording will go on doing, and the capabilities it keeps if it must."""
+    """An action that recording needs later, and the capabilities to keep if it fails without."""
 
     run: Callable[[], object]
-    """Raises OSError or TraceError where it does not work."""
+    """Performs the action; raises OSError or TraceError where that does not work."""
     needs: Collection[str]
 
 
 def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
-    """Keep these alone of the calling thread's capabilities; returns those that are left.
+    """Give up the calling thread's capabilities except `keep`; return the names of those left.
 
-    What a trial needs is kept too where the trial fails without. A program that is started
-    later gets no more than that, not even as root. The bounding set stays: it
-    would only take rights from commands that have been started. Raises OSError.
+    Each trial is run with `keep` alone effective; if it fails, the capabilities that it needs are
+    kept as well. Only capabilities that are effective now can be kept. Programs started later get
+    no more, not even as root (no_new_privs). The bounding set is not changed: that would only
+    take rights from commands that were started already. Raises OSError.
     """
     effective, permitted, _ = capabilities.current()
     kept = mask(keep) & effective
@@ -113,6 +119,7 @@ def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
 
 
 def _works(trial: Trial) -> bool:
+    """Run a trial; return False where it raises OSError or TraceError."""
     try:
         trial.run()
     except (OSError, TraceError):
@@ -121,10 +128,14 @@ def _works(trial: Trial) -> bool:
 
 
 def threads_with_more(kept: int, tasks: Path = Path("/proc/self/task")) -> list[str]:
-    """Names of this process's threads that hold capabilities other than `kept`."""
+    """Return the names of this process's threads with permitted capabilities not in `kept`.
+
+    `kept`: bit mask. `tasks`: /proc/PID/task of the process. Threads that end meanwhile are
+    skipped.
+    """
     found = []
     for task in sorted(tasks.iterdir()):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the thread has ended
             status = (task / "status").read_text(errors="replace")
             facts = dict(line.partition(":\t")[::2] for line in status.splitlines())
             if int(facts["CapPrm"], 16) & ~kept:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of every record, the generator of `bpf/records.h`, kernel names, and errors."""
+"""The layout of every record, the generator of `bpf/records.h`, kernel names, errors."""

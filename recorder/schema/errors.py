@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that biotrail reports to its user, as one tree.
+"""The tree of all errors that biotrail reports to its user.
 
 A message says what was wrong, where (path, offset, event, device) and what to do
 next. Only the command line prints it, without a traceback, with exit status 1.
@@ -14,7 +14,7 @@ class TraceError(Exception):
 
 
 class ProbeError(TraceError):
-    """Recording cannot start or go on: rights, kernel, libraries, devices."""
+    """Recording cannot start or continue: rights, kernel, libraries, devices."""
 
 
 class LogFormatError(TraceError):
@@ -22,10 +22,10 @@ class LogFormatError(TraceError):
 
 
 class LogNotFoundError(LogFormatError, FileNotFoundError):
-    """There is no file of the name that was given as a log; `errno` is ENOENT."""
+    """The file that was given as a log does not exist; `errno` is ENOENT."""
 
     def __init__(self, path: str) -> None:
-        """Says that `path` does not exist, as `filename` does."""
+        """Set `filename` to `path`, and `errno` and `strerror` as for FileNotFoundError."""
         super().__init__(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class LogNotFoundError(LogFormatError, FileNotFoundError):
 
 
 class ConversionError(TraceError):
-    """A log cannot be turned into the output that was asked for."""
+    """A log cannot be converted to the requested output."""
 
 
 class OutputError(TraceError):
@@ -44,4 +44,4 @@ class OutputError(TraceError):
 
 
 class ReaderGoneError(OutputError):
-    """Whoever read the pipe that is written to has gone away (SIGPIPE, EPIPE)."""
+    """The reader of the pipe that is written to has closed it (SIGPIPE, EPIPE)."""

@@ -2,7 +2,7 @@
 """Writes `bpf/records.h` and the tables of `docs/log-format.md` from the schema.
 
 `python -m biotrail.recorder.schema.generate` writes both; `--check` writes nothing and exits 1
-where one of them differs from what the schema says.
+where one of them differs from the schema.
 """
 
 import argparse
@@ -33,11 +33,12 @@ _HEADER_START = """\
 
 
 def struct_name(record: Record) -> str:
-    """C name of a record's struct; the prefix keeps clear of the kernel's own types."""
+    """Return the C name of a record's struct, prefixed to differ from the kernel's own types."""
     return f"bt_{record.kind.name.lower()}"
 
 
 def _offset(record: Record, field: Field) -> int:
+    """Return a field's offset in its record, in bytes; TraceError where there are no fields."""
     fields = record.dtype.fields
     if fields is None:
         raise TraceError(f"record {record.name} of recorder/schema/records.py has no fields")
@@ -45,6 +46,7 @@ def _offset(record: Record, field: Field) -> int:
 
 
 def _member(field: Field) -> str:
+    """Return the C declaration of a field, such as "__u64 bios[6]", without the semicolon."""
     if field.type.startswith("char"):
         return f"char {field.name}[{field.type[4:]}]"
     array = f"[{field.count}]" if field.count > 1 else ""
@@ -52,6 +54,7 @@ def _member(field: Field) -> str:
 
 
 def _struct(record: Record) -> list[str]:
+    """Return the lines of a record's struct and the static asserts of its size and offsets."""
     name = struct_name(record)
     title = f"{record.letter} {record.tracepoint}".rstrip()
     lines = ["", f"/* {title}: {record.meaning} */", f"struct {name} {{"]
@@ -66,7 +69,7 @@ def _struct(record: Record) -> list[str]:
 
 
 def header_text() -> str:
-    """The whole of `bpf/records.h`."""
+    """Return the whole text of `bpf/records.h`."""
     lines = [
         _HEADER_START.rstrip("\n"),
         "",
@@ -93,6 +96,7 @@ def header_text() -> str:
 
 
 def _table(record: Record) -> list[str]:
+    """Return the Markdown lines of a record: title, meaning and table of fields."""
     title = f"### {int(record.kind)} `{record.letter}` {record.name}, {record.size} bytes"
     source = f" From `{record.tracepoint}`." if record.tracepoint else ""
     lines = [title, "", record.meaning + source, ""]
@@ -106,7 +110,7 @@ def _table(record: Record) -> list[str]:
 
 
 def tables_text() -> str:
-    """The field tables: what stands between the marks of `docs/log-format.md`."""
+    """Return the text between the marks of `docs/log-format.md`, both included: the tables."""
     lines = [BEGIN_MARK, ""]
     for record in RECORDS:
         lines += _table(record)
@@ -114,9 +118,9 @@ def tables_text() -> str:
 
 
 def document_text(current: str) -> str:
-    """`current` (the whole document) with the text between the marks renewed.
+    """Return the document `current` with the text between its marks generated anew.
 
-    Raises TraceError where the marks are missing.
+    An empty `current` becomes a new document. Raises TraceError where a mark is missing.
     """
     if not current:
         current = f"# The log's format\n\n{BEGIN_MARK}\n{END_MARK}\n"
@@ -128,7 +132,7 @@ def document_text(current: str) -> str:
 
 
 def outputs(root: Path) -> dict[Path, tuple[str, str]]:
-    """Path below `root` → (text now, text that the schema asks for)."""
+    """Return path below `root` → (text of the file, "" if missing; text generated from RECORDS)."""
     found = {
         path: (root / path).read_text() if (root / path).exists() else ""
         for path in (HEADER, DOCUMENT)
@@ -138,7 +142,7 @@ def outputs(root: Path) -> dict[Path, tuple[str, str]]:
 
 
 def check(root: Path) -> str:
-    """A unified diff of what is stale below `root`; empty where nothing is."""
+    """Return a unified diff from the files below `root` to the generated texts; "" if equal."""
     return "".join(
         "".join(
             difflib.unified_diff(
@@ -154,7 +158,7 @@ def check(root: Path) -> str:
 
 
 def write(root: Path) -> list[Path]:
-    """Writes what is stale below `root`; returns the paths written."""
+    """Write the files below `root` that differ from the generated text; return their paths."""
     stale = [path for path, (now, wanted) in outputs(root).items() if now != wanted]
     for path, (_, wanted) in outputs(root).items():
         if path in stale:
@@ -164,7 +168,10 @@ def write(root: Path) -> list[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit status."""
+    """Run the command line (None: of this process); return its exit status.
+
+    1: a file is stale with `--check`, or the marks are missing; else 0.
+    """
     parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 if stale")
     parser.add_argument("--root", type=Path, default=ROOT, help="the source tree")

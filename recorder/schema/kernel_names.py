@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The block layer's numbers by name, for what is recorded without the kernel's own types.
+"""The block layer's numbers by name, for records that were made without the kernel's BTF.
 
-Tracepoints' texts and blktrace name an operation and its flags by letters (RWBS) and an error
-by its errno; a log made from them has `opf` and status in the numbers given here.
+The text of tracepoints and blktrace give an operation and its flags as letters (RWBS) and an
+error as its errno; a log made from these has `opf` and status in the numbers given here.
 """
 
 OPS = {
@@ -40,7 +40,7 @@ FLAGS = {
     "NOWAIT": 21,
     "POLLED": 22,
 }
-"""enum req_flag_bits, likewise: the bit's number."""
+"""enum req_flag_bits of the same file: bit numbers."""
 
 RWBS_OPS = {
     "R": "READ",
@@ -56,13 +56,17 @@ RWBS_OPS = {
     "ZO": "ZONE_OPEN",
     "ZC": "ZONE_CLOSE",
 }
-"""Operations by their letters (blk_fill_rwbs). N is any other: write-zeroes, or a driver's own;
-before 6.18 the zones' too."""
+"""Operations by their letters (blk_fill_rwbs).
+
+N stands for all others: WRITE_ZEROES on some kernels, DRV_IN and DRV_OUT, and before 6.18 the
+zone operations.
+"""
 
 RWBS_FLAGS = {"F": "FUA", "A": "RAHEAD", "S": "SYNC", "M": "META"}
-"""Flags by the letters behind the operation; an F before it is PREFLUSH."""
+"""Flags by the letters behind the operation's; an F before the operation is PREFLUSH."""
 
 RWBS_OTHER = "N"
+"""Letter of an operation that RWBS_OPS does not list."""
 
 ERRNO = {
     1: 95,
@@ -84,16 +88,17 @@ ERRNO = {
     17: 62,
     19: 22,
 }
-"""errno of each blk_status_t: blk_errors of block/blk-core.c."""
+"""errno (positive) by blk_status_t: blk_errors of block/blk-core.c."""
 
 IOERR = 10
-"""BLK_STS_IOERR."""
+"""blk_status_t of an I/O error: BLK_STS_IOERR."""
 
 
 def opf_of(rwbs: str, other: str = "WRITE_ZEROES") -> int:
-    """bi_opf or cmd_flags as far as the letters tell; `other` is the operation that N stands for.
+    """Return bi_opf or cmd_flags from RWBS letters, in the numbers of OPS and FLAGS.
 
-    "FWFS" is a write with PREFLUSH, FUA and SYNC; "FF" the flush request.
+    `other`: operation (key of OPS) for N, and for letters that are no operation. Letters that are
+    no flag are ignored. "FWFS" is a WRITE with PREFLUSH, FUA and SYNC; "FF" a FLUSH with PREFLUSH.
     """
     opf, rest = 0, rwbs
     if rest[:1] == "F" and rest[1:2] in {*"RWDFZ", RWBS_OTHER}:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""THE schema: every record that crosses from the kernel, and nothing else defines a layout.
+"""The schema: the only definition of the records that cross from the kernel.
 
 A record is one C struct of its kind's fixed size, a multiple of eight bytes, little endian
 on disk as in memory. Its first word, `head`, holds the kind in the top 8 bits and the low
 56 bits of CLOCK_MONOTONIC in nanoseconds below. Records of one kind family share their
 prefix (bio, sector, bytes, opf, dev), so that the compressor finds long matches.
 
-`recorder/schema/generate.py` turns this into `bpf/records.h` and the tables in
-`docs/log-format.md`; the log's header carries it, so that old logs read for ever.
+`recorder/schema/generate.py` writes `bpf/records.h` and the tables in `docs/log-format.md` from
+this schema; each log's header contains it, so that old logs stay readable.
 """
 
 from dataclasses import dataclass
@@ -18,35 +18,35 @@ import numpy as np
 
 TIMESTAMP_BITS = 56
 BLOCK_BYTES = 4096
-"""A record never crosses a multiple of this in its ring; PAD fills what is left."""
+"""No record crosses a multiple of this position in its ring; a PAD record fills the rest."""
 
 NO_TAG = 0xFFFF
-"""tag, sched_tag: none yet, or no more."""
+"""Value of tag and sched_tag while the request has none."""
 
 CHAIN_SLOTS = 6
-"""bio pointers per CHAIN record."""
+"""Bio addresses in a CHAIN record."""
 
 CHAIN_COUNT = 1 << 62
-"""A CHAIN slot whose top two bits are 01 is no address: its low half counts bios left out."""
+"""In a CHAIN slot, 2^62 + n is no address: the filters left out n bios of the chain there."""
 
 Q_FLAG_OWN = 1
-"""queue.flags: the recorder itself queued the bio, or it writes the recorder's file."""
+"""queue.flags: the recorder queued the bio, or the bio writes a file of the recorder."""
 
 FILE_NAME_LAST = 1
-"""file name.flags: nothing of this path follows."""
+"""file name.flags: this is the path's last record."""
 
 FILE_NAME_CUT = 2
-"""file name.flags, in the last: there are more directories above than were read."""
+"""file name.flags, in the last record: directories above were not read."""
 
 FILE_NAME_DELETED = 4
-"""file name.flags: the file had no name any more (it was unlinked); this was its last."""
+"""file name.flags: the file had been unlinked; the name is the last that it had."""
 
 D_FLAG_CHAIN_CUT = 1
-"""issue.flags: the request has more bios than its CHAIN records hold."""
+"""issue.flags: the request has more bios than its CHAIN records list."""
 
 
 class Kind(IntEnum):
-    """Record kinds. Numbers are for ever: never reuse one."""
+    """Record kinds. A number is never reused, for old logs hold it."""
 
     Q = 1
     G = 2
@@ -77,7 +77,11 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """One member of a record: `type` is u8, u16, u32, u64, i32 or charN."""
+    """One member of a record's struct.
+
+    type: u8, u16, u32, u64, i32 or charN. unit: empty where the member has none. meaning: a
+    phrase for the tables of docs/log-format.md and the log's header.
+    """
 
     name: str
     type: str
@@ -86,20 +90,24 @@ class Field:
 
     @property
     def dtype(self) -> str:
-        """numpy's spelling of the type, little endian."""
+        """The type as a numpy dtype string, little endian."""
         if self.type.startswith("char"):
             return f"S{self.type[4:]}"
         return {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i32": "<i4"}[self.type]
 
     @property
     def count(self) -> int:
-        """Array length; 1 for a scalar."""
+        """Number of elements: CHAIN_SLOTS for a CHAIN's bios, else 1."""
         return CHAIN_SLOTS if self.name == "bios" and self.type == "u64" else 1
 
 
 @dataclass(frozen=True)
 class Record:
-    """One kind of record: its letter (blktrace's where it has one), tracepoint and fields."""
+    """One kind of record.
+
+    letter: blktrace's where it has one. tracepoint: empty where none fires it. meaning: a sentence
+    for `bpf/records.h`, docs/log-format.md and the log's header.
+    """
 
     kind: Kind
     letter: str
@@ -110,7 +118,7 @@ class Record:
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        """Packed structured dtype, `head` first."""
+        """The packed structured dtype of a record, `head` first."""
         return np.dtype(
             [
                 (f.name, f.dtype, (f.count,)) if f.count > 1 else (f.name, f.dtype)
@@ -120,7 +128,7 @@ class Record:
 
     @property
     def size(self) -> int:
-        """Bytes, a multiple of eight."""
+        """Bytes of a record, a multiple of eight."""
         return self.dtype.itemsize
 
 
@@ -128,23 +136,23 @@ HEAD = Field("head", "u64", "", "kind << 56 | low 56 bits of CLOCK_MONOTONIC, ns
 _BIO = Field("bio", "u64", "", "address of the struct bio: its identity until it is freed")
 _RQ = Field("rq", "u64", "", "address of the struct request: its identity until it is freed")
 _SECTOR = Field("sector", "u64", "sectors", "first 512-byte sector on dev; 2^64-1: none")
-_BYTES = Field("bytes", "u32", "bytes", "length of what is left to do")
+_BYTES = Field("bytes", "u32", "bytes", "data left to transfer; in C and E: data completed")
 _OPF = Field("opf", "u32", "", "bi_opf or cmd_flags; decoded with the log's op enums")
 _DEV = Field("dev", "u32", "dev_t", "disk, kernel encoding: major << 20 | minor; 0: unknown")
-_TID = Field("tid", "u32", "", "thread that ran (kernel pid, initial namespace)")
+_TID = Field("tid", "u32", "", "running thread (kernel pid, initial namespace)")
 _TAG = Field("tag", "u16", "", "driver tag; 65535: none")
 _SCHED_TAG = Field("sched_tag", "u16", "", "scheduler tag; 65535: none")
 _STATUS = Field("status", "i32", "", "blk_status_t; negative: an errno (kernels before 5.16)")
 
-_NO_STACK = "-1: not asked for; other negative numbers: the errno of why there is none"
+_NO_STACK = "-1: not asked for; other negative numbers: the errno that says why there is none"
 
-_GENERATION = Field("generation", "u32", "", "i_generation: tells a number that is used again")
+_GENERATION = Field("generation", "u32", "", "i_generation: differs when an inode number is reused")
 
 _BIO_PREFIX = (HEAD, _BIO, _SECTOR, _BYTES, _OPF, _DEV)
 _RQ_PREFIX = (
     HEAD,
     _RQ,
-    Field("bio", "u64", "", "first bio of the request's chain that is recorded; 0: none"),
+    Field("bio", "u64", "", "first recorded bio of the request's chain; 0: none"),
     _SECTOR,
     _BYTES,
     _OPF,
@@ -153,10 +161,10 @@ _RQ_PREFIX = (
 _MERGE = (
     *_BIO_PREFIX,
     _TID,
-    Field("rq", "u64", "", "request joined; 0 where the kernel does not say"),
+    Field("rq", "u64", "", "request that the bio joins; 0: the kernel does not report it"),
 )
-_FROM_SECTOR = Field("from_sector", "u64", "sectors", "where it came from")
-_FROM_DEV = Field("from_dev", "u32", "dev_t", "device it came from")
+_FROM_SECTOR = Field("from_sector", "u64", "sectors", "first 512-byte sector before the remap")
+_FROM_DEV = Field("from_dev", "u32", "dev_t", "device before the remap")
 
 RECORDS: tuple[Record, ...] = (
     Record(
@@ -171,7 +179,7 @@ RECORDS: tuple[Record, ...] = (
             Field("part", "u32", "dev_t", "bi_bdev: the partition, or the disk itself"),
             Field("ioprio", "u16", "", "I/O priority: class << 13 | data"),
             Field("hint", "u8", "", "write life-time hint"),
-            Field("flags", "u8", "", "1: I/O of the recording itself, as far as Q tells"),
+            Field("flags", "u8", "", "1: the recorder's own I/O, as far as known at Q"),
             Field("cgroup", "u64", "", "id of the charged cgroup (inode of its directory)"),
             Field("page", "u64", "", "address of the first struct page; 0: no data"),
         ),
@@ -240,7 +248,7 @@ RECORDS: tuple[Record, ...] = (
         "s",
         "start",
         "block_io_start",
-        "A request begins to account: its generation starts here (6.5 and later).",
+        "A request starts to be accounted: a new generation of its address (6.5 and later).",
         (*_RQ_PREFIX, _TAG, _SCHED_TAG),
     ),
     Record(
@@ -256,7 +264,7 @@ RECORDS: tuple[Record, ...] = (
         "R",
         "requeue",
         "block_rq_requeue",
-        "A request went back from the driver.",
+        "The driver returned a request to the queue.",
         (*_RQ_PREFIX, _TAG, _SCHED_TAG),
     ),
     Record(
@@ -272,16 +280,16 @@ RECORDS: tuple[Record, ...] = (
         "D",
         "issue",
         "block_rq_issue",
-        "A request goes to the driver. CHAIN records of the same rq and head time follow it.",
+        "A request is issued to the driver. CHAIN records with the same rq and head time follow.",
         (
             *_RQ_PREFIX,
             _TAG,
             _SCHED_TAG,
             Field("hctx", "u16", "", "hardware queue; 65535: unknown"),
             Field("ioprio", "u16", "", "I/O priority: class << 13 | data"),
-            Field("nr_bios", "u16", "", "bios in the chain that were recorded, the head included"),
+            Field("nr_bios", "u16", "", "recorded bios in the chain, the head included"),
             Field("hint", "u8", "", "write life-time hint"),
-            Field("flags", "u8", "", "1: the chain was cut"),
+            Field("flags", "u8", "", "1: the chain was cut: CHAIN records do not list all bios"),
         ),
     ),
     Record(
@@ -307,7 +315,7 @@ RECORDS: tuple[Record, ...] = (
         "C",
         "complete",
         "block_rq_complete",
-        "Bytes of a request were completed; what it held before is still in place.",
+        "Bytes of a request were completed; bio and sector are those before the completion.",
         (*_RQ_PREFIX, _STATUS),
     ),
     Record(
@@ -315,7 +323,7 @@ RECORDS: tuple[Record, ...] = (
         "E",
         "error",
         "block_rq_error",
-        "A completion with an error; follows its C.",
+        "A completion failed; follows its C.",
         (*_RQ_PREFIX, _STATUS),
     ),
     Record(
@@ -323,22 +331,29 @@ RECORDS: tuple[Record, ...] = (
         "d",
         "done",
         "block_io_done",
-        "A request stopped accounting; it is not final.",
+        "A request is no longer accounted; further events of it may follow.",
         (HEAD, _RQ, _DEV, Field("reserved", "u32", "", "zero")),
     ),
-    Record(Kind.P, "P", "plug", "block_plug", "A task holds its I/O back.", (HEAD, _DEV, _TID)),
+    Record(
+        Kind.P,
+        "P",
+        "plug",
+        "block_plug",
+        "A task holds back its I/O in a plug.",
+        (HEAD, _DEV, _TID),
+    ),
     Record(
         Kind.U,
         "U",
         "unplug",
         "block_unplug",
-        "A task lets its I/O go.",
+        "A task flushes its plug: the I/O held back is submitted.",
         (
             HEAD,
             _DEV,
             _TID,
-            Field("depth", "u32", "requests", "how many were held"),
-            Field("explicit", "u32", "", "1: asked for; 0: by schedule()"),
+            Field("depth", "u32", "requests", "requests that were held back"),
+            Field("explicit", "u32", "", "1: explicit, as by blk_finish_plug(); 0: by schedule()"),
         ),
     ),
     Record(
@@ -354,7 +369,7 @@ RECORDS: tuple[Record, ...] = (
         "S",
         "stack",
         "block_bio_queue",
-        "Where a bio was queued from: follows its Q with the same head time, where asked for.",
+        "Call stacks at Q: follows its Q with the same head time, if stacks are recorded.",
         (
             HEAD,
             _BIO,
@@ -367,12 +382,14 @@ RECORDS: tuple[Record, ...] = (
         "f",
         "file",
         "block_bio_queue",
-        "Whose pages a bio carries: follows its Q with the same head time, where asked for.",
+        "The file of a bio's pages: follows its Q with the same head time, if files are recorded.",
         (
             HEAD,
             _BIO,
-            Field("inode", "u64", "", "inode of the first page; of a block device's own: dev_t"),
-            Field("dev", "u32", "dev_t", "s_dev of its file system; 0: a block device's own page"),
+            Field(
+                "inode", "u64", "", "inode of the first page; of a block device's own page: dev_t"
+            ),
+            Field("dev", "u32", "dev_t", "s_dev of the file system; 0: a block device's own page"),
             _GENERATION,
         ),
     ),
@@ -381,7 +398,7 @@ RECORDS: tuple[Record, ...] = (
         "T",
         "task",
         "",
-        "A thread's process and name; again whenever either changes.",
+        "A thread's process and name; repeated whenever either changes.",
         (
             HEAD,
             _TID,
@@ -394,7 +411,7 @@ RECORDS: tuple[Record, ...] = (
         "K",
         "cgroup",
         "",
-        "A cgroup's last path component, once per id.",
+        "The last path component of a cgroup, by id.",
         (HEAD, Field("cgroup", "u64", "", "id"), Field("name", "char48", "", "NUL padded")),
     ),
     Record(
@@ -402,7 +419,7 @@ RECORDS: tuple[Record, ...] = (
         "N",
         "file name",
         "",
-        "One of the names that make a file's path: its own first, then directories upwards.",
+        "A part of a file's path: its own name first, then its directories upwards.",
         (
             HEAD,
             Field("inode", "u64", "", "as in file"),
@@ -415,7 +432,7 @@ RECORDS: tuple[Record, ...] = (
             Field("component", "char36", "", "NUL padded"),
         ),
     ),
-    Record(Kind.PAD, "-", "pad", "", "Nothing up to the next block of the ring.", (HEAD,)),
+    Record(Kind.PAD, "-", "pad", "", "No records up to the next block of the ring.", (HEAD,)),
 )
 
 BY_KIND: dict[Kind, Record] = {r.kind: r for r in RECORDS}
@@ -424,7 +441,7 @@ MAX_RECORD_BYTES = max(r.size for r in RECORDS)
 
 
 def sizes() -> np.ndarray:
-    """Record size in bytes by kind number: shape (256,), int64, 0 for unknown kinds."""
+    """Return the record size in bytes by kind number: (256,) int64, 0 for unknown kinds."""
     table = np.zeros(256, dtype=np.int64)
     for record in RECORDS:
         table[record.kind] = record.size
@@ -452,11 +469,11 @@ BLK_STATUS = {
     17: "DURATION_LIMIT",
     19: "INVAL",
 }
-"""blk_status_t (include/linux/blk_types.h)."""
+"""Names of blk_status_t without BLK_STS_ (include/linux/blk_types.h), by number."""
 
 
 def schema() -> list[dict[str, object]]:
-    """The schema as the log's header carries it: plain lists and dicts for JSON."""
+    """Return the schema as JSON for the log's header: a dict for each kind, in RECORDS' order."""
     return [
         {
             "kind": int(r.kind),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How strings that somebody else chose are shown: names of tasks, files, devices, cgroups, hosts.
+"""Escapes untrusted strings for output: names of tasks, files, devices, cgroups, hosts.
 
-The one rule of docs/names.md. A process chooses its name, a user the names of files, a log
-whatever its header says; none of them may write to the terminal of who looks at it.
+Implements docs/names.md. A process chooses its own name, a user the names of files, the author of
+a log its header; none of them may control the terminal on which the name is printed.
 """
 
 import re
@@ -10,17 +10,17 @@ import re
 _NO_CHARACTER = re.compile("[\ud800-\udfff]")
 _SHORT = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 GUARD = "'"
-"""Before a cell's text: spreadsheets take what follows as text."""
+"""Put before the text of a CSV cell: spreadsheets do not evaluate a cell that begins with it."""
 GUARDED_BEGINNINGS = f"=+-@\t\r\n\uff1d\uff0b\uff0d\uff20{GUARD}"
-"""With one of these (the full-width forms of = + - @, too) a formula may begin; or a guard."""
+"""Characters with which a formula may begin (also full-width = + - @), and the guard itself."""
 
 
 def shown(text: str) -> str:
-    r"""Return the text as a line for people: one line, without anything that a terminal obeys.
+    r"""Return the text on one line, with all that could control a terminal escaped.
 
     Characters that cannot be printed (Unicode categories Cc, Cf, Cs, Co, Cn, Zl, Zp, and Zs but
     the space) become `\n`, `\r`, `\t`, `\xHH`, `\uHHHH` or `\UHHHHHHHH`, and a backslash becomes
-    two: no two texts look the same. Call it once, where text leaves for a person.
+    two, so that different texts stay different. Call it once, where text is printed for people.
     """
     if "\\" not in text and text.isprintable():
         return text
@@ -28,13 +28,14 @@ def shown(text: str) -> str:
 
 
 def _escaped(code: int) -> str:
+    r"""Return a code point as the shortest of `\xHH`, `\uHHHH` and `\UHHHHHHHH`."""
     if code < 1 << 8:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
 def harmless(text: str) -> str:
-    """Return lines that were `shown` before (by another process) safe to print all the same.
+    """Return lines from another process, which has `shown` them already, with the rest escaped.
 
     Line feeds and backslashes stay as they are, so that nothing is escaped twice.
     """
@@ -42,17 +43,17 @@ def harmless(text: str) -> str:
 
 
 def characters(text: str) -> str:
-    """Return the text with U+FFFD for lone surrogates, which UTF-8 cannot hold.
+    """Return the text with U+FFFD for lone surrogates, which UTF-8 cannot encode.
 
-    They stand for bytes of file names and arguments that are no UTF-8.
+    Python puts them where file names and arguments have bytes that are no UTF-8.
     """
     return _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def guarded(text: str) -> str:
-    """Return the text as a cell of CSV that no spreadsheet takes for a formula.
+    """Return the text as a CSV cell that no spreadsheet evaluates as a formula.
 
-    What begins with one of GUARDED_BEGINNINGS gets an apostrophe before it: taking one leading
-    apostrophe away gives every text back.
+    A text that begins with one of GUARDED_BEGINNINGS gets an apostrophe in front. A text that
+    begins with an apostrophe gets one too, so removing one leading apostrophe restores any text.
     """
     return GUARD + text if text[:1] and text[0] in GUARDED_BEGINNINGS else text

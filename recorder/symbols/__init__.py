@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of functions: ELF files, kallsyms, and the mappings of programs."""
+"""Function names from ELF files, kallsyms, and the mappings of processes."""

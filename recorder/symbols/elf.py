@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little of ELF that names functions: build id, segments, symbols.
+"""Reads from ELF files what function names need: build id, segments, symbols.
 
-A file may belong to anybody, and a recorder runs as root: every length is bounded, and what does
-not fit is a file without symbols. Nothing but what is needed is read, so that the build ids of
+A file may belong to any user while the recorder runs as root. So every length is bounded, and a
+file that exceeds a bound has no symbols. Only the needed parts are read, so that the build ids of
 a thousand files take less than a second.
 """
 
@@ -22,7 +22,7 @@ _PT_LOAD, _PT_NOTE = 1, 4
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _NT_GNU_BUILD_ID = 3
 _FUNCTIONS = (2, 10)
-"""STT_FUNC, STT_GNU_IFUNC."""
+"""Types of symbols that are functions: STT_FUNC, STT_GNU_IFUNC."""
 _MAX_HEADERS = 1 << 14
 _MAX_NOTES = 1 << 16
 _MAX_TABLE = 1 << 28
@@ -63,7 +63,11 @@ class NoElfError(Exception):
 
 
 class _Functions(NamedTuple):
-    """Sorted by address; `names`: file offsets of their names."""
+    """Functions sorted by address: three arrays (n,), uint64.
+
+    address: as in the symbol table. size: bytes, 0 where the file does not say. names: file
+    offsets of the names.
+    """
 
     address: NDArray[np.uint64]
     size: NDArray[np.uint64]
@@ -71,11 +75,14 @@ class _Functions(NamedTuple):
 
 
 class Elf:
-    """An open ELF file."""
+    """An open ELF file, of 32 or 64 bits and either byte order."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Reads its headers. Raises NoElfError, OSError."""
-        # Not a pipe that waits for its other end, whatever stands at the path by now.
+        """Open the file at `path` and read its ELF header and program headers.
+
+        Raises NoElfError where it is no regular file or no intact ELF file; OSError.
+        """
+        # O_NONBLOCK: open() must not wait where the path is a pipe by now.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
@@ -90,6 +97,7 @@ class Elf:
         os.close(self._fd)
 
     def _read_headers(self) -> None:
+        """Set `_form`, `_order`, `_header` and `_segments` from the file."""
         ident = os.pread(self._fd, _IDENT_BYTES, 0)
         if len(ident) < _IDENT_BYTES or ident[:4] != _MAGIC or ident[4] not in _BY_CLASS:
             raise NoElfError("no ELF file")
@@ -101,9 +109,11 @@ class Elf:
         self._segments = self._table(self._dtype("segment"), int(head["phoff"]), int(head["phnum"]))
 
     def _dtype(self, name: str) -> np.dtype[np.void]:
+        """Return the dtype of a "segment", "section" or "symbol" in this file."""
         return np.dtype([(n, self._order + k) for n, k in self._form[name]])
 
     def _table(self, dtype: np.dtype[np.void], offset: int, count: int) -> NDArray[np.void]:
+        """Return the (count,) structures at a file offset; NoElfError: cut, or too many."""
         size = count * dtype.itemsize
         if size > _MAX_TABLE or offset + size >= 1 << 62:
             raise NoElfError("a table that is too large")
@@ -113,7 +123,10 @@ class Elf:
         return np.frombuffer(data, dtype)
 
     def build_id(self) -> bytes:
-        """As the kernel gives it: up to 20 bytes, filled up with zeros; empty: it has none."""
+        """Return the GNU build id as the kernel reports it: 20 bytes, cut or padded with zeros.
+
+        Empty where the file has none.
+        """
         for segment in self._segments[self._segments["type"] == _PT_NOTE]:
             size = min(int(segment["filesz"]), _MAX_NOTES)
             found = self._find_note(os.pread(self._fd, size, _bounded(int(segment["offset"]))))
@@ -122,6 +135,7 @@ class Elf:
         return b""
 
     def _find_note(self, notes: bytes) -> bytes:
+        """Return the build id in the bytes of a PT_NOTE segment; empty where there is none."""
         head = struct.Struct(f"{self._order}III")
         at = 0
         while at + head.size <= len(notes):
@@ -134,7 +148,10 @@ class Elf:
         return b""
 
     def address(self, offset: int) -> int | None:
-        """Where a place in the file is loaded, as symbols count; None: nowhere."""
+        """Return the virtual address, as in the symbol table, of a file offset.
+
+        None where no PT_LOAD segment contains the offset.
+        """
         for segment in self._segments[self._segments["type"] == _PT_LOAD]:
             inside = offset - int(segment["offset"])
             if 0 <= inside < int(segment["filesz"]):
@@ -142,15 +159,17 @@ class Elf:
         return None
 
     def _sections(self) -> NDArray[np.void]:
+        """Return the section headers. Raises NoElfError where they are cut or too many."""
         count = int(self._header["shnum"])
         if count > _MAX_HEADERS:
             raise NoElfError("too many sections")
         return self._table(self._dtype("section"), int(self._header["shoff"]), count)
 
     def inner(self) -> "Elf | None":
-        """What .gnu_debugdata holds: symbols that some distributions leave in a stripped file.
+        """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
 
-        Raises NoElfError, OSError.
+        The caller closes it. None where there is no such section, or it cannot be decompressed.
+        Raises NoElfError where the section headers are damaged; OSError.
         """
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
@@ -163,7 +182,10 @@ class Elf:
         return None
 
     def functions(self) -> _Functions:
-        """Those of .symtab, or of .dynsym where it was stripped. Raises NoElfError."""
+        """Return the functions of .symtab or, where that has none, of .dynsym; else empty arrays.
+
+        Raises NoElfError where section headers or symbols are damaged.
+        """
         sections = self._sections()
         count = len(sections)
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
@@ -177,6 +199,7 @@ class Elf:
         return _Functions(none, none, none)
 
     def _functions_of(self, section: np.void, names: int) -> _Functions:
+        """Return the defined functions of a symbol section; `names`: offset of its string table."""
         dtype = self._dtype("symbol")
         rows = self._table(dtype, int(section["offset"]), int(section["size"]) // dtype.itemsize)
         rows = rows[np.isin(rows["info"] & 15, _FUNCTIONS) & (rows["section"] != 0)]
@@ -185,19 +208,19 @@ class Elf:
         return _Functions(rows["value"].astype(np.uint64), rows["size"].astype(np.uint64), at)
 
     def text(self, offset: int) -> str:
-        """The NUL-terminated text at a file offset; a long one is cut."""
+        """Return the NUL-terminated text at a file offset, cut after _MAX_NAME bytes."""
         return (
             os.pread(self._fd, _MAX_NAME, _bounded(offset)).split(b"\0")[0].decode(errors="replace")
         )
 
 
 def _bounded(offset: int) -> int:
-    """An offset that the system takes; there is nothing at those beyond."""
+    """Return the offset, at most 2^62: pread() rejects larger ones; no file has data there."""
     return min(offset, 1 << 62)
 
 
 def _unpacked(packed: bytes) -> Elf | None:
-    """A file compressed with xz, as a file in memory; None where it is damaged."""
+    """Return the ELF file that `packed` (xz) contains, from a memfd; None where it is damaged."""
     with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
         file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))
         file.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running kernel's function names by address, those of modules and BPF programs too."""
+"""Function names of the running kernel by address, including modules and BPF programs."""
 
 import re
 from pathlib import Path
@@ -13,15 +13,15 @@ _MODULES = Path("/proc/modules")
 _ADDRESS_DIGITS = 16
 _TYPE_AT = _ADDRESS_DIGITS + 1
 _SAMPLE_BYTES = 1 << 20
-"""Holds some function: data that each CPU has for itself stands before the first."""
+"""Bytes of kallsyms that contain some function; per-CPU data is listed before the first."""
 _TEXT = np.frombuffer(b"tTwW", np.uint8)
 _GLOBAL = np.frombuffer(b"TW", np.uint8)
 _FAR = 1 << 20
-"""No function is longer: what is so far behind one is in code that has no name."""
+"""Longest function in bytes: an address further behind a symbol is in code without a name."""
 
 
 class Symbol(NamedTuple):
-    """A function: its name, its module (empty: the kernel itself), bytes into it."""
+    """A place in a function: its name, its module ("": the kernel itself), bytes into it."""
 
     name: str
     module: str
@@ -29,14 +29,14 @@ class Symbol(NamedTuple):
 
 
 class KernelSymbols:
-    """A reading of /proc/kallsyms, kept as it is in the file: 200,000 lines in about 15 MB.
+    """Functions of one reading of /proc/kallsyms; keeps its text: 200,000 lines in about 15 MB.
 
-    Without CAP_SYSLOG, or with kernel.kptr_restrict=2, the kernel shows no addresses: then there
-    are no symbols.
+    Empty (len 0) where the kernel hides addresses: without CAP_SYSLOG, or with
+    kernel.kptr_restrict=2.
     """
 
     def __init__(self, text: bytes) -> None:
-        """`text`: lines of address, type, name and, in brackets, module."""
+        """Index the functions in `text`: lines as in /proc/kallsyms."""
         self._text = text
         characters = np.frombuffer(text, np.uint8)
         starts = np.concatenate([[0], np.flatnonzero(characters == ord("\n")) + 1])
@@ -45,7 +45,7 @@ class KernelSymbols:
         starts = starts[np.isin(kind, _TEXT)]
         address = _hexadecimal(characters, starts)
         starts, address = starts[address > 0], address[address > 0]
-        # Of several names of one address, a global one.
+        # Of several names of one address, `find` uses the last: a global one, if there is one.
         order = np.lexsort((np.isin(characters[starts + _TYPE_AT], _GLOBAL), address))
         self._starts: NDArray[np.int64] = starts[order]
         self._address: NDArray[np.uint64] = address[order]
@@ -54,7 +54,10 @@ class KernelSymbols:
         return len(self._address)
 
     def find(self, address: int) -> Symbol | None:
-        """The function that an address is in; None where there is none near."""
+        """Return the function that contains `address`.
+
+        None where no function starts at `address` or within _FAR bytes before it.
+        """
         at = int(np.searchsorted(self._address, np.uint64(address), side="right")) - 1
         if at < 0 or address - int(self._address[at]) > _FAR:
             return None
@@ -66,25 +69,27 @@ class KernelSymbols:
 
 
 def _hexadecimal(characters: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the values of the 16 lower-case hex digits at each index of `starts` (n,)."""
     value = np.zeros(len(starts), np.uint64)
     for column in range(_ADDRESS_DIGITS):
         digit = characters[starts + column]
-        # The letters' low four bits count from 1, and bit 6 tells them from digits.
+        # In ASCII, bit 6 is set for letters only, and the low four bits of "a" are 1.
         digit = (digit & 15) + 9 * (digit >> 6)
         value = value << np.uint64(4) | digit.astype(np.uint64)
     return value
 
 
 class LiveKernelSymbols:
-    """The kernel's symbols, read again when modules have come or gone."""
+    """The running kernel's symbols, which `refresh` reads again after modules have changed."""
 
     def __init__(self) -> None:
+        """Read /proc/kallsyms."""
         self._modules = b""
         self._symbols = KernelSymbols(b"")
         self.refresh()
 
     def refresh(self) -> None:
-        """Read them unless the modules are as they were."""
+        """Read the symbols again if /proc/modules has changed, or there were no symbols."""
         modules = _read(_MODULES)
         if not len(self._symbols) or modules != self._modules:
             self._modules = modules
@@ -92,22 +97,25 @@ class LiveKernelSymbols:
 
     @property
     def known(self) -> bool:
-        """Whether the kernel shows its addresses."""
+        """Whether there are symbols: the kernel shows its addresses to this process."""
         return len(self._symbols) > 0
 
     def find(self, address: int) -> Symbol | None:
-        """As KernelSymbols'."""
+        """Return the function that contains `address`; see KernelSymbols.find."""
         return self._symbols.find(address)
 
 
 def address_of(name: str, path: Path = _KALLSYMS) -> int:
-    """Address of a function of the kernel itself; 0: there is none, or addresses are hidden."""
+    """Return the address of a function of the kernel itself, not of a module.
+
+    0: there is no such function, or addresses are hidden.
+    """
     found = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}$".encode(), _read(path), re.MULTILINE)
     return int(found[1], 16) if found else 0
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:
-    """Whether the kernel shows its addresses to this process."""
+    """Return whether the kernel shows addresses to this process, from the start of kallsyms."""
     try:
         with path.open("rb") as file:
             return len(KernelSymbols(file.read(_SAMPLE_BYTES))) > 0
@@ -116,7 +124,8 @@ def symbols_shown(path: Path = _KALLSYMS) -> bool:
 
 
 def _read(path: Path) -> bytes:
+    """Return the content of a file; empty where it cannot be read."""
     try:
         return path.read_bytes()
-    except OSError:  # no such kernel option, or not ours to read
+    except OSError:  # the kernel lacks the file (CONFIG_KALLSYMS), or reading is not permitted
         return b""

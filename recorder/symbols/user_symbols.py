@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of programs' functions, by build id and offset in the file.
+"""Function names of user-space programs, by build id and offset in the file.
 
-A file is looked for among what running processes have mapped, and then, for programs that have
-ended, among the commands on this machine. What it says is believed only where its build id is
-the one that the kernel saw.
+A file is searched among those that running processes have mapped and then, for programs that have
+ended, in the directories of commands. Its symbols are used only if its build id is the one that
+the kernel recorded.
 """
 
 import os
@@ -22,14 +22,19 @@ _DEBUG = Path("/usr/lib/debug/.build-id")
 _COMMANDS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin")
 _MAPPED = re.compile(r"(\S+) ..x. \S+ (\S+) (\d+) +(/.*)")
 _MAX_OPEN = 64
-"""Programs whose files are kept open for the names in them."""
+"""Most files that are kept open to read function names from."""
 _MAX_SEEN = 1 << 16
+"""Most files whose build id is read."""
 
 BuildId = bytes
 
 
 class UserSymbol(NamedTuple):
-    """A place in a program: a function and bytes into it; without a name, bytes into the file."""
+    """A place in a program: function `name`, `file`, and `offset` in bytes into the function.
+
+    name: "" where it is not known; then `offset` is in the file. file: its path, or "build id …"
+    where no file was found.
+    """
 
     name: str
     file: str
@@ -37,16 +42,22 @@ class UserSymbol(NamedTuple):
 
 
 class _File:
-    """One file whose functions are known."""
+    """An open program or library, and the functions in it."""
 
     def __init__(self, path: str, sources: list[Elf]) -> None:
-        """`sources`: the file, and what else has its symbols. Raises NoElfError, OSError."""
+        """Read the functions of `sources`: the file at `path` and other files with its symbols.
+
+        Keeps `sources` open. Raises NoElfError, OSError.
+        """
         self.path = path
         self._elf = sources[0]
         self._sources = [(source, source.functions()) for source in sources]
 
     def find(self, offset: int, *, called: bool) -> UserSymbol:
-        """The function at an offset."""
+        """Return the function at a file offset, from the first source that has one there.
+
+        `called`: the offset is a return address; the byte before it is looked up.
+        """
         back = 1 if called and offset else 0
         address = self._elf.address(offset - back)
         if address is None:
@@ -62,19 +73,20 @@ class _File:
 
 
 class UserSymbols:
-    """Everything found so far."""
+    """Finds and keeps the files of programs, and the functions in them."""
 
     def __init__(
         self, known: Iterable[str] = (), proc: Path = _PROC, commands: Iterable[str] = _COMMANDS
     ) -> None:
-        """Looks at what runs now, which may end soon, and at the files `known`.
+        """Read the build ids of all files that running processes have mapped, and of `known`.
 
-        commands: directories to look into besides those of PATH.
+        `known`: paths of files. `proc`: where procfs is mounted. `commands`: directories of
+        commands, searched by `look_for` after those of PATH.
         """
         self._proc = proc
         self._commands: Iterable[str] | None = (*os.environ.get("PATH", "").split(":"), *commands)
         self._where: dict[BuildId, tuple[str, str]] = {}
-        """Path to open, and what the file is called."""
+        """Build id → (path to open, path to show)."""
         self._seen: set[str] = set()
         self._files: dict[BuildId, _File | None] = {}
         self._note_mapped()
@@ -82,7 +94,11 @@ class UserSymbols:
             self._note(path, path, path)
 
     def look_for(self, wanted: Iterable[BuildId]) -> None:
-        """Look for files that are not known yet; in vain, and they are not looked for again."""
+        """Find and open the files with build ids `wanted`, for `find`.
+
+        Each build id is searched once: one that is not found is not searched again. Reads the
+        mappings of running processes again where needed, and once the directories of commands.
+        """
         unknown = set(wanted) - self._files.keys()
         if unknown - self._where.keys():
             self._note_mapped()
@@ -93,13 +109,21 @@ class UserSymbols:
             self._files[build_id] = self._open(build_id)
 
     def find(self, build_id: BuildId, offset: int, *, called: bool) -> UserSymbol:
-        """The function at an offset. `called`: the offset is where a call returns to."""
+        """Return the function at an offset of the file with `build_id`, after `look_for`.
+
+        `called`: the offset is a return address, so that the call is before it. Without a file
+        or a function, the result has no name.
+        """
         file = self._files.get(build_id)
         if file is None:
             return UserSymbol("", f"build id {build_id.hex()}", offset)
         return file.find(offset, called=called)
 
     def _open(self, build_id: BuildId) -> _File | None:
+        """Return the file with `build_id`, opened, with its debug symbols where there are any.
+
+        None: no such file was noted, its symbols are damaged, or _MAX_OPEN files are open.
+        """
         found = self._where.get(build_id)
         if found is None or sum(f is not None for f in self._files.values()) >= _MAX_OPEN:
             return None
@@ -116,9 +140,10 @@ class UserSymbols:
         return None
 
     def _note(self, key: str, path: str, name: str) -> None:
-        """Remember the build id of the file at `path`, or at `name` where that may not be opened.
+        """Add the build id of the file at `path`, or at `name` if that fails, to `_where`.
 
-        key: of the file; it is looked at once.
+        `key`: identifies the file, which is read once. `name`: the path to show. Does nothing
+        after _MAX_SEEN files, and where the file is no ELF file with a build id.
         """
         if key in self._seen or len(self._seen) >= _MAX_SEEN:
             return
@@ -134,21 +159,25 @@ class UserSymbols:
                 return
 
     def _note_mapped(self) -> None:
+        """Note the files that running processes have mapped as executable."""
         for process in self._processes():
-            with suppress(OSError):  # it has ended by now, or is not ours to look at
+            with suppress(OSError):  # the process has ended, or may not be read
                 text = (self._proc / process / "maps").read_text(errors="surrogateescape")
                 for line in text.splitlines():
                     if match := _MAPPED.match(line):
                         span, dev, inode, path = match.groups()
-                        # This is the file itself: also of another mount namespace, also deleted.
+                        # The link opens the mapped file itself, even if it was deleted or is
+                        # in another mount namespace.
                         link = f"{self._proc}/{process}/map_files/{span}"
                         self._note(f"{dev} {inode}", link, path.removesuffix(" (deleted)"))
 
     def _processes(self) -> Iterator[str]:
+        """Yield the pids in /proc."""
         with suppress(OSError):
             yield from (name for name in os.listdir(self._proc) if name.isdecimal())
 
     def _note_commands(self, directories: Iterable[str]) -> None:
+        """Note all files in `directories`."""
         for directory in dict.fromkeys(d for d in directories if d):
             with suppress(OSError), os.scandir(directory) as entries:
                 for entry in entries:
@@ -156,13 +185,13 @@ class UserSymbols:
 
 
 def _debug_path(build_id: BuildId) -> Path:
-    """Where a distribution's debug package puts the symbols that a program was stripped of."""
+    """Return the path at which debug packages install the symbols of a stripped program."""
     text = build_id.hex()
     return _DEBUG / text[:2] / f"{text[2:]}.debug"
 
 
 def _of_build_id(path: str | Path, build_id: BuildId) -> Elf | None:
-    """The file at a path, open, where its build id is this one."""
+    """Return the file at a path, open, if it has this build id; else None."""
     with suppress(OSError, NoElfError):
         elf = Elf(path)
         if elf.build_id() == build_id:

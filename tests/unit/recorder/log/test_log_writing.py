@@ -54,7 +54,7 @@ def write_all(writer: LogWriter, chunks: int = 5) -> None:
     [
         (errno.ENOSPC, "No space left on device; 2 chunks"),
         (errno.EDQUOT, "make room"),
-        (errno.EPIPE, "whoever read the pipe went away"),
+        (errno.EPIPE, "the reader of the pipe has closed it"),
         (errno.EIO, "check the device"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_pipe_whose_reader_went_away_is_an_output_error() -> None:
         os.close(out)
         # WHEN a log is written to it
         # THEN it is an error that says so
-        with pytest.raises(OutputError, match="whoever read the pipe went away"):
+        with pytest.raises(OutputError, match="the reader of the pipe has closed it"):
             LogWriter(stream, HEADER)  # type: ignore[arg-type]
 
 
