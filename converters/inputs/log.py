@@ -241,7 +241,7 @@ class LogSource:
 
 
 def _naming(events: Events) -> Events:
-    """Return the TASK and FILE_NAME events, the kinds that the recorder notes again."""
+    """Return the TASK and FILE_NAME events, the kinds of `recorder.log.names.NOTED`."""
     return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))
 
 

@@ -24,7 +24,7 @@ __all__ = ["BlktraceSource", "find", "is_blktrace"]
 PART_EVENTS = 100_000
 BLOCK_BYTES = 1 << 20
 _ALL_BLOCKS_BYTES = 32 << 20
-"""What all files of a set may hold in memory at once."""
+"""Bytes of blocks that all files of a set may hold in memory at once."""
 _LEAST_BLOCK_BYTES = 1 << 16
 MESSAGES_KEPT = 10_000
 _CLOCK_UNCERTAINTY_NS = 1_000
@@ -32,14 +32,19 @@ _LETTERS = "QGMFXAcIRmDCPU"
 
 
 class BlktraceSource:
-    """A set of blktrace's files, by its prefix or one of its files, or one stream of records.
+    """A set of blktrace's files, by its prefix or one of its files, or one stream, as a Source.
 
-    `messages` grows while `parts` is consumed; `left_out` counts by action what a log has no
-    record for; `messages_met` counts all messages, of which MESSAGES_KEPT are kept.
+    While `parts` is iterated over, `messages` collects the first MESSAGES_KEPT messages,
+    `messages_met` counts all of them, and `left_out` counts, by action, records that have no kind
+    in a log.
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Opens every file. Raises LogFormatError when one is foreign, newer or all are empty."""
+        """Open every file, and read its first block.
+
+        Raises LogFormatError: a file is no blktrace data, of a newer version, or cannot be read,
+        or all files are empty.
+        """
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self.notes: list[tuple[str, dict[str, Any]]] = []
@@ -56,7 +61,7 @@ class BlktraceSource:
         if isinstance(path, str | os.PathLike):
             self.name = os.fspath(path)
         self._files = self._open(path)
-        self._tell_cut()
+        self._remark_cut()
         sizes = [file.size for file in self._files]
         self.size = -1 if -1 in sizes else sum(sizes)
         self.header = self._header()
@@ -67,13 +72,14 @@ class BlktraceSource:
         self._told = [0] * len(self._files)
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
+        """Return the files of a set, or the one file or stream; sets `set_name` for a set."""
         if not isinstance(path, str | os.PathLike):
             files = [RecordFile(path, BLOCK_BYTES)]
         elif found := self._set(path):
             share = _ALL_BLOCKS_BYTES // len(found)
             block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
             files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
-            self._tell_missing(list(found))
+            self._remark_missing(list(found))
         else:
             files = [RecordFile(path, BLOCK_BYTES)]
         if all(file.empty for file in files):
@@ -84,13 +90,18 @@ class BlktraceSource:
         return files
 
     def _set(self, path: str | os.PathLike[str]) -> dict[int, Any]:
+        """Return the files by CPU of the set that `path` is of, and set `set_name`.
+
+        Empty if there is no set, or `path` is an existing file outside of it.
+        """
         found = find(path)
         if os.path.isfile(path) and os.fspath(path) not in map(os.fspath, found.values()):
             return {}
         self.set_name = set_name(path)
         return found
 
-    def _tell_missing(self, cpus: list[int]) -> None:
+    def _remark_missing(self, cpus: list[int]) -> None:
+        """Add a remark that names the CPUs below the highest one that have no file."""
         missing = sorted(set(range(max(cpus))) - set(cpus))
         if missing:
             numbers = ", ".join(map(str, missing))
@@ -99,7 +110,8 @@ class BlktraceSource:
                 "here (blkparse stops reading there)"
             )
 
-    def _tell_cut(self) -> None:
+    def _remark_cut(self) -> None:
+        """Add a remark for each file with CUT records."""
         for file in self._files:
             if file.cut:
                 self.remarks.append(
@@ -109,6 +121,11 @@ class BlktraceSource:
                 )
 
     def _header(self) -> dict[str, Any]:
+        """Return a log's header for the data.
+
+        `clocks` is there if a file's first batch has a timestamp note, `devices` if the set's
+        first batches are of one device.
+        """
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
         header: dict[str, Any] = {
@@ -136,10 +153,14 @@ class BlktraceSource:
             header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
         return header
 
-    def _start(self, told: int, times: Any) -> int:
-        """The trace's own time of the clock note, which `blkparse -d` does not rebase."""
-        if not len(times) or int(times.min()) >= told:
-            return told
+    def _start(self, noted: int, times: Any) -> int:
+        """Return the time (ns) of a clock note in the time base of the events (`times`).
+
+        Usually that is its own time, `noted`. `blkparse -d` subtracts the first event's time from
+        events but not from notes: then it is taken as the first event's, and a remark is added.
+        """
+        if not len(times) or int(times.min()) >= noted:
+            return noted
         self.remarks.append(
             f"{self.name}: blkparse -d set the times back to the first event's; wall-clock times "
             "are early by the time between the trace's start and that event"
@@ -147,11 +168,14 @@ class BlktraceSource:
         return int(times.min())
 
     def parts(self) -> Iterator[Part]:
-        """All events, from all files together, in memory that does not grow with them."""
+        """Yield all events, advancing through all files together, in memory of bounded size.
+
+        Parts have no clock. Can be called once.
+        """
         readers = {index: file.batches() for index, file in enumerate(self._files)}
         pending: list[Events] = []
         while readers:
-            # The one that is furthest behind, so that all go on together.
+            # Read from the file that is furthest behind in time, so that all advance together.
             index = min(readers, key=lambda i: self._files[i].reached)
             batch = next(readers[index], None)
             self._tell_damage(index)
@@ -166,17 +190,19 @@ class BlktraceSource:
         yield self._part(pending, max(file.reached for file in self._files))
 
     def _part(self, pending: list[Events], complete_to: int) -> Part:
+        """Return the pending events as a part, sorted by time."""
         offset = sum(file.offset for file in self._files)
         return Part(_sorted(Events.join(pending)), complete_to, None, offset)
 
     def _tell_damage(self, index: int) -> None:
-        """What a file found out since the last time."""
+        """Add to `problems` what a file has found since the last call; update unreadable_bytes."""
         file = self._files[index]
         self.problems += file.problems[self._told[index] :]
         self._told[index] = len(file.problems)
         self.unreadable_bytes = sum(f.unreadable for f in self._files)
 
     def _tell_rest(self) -> None:
+        """Add the problems and remarks that are known at the end only."""
         self._tell_numbers()
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
@@ -188,6 +214,7 @@ class BlktraceSource:
             )
 
     def _take(self, batch: Batch, file: RecordFile) -> Events:
+        """Return a batch's events; adds its messages, losses and left-out records to `self`."""
         batch = self._without_repeats(batch, file)
         rows = self._translator.rows(batch)
         self.left_out += rows.left_out
@@ -199,7 +226,11 @@ class BlktraceSource:
         return rows.events
 
     def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:
-        """The batch without records that stood there before; what its numbers tell is told."""
+        """Return the batch without repeated records.
+
+        Adds to `losses` the records that are missing by their sequence numbers, and to `damaged`
+        the windows in which the numbers go back.
+        """
         found = self._numbers.check(batch.head)
         for step in found.steps:
             if step.count >= 0:
@@ -217,6 +248,7 @@ class BlktraceSource:
         return replace(batch, head=head, payload=payload, lost=lost)
 
     def _tell_numbers(self) -> None:
+        """Add a problem for each file with repeated records or numbers that go back."""
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "
@@ -229,7 +261,7 @@ class BlktraceSource:
             )
 
     def _find_loss(self, batch: Batch) -> None:
-        """What lines between the records say of events that the kernel could not store."""
+        """Add to `losses` what the ftrace tracer's LOST EVENTS lines in a batch report."""
         for row, cpu, count in batch.lost:
             times = batch.head["time"]
             after = int(times[min(row, len(times) - 1)]) if len(times) else 0
@@ -237,19 +269,24 @@ class BlktraceSource:
             self._lost(before, after, cpu, count)
 
     def _lost(self, start: int, end: int, cpu: int, count: int) -> None:
+        """Add a loss window (ns) to `losses`; count: -1 unknown."""
         self.losses.append(
             {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
         )
 
 
 def _sorted(events: Events) -> Events:
+    """Return the events sorted by time, stably; `events` itself if they are sorted."""
     if len(events) < 2 or bool((events.ts[1:] >= events.ts[:-1]).all()):
         return events
     return events.take(np.argsort(events.ts, kind="stable"))
 
 
 def _reading(monotonic: int, realtime: int) -> dict[str, int]:
-    """blktrace tells no time since boot: the trace's own clock stands for it."""
+    """Return clock readings as in a log's header, from a timestamp note (ns).
+
+    blktrace does not record boottime: monotonic is used in its place.
+    """
     return {
         "monotonic": monotonic,
         "boottime": monotonic,
