@@ -264,8 +264,8 @@ class Trace:
                 begin = max(begin, self.span.begin)
             elif begin < 0 and len(fresh):
                 begin = int(fresh.ts[0])
-            told = identifier.identify(fresh) if identifier else fresh
-            events = Events.join([kept, told])
+            identified = identifier.identify(fresh) if identifier else fresh
+            events = Events.join([kept, identified])
             if identifier:
                 identifier.mark(events)
             result = builder.build(events, settled=end - SETTLE_NS, final=False)
@@ -281,8 +281,8 @@ class Trace:
         if part.clock is not None:
             late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
             # A reading taken after the span is moved back to the span's end.
-            whole = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
-            self.context.clocks.append(whole)
+            reading = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
+            self.context.clocks.append(reading)
         self._learn()
 
     def _number(self, events: Events) -> Events:

@@ -275,7 +275,7 @@ class Decoder:
         for kind, size in sizes.items():
             self._words[kind] = size // 8
         self._words[_PAD] = 0
-        self._untold = _untold(schema or ())
+        self._absent_fields = _absent_fields(schema or ())
         self._shorter = {
             int(r.kind): int(self._words[r.kind])
             for r in RECORDS
@@ -309,7 +309,7 @@ class Decoder:
         for kind, words in self._shorter.items():
             rows = events.rows(kind)
             events.raw[rows, words:] = 0
-        for kind, word, mask in self._untold:
+        for kind, word, mask in self._absent_fields:
             events.raw[events.rows(kind), word] &= mask
 
     def _walk(self, words: U64, starts: I64, ends: I64) -> tuple[I64, int]:
@@ -338,21 +338,21 @@ class Decoder:
         return np.flatnonzero(marked), unreadable
 
 
-def _untold(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
+def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
     """Return (kind, word, mask of bits to keep) per field that the log's schema does not list.
 
     Such fields lie in bytes that were padding or part of another field when the log was written.
     """
-    found = []
+    masks = []
     for entry in schema:
         if int(entry["kind"]) not in set(Kind):
             continue
-        told = {str(field["name"]) for field in entry.get("fields", ())}
+        listed = {str(field["name"]) for field in entry.get("fields", ())}
         for name, (dtype, offset) in _fields(Kind(int(entry["kind"]))).items():
-            if told and name not in told and dtype.itemsize < 8:
+            if listed and name not in listed and dtype.itemsize < 8:
                 bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
-                found.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
-    return found
+                masks.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
+    return masks
 
 
 def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:

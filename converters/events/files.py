@@ -129,11 +129,11 @@ class FileNames:
             [inode, dev.astype(np.uint64) << np.uint64(_DEV_SHIFT) | generation], axis=1
         )
         distinct, at = np.unique(keys, axis=0, return_inverse=True)
-        known = [
+        rows = [
             self._row((number, pair >> _DEV_SHIFT, pair & _LOW))
             for number, pair in distinct.tolist()
         ]
-        return np.array(known, dtype=np.int32)[at.reshape(-1)]
+        return np.array(rows, dtype=np.int32)[at.reshape(-1)]
 
     def _row(self, key: Key) -> int:
         row = self._rows.setdefault(key, len(self._keys))
@@ -174,9 +174,9 @@ def attach_files(events: Events, names: FileNames) -> None:
     if not len(rows):
         return
     queued = queued_of(events, rows)
-    told = rows[queued >= 0]
+    file_rows = rows[queued >= 0]
     files = np.full(len(events), NO_FILE, dtype=np.int32)
-    columns = [events.field(Kind.FILE, name, told) for name in ("inode", "dev", "generation")]
+    columns = [events.field(Kind.FILE, name, file_rows) for name in ("inode", "dev", "generation")]
     files[queued[queued >= 0]] = names.rows(*columns)
     events.file = files
 

@@ -34,9 +34,9 @@ def _search(events: Events, rows: I64, found: I64) -> None:
 
     Needed where other CPUs' records, or names, come between.
     """
-    known = events.rows(Kind.Q)
-    keys = zip(events.ts[known].tolist(), events.raw[known, 1].tolist(), strict=True)
-    place = dict(zip(keys, known.tolist(), strict=True))
+    queue_rows = events.rows(Kind.Q)
+    keys = zip(events.ts[queue_rows].tolist(), events.raw[queue_rows, 1].tolist(), strict=True)
+    row_of = dict(zip(keys, queue_rows.tolist(), strict=True))
     for at in np.flatnonzero(found < 0).tolist():
         row = int(rows[at])
-        found[at] = place.get((int(events.ts[row]), int(events.raw[row, 1])), -1)
+        found[at] = row_of.get((int(events.ts[row]), int(events.raw[row, 1])), -1)

@@ -46,16 +46,16 @@ class TaskNames:
         result = np.full(len(tid), -1, dtype=np.int32)
         if not self._tid or not len(tid):
             return result
-        known = np.array(self._tid, dtype=np.int64)
+        tids = np.array(self._tid, dtype=np.int64)
         since = np.array(self._since, dtype=np.int64)
-        order = np.lexsort((since, known))
-        known, since = known[order], since[order]
+        order = np.lexsort((since, tids))
+        tids, since = tids[order], since[order]
         wanted = tid.astype(np.int64)
-        first = np.searchsorted(known, wanted, side="left")
-        stop = np.searchsorted(known, wanted, side="right")
+        first = np.searchsorted(tids, wanted, side="left")
+        stop = np.searchsorted(tids, wanted, side="right")
         # The names of one thread are adjacent: search for the time within its run.
         rank = np.searchsorted(
-            _packed(known, since, since), _packed(wanted, ts, since), side="right"
+            _packed(tids, since, since), _packed(wanted, ts, since), side="right"
         )
         at = np.clip(rank - 1, first, np.maximum(stop - 1, first))
         found = stop > first
@@ -74,8 +74,8 @@ class TaskNames:
         """Return the process id (tgid) of each row; 0 for row -1."""
         if not self._tgid:
             return np.zeros(len(rows), np.uint32)
-        known = np.array(self._tgid, dtype=np.uint32)
-        return np.where(rows >= 0, known[np.maximum(rows, 0)], np.uint32(0)).astype(np.uint32)
+        tgids = np.array(self._tgid, dtype=np.uint32)
+        return np.where(rows >= 0, tgids[np.maximum(rows, 0)], np.uint32(0)).astype(np.uint32)
 
 
 def _packed(tid: I64, ts: I64, since: I64) -> I64:

@@ -107,10 +107,10 @@ class LiveSource(LogSource):
         Returns how many were deleted as (losses, damaged); `lost_records` still counts them.
         """
         self._forgotten += _count(self.losses[: max(len(self.losses) - most, 0)])
-        gone = max(len(self.losses) - most, 0), max(len(self.damaged) - most, 0)
-        del self.losses[: gone[0]]
-        del self.damaged[: gone[1]]
-        return gone
+        deleted = max(len(self.losses) - most, 0), max(len(self.damaged) - most, 0)
+        del self.losses[: deleted[0]]
+        del self.damaged[: deleted[1]]
+        return deleted
 
     def _read(self) -> None:
         """Read all chunks into the queue; the reading thread's body. Sets `error` and `_done`."""

@@ -186,9 +186,9 @@ class LogSource:
         spans = self.reader.chunk_spans
         if spans is None:
             return None
-        told = (_monotonic(self.header), _monotonic(self.end or {}))
+        clocks = (_monotonic(self.header), _monotonic(self.end or {}))
         times = [time for span in spans for time in span]
-        times += [time for time in told if time is not None]
+        times += [time for time in clocks if time is not None]
         return (min(times), max(times)) if times else None
 
     def clock_near(self, ns: int) -> dict[str, int] | None:

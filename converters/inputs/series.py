@@ -57,8 +57,8 @@ class SeriesSource:
     @property
     def problems(self) -> list[str]:
         """Descriptions of missing files and of damage; of several files, with the file's name."""
-        told = [f"{name}: {text}" for name, source in self._files for text in source.problems]
-        return self._missing + (told if len(self._files) > 1 else self._files[0][1].problems)
+        problems = [f"{name}: {text}" for name, source in self._files for text in source.problems]
+        return self._missing + (problems if len(self._files) > 1 else self._files[0][1].problems)
 
     @property
     def remarks(self) -> list[str]:
@@ -120,10 +120,10 @@ class SeriesSource:
 
     def _learn(self, index: int) -> None:
         """Add to notes, losses and damaged what a file's reader has found since the last call."""
-        source, known = self._files[index][1], self._learned[index]
-        self.notes += source.notes[known[0] :]
-        self.losses += source.losses[known[1] :]
-        self.damaged += source.damaged[known[2] :]
+        source, taken = self._files[index][1], self._learned[index]
+        self.notes += source.notes[taken[0] :]
+        self.losses += source.losses[taken[1] :]
+        self.damaged += source.damaged[taken[2] :]
         self._learned[index] = [len(source.notes), len(source.losses), len(source.damaged)]
 
 

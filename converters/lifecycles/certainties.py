@@ -85,15 +85,15 @@ def request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
     if a.events.doubt is not None and len(r):
         certainty[:] = np.maximum.reduceat(a.events.doubt[r.row_event], r.start)
     absorbed = r.first(Kind.RQ_MERGE) >= 0
-    begun = _begun(a, ends)
+    start_recorded = _start_recorded(a, ends)
     no_issue = (ends.issue < 0) & ((ends.total > 0) | (ends.good > 0) | issued) & ends.finished
     no_issue &= (ends.status == 0) | (ends.good > 0) | (ends.completions > 1)
     no_issue |= _incomplete_failures(a, ends)
-    certainty[(no_issue | (ends.unissued >= 0)) & begun] = Certainty.LOST
+    certainty[(no_issue | (ends.unissued >= 0)) & start_recorded] = Certainty.LOST
     unfinished = ~ends.finished & ~absorbed
-    certainty[unfinished | (~begun & ~absorbed)] = Certainty.INCOMPLETE
+    certainty[unfinished | (~start_recorded & ~absorbed)] = Certainty.INCOMPLETE
     gone = r.superseded | unanswered(a) | (a.absorbed_by >= 0)
-    certainty[unfinished & begun & gone] = Certainty.LOST
+    certainty[unfinished & start_recorded & gone] = Certainty.LOST
     certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
     return certainty
 
@@ -106,25 +106,25 @@ def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
     failed = (ends.issue < 0) & (ends.end >= 0)
     if not failed.any():
         return failed
-    held = np.flatnonzero(a.request >= 0)
-    held = held[failed[a.request[held]]]
-    known = np.bincount(a.request[held], a.facts.piece_bytes[held], len(a.requests))
-    some = np.bincount(a.request[held], minlength=len(a.requests)) > 0
+    bio = np.flatnonzero(a.request >= 0)
+    bio = bio[failed[a.request[bio]]]
+    bio_bytes = np.bincount(a.request[bio], a.facts.piece_bytes[bio], len(a.requests))
+    has_bios = np.bincount(a.request[bio], minlength=len(a.requests)) > 0
     # A merge event that does not name its request leaves the bio list short, so compare byte
     # counts.
-    took = _untaken_merges(a)
-    took[a.absorbed_by[a.absorbed_by >= 0]] = True
-    return np.asarray(failed & some & took & (known < ends.done))
+    may_have_more = _unresolved_merges(a)
+    may_have_more[a.absorbed_by[a.absorbed_by >= 0]] = True
+    return np.asarray(failed & has_bios & may_have_more & (bio_bytes < ends.done))
 
 
-def _untaken_merges(a: Association) -> Bool:
+def _unresolved_merges(a: Association) -> Bool:
     """Return per request whether on its device some request was merged into an unknown one."""
-    gone = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
-    devices = np.unique(a.events.dev[a.requests.birth[gone]])
+    unresolved = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
+    devices = np.unique(a.events.dev[a.requests.birth[unresolved]])
     return np.isin(a.events.dev[a.requests.birth], devices)
 
 
-def _begun(a: Association, ends: RequestEnds) -> Bool:
+def _start_recorded(a: Association, ends: RequestEnds) -> Bool:
     """Return per request whether its beginning is in the log.
 
     That is its s, the Q or G of a bio that it was allocated for, or, without bios, its I or D.

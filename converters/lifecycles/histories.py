@@ -94,10 +94,10 @@ def _passed_through(a: Association, served: I64) -> tuple[I64, I64]:
     event names the bio together with the requests in between.
     """
     event = a.requests.first(Kind.RQ_MERGE)
-    gone = np.flatnonzero((a.absorbed_by >= 0) & (event >= 0))
-    gone = gone[np.isin(a.absorbed_by[gone], a.request[served])]
+    absorbed = np.flatnonzero((a.absorbed_by >= 0) & (event >= 0))
+    absorbed = absorbed[np.isin(a.absorbed_by[absorbed], a.request[served])]
     pairs: list[tuple[int, int]] = []
-    for request in gone.tolist():
+    for request in absorbed.tolist():
         m = int(event[request])
         begin = int(a.events.sector[m])
         end = begin + int(a.events.bytes[m]) // SECTOR_BYTES

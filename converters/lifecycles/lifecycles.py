@@ -254,18 +254,18 @@ class Builder:
         family: per whole bio. number: per request generation.
         """
         r, events = a.requests, a.events
-        held = np.flatnonzero(a.request >= 0)
+        bio = np.flatnonzero(a.request >= 0)
         first = np.full(len(r), -1, dtype=np.int64)
-        first[a.request[held][::-1]] = whole.row_of_gen[held][::-1]
-        told = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
-        opf = events.opf[told] if len(r) else np.zeros(0, np.uint32)
-        sector = events.sector[told] if len(r) else np.zeros(0, np.uint64)
+        first[a.request[bio][::-1]] = whole.row_of_gen[bio][::-1]
+        event = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
+        opf = events.opf[event] if len(r) else np.zeros(0, np.uint32)
+        sector = events.sector[event] if len(r) else np.zeros(0, np.uint64)
         taker = np.maximum(a.absorbed_by, 0)
         return Requests(
             number=number,
-            dev=events.dev[told] if len(r) else np.zeros(0, np.uint32),
+            dev=events.dev[event] if len(r) else np.zeros(0, np.uint32),
             sector=sector,
-            bytes=(events.bytes[told] if len(r) else np.zeros(0, np.int64)).astype(np.uint32),
+            bytes=(events.bytes[event] if len(r) else np.zeros(0, np.int64)).astype(np.uint32),
             opf=opf,
             tag=_tags(a, ends.last_issue, "tag"),
             sched_tag=_tags(a, ends.issue, "sched_tag"),
@@ -274,7 +274,7 @@ class Builder:
             insert=times(a, ends.insert),
             issue=times(a, ends.issue),
             complete=times(a, ends.end),
-            bios=np.bincount(a.request[held], minlength=len(r)).astype(np.uint32),
+            bios=np.bincount(a.request[bio], minlength=len(r)).astype(np.uint32),
             others=others(a, ends.last_issue),
             requeues=ends.requeues.astype(np.uint32),
             status=ends.status,
@@ -309,9 +309,9 @@ def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
     birth = a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
     number = a.events.number[birth] if len(whole.gen) else whole.gen
     role = a.bios.birth_role[whole.gen] if len(whole.gen) else np.zeros(0, np.uint8)
-    known = (role == Kind.Q) | (role == Kind.A) | (role == Kind.X)
+    begin_recorded = (role == Kind.Q) | (role == Kind.A) | (role == Kind.X)
     slot = a.bios.row_slot[a.bios.start[whole.gen]] if len(whole.gen) else whole.gen
-    number = np.where(known, number, UNSEEN_BIRTH + number * _SLOTS + slot)
+    number = np.where(begin_recorded, number, UNSEEN_BIRTH + number * _SLOTS + slot)
     upper = a.upper[whole.gen]
     top = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], np.arange(len(number)))
     for _ in range(64):  # deeper stacks than any kernel allows
@@ -351,8 +351,8 @@ def _tags(a: Association, index: I64, name: str) -> np.ndarray:
     """Return field `name` of each D (event index); NO_TAG where `index` is -1."""
     if not len(a.events):
         return np.zeros(len(index), np.uint16)
-    told = a.events.field(Kind.D, name, np.maximum(index, 0))
-    return np.where(index >= 0, told, NO_TAG).astype(np.uint16)
+    values = a.events.field(Kind.D, name, np.maximum(index, 0))
+    return np.where(index >= 0, values, NO_TAG).astype(np.uint16)
 
 
 def _starts(a: Association, ends: RequestEnds) -> I64:
@@ -362,9 +362,9 @@ def _starts(a: Association, ends: RequestEnds) -> I64:
     own = (a.request >= 0) & (got >= 0)
     if (a.absorbed_by >= 0).any():
         own &= came_with(a) < 0
-    held = np.flatnonzero(own)
+    bio = np.flatnonzero(own)
     allocated = np.full(len(a.requests), np.iinfo(np.int64).max)
-    np.minimum.at(allocated, a.request[held], a.events.ts[got[held]])
+    np.minimum.at(allocated, a.request[bio], a.events.ts[got[bio]])
     start = np.where(ends.started >= 0, times(a, ends.started), np.minimum(birth, allocated))
     return start.astype(np.int64)
 

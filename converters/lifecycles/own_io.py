@@ -65,16 +65,20 @@ def _requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
     """
     flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
     cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
-    found = _all_own(a.request, own, len(a.requests)) & ~cut & (others(a, ends.last_issue) == 0)
+    own_requests = (
+        _all_own(a.request, own, len(a.requests)) & ~cut & (others(a, ends.last_issue) == 0)
+    )
     absorbed = np.flatnonzero(a.absorbed_by >= 0)
     if len(absorbed):
         before = came_with(a)
-        told = np.bincount(before[before >= 0], minlength=len(a.requests)) > 0
-        alone = _all_own(before, own, len(a.requests))
-        found[absorbed] = np.where(told[absorbed], alone[absorbed], found[a.absorbed_by[absorbed]])
+        has_bios = np.bincount(before[before >= 0], minlength=len(a.requests)) > 0
+        all_own = _all_own(before, own, len(a.requests))
+        own_requests[absorbed] = np.where(
+            has_bios[absorbed], all_own[absorbed], own_requests[a.absorbed_by[absorbed]]
+        )
     above = np.flatnonzero(a.above >= 0)
-    found[above] |= found[a.above[above]]
-    return np.asarray(found, dtype=np.bool_)
+    own_requests[above] |= own_requests[a.above[above]]
+    return np.asarray(own_requests, dtype=np.bool_)
 
 
 def _all_own(request: I64, own: Bool, count: int) -> Bool:
@@ -82,9 +86,9 @@ def _all_own(request: I64, own: Bool, count: int) -> Bool:
 
     request, own: per bio, its request generation (-1 none) and whether it is own.
     """
-    held = np.flatnonzero(request >= 0)
-    bios = np.bincount(request[held], minlength=count)
-    ours = np.bincount(request[held[own[held]]], minlength=count)
+    bio = np.flatnonzero(request >= 0)
+    bios = np.bincount(request[bio], minlength=count)
+    ours = np.bincount(request[bio[own[bio]]], minlength=count)
     return np.asarray((bios > 0) & (bios == ours), dtype=np.bool_)
 
 

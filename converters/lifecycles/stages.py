@@ -132,15 +132,17 @@ def _last_moves(a: Association, request: I64, final: I64) -> I64:
     Matched by the merge's sector range; only merges into requests that were requeued matter.
     """
     result = np.full(len(request), -1, dtype=np.int64)
-    gone = np.flatnonzero(a.absorbed_by >= 0)
-    gone = gone[a.requests.count(a.requests.row_role == Kind.R)[a.absorbed_by[gone]] > 0]
-    event = a.requests.first(Kind.RQ_MERGE)[gone]
+    absorbed = np.flatnonzero(a.absorbed_by >= 0)
+    absorbed = absorbed[
+        a.requests.count(a.requests.row_role == Kind.R)[a.absorbed_by[absorbed]] > 0
+    ]
+    event = a.requests.first(Kind.RQ_MERGE)[absorbed]
     sector = a.facts.piece_sector[final]
     for row in np.argsort(event).tolist():
         m = int(event[row])
         begin = int(a.events.sector[m])
         end = begin + int(a.events.bytes[m]) // SECTOR_BYTES
-        inside = (request == a.absorbed_by[gone[row]]) & (sector >= begin) & (sector < end)
+        inside = (request == a.absorbed_by[absorbed[row]]) & (sector >= begin) & (sector < end)
         result[inside & (a.bios.birth[final] < m)] = m
     return result
 

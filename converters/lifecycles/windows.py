@@ -42,14 +42,14 @@ def _of(stages: Stages, numbers: I64, rows: Bool) -> Stages:
 
 def first_seen(table: Bios | Requests) -> I64:
     """Return per row its earliest known time (ns), `cut` included; NEVER if it has none."""
-    begun = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
-    times = np.stack([table.cut, *begun, table.insert, table.issue, table.complete])
+    starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
+    times = np.stack([table.cut, *starts, table.insert, table.issue, table.complete])
     start = np.where(times != NEVER, times, FAR).min(axis=0)
     return np.where(start == FAR, NEVER, start)
 
 
 def last_seen(table: Bios | Requests) -> I64:
     """Return per row its latest known time (ns), without `cut`; NEVER if it has none."""
-    begun = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
-    found: I64 = np.stack([*begun, table.insert, table.issue, table.complete]).max(axis=0)
+    starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
+    found: I64 = np.stack([*starts, table.insert, table.issue, table.complete]).max(axis=0)
     return found

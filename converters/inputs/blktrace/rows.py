@@ -203,10 +203,10 @@ class Translator:
         raw[queued, 5] = head["device"][queued]
         grouped = np.flatnonzero(queued & (skip > 0) & (length >= 0))
         raw[grouped, 6] = _words(batch, batch.payload[at][grouped], f"{batch.order}u8")[:, 0]
-        told = length >= 8
-        split = np.flatnonzero((kind == Kind.X) & told)
+        has_word = length >= 8
+        split = np.flatnonzero((kind == Kind.X) & has_word)
         raw[split, 6] = _words(batch, payload[split], ">u8")[:, 0]
-        unplug = np.flatnonzero((kind == Kind.U) & told)
+        unplug = np.flatnonzero((kind == Kind.U) & has_word)
         depth = _words(batch, payload[unplug], ">u8")[:, 0].astype(np.uint64)
         asked = (head["action"] & np.uint64(ACT_MASK)) == Act.UNPLUG_IO
         raw[unplug, 2] = depth | asked[unplug].astype(np.uint64) << _SHIFT_32

@@ -69,7 +69,7 @@ class BlktraceSource:
         self._numbers = Numbers()
         self._repeats: Counter[str] = Counter()
         self._begun_again: Counter[str] = Counter()
-        self._told = [0] * len(self._files)
+        self._reported = [0] * len(self._files)
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
         """Return the files of a set, or the one file or stream; sets `set_name` for a set."""
@@ -178,7 +178,7 @@ class BlktraceSource:
             # Read from the file that is furthest behind in time, so that all advance together.
             index = min(readers, key=lambda i: self._files[i].reached)
             batch = next(readers[index], None)
-            self._tell_damage(index)
+            self._report_damage(index)
             if batch is None:
                 del readers[index]
                 continue
@@ -186,7 +186,7 @@ class BlktraceSource:
             if sum(map(len, pending)) >= PART_EVENTS:
                 yield self._part(pending, min(self._files[i].reached for i in readers))
                 pending = []
-        self._tell_rest()
+        self._report_rest()
         yield self._part(pending, max(file.reached for file in self._files))
 
     def _part(self, pending: list[Events], complete_to: int) -> Part:
@@ -194,16 +194,16 @@ class BlktraceSource:
         offset = sum(file.offset for file in self._files)
         return Part(_sorted(Events.join(pending)), complete_to, None, offset)
 
-    def _tell_damage(self, index: int) -> None:
+    def _report_damage(self, index: int) -> None:
         """Add to `problems` what a file has found since the last call; update unreadable_bytes."""
         file = self._files[index]
-        self.problems += file.problems[self._told[index] :]
-        self._told[index] = len(file.problems)
+        self.problems += file.problems[self._reported[index] :]
+        self._reported[index] = len(file.problems)
         self.unreadable_bytes = sum(f.unreadable for f in self._files)
 
-    def _tell_rest(self) -> None:
+    def _report_rest(self) -> None:
         """Add the problems and remarks that are known at the end only."""
-        self._tell_numbers()
+        self._report_numbers()
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
             self.remarks.append(f"{self.name}: records that a log has no kind for: {what}")
@@ -247,7 +247,7 @@ class BlktraceSource:
         head, payload = batch.head[found.keep], batch.payload[found.keep]
         return replace(batch, head=head, payload=payload, lost=lost)
 
-    def _tell_numbers(self) -> None:
+    def _report_numbers(self) -> None:
         """Add a problem for each file with repeated records or numbers that go back."""
         for name, count in self._repeats.items():
             self.problems.append(
