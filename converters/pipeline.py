@@ -107,6 +107,7 @@ class Trace:
         return self._within(self.reader.damaged)
 
     def _within(self, windows: list[Window]) -> list[Window]:
+        """Return the windows that overlap the trace's part of the log."""
         span = self.span
         if span is None:
             return windows

@@ -117,7 +117,7 @@ class Clocks:
         found = readings(trace.reader)
         if not found:
             raise ConversionError(
-                f"{name}: holds no reading of the clocks, so nothing tells where it belongs beside "
+                f"{name}: holds no reading of the clocks, so its times cannot be aligned with "
                 "other logs: convert it alone"
             )
         host = trace.context.header.get("host", {})

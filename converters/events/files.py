@@ -136,6 +136,7 @@ class FileNames:
         return np.array(rows, dtype=np.int32)[at.reshape(-1)]
 
     def _row(self, key: Key) -> int:
+        """Return the row of a file, a new one if the file was not met before."""
         row = self._rows.setdefault(key, len(self._keys))
         if row == len(self._keys):
             self._keys.append(key)

@@ -53,7 +53,7 @@ def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:
 
     if not isinstance(path, str | os.PathLike) and not path.seekable():
         raise LogFormatError(
-            "an archive cannot be read from a pipe, for what it holds stands at its end: give its "
+            "an archive cannot be read from a pipe, because its metadata is at its end: give its "
             "path"
         )
     return ArchiveSource(path)

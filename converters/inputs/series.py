@@ -147,7 +147,7 @@ def _one_recording(files: Sequence[tuple[str, Source]]) -> None:
     for (name, source), (other, behind) in pairwise(files):
         if run_of(source) is None or run_of(source) != run_of(behind):
             raise LogFormatError(
-                f"{name} and {other} are of two recordings, and a file holds one: give -o a "
+                f"{name} and {other} are of two recordings, and an archive holds one: give -o a "
                 "directory, or archive them one by one"
             )
         if _number(name, source) == _number(other, behind):

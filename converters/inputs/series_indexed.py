@@ -24,6 +24,7 @@ class IndexedSeries(SeriesSource):
 
     @property
     def _indexed(self) -> list[Indexed]:
+        """All files, in the order of their numbers, typed as Indexed."""
         return [source for source in self.sources if isinstance(source, Indexed)]
 
     @property

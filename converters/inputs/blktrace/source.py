@@ -106,8 +106,8 @@ class BlktraceSource:
         if missing:
             numbers = ", ".join(map(str, missing))
             self.remarks.append(
-                f"{self.name}: no file for CPU {numbers}: it was offline, or what it did is not "
-                "here (blkparse stops reading there)"
+                f"{self.name}: no file for CPU {numbers}: it was offline, or its events are "
+                "missing (blkparse stops reading at the first CPU without a file)"
             )
 
     def _remark_cut(self) -> None:
@@ -116,8 +116,8 @@ class BlktraceSource:
             if file.cut:
                 self.remarks.append(
                     f"{file.name}: the ftrace blk tracer of Linux 6.19 and later leaves out a part "
-                    "of each record: errors, unplug depths, split sectors and where remaps came "
-                    "from are not known; blktrace and biotrail record them"
+                    "of each record: errors, unplug depths, split sectors and the sources of "
+                    "remaps are not known; blktrace and biotrail record them"
                 )
 
     def _header(self) -> dict[str, Any]:
@@ -162,8 +162,8 @@ class BlktraceSource:
         if not len(times) or int(times.min()) >= noted:
             return noted
         self.remarks.append(
-            f"{self.name}: blkparse -d set the times back to the first event's; wall-clock times "
-            "are early by the time between the trace's start and that event"
+            f"{self.name}: blkparse -d made all times relative to the first event; wall-clock "
+            "times are early by the time between the trace's start and that event"
         )
         return int(times.min())
 
@@ -206,7 +206,7 @@ class BlktraceSource:
         self._report_numbers()
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
-            self.remarks.append(f"{self.name}: records that a log has no kind for: {what}")
+            self.remarks.append(f"{self.name}: records left out, as a log has no such kind: {what}")
         if self.messages_met > len(self.messages):
             self.remarks.append(
                 f"{self.name}: {self.messages_met} messages, of which the first "
@@ -252,12 +252,13 @@ class BlktraceSource:
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "
-                "stands twice, or another trace follows; left out"
+                "of the file is there twice, or another trace follows; left out"
             )
         for name, count in self._begun_again.items():
             self.problems.append(
-                f"{name}: the numbers of a CPU's records go back {count} times, at later times: "
-                "other traces follow; kept, and what is missing between them is not known"
+                f"{name}: the sequence numbers of a CPU's records go back {count} times, at later "
+                "times: other traces follow; kept, but how many records are missing between them "
+                "is not known"
             )
 
     def _find_loss(self, batch: Batch) -> None:

@@ -126,7 +126,7 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
     texts = {key: parts[key].decode(errors="replace") for key in _PACKED if key in parts}
     if parts.get("crc32", b"").decode(errors="replace") != _checksum(texts):
         raise LogFormatError(
-            f"{name}: what stands at its end of the log fails its checksum; {_MAKE_AGAIN}"
+            f"{name}: the log's metadata at its end fails its checksum; {_MAKE_AGAIN}"
         )
     account = _account(name, unpack_json(name, parts["account"], "its account"))
     chunks = _unpack_chunks(name, parts["chunks"])
@@ -209,7 +209,7 @@ def _account(name: str, value: dict[str, Any]) -> Account:
 def _four(name: str, row: Any) -> list[Any]:
     """Return a row of `Account.grown`; raise LogFormatError if it is no list of four."""
     if not isinstance(row, list) or len(row) != 4:
-        raise _wrong(name, "does not say when what was known")
+        raise _wrong(name, "has rows of grown that are not of four numbers")
     return row
 
 
@@ -221,11 +221,11 @@ def _is_ns(value: Any) -> bool:
 def _check(name: str, account: Account, chunks: I64) -> None:
     """Raise LogFormatError unless groups, times and event counts fit the table of chunks."""
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
-        raise _wrong(name, "has row groups of other chunks")
+        raise _wrong(name, "has row groups that do not cover its chunks")
     if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():
         raise _wrong(name, "has chunks of impossible times")
     if int(chunks[:, 0].sum()) != account.events:
-        raise _wrong(name, "has chunks of another number of events")
+        raise _wrong(name, "has chunks whose events do not add up to its number of events")
 
 
 def _wrong(name: str, what: str) -> LogFormatError:

@@ -266,7 +266,7 @@ def _runs(kinds: Any) -> Iterator[tuple[int, int, int]]:
     letters = kinds.dictionary.to_pylist()
     unknown = sorted(set(letters) - _CODES.keys())
     if unknown or kinds.null_count:
-        raise ValueError(f"rows of kinds that are not known: {', '.join(map(repr, unknown))}")
+        raise ValueError(f"rows of unknown kinds: {', '.join(map(repr, unknown))}")
     numbers = [int(BY_LETTER[letter].kind) for letter in letters]
     codes = _values(kinds.indices)
     edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
@@ -292,7 +292,7 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
     offset: of the field in the record, bytes. Raises ValueError: nulls, or lists of a wrong length.
     """
     if cells.null_count:
-        raise ValueError(f"{column.name} is not there in rows that have it")
+        raise ValueError(f"{column.name} is null in rows whose kind has this field")
     word, rest = offset // 8, offset % 8
     size = column.dtype.itemsize
     if column.text:

@@ -160,17 +160,19 @@ class ArchiveSource:
         """Return a row group's events. Raises ValueError, OSError or pa.ArrowException: damaged."""
 
         def read(names: list[str]) -> pa.Table:
+            """Return the named columns of the row group."""
             return self._file.read_row_group(index, columns=names)
 
         events, chunk = archive_columns.events(read, self._names)
         if not np.array_equal(np.repeat(np.arange(len(counts)) + first, counts), chunk):
-            raise ValueError("its events are of other chunks")
+            raise ValueError("its events do not match the table of chunks")
         if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= _MAX_NS:
-            raise ValueError("its events are of impossible times")
+            raise ValueError("its events have impossible times")
         return events
 
     @property
     def _names(self) -> frozenset[str]:
+        """Names of the file's columns."""
         return frozenset(self._file.schema_arrow.names)
 
     def _damage(self, index: int, what: str, first: int, chunks: int) -> None:
@@ -256,8 +258,8 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
         ) from error
     if not whole:
         raise LogFormatError(
-            f"{name}: is a part of an archive only: its end, which says where everything is, is "
-            f"not among its {size} bytes; copy it again, or make it again from the log"
+            f"{name}: is a part of an archive only: its {size} bytes do not end with a Parquet "
+            "footer; copy it again, or make it again from the log"
         )
     try:
         metadata = pq.read_metadata(stream)
@@ -273,8 +275,8 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
     except (pa.ArrowException, OSError) as error:
         what = str(error).partition("\n")[0].rstrip(".")
         raise LogFormatError(
-            f"{name}: its end, which says where everything is, is damaged ({what}); copy it "
-            "again, or make it again from the log"
+            f"{name}: its Parquet footer is damaged ({what}); copy it again, or make it again from "
+            "the log"
         ) from None
     return stream, file, size
 
