@@ -54,8 +54,8 @@ class Trace:
     """One log, opened for reading by the Source `reader`.
 
     Only one of `lifecycles`, `events` and `shown_events` can be used, and once, for a log can be a
-    pipe. `account`, `tasks`, `stacks` and the context's clocks, devices and cgroups are complete
-    when it is exhausted.
+    pipe. `account` and the context's clocks, devices and cgroups are complete when that iterator
+    is exhausted.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class Context:
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Add header or note entries of devices, replacing earlier entries of the same dev_t.
 
-        Each entry is copied. The log's `devices` notes hold those that appeared while recording.
+        Entries are copied. The log's `devices` notes hold devices that appeared while recording.
         """
         for device in devices:
             self._devices[int(device["dev"])] = dict(device)

@@ -36,15 +36,15 @@ class Certainty(IntEnum):
     """How surely a bio's or request's history is known; larger values are less sure."""
 
     EXACT = 0
-    """Associated by kernel pointers."""
+    """All events that the bio or request must have were recorded, associated by pointers alone."""
     INTERVAL = 1
-    """Associated by sectors and order, without pointers."""
+    """A split or a request is identified by sectors, with a single candidate."""
     AMBIGUOUS = 2
-    """Several associations fit the events."""
+    """Several candidates fit, or a partial completion's share of several bios is not known."""
     INCOMPLETE = 3
-    """Begins before or ends after the log or the cut, or its end was not recorded."""
+    """The beginning is before the log or cut, or not recorded, or the log ends before the I/O."""
     LOST = 4
-    """Records of it are missing, or were lost while it was in flight."""
+    """An issue or the completion was not recorded, or records were lost during the I/O."""
 
 
 class Stage(IntEnum):

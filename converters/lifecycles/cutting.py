@@ -155,7 +155,7 @@ def _cut(table: Table, begin: int) -> Table:
 
 
 def _whole_stages(stages: Stages, owners: Bios | Requests, begin: int) -> Stages:
-    """Return the stages without those of cut owners that began before `begin` (ns).
+    """Return the stages, leaving out stages of cut owners that began before `begin` (ns).
 
     The part of a stage that lies in the cut is left out too: its duration would be wrong.
     """

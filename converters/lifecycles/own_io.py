@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recording's own I/O: which bios and requests it is, and tables and events without it.
+"""The recording's own I/O: marks its bios and requests, and removes them from tables and events.
 
 A bio is the recording's own if its Q has the flag Q_FLAG_OWN, or if it was made for an own bio of
 an upper device. A request is own if all of its bios are; a request shared with other bios stays.

@@ -64,7 +64,10 @@ def set_name(path: str | os.PathLike[str]) -> str:
 
 
 def is_blktrace(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins as blktrace's do; if it cannot be read, whether it is a set."""
+    """Return whether a file begins with a blktrace record.
+
+    For a path that is no readable file, whether it names a set.
+    """
     try:
         with open(path, "rb") as stream:
             return byte_order(stream.read(MAGIC_BYTES)) is not None
