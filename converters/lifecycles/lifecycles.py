@@ -356,7 +356,7 @@ def _tags(a: Association, index: I64, name: str) -> np.ndarray:
 
 
 def _starts(a: Association, ends: RequestEnds) -> I64:
-    """Return the start of each request (ns): s, else G of its first bio, else its first event."""
+    """Return the start of each request (ns): s, else the earlier of its first G and first event."""
     birth = times(a, a.requests.birth) if len(a.requests) else np.zeros(0, np.int64)
     got = a.bios.first(Kind.G)
     own = (a.request >= 0) & (got >= 0)
