@@ -36,23 +36,26 @@ from biotrail.converters.lifecycles.own_io import Held, has_own, own_events, wit
 Window = TypeVar("Window", bound=dict[str, Any])
 
 WINDOW_EVENTS = 250_000
-"""Events associated at once: about 200 MB of memory."""
+"""Least number of new events in a window, which takes about 200 MB of memory."""
 
 MOST_WAITING = 4_000_000
-"""Events that wait at most for the log's clock to go on; later ones count as late."""
+"""Events that wait at most for a later chunk's clock; beyond that they are processed, and events
+that are read later but happened before count as late."""
 
 HOLD_NS = 20_000_000
-"""Events of the newest 20 ms wait for what is still to come from other CPUs' rings."""
+"""Events of the newest 20 ms wait, as other CPUs' rings may still deliver events of that time."""
 
 SETTLE_NS = 20_000_000
-"""What ended less than this before a window's end goes on, for comments that follow it."""
+"""Bios and requests that ended less than this before a window's end are kept for the next window:
+records such as E, which follow a completion, may still come."""
 
 
 class Trace:
-    """One log, opened for reading; `reader` is what it is read from.
+    """One log, opened for reading by the Source `reader`.
 
-    `account` and the context's clocks, devices and cgroups are complete when `lifecycles`
-    (or `events`) was exhausted; each may be called once, for a log can be a pipe.
+    Only one of `lifecycles`, `events` and `shown_events` can be used, and once, for a log can be a
+    pipe. `account` and the context's clocks, devices and cgroups are complete when that iterator
+    is exhausted.
     """
 
     def __init__(
@@ -62,10 +65,11 @@ class Trace:
         *,
         own_io: bool = False,
     ) -> None:
-        """Opens what holds events; raises LogFormatError: foreign, empty or newer.
+        """Open a log, archive or blktrace data; `open_source` says what `path` may be.
 
         associate: "identity" by kernel pointers, "intervals" without them, "auto" by
-        pointers where the log has them. own_io: the recording's own I/O is not left out.
+        pointers where the log has them. own_io: whether to include the recording's own I/O.
+        Raises LogFormatError: not of a known format, empty, of a newer format, or not readable.
         """
         self.reader: Source = open_source(path)
         self.context = Context(self.reader.header)
@@ -84,25 +88,26 @@ class Trace:
         self._numbered = 0
 
     def limit(self, span: Span) -> None:
-        """From now on the trace is that part of the log: `cutting` says what that is."""
+        """Restrict the trace to a part of the log, as `cutting` defines it. Call before reading."""
         self.span = span
 
     @property
     def start(self) -> int:
-        """ns: when recording began, what offsets count from; 0 where the source does not say."""
+        """Time (ns) when recording began, from which offsets count; 0 if the source has none."""
         return int(self.reader.header.get("clocks", {}).get("monotonic", 0))
 
     @property
     def losses(self) -> list[dict[str, Any]]:
-        """The reader's, of the trace's part of the log."""
+        """The reader's loss windows that overlap the trace's part of the log."""
         return self._within(self.reader.losses)
 
     @property
     def damaged(self) -> list[dict[str, int]]:
-        """The reader's, of the trace's part of the log."""
+        """The reader's unreadable windows that overlap the trace's part of the log."""
         return self._within(self.reader.damaged)
 
     def _within(self, windows: list[Window]) -> list[Window]:
+        """Return the windows that overlap the trace's part of the log."""
         span = self.span
         if span is None:
             return windows
@@ -116,10 +121,12 @@ class Trace:
         margin: int = 0,
         small: bool = False,
     ) -> Iterator[tuple[Events, int]]:
-        """Time-sorted events in windows, each with the time (ns) that it is complete up to.
+        """Yield (events, end): time-sorted events, and the time (ns) up to which all were yielded.
 
-        on_progress is given the file offset reached. margin: ns, how much more is read before
-        a limited trace. small: a part of the log that holds many more becomes several windows.
+        window_events: least number of events in a window but the last. on_progress: called with
+        the file offset reached (bytes). margin: ns that are read before a limited trace begins.
+        small: split windows that would hold twice `window_events` or more.
+        Raises ConversionError if a limited trace has nothing of the log.
         """
         pending = Events.empty()
         parts: list[Events] = []
@@ -139,7 +146,7 @@ class Trace:
             pending = Events.join([pending, *parts])
             cut = int(np.searchsorted(pending.ts, edge))
             if not cut and len(pending) > MOST_WAITING:
-                # The log's clock stands still: only a damaged or made-up log gets here.
+                # The chunks' clock readings do not advance: the log is damaged or was made up.
                 cut, edge = len(pending), int(pending.ts[-1]) + 1
             if not cut:
                 parts = []
@@ -157,7 +164,12 @@ class Trace:
         yield from _pieces(self._number(pending), end, window_events if small else len(pending))
 
     def _parts(self, margin: int) -> Iterator[Part]:
-        """The reader's, with the events of the trace's part of the log alone."""
+        """Yield the reader's parts, with only the events of the trace's part of the log.
+
+        Takes in thread and file names from before that part, and sets `_reached` to the time (ns)
+        read up to. `clock` is None in parts outside. Raises ConversionError: the log ends before
+        the trace's part begins.
+        """
         span, reader = self.span, self.reader
         if span is None:
             yield from reader.parts()
@@ -190,18 +202,20 @@ class Trace:
         *,
         small: bool = False,
     ) -> Iterator[Lifecycles]:
-        """Associated windows, in time order. The last one closes whatever is open.
+        """Yield associated windows in time order; the last one closes all that is still open.
 
-        small: as of `events`. Bios and requests are the same, but of a split bio that is under
-        way, less is known in each window: counters can differ.
+        window_events, on_progress: as for `events`.
 
-        on_window is given each window before it is yielded, with the association that it was
-        made of: for who wants to see the events behind the tables (`histories`).
+        on_window: called with (result, window) before each window is yielded; the result has the
+        association, for callers that need the events behind the tables (`histories`).
+
+        small: as for `events`. The bios and requests that end are the same, but open bios that
+        were split are known less completely in each window, so counters can differ.
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
         for _, result, begin, end in self._associated(events):
-            if end <= first:  # of the margin alone
+            if end <= first:  # the window lies in the margin before the span
                 continue
             window = self._give(result, max(begin, first), end)
             if on_window is not None:
@@ -211,9 +225,10 @@ class Trace:
                 self.account.first_ns, self.account.last_ns = first, end
 
     def shown_events(self, window_events: int = WINDOW_EVENTS) -> Iterator[tuple[Events, int]]:
-        """As `events`, but for those that `lifecycles` leaves out as the recording's own.
+        """Yield as `events`, without those that `lifecycles` leaves out as the recording's own.
 
-        Nothing is associated before the first bio that is marked as such.
+        Events are passed on unassociated until the first bio with Q_FLAG_OWN; from then on they
+        are held until it is known whether they are own.
         """
         windows = self.events(window_events)
         if self.own_io:
@@ -232,7 +247,11 @@ class Trace:
     def _associated(
         self, windows: Iterator[tuple[Events, int]]
     ) -> Iterator[tuple[Events, Result, int, int]]:
-        """Each window's own events, and what they and those kept before them make; its bounds."""
+        """Associate windows and yield (new events, result, begin, end) of each; begin, end in ns.
+
+        The result covers the new events and those kept from earlier windows. One window without
+        new events follows the last, which closes all that is open.
+        """
         self._learn()
         builder = Builder(self.context, self.tasks, self.stacks)
         identifier = Identifier(self.context) if self.by_intervals else None
@@ -246,8 +265,8 @@ class Trace:
                 begin = max(begin, self.span.begin)
             elif begin < 0 and len(fresh):
                 begin = int(fresh.ts[0])
-            told = identifier.identify(fresh) if identifier else fresh
-            events = Events.join([kept, told])
+            identified = identifier.identify(fresh) if identifier else fresh
+            events = Events.join([kept, identified])
             if identifier:
                 identifier.mark(events)
             result = builder.build(events, settled=end - SETTLE_NS, final=False)
@@ -259,14 +278,16 @@ class Trace:
         yield Events.empty(), builder.build(kept, settled=end, final=True), end, end
 
     def _take(self, part: Part) -> None:
+        """Add the part's clock reading to the context, and the notes read with the part."""
         if part.clock is not None:
             late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
-            # A reading that was taken after the span is as true of its end.
-            whole = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
-            self.context.clocks.append(whole)
+            # A reading taken after the span is moved back to the span's end.
+            reading = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
+            self.context.clocks.append(reading)
         self._learn()
 
     def _number(self, events: Events) -> Events:
+        """Return the same events with `number`, `stack` and `file` set; called in log order."""
         attach_stacks(events)
         self.stacks.count(events.stack)
         attach_files(events, self.context.files)
@@ -275,12 +296,13 @@ class Trace:
         return events
 
     def _learn_names(self, events: Events) -> None:
-        self._learn()  # where file systems are mounted is said before what is in them
+        """Add the thread and file names among the events."""
+        self._learn()  # `mounts` notes come before the files on these mounts
         self.tasks.learn(events)
         self.context.files.learn(events)
 
     def _learn(self) -> None:
-        """Takes in notes that the reader has met since the last time."""
+        """Take in the notes that the reader has met since the last call."""
         for name, payload in self.reader.notes[self._notes :]:
             if name == "devices":
                 self.context.add_devices(payload.get("devices", []))
@@ -294,6 +316,7 @@ class Trace:
         self._notes = len(self.reader.notes)
 
     def _new_loss(self) -> LossWindows:
+        """Return the loss windows that the reader has met since the last call."""
         losses = self.reader.losses[self._loss :]
         damaged = self.reader.damaged[self._damage :]
         self._loss += len(losses)
@@ -302,11 +325,17 @@ class Trace:
         return found if self.span is None else losses_within(found, self.span)
 
     def _all_loss(self) -> LossWindows:
+        """Return all loss windows that the reader has met."""
         if not self.reader.losses and not self.reader.damaged:
             return no_loss()
         return loss_windows(self.reader.losses, self.reader.damaged)
 
     def _give(self, result: Result, begin: int, end: int) -> Lifecycles:
+        """Return the window of a result, and add it to `account`.
+
+        Marks rows in flight during a loss as LOST (in `result`), and leaves out what lies before
+        the trace's part of the log and, unless asked for, the recording's own I/O.
+        """
         loss = self._all_loss()
         mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
         mark_lost(result.requests, result.requests.start, loss)
@@ -339,12 +368,18 @@ class Trace:
 
 
 def _has_pointers(reader: Source) -> bool:
-    """bcc's stable tracepoint formats and blktrace's records have none."""
+    """Return whether the source's events have kernel pointers.
+
+    bcc's stable tracepoint formats and blktrace's records have none.
+    """
     return bool(reader.header.get("backend", "core") == "core")
 
 
 def _pieces(events: Events, edge: int, most: int) -> Iterator[tuple[Events, int]]:
-    """Events, complete to `edge` (ns), in windows of less than twice `most`, if times let."""
+    """Yield (events, end): the events in windows of fewer than twice `most` events.
+
+    Events of one time stay together, so a window can hold more. The last `end` is `edge` (ns).
+    """
     while len(events) >= 2 * max(most, 1):
         end = int(events.ts[most])
         cut = int(np.searchsorted(events.ts, end))

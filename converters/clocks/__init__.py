@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wall clocks, and several logs on one timeline."""
+"""Wall clocks of logs, and the alignment of several logs on one timeline."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several logs on one timeline: BOOTTIME of the first one's machine, led to by wall clocks.
+"""Several logs on one timeline: CLOCK_BOOTTIME of one log's machine, the reference.
 
-Logs of one boot have the same clocks, so these line up exactly. Others are aligned by
-their wall clocks, as far as these agree: how far two machines' clocks were apart no log tells.
+Logs of the same boot share that clock and align exactly. Others are aligned by their wall clocks
+(CLOCK_REALTIME); by how much two machines' wall clocks differed, no log records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +19,18 @@ from biotrail.recorder.schema.errors import ConversionError
 _TIMES = frozenset(
     {"queue", "getrq", "merge", "insert", "issue", "complete", "start", "end", "cut"}
 )
-"""Columns of tables that hold times."""
+"""Names of table columns that hold times."""
 _ROUNDING = 2
-"""ns: of two drifts."""
+"""ns: error of rounding two drifts to whole ns."""
 
 
 @dataclass
 class Alignment:
-    """How one log's times get onto the timeline.
+    """Conversion of one log's CLOCK_MONOTONIC times to the reference's CLOCK_BOOTTIME.
 
-    at, slept: BOOTTIME - MONOTONIC from each MONOTONIC time on, ns; the first from ever.
+    own, reference: the wall clocks of the log and of the reference. at, slept: from MONOTONIC
+    time at[i] on, BOOTTIME - MONOTONIC is slept[i] (ns); at[0] is the least int64. same_boot:
+    whether the log and the reference are of one boot.
     """
 
     own: WallClock
@@ -37,22 +39,26 @@ class Alignment:
     slept: I64
     same_boot: bool
     span: tuple[int, int]
-    """BOOTTIME of the log's first and last reading, ns."""
+    """CLOCK_BOOTTIME (ns) of the log's first and last reading."""
 
     @property
     def uncertainty(self) -> int:
-        """ns: of `times`, as far as the logs tell. 0: they have the same clock."""
+        """Bound (ns) of the error of `times` by the logs' readings; 0 for logs of one boot."""
         if self.same_boot:
             return 0
         doubts = (self._doubt(boottime) for boottime in self.span)
         return min(_ROUNDING + max(doubts), np.iinfo(np.int64).max)
 
     def _doubt(self, boottime: int) -> int:
+        """Return the uncertainty (ns) of both wall clocks at the log's BOOTTIME."""
         there = self.reference.boottime(self.own.wall(boottime))
         return self.own.doubt_at(boottime) + self.reference.doubt_at(there)
 
     def times(self, monotonic: I64) -> I64:
-        """Times of the log on the timeline, ns; negative ones (NEVER) stay as they are."""
+        """Return MONOTONIC times of the log as times of the timeline (ns, int64, at least 0).
+
+        Negative values (NEVER) are returned unchanged.
+        """
         slept = self.slept[np.searchsorted(self.at, monotonic, side="right") - 1]
         boottime = monotonic + slept
         if not self.same_boot:
@@ -61,19 +67,20 @@ class Alignment:
         return found
 
     def _by_wall_clock(self, boottime: I64) -> I64:
+        """Return the log's BOOTTIME times as the reference's, by way of REALTIME."""
         own, to = self.own, self.reference
-        # Whole numbers, but for what a drift adds: float64 holds no times of today to the ns.
+        # Integers except for the drift's share: float64 cannot hold today's times to the ns.
         wall = boottime + own.offset + _scaled(boottime - own.origin, own.rate)
         since = wall - (to.offset + to.origin)
         found: I64 = to.origin + since - _scaled(since, to.rate / (1 + to.rate))
         return found
 
     def time(self, monotonic: int) -> int:
-        """The same for one time."""
+        """Return `times` of a single time."""
         return int(self.times(np.array([monotonic], dtype=np.int64))[0])
 
     def lifecycles(self, window: Lifecycles) -> Lifecycles:
-        """A window with all its times on the timeline."""
+        """Return a copy of the window with all times converted to the timeline."""
         tables: dict[str, Any] = {
             f.name: self._table(value)
             for f in fields(window)
@@ -83,32 +90,34 @@ class Alignment:
         return replace(window, begin=begin, end=end, **tables)
 
     def _table(self, table: Table) -> Table:
+        """Return a copy of the table with its time columns converted."""
         names = [f.name for f in fields(table) if f.name in _TIMES]
         return replace(table, **{name: self.times(getattr(table, name)) for name in names})
 
 
 def _scaled(values: I64, rate: float) -> I64:
+    """Return values * rate, rounded to int64."""
     scaled: I64 = np.rint(values * rate).astype(np.int64)
     return scaled
 
 
 @dataclass
 class Clocks:
-    """What a log's readings say."""
+    """A log's clock readings, and the wall clock drawn through them."""
 
     boot: tuple[str, str]
-    """Host and boot id; an empty id is not known."""
+    """Host name and boot id; an empty boot id is not known."""
     readings: list[Reading]
-    """In the order of time, at least one."""
+    """In time order, at least one."""
     wall: WallClock
 
     @classmethod
     def of(cls, name: str, trace: Trace) -> "Clocks":
-        """Of a log called `name`. Raises ConversionError: it has no readings."""
+        """Return the clocks of the log `name`. Raises ConversionError: it has no readings."""
         found = readings(trace.reader)
         if not found:
             raise ConversionError(
-                f"{name}: holds no reading of the clocks, so nothing tells where it belongs beside "
+                f"{name}: holds no reading of the clocks, so its times cannot be aligned with "
                 "other logs: convert it alone"
             )
         host = trace.context.header.get("host", {})
@@ -116,21 +125,24 @@ class Clocks:
         return cls(boot, found, WallClock.through(found))
 
     def same_boot(self, other: "Clocks") -> bool:
-        """Whether it was the same machine between the same two starts."""
+        """Return whether both logs are of one boot; False where the boot id is not known."""
         return bool(self.boot[1]) and self.boot == other.boot
 
     @property
     def times(self) -> tuple[int, int]:
-        """REALTIME of the first and the last reading, as the line has it, ns."""
+        """REALTIME (ns) at the first and the last reading, by `wall`."""
         first, last = self.readings[0], self.readings[-1]
         return self.wall.wall(first.boottime), self.wall.wall(last.boottime)
 
     def learn(self, clocks: Iterable[Mapping[str, int]]) -> None:
-        """Hold the line against all readings of the log, once these are known."""
+        """Compare `wall` with readings of the log; `wall.strayed` grows to the largest deviation.
+
+        clocks: readings as in `Context.clocks`; incomplete ones are ignored.
+        """
         self.wall.hold(reading for found in clocks for reading in Reading.of(found))
 
     def onto(self, reference: "Clocks") -> Alignment:
-        """How this log's times get onto the reference's timeline."""
+        """Return the conversion of this log's times to the reference's timeline."""
         same = self.same_boot(reference)
         at, slept = _sleeps(self.readings, reference.readings[0].slept if same else None)
         span = (self.readings[0].boottime, self.readings[-1].boottime)
@@ -138,9 +150,10 @@ class Clocks:
 
 
 def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64]:
-    """(times from when on, BOOTTIME - MONOTONIC): the first reading's until the machine slept.
+    """Return (at, slept) of `Alignment`: a new entry at each reading after a suspend.
 
-    known: what is used in place of a difference that is the same but for the readings' width.
+    A suspend shows as BOOTTIME - MONOTONIC growing by more than SLEPT. known: the reference's
+    difference (ns), used for entries that equal it within SLEPT; None: not of the same boot.
     """
     at, slept = [np.iinfo(np.int64).min], [taken[0].slept]
     for reading in taken[1:]:
@@ -153,9 +166,10 @@ def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64]:
 
 
 def choose_reference(logs: Sequence[Clocks]) -> int:
-    """Whose machine's BOOTTIME is the timeline: the first one's that had been started by then.
+    """Return the index of the log whose BOOTTIME is the timeline.
 
-    A log from before a machine's start would have times below zero there.
+    The first log whose machine was already running at the earliest reading of all, so that no
+    time becomes negative; if there is none, the log whose machine was booted first.
     """
     earliest = min(log.times[0] for log in logs)
     for index, log in enumerate(logs):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log's clocks as a whole: how its wall clock went, and where the machine slept.
+"""A log's wall clock as a function of CLOCK_BOOTTIME, with steps, drift and suspends.
 
-Linux steers MONOTONIC, BOOTTIME and REALTIME alike, so REALTIME - BOOTTIME stays as it is
-until somebody sets the clock. A line is laid through the readings all the same: what was
-recorded elsewhere, or in a virtual machine, may drift. A step is told from a drift by its rate.
+Linux adjusts the rates of MONOTONIC, BOOTTIME and REALTIME alike, so REALTIME - BOOTTIME is
+constant until the clock is set. Logs of other systems or virtual machines may drift all the same,
+so a line is drawn through the readings. A change faster than FASTEST is a step, else a drift.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,16 +15,16 @@ from biotrail.converters.inputs.log import LogSource, Source
 from biotrail.converters.inputs.series import SeriesSource
 
 SAMPLES = 32
-"""Readings that are looked at before steps are searched for."""
+"""Readings taken from a log before steps between them are searched for."""
 FASTEST = 500e-6
-"""The kernel slews a clock by 500 ppm at most: what is faster is a step."""
+"""Largest drift (ns per ns): the kernel slews a clock by 500 ppm at most."""
 SLEPT = 1_000_000
-"""ns: BOOTTIME - MONOTONIC of readings differ by less where the machine did not sleep."""
+"""ns: between readings without a suspend, BOOTTIME - MONOTONIC differs by no more than this."""
 
 
 @dataclass(frozen=True, order=True)
 class Reading:
-    """One reading of the clocks: ns, as in the log's format."""
+    """One reading of the clocks, ns; `uncertainty` as in docs/log-format.md."""
 
     monotonic: int
     boottime: int
@@ -33,17 +33,17 @@ class Reading:
 
     @property
     def wall(self) -> int:
-        """REALTIME - BOOTTIME; off by twice the uncertainty at most."""
+        """REALTIME - BOOTTIME (ns), to within twice `uncertainty`."""
         return self.realtime - self.boottime
 
     @property
     def slept(self) -> int:
-        """BOOTTIME - MONOTONIC."""
+        """BOOTTIME - MONOTONIC (ns): for how long the machine was suspended since boot."""
         return self.boottime - self.monotonic
 
     @classmethod
     def of(cls, clocks: Mapping[str, Any] | None) -> "list[Reading]":
-        """The reading in a log's `clocks`, if all of it is there."""
+        """Return the reading in a log's `clocks` as a list of one; empty if a clock is missing."""
         found = clocks or {}
         if not {"monotonic", "boottime", "realtime"} <= found.keys():
             return []
@@ -58,9 +58,10 @@ class Reading:
 
 
 def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
-    """Readings from all over a log, in order of time; more where its clocks were set or it slept.
+    """Return about `most` readings spread over a log, sorted by time.
 
-    Chunks of a file are looked up by its index; of a pipe, only the header's is there.
+    More where the clock was set or the machine was suspended, to find that time. Chunks of log
+    files are read by their index; other sources and pipes have the header's and end's readings.
     """
     files = source.sources if isinstance(source, SeriesSource) else [source]
     found = [r for file in files for r in _of_file(file, max(most // len(files), 2))]
@@ -68,6 +69,7 @@ def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
 
 
 def _of_file(source: Source, most: int) -> list[Reading]:
+    """Return `readings` of a single source."""
     ends = (source.header, source.end or {})
     known = {reading for end in ends for reading in Reading.of(end.get("clocks"))}
     if isinstance(source, LogSource):
@@ -78,7 +80,11 @@ def _of_file(source: Source, most: int) -> list[Reading]:
 
 
 def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Reading]) -> None:
-    """Adds readings of the chunks that end at the chosen times, and at those around each step."""
+    """Add to `known` the readings of some chunks, and of the chunks around each step or suspend.
+
+    times: last times (ns) of all chunks, sorted. chosen: indices into `times`; -1 is ignored.
+    Steps and suspends between two readings are located by bisection.
+    """
     found: dict[int, list[Reading]] = {}
     looking = {index for index in chosen if index >= 0}
     while looking:
@@ -94,57 +100,60 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
 
 
 def stepped(before: Reading, after: Reading) -> bool:
-    """Whether the wall clock was set between two readings."""
+    """Return whether the wall clock was set between two readings."""
     allowed = doubt(before, after) + FASTEST * (after.boottime - before.boottime)
     return abs(after.wall - before.wall) > allowed
 
 
 def slept(before: Reading, after: Reading) -> bool:
-    """Whether the machine slept between two readings."""
+    """Return whether the machine was suspended between two readings."""
     return after.slept - before.slept > SLEPT
 
 
 def doubt(one: Reading, other: Reading) -> int:
-    """By how much the difference of their `wall` may be off, ns."""
+    """Return the largest error (ns) of the difference of the readings' `wall`."""
     return 2 * (one.uncertainty + other.uncertainty)
 
 
 @dataclass(frozen=True)
 class Step:
-    """The wall clock was set by `size` ns between the readings at `after` and `before`."""
+    """A change of the wall clock by `size` ns, after one reading and before the next."""
 
     after: int
-    """BOOTTIME, ns."""
+    """BOOTTIME (ns) of the last reading before the change: it came after this time."""
     before: int
+    """BOOTTIME (ns) of the first reading after the change: it came before this time."""
     size: int
+    """ns; positive: the clock was set forward."""
 
 
 @dataclass
 class WallClock:
     """REALTIME as a line over BOOTTIME: wall(b) = b + offset + rate * (b - origin).
 
-    Where the clock was set, the line is that of the time after the last step, which is
-    when it was right if somebody set it right; the time before is continued from it.
+    If the clock was set, the line fits the readings after the last step, assuming that the clock
+    was set right, and is extended to earlier times.
     """
 
     origin: int
-    """BOOTTIME, ns."""
+    """BOOTTIME (ns) at which REALTIME - BOOTTIME is `offset`."""
     offset: int
+    """ns."""
     rate: float = 0.0
-    """0 where the readings show no drift beyond what they are uncertain by."""
+    """Drift, ns per ns; 0 if the readings show none beyond their uncertainty."""
     width: int = 0
-    """ns: what the line is uncertain by because the readings at its ends are."""
+    """Uncertainty of the line (ns) due to that of the readings at its ends."""
     strayed: int = 0
-    """ns: how far readings stray from it beyond what they are uncertain by themselves."""
+    """Largest deviation (ns) of a reading from the line beyond the reading's own uncertainty."""
     steps: list[Step] = field(default_factory=list)
     span: tuple[int, int] = (0, 0)
-    """Its ends: BOOTTIME, ns."""
+    """BOOTTIME (ns) of the first and the last reading."""
     rate_doubt: float = 0.0
-    """Of the rate, also where none can be told: what is beyond the ends is off by that per ns."""
+    """Uncertainty of `rate`, also if that is 0: the error added per ns beyond `span`."""
 
     @classmethod
     def through(cls, taken: Iterable[Reading]) -> "WallClock":
-        """The line through readings, at least one."""
+        """Return the line through readings, of which there is at least one."""
         known = sorted(taken, key=lambda r: r.boottime)
         steps = [
             Step(a.boottime, b.boottime, b.wall - a.wall)
@@ -163,33 +172,36 @@ class WallClock:
         return line
 
     def off(self, reading: Reading) -> int:
-        """How far a reading is off the line, ns; what the clock was set by since is allowed for."""
+        """Return a reading's REALTIME minus the line's (ns), corrected for steps since then."""
         since = sum(s.size for s in self.steps if s.before > reading.boottime)
         return reading.realtime + since - self.wall(reading.boottime)
 
     def hold(self, taken: Iterable[Reading]) -> None:
-        """Hold the line against readings: `strayed` grows."""
+        """Compare the line with readings: raise `strayed` to the largest deviation."""
         strays = (abs(self.off(reading)) - 2 * reading.uncertainty for reading in taken)
         self.strayed = max(self.strayed, *strays, 0)
 
     def wall(self, boottime: int) -> int:
-        """REALTIME, ns."""
+        """Return REALTIME (ns) at a BOOTTIME (ns)."""
         return boottime + self.offset + round((boottime - self.origin) * self.rate)
 
     def boottime(self, wall: int) -> int:
-        """The inverse of `wall`, ns."""
+        """Return BOOTTIME (ns) at a REALTIME (ns): the inverse of `wall`."""
         since = wall - self.offset - self.origin
         return self.origin + since - round(since * self.rate / (1 + self.rate))
 
     def doubt_at(self, boottime: int) -> int:
-        """Uncertainty of `wall` at a time, ns: more beyond the ends."""
+        """Return the uncertainty (ns) of `wall` at a BOOTTIME (ns); it grows outside `span`."""
         first, last = self.span
         beyond = max(first - boottime, boottime - last, 0)
         return self.width + self.strayed + round(beyond * self.rate_doubt)
 
 
 def _rate(first: Reading, last: Reading) -> float:
-    """ns per ns; 0 where no drift can be told from the readings' own uncertainty."""
+    """Return the drift between two readings, ns per ns.
+
+    0 if it does not exceed the readings' uncertainty, or exceeds FASTEST and so is a step.
+    """
     moved, passed = last.wall - first.wall, last.boottime - first.boottime
     if abs(moved) <= doubt(first, last) or abs(moved) > FASTEST * passed:
         return 0.0

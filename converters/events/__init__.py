@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as time-sorted columns, and what the log says beside them."""
+"""Events as time-sorted columns, and the log's header, stacks, files, names and losses."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a log's header says, as the converters ask for it: names instead of numbers."""
+"""The log's header as the converters use it: names of devices, operations, flags and statuses."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,22 +19,30 @@ PASSTHROUGH_OPS = frozenset({"drv_in", "drv_out", "scsi_in", "scsi_out"})
 
 
 def dev_numbers(dev: int) -> str:
-    """`major:minor` of a kernel dev_t."""
+    """Return `major:minor` of a kernel dev_t (major << 20 | minor)."""
     return f"{dev >> 20}:{dev & 0xFFFFF}"
 
 
 def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) -> dict[str, int]:
+    """Return `source[key]` as a new str → int dict; a copy of `default` if missing or empty."""
     found = source.get(key)
     return {str(k): int(v) for k, v in found.items()} if found else dict(default)
 
 
-def _whole(clocks: Mapping[str, int]) -> bool:
-    """Whether all is there that a reading of the clocks is used for."""
+def _is_complete(clocks: Mapping[str, int]) -> bool:
+    """Return whether a clock reading has monotonic, boottime and realtime."""
     return {"monotonic", "boottime", "realtime"} <= clocks.keys()
 
 
 class Context:
-    """The facts of one log's header. Unknown numbers get names that say so."""
+    """Names and facts from one log's header, and what notes add to them while the log is read.
+
+    Operation and flag numbers are the recording kernel's own; a log without them is read with
+    this reader's tables. Numbers without a name are shown as such (`op 42`, `status 99`).
+
+    `cgroups` maps cgroup ids to paths, `files` holds the files of bios, and `clocks` the complete
+    clock readings (name → ns) met so far; all three grow while the log is read.
+    """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.header = header
@@ -47,35 +55,44 @@ class Context:
         self.cgroups: dict[int, str] = {}
         self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
-        self.clocks: list[dict[str, int]] = [clocks] if clocks and _whole(clocks) else []
+        self.clocks: list[dict[str, int]] = [clocks] if clocks and _is_complete(clocks) else []
 
     @property
     def has_files(self) -> bool:
-        """Whether the log tells whose pages bios carry (`record --files`)."""
+        """Whether the log records the file whose pages a bio carries (`record --files`)."""
         return "files" in self.header
 
     @property
     def tells_losses(self) -> bool:
-        """Whether every record that is missing is counted: what is not there was not."""
+        """Whether the recorder counted every record that it missed (`counts_skips`).
+
+        If so, an event without a record and without a counted loss did not happen.
+        """
         return self.header.get("counts_skips") is True
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
-        """Devices that appeared while recording (the log's `devices` notes)."""
+        """Add header or note entries of devices, replacing earlier entries of the same dev_t.
+
+        Entries are copied. The log's `devices` notes hold devices that appeared while recording.
+        """
         for device in devices:
             self._devices[int(device["dev"])] = dict(device)
 
     @property
     def log_id(self) -> str:
-        """32 hex digits, unique to the log."""
+        """The log's unique id, 32 hex digits; all zeros when the header has none."""
         return str(self.header.get("log_id", "0" * 32))
 
     @property
     def host(self) -> str:
-        """The recording host's name."""
+        """The recording host's name; "unknown host" when the header has none."""
         return str(self.header.get("host", {}).get("name", "unknown host"))
 
     def wall_clock(self, monotonic_ns: int) -> str | None:
-        """A time as ISO 8601 in UTC, by the nearest reading of the log's clocks; None without."""
+        """Return a CLOCK_MONOTONIC time as UTC text, such as `2024-05-01 12:00:00.123456Z`.
+
+        Converted by the clock reading nearest in time; None when `clocks` is empty.
+        """
         if not self.clocks:
             return None
         near = min(self.clocks, key=lambda reading: abs(reading["monotonic"] - monotonic_ns))
@@ -85,64 +102,79 @@ class Context:
 
     @property
     def devices(self) -> dict[int, dict[str, Any]]:
-        """Device entries of the header by kernel dev_t."""
+        """Device entries of the header and of `devices` notes, by kernel dev_t."""
         return self._devices
 
     def device_name(self, dev: int) -> str:
-        """`nvme0n1`; the mapper's name for dm; `major:minor` when the header has none."""
+        """Return a device's name, such as `nvme0n1`, or the device mapper's name for dm.
+
+        `major:minor` when no entry names the device; "unknown device" for an unlisted dev 0.
+        """
         entry = self._devices.get(int(dev))
         if entry is None:
             return dev_numbers(int(dev)) if dev else "unknown device"
         return str(entry.get("dm_name") or entry.get("name") or dev_numbers(int(dev)))
 
     def device_label(self, dev: int) -> str:
-        """`nvme0n1 (259:0)`."""
+        """Return `nvme0n1 (259:0)`; `device_name` alone for a device that is not listed."""
         name = self.device_name(dev)
         return name if int(dev) not in self._devices else f"{name} ({dev_numbers(int(dev))})"
 
     def is_partition_of(self, part: int, disk: int) -> bool:
-        """Whether the header lists `part` as a partition of `disk`."""
+        """Return whether `part` is listed as a partition of `disk` (both dev_t)."""
         entry = self._devices.get(int(part))
         return entry is not None and part != disk and entry.get("disk") == disk
 
     def partition_start(self, part: int, disk: int) -> int | None:
-        """First sector of a partition on its disk; None where it is none, or not known."""
+        """Return the first sector (512 bytes) of partition `part` on `disk`.
+
+        None if `part` is not listed as a partition of `disk`, or its start is not known.
+        """
         if not self.is_partition_of(part, disk):
             return None
         start = self._devices[int(part)].get("start")
         return None if start is None else int(start)
 
     def lower_devices(self, dev: int) -> list[int]:
-        """Devices right below: slaves of dm and md, a loop's backing device."""
+        """Return the dev_t of devices directly below: slaves of dm and md, a loop's backing disk.
+
+        Empty for a device that is not stacked or not listed.
+        """
         entry = self._devices.get(int(dev), {})
         below = [int(d) for d in entry.get("stacked_on", [])]
         backing = entry.get("loop", {}).get("backing_dev")
         return [*below, int(backing)] if backing is not None else below
 
     def disk_of(self, dev: int) -> int:
-        """The whole disk of a partition; `dev` itself otherwise."""
+        """Return the dev_t of a partition's whole disk; `dev` itself for anything else."""
         return int(self._devices.get(int(dev), {}).get("disk", dev))
 
     def op_number(self, name: str) -> int:
-        """The recording kernel's number of an operation such as "flush"; -1: it has none."""
+        """Return the recording kernel's number (REQ_OP_*) of an operation such as "flush".
+
+        -1 if that kernel has no such operation.
+        """
         return next((n for n, known in self._op_names.items() if known == name), -1)
 
     def flag_mask(self, name: str) -> int:
-        """The bit of a flag such as "PREFLUSH" in opf; 0 where the kernel has none."""
+        """Return the mask in opf of a flag such as "PREFLUSH"; 0 if the kernel has no such flag."""
         return 1 << self._flag_bits[name] if name in self._flag_bits else 0
 
     def op_name(self, opf: int) -> str:
-        """`read`, `write`, `flush`, `discard`, …; `op 42` for a number without a name."""
+        """Return the operation of `opf`: `read`, `write`, `flush`, …; `op 42` if unnamed."""
         number = int(opf) & OP_MASK
         return self._op_names.get(number, f"op {number}")
 
     def op_codes(self, opf: NDArray[np.uint32]) -> tuple[NDArray[np.intp], list[str]]:
-        """Operation of each opf as (codes into names, names)."""
+        """Return (codes, names): per opf (n,) the index of its operation's name in `names`."""
         numbers, codes = np.unique(np.asarray(opf) & OP_MASK, return_inverse=True)
         return codes, [self.op_name(int(n)) for n in numbers]
 
     def flag_names(self, opf: int) -> str:
-        """`SYNC|FUA`, in bit order; empty when no flag is set."""
+        """Return the flags of `opf` as `SYNC|FUA`, in bit order; "" when no flag is set.
+
+        Bits without a name follow as one hexadecimal number.
+        """
         value = int(opf) & ~OP_MASK
         known = sorted((bit, name) for name, bit in self._flag_bits.items())
         names = [name for bit, name in known if value >> bit & 1]
@@ -151,7 +183,10 @@ class Context:
         return "|".join([*names, f"{rest:#x}"] if rest else names)
 
     def status_name(self, status: int) -> str:
-        """`OK`, `IOERR`, …; `errno 5` on kernels that gave an errno."""
+        """Return `OK`, `IOERR`, … for a blk_status_t; `status 99` if it has no name.
+
+        `errno 5` for -5: old kernels record a negative errno.
+        """
         if status < 0:
             return f"errno {-status}"
         return BLK_STATUS.get(int(status), f"status {status}")

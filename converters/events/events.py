@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A log's records as time-sorted columns.
 
-An event's raw record stays beside its columns (`Events.raw`, padded to eight words), so
-that a rare field costs nothing until it is asked for, and windows can hand rows on.
+Each event keeps its raw record (`Events.raw`, padded to eight words): columns are derived from it
+when first used, and windows pass events on without decoding them again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,6 +39,7 @@ _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 
 
 def _kind_table(kinds: Iterable[int]) -> Bool:
+    """Return a (256,) mask, indexed by record kind, that is True for `kinds`."""
     table = np.zeros(256, dtype=np.bool_)
     table[list(kinds)] = True
     return table
@@ -50,7 +51,7 @@ _KNOWN = _kind_table(r.kind for r in RECORDS)
 
 
 def _padded(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
-    """The record's layout, with room up to RAW_WORDS."""
+    """Return the record's dtype with its item size extended to RAW_WORDS words."""
     names = list(dtype.names or ())
     fields: dict[str, Any] = dict(dtype.fields or {})
     return np.dtype(
@@ -72,11 +73,11 @@ _PADDED = {r.kind: _padded(r.dtype) for r in RECORDS}
 
 @dataclass
 class Events:
-    """Rows sorted by (ts, arrival). All columns have one length.
+    """Events of all kinds as columns of one length, sorted by (ts, arrival).
 
-    ts: int64 ns of CLOCK_MONOTONIC. cpu: uint16. number: int64, the row's index in the
-    whole log. raw: uint64 of shape (rows, 8), the records themselves, column by column in
-    memory: what is read from them is a field of many rows.
+    ts: int64 ns of CLOCK_MONOTONIC. cpu: uint16. number: int64, the event's index in the
+    whole log. raw: uint64 of shape (rows, 8), the records, stored column by column because
+    readers take one field of many rows.
     """
 
     ts: I64
@@ -84,30 +85,30 @@ class Events:
     number: I64
     raw: U64
     doubt: U8 | None = None
-    """How each row's identities are known (Certainty); None: the kernel told them."""
+    """Per row: Certainty of its bio and request; None: they are the kernel's pointers."""
     members: dict[int, list[int]] = field(default_factory=dict)
-    """Bios found by interval to be in the request of an event, by the event's number."""
+    """Bios that interval association put into an event's request, by the event's number."""
     stack: I64 | None = None
-    """Of each Q its stacks' ids (kernel << 32 | user, both with sign), else NO_STACK; None: the
-    window has no stacks."""
+    """Per row: stack ids of a Q (kernel << 32 | user, both signed), else NO_STACK; None: no event
+    has stacks."""
     file: I32 | None = None
-    """Of each Q the row of its file (FileNames), else -1; None: the window has no files."""
+    """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
 
     def __len__(self) -> int:
         return len(self.ts)
 
     def end(self, rows: I64) -> U64:
-        """The first sector behind what these events tell."""
+        """Return per given row the first sector past the event's range, uint64."""
         return self.sector[rows] + self.bytes[rows].astype(np.uint64) // np.uint64(SECTOR_BYTES)
 
     def lie_within(self, inner: I64, outer: I64) -> Bool:
-        """Whether all sectors of each event are also the other's."""
+        """Return per pair whether the range of event `inner` lies within that of event `outer`."""
         inside = self.sector[inner] >= self.sector[outer]
         return np.asarray(inside & (self.end(inner) <= self.end(outer)), dtype=np.bool_)
 
     @cached_property
     def kind(self) -> U8:
-        """Record kind, uint8."""
+        """Record kind (`Kind`), uint8."""
         return (self.raw[:, 0] >> np.uint64(TIMESTAMP_BITS)).astype(np.uint8)
 
     @cached_property
@@ -115,26 +116,26 @@ class Events:
         return _IS_RQ[self.kind]
 
     def _shifted(self, word: int) -> U64:
-        """A word of the common prefix: request records have `rq` before it."""
+        """Return a word of the prefix that bio records and, after `rq`, request records have."""
         return np.where(self._is_rq, self.raw[:, word + 1], self.raw[:, word])
 
     @cached_property
     def rq(self) -> U64:
-        """Request pointer, 0 for records without one; G, M and F: the request, if told."""
+        """Request pointer; for G, M and F the request that the bio joined. 0: not recorded."""
         joins = (self.kind == Kind.M) | (self.kind == Kind.F) | (self.kind == Kind.G)
         other = np.where(joins, self.raw[:, 5], np.uint64(0))
         return np.where(self._is_rq, self.raw[:, 1], other)
 
     @cached_property
     def bio(self) -> U64:
-        """Bio pointer; a request record's is the head of its chain. 0: none."""
+        """Bio pointer; for request records the first bio of the request (rq->bio). 0: none."""
         kind = self.kind
         known = _IS_BIO[kind] | (self._is_rq & (kind != Kind.CHAIN) & (kind != Kind.DONE))
         return np.where(known, self._shifted(1), np.uint64(0))
 
     @cached_property
     def sector(self) -> U64:
-        """First sector; meaningful for bio and request records."""
+        """First sector (512 bytes); meaningful for bio and request records only."""
         return self._shifted(2)
 
     @cached_property
@@ -153,7 +154,7 @@ class Events:
 
     @cached_property
     def dev(self) -> U32:
-        """Disk's dev_t."""
+        """dev_t of the disk; 0 for kinds without a device (names, stacks, files, CHAIN)."""
         low = self._shifted(4)
         kind = self.kind
         early = (kind == Kind.P) | (kind == Kind.U)
@@ -165,21 +166,21 @@ class Events:
 
     @cached_property
     def status(self) -> I32:
-        """Status of C, E and c."""
+        """blk_status_t, or negative errno, of C, E and c; meaningless for other kinds."""
         high = self._shifted(4) >> np.uint64(32)
         return high.astype(np.uint32).view(np.int32)
 
     def rows(self, *kinds: int) -> I64:
-        """Indices of the events of these kinds, ascending."""
+        """Return the indices of all events of the given kinds, ascending."""
         return np.flatnonzero(_kind_table(kinds)[self.kind])
 
     def fields(self, kind: Kind, rows: I64) -> NDArray[np.void]:
-        """The records at `rows`, all of `kind`, as a structured array."""
+        """Return the records at `rows`, all of `kind`, as a structured array; a copy."""
         records: NDArray[np.void] = np.ascontiguousarray(self.raw[rows]).view(_PADDED[kind])
         return records.reshape(len(rows))
 
     def field(self, kind: Kind, name: str, rows: I64) -> NDArray[Any]:
-        """One scalar field of the records at `rows`, all of `kind`, in the field's dtype."""
+        """Return one scalar field of the records at `rows`, all of `kind`, in the field's dtype."""
         dtype, offset = _fields(kind)[name][:2]
         word = self.raw[:, offset // 8][rows] >> np.uint64(offset % 8 * 8)
         width = dtype.itemsize * 8
@@ -187,7 +188,7 @@ class Events:
         return value.astype(f"u{dtype.itemsize}").view(dtype)
 
     def take(self, rows: I64 | Bool | slice) -> "Events":
-        """The given rows as new events; a slice shares this one's memory."""
+        """Return the given rows as new Events; columns are copies, or views for a slice."""
         doubt = None if self.doubt is None else self.doubt[rows]
         return Events(
             self.ts[rows],
@@ -201,12 +202,12 @@ class Events:
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
-        """The rows before and from `at`; both share this one's memory."""
+        """Return the rows before `at` and those from `at` on, as views."""
         return self.take(slice(None, at)), self.take(slice(at, None))
 
     @staticmethod
     def empty() -> "Events":
-        """No events."""
+        """Return Events without rows."""
         return Events(
             np.zeros(0, np.int64),
             np.zeros(0, np.uint16),
@@ -216,7 +217,10 @@ class Events:
 
     @staticmethod
     def join(parts: Sequence["Events"]) -> "Events":
-        """All rows of the parts, sorted by time; rows of an earlier part first among equals."""
+        """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
+
+        A single part with rows is returned itself, not copied.
+        """
         parts = [p for p in parts if len(p)]
         if len(parts) <= 1:
             return parts[0] if parts else Events.empty()
@@ -239,7 +243,7 @@ class Events:
 def _joined(
     columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], dtype: np.dtype[Any]
 ) -> NDArray[Any] | None:
-    """One column of what some parts have; -1 (NO_STACK, no file) for the rows of the others."""
+    """Return the concatenated column, with -1 in rows of parts that lack it; None if all do."""
     if all(column is None for column in columns):
         return None
     return np.concatenate(
@@ -252,17 +256,17 @@ def _joined(
 
 @dataclass
 class Decoded:
-    """One chunk's events in time order (numbers are not given yet) and what was not understood."""
+    """One chunk's events in time order, with `number` still 0, and counts of undecoded data."""
 
     events: Events
     unknown: dict[int, int]
-    """Records of kinds that the log's schema has and this reader has not, by kind number."""
+    """Records of kinds that the log's schema has but this reader does not know, by kind."""
     unreadable_bytes: int
-    """Bytes after a word that is no record of the schema, up to the next block."""
+    """Bytes skipped up to the next block because no record of the schema begins there."""
 
 
 class Decoder:
-    """Decodes chunks by the record sizes of the log's own schema."""
+    """Decoder of chunks, by the record sizes of the log's own schema (None: this reader's)."""
 
     def __init__(self, schema: Sequence[dict[str, Any]] | None = None) -> None:
         sizes = {int(r.kind): r.size for r in RECORDS}
@@ -271,7 +275,7 @@ class Decoder:
         for kind, size in sizes.items():
             self._words[kind] = size // 8
         self._words[_PAD] = 0
-        self._untold = _untold(schema or ())
+        self._absent_fields = _absent_fields(schema or ())
         self._shorter = {
             int(r.kind): int(self._words[r.kind])
             for r in RECORDS
@@ -279,8 +283,8 @@ class Decoder:
         }
 
     def decode(self, chunk: Chunk) -> Decoded:
-        """All records of a chunk, sorted by (ts, arrival)."""
-        # Only a log that was made up has a part of a word.
+        """Return all records of a chunk, sorted by (ts, arrival)."""
+        # The recorder writes whole words; a partial word occurs in damaged or fuzzed logs only.
         parts = sum(len(s.data) % 8 for s in chunk.segments)
         segments = [s for s in chunk.segments if len(s.data) >= 8]
         if not segments:
@@ -301,17 +305,20 @@ class Decoder:
         return Decoded(events, kinds, unreadable + parts)
 
     def _blank(self, events: Events) -> None:
-        """Fields that the log's records do not have yet are zero."""
+        """Set to zero in `events.raw` the fields that the log's older schema does not have."""
         for kind, words in self._shorter.items():
             rows = events.rows(kind)
             events.raw[rows, words:] = 0
-        for kind, word, mask in self._untold:
+        for kind, word, mask in self._absent_fields:
             events.raw[events.rows(kind), word] &= mask
 
     def _walk(self, words: U64, starts: I64, ends: I64) -> tuple[I64, int]:
-        """Word index of every record: all blocks advance together, a record a step."""
+        """Return (word index of every record, ascending; bytes that could not be parsed).
+
+        starts, ends: word bounds of the blocks. All blocks advance together, one record per step.
+        """
         kinds = np.ascontiguousarray(words.view(np.uint8)[7::8])
-        # Marking and collecting is cheaper than sorting.
+        # A boolean mask keeps the indices ordered without a sort.
         marked = np.zeros(len(words), dtype=np.bool_)
         unreadable = 0
         at = starts
@@ -331,22 +338,25 @@ class Decoder:
         return np.flatnonzero(marked), unreadable
 
 
-def _untold(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
-    """(kind, word, bits to keep) of fields that stand where the log's records have another."""
-    found = []
+def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
+    """Return (kind, word, mask of bits to keep) per field that the log's schema does not list.
+
+    Such fields lie in bytes that were padding or part of another field when the log was written.
+    """
+    masks = []
     for entry in schema:
         if int(entry["kind"]) not in set(Kind):
             continue
-        told = {str(field["name"]) for field in entry.get("fields", ())}
+        listed = {str(field["name"]) for field in entry.get("fields", ())}
         for name, (dtype, offset) in _fields(Kind(int(entry["kind"]))).items():
-            if told and name not in told and dtype.itemsize < 8:
+            if listed and name not in listed and dtype.itemsize < 8:
                 bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
-                found.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
-    return found
+                masks.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
+    return masks
 
 
 def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:
-    """First and end word of every ring block in the concatenated segments."""
+    """Return the first and end word index of every ring block in the concatenated segments."""
     starts, ends, base = [], [], 0
     for segment in segments:
         length = len(segment.data) // 8
@@ -359,6 +369,10 @@ def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:
 
 
 def _gather(words: U64, at: I64, segments: Sequence[Segment], now: int) -> Events:
+    """Return the records at word indices `at` as time-sorted Events.
+
+    now: CLOCK_MONOTONIC (ns) of the chunk, which completes the records' 56-bit timestamps.
+    """
     head = words.take(at) & _TIME_MASK
     kind = words.view(np.uint8)[7::8].take(at)
     # Signed distance from the chunk's clock, modulo 2^56 ns (834 days).
@@ -372,14 +386,15 @@ def _gather(words: U64, at: I64, segments: Sequence[Segment], now: int) -> Event
     at, kind = at.take(order), kind.take(order)
     raw = np.empty((RAW_WORDS, len(at)), dtype=np.uint64)
     for word in range(RAW_WORDS):
-        # All are inside; clip is what spares numpy a buffer.
+        # All indices are valid; mode="clip" writes to `out` without a temporary buffer.
         words[word:].take(at, out=raw[word], mode="clip")
-    # Room for what intervals find: past these records' end stands another record.
+    # Events.rq and RQ_MERGE read these words, which lie past the record: what was copied there
+    # belongs to the next record. Interval association fills them in.
     raw[5, kind == Kind.G] = 0
     raw[6, kind == Kind.RQ_MERGE] = 0
     return Events(ts.take(order), cpus.take(order), np.zeros(len(at), np.int64), raw.T)
 
 
 def letters() -> dict[int, str]:
-    """Kind number to letter."""
+    """Return each kind's letter (`Q`, `G`, …) by kind number."""
     return {int(kind): record.letter for kind, record in BY_KIND.items()}

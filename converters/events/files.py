@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose pages bios carry: FILE records joined to their Q, and the files' paths.
+"""Files whose pages bios carry: FILE records joined to their Q, and the files' paths.
 
-A file is an inode: its number, its generation and its file system. Its path is the one that it
-had when its first record was written; what was renamed or deleted later keeps it.
+A file is identified by inode number, inode generation and file system. Its path is the one that
+it had when its first FILE_NAME record was written, also if it is renamed or deleted later.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ from biotrail.converters.events.tables import I32, I64, U32, U64
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
 
 NO_FILE = -1
-"""Row of a bio without one."""
+"""Value in place of a file's row: the bio has no known file."""
 _DEEPEST = 64
-"""Devices that stand on each other; no kernel allows so many."""
+"""Limit of stacked devices that are followed; no kernel allows so many."""
 
 _DEV_SHIFT, _LOW = 32, (1 << 32) - 1
 
 _KEY = ("head", "inode", "dev", "generation")
-"""What the records of one path share."""
+"""Fields that all FILE_NAME records of one path have in common."""
 
 Key = tuple[int, int, int]
 """(inode, dev, generation)."""
@@ -33,30 +33,33 @@ class File(NamedTuple):
     """One file, or a block device whose own pages were moved."""
 
     path: str
-    """From the root directory where its mount point is known; else within its file system."""
+    """Absolute path where the mount point is known; else `DEVICE:PATH`, or `inode N of PLACE`."""
     inode: int
     dev: int
-    """s_dev of its file system; of a block device: its dev_t."""
+    """s_dev of the file system; for a block device's own pages its dev_t."""
     device: bool
-    """The pages are the block device's own: a file system's metadata, or the device as a file."""
+    """Whether the pages belong to a block device: file system metadata, or the device as a file."""
     known: bool
-    """Whether the log has its path; otherwise `path` says what is known."""
+    """Whether the log has the path; if not, `path` names the inode and where it is."""
 
 
 class _Names(NamedTuple):
+    """A recorded path, before the mount point is put in front."""
+
     inside: str
     """Path within the file system."""
     cut: bool
+    """Whether outer directories are missing because the path was too deep to record."""
     deleted: bool
     mount: tuple[str, str] | None
-    """(directory of the file system, mount point)."""
+    """(mounted directory of the file system, mount point); None: not known."""
 
 
 class FileNames:
-    """Every file seen so far. Rows are never renumbered, so tables may point to them."""
+    """All files recorded so far. Row numbers never change, so tables may hold them."""
 
     def __init__(self, device_name: Callable[[int], str]) -> None:
-        """`device_name`: a device's, by its dev_t."""
+        """Start without files. device_name: returns a device's name for its dev_t."""
         self._device_name = device_name
         self._rows: dict[Key, int] = {}
         self._keys: list[Key] = []
@@ -67,16 +70,17 @@ class FileNames:
         return len(self._rows)
 
     def mounted(self, payload: Mapping[str, Any]) -> None:
-        """Takes in a `mounts` note."""
+        """Add a `mounts` note: (root, mount point) pairs by device, replacing those of before."""
         for dev, pairs in payload.items():
             self._mounts[int(dev)] = [(str(root), str(point)) for root, point in pairs]
 
     def learn(self, events: Events) -> None:
-        """Takes in the FILE_NAME records of a window."""
+        """Add the paths of a window's FILE_NAME records; a file's first path is kept."""
         rows = events.rows(Kind.FILE_NAME)
         if not len(rows):
             return
-        # By file, for two CPUs may tell of two files at once; a stable sort keeps each in order.
+        # Two CPUs may record two files at the same time: group by file, and let the stable sort
+        # keep the records of one path in order.
         order = np.lexsort((events.cpu[rows], events.raw[rows, 2], events.raw[rows, 1]))
         order = order[np.argsort(events.ts[rows][order], kind="stable")]
         parts: list[np.void] = []
@@ -88,6 +92,10 @@ class FileNames:
                 parts = []
 
     def _learn_path(self, parts: list[np.void]) -> None:
+        """Store in `_names` the path of one file from all its records, unless it has one.
+
+        Ignored if the records' beginning is missing.
+        """
         first, last = parts[0], parts[-1]
         if first["level"] or first["piece"]:
             return
@@ -105,7 +113,7 @@ class FileNames:
         self._names[key] = _Names(inside, cut, deleted, self._mount(key[1], inside))
 
     def _mount(self, dev: int, inside: str) -> tuple[str, str] | None:
-        """The mount that shows the path: of the longest directory above it."""
+        """Return the mount with the longest root above path `inside`; None if there is none."""
         fits = [
             (root, point)
             for root, point in self._mounts.get(dev, [])
@@ -114,27 +122,28 @@ class FileNames:
         return max(fits, key=lambda pair: len(pair[0]), default=None)
 
     def rows(self, inode: U64, dev: U32, generation: U32) -> I32:
-        """Row of each file: int32."""
+        """Return the row of each file, int32 (n,); files not met before get new rows."""
         if not len(inode):
             return np.zeros(0, dtype=np.int32)
         keys = np.stack(
             [inode, dev.astype(np.uint64) << np.uint64(_DEV_SHIFT) | generation], axis=1
         )
         distinct, at = np.unique(keys, axis=0, return_inverse=True)
-        known = [
+        rows = [
             self._row((number, pair >> _DEV_SHIFT, pair & _LOW))
             for number, pair in distinct.tolist()
         ]
-        return np.array(known, dtype=np.int32)[at.reshape(-1)]
+        return np.array(rows, dtype=np.int32)[at.reshape(-1)]
 
     def _row(self, key: Key) -> int:
+        """Return the row of a file, a new one if the file was not met before."""
         row = self._rows.setdefault(key, len(self._keys))
         if row == len(self._keys):
             self._keys.append(key)
         return row
 
     def __getitem__(self, row: int) -> File:
-        """What a row stands for, as far as the log tells by now."""
+        """Return the file of a row, with its path as far as the log was read."""
         key = self._keys[row]
         inode, dev, _ = key
         if not dev:
@@ -155,26 +164,30 @@ class FileNames:
 
 
 def attach_files(events: Events, names: FileNames) -> None:
-    """Gives each Q the row of its FILE record; learns the names among the events.
+    """Set `events.file` to each Q's row in `names`, by its FILE record; -1 for other rows.
 
-    `events` hold all of their times, so that no pair is torn.
+    Adds the events' FILE_NAME records to `names`. `events.file` is left as it is if there are no
+    FILE records. `events` must hold all events of each time, so that a Q and its FILE are
+    together.
     """
     names.learn(events)
     rows = events.rows(Kind.FILE)
     if not len(rows):
         return
     queued = queued_of(events, rows)
-    told = rows[queued >= 0]
+    file_rows = rows[queued >= 0]
     files = np.full(len(events), NO_FILE, dtype=np.int32)
-    columns = [events.field(Kind.FILE, name, told) for name in ("inode", "dev", "generation")]
+    columns = [events.field(Kind.FILE, name, file_rows) for name in ("inode", "dev", "generation")]
     files[queued[queued >= 0]] = names.rows(*columns)
     events.file = files
 
 
 def files_of(events: Events, queued: I64, upper: I64) -> I32:
-    """Row of each bio's file; without one of its own, it has that of the bio above it.
+    """Return the row in FileNames of each bio's file, int32 (n,); NO_FILE where not known.
 
-    queued: row of its Q, -1 not seen. upper: which bio of these it was made for, -1 none.
+    A bio without a file of its own has that of the bio on the upper device.
+    queued: per bio, row of its Q in `events`, -1 not recorded. upper: per bio, index among these
+    bios of the bio on the upper device, -1 none.
     """
     if events.file is None:
         return np.full(len(queued), NO_FILE, dtype=np.int32)

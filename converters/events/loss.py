@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss windows of a log, and what was in flight while records were lost."""
+"""Loss windows of a log, and the bios and requests in flight while records were lost."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,12 +22,16 @@ _MAX_NS = 1 << 62
 def loss_windows(
     losses: Iterable[dict[str, Any]], damaged: Iterable[dict[str, Any]]
 ) -> LossWindows:
-    """Windows the recorder counted, and chunks that cannot be read (count -1: unknown)."""
+    """Return one row per counted loss and per unreadable chunk (count -1), sorted by start.
+
+    losses: the recorder's windows (start, end, cpu, kind, count). damaged: windows of chunks that
+    cannot be read (start, end).
+    """
     rows = [
         (w["start"], w["end"], w.get("cpu", -1), w.get("kind", 0), w.get("count", -1))
         for w in losses
     ]
-    # A frame whose header was made up can say any 64 bits.
+    # A damaged frame header can hold any 64 bits as times.
     rows += [(min(w["start"], _MAX_NS), min(w["end"], _MAX_NS), -1, 0, -1) for w in damaged]
     table = np.array(sorted(rows), dtype=np.int64).reshape(len(rows), 5)
     return LossWindows(
@@ -40,14 +44,15 @@ def loss_windows(
 
 
 def no_loss() -> LossWindows:
-    """No windows."""
+    """Return an empty table."""
     return loss_windows([], [])
 
 
 def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
-    """Marks as LOST what was exact or by interval and was in flight in a loss window.
+    """Set `table.certainty` to LOST in rows that were in flight during a loss window.
 
-    begin: ns per row, NEVER unknown. A row without an end was in flight ever after.
+    Changes rows that are EXACT, INTERVAL or AMBIGUOUS only. begin: ns per row, NEVER unknown. A
+    row that has no end counts as in flight from then on.
     """
     if not len(loss) or not len(table):
         return
@@ -57,7 +62,10 @@ def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
 
 
 def _ends_of_takers(requests: Requests) -> I64:
-    """Per request: its completion; of an absorbed one, that of the request that took it."""
+    """Return per request its completion (ns); for an absorbed one that of the absorbing request.
+
+    NEVER where there is none. An absorbed request has its own if the other is not in the table.
+    """
     order = np.argsort(requests.number)
     at = np.searchsorted(requests.number[order], requests.absorbed_by)
     taker = order[np.minimum(at, len(order) - 1)]
@@ -66,6 +74,7 @@ def _ends_of_takers(requests: Requests) -> I64:
 
 
 def _touched(begin: I64, complete: I64, loss: LossWindows) -> Bool:
+    """Return per row whether [begin, complete] overlaps a loss window."""
     end = np.where(complete == NEVER, np.iinfo(np.int64).max, complete)
     order = np.argsort(loss.start)
     start = loss.start[order]

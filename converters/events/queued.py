@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that say more of a Q: of the same bio, at the same time, behind it."""
+"""STACK and FILE records joined to their Q: same bio, same time, written right after it."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from biotrail.converters.events.tables import I64
 from biotrail.recorder.schema.records import Kind
 
 _NEAR = 2
-"""How far behind one mostly stands."""
+"""Rows after its Q in which such a record mostly is."""
 
 
 def queued_of(events: Events, rows: I64) -> I64:
-    """Row of the Q that each of the records belongs to; -1: it is not in the log.
+    """Return per record at `rows` the row of its Q in `events`, int64; -1: not in the log.
 
-    `events` hold all of their times, so that no pair is torn.
+    `events` must hold all events of each time, so that a Q and its records are together.
     """
     raw, found = events.raw, np.full(len(rows), -1, dtype=np.int64)
     for distance in range(1, _NEAR + 1):
@@ -30,10 +30,13 @@ def queued_of(events: Events, rows: I64) -> I64:
 
 
 def _search(events: Events, rows: I64, found: I64) -> None:
-    """Also where records of other CPUs, or names, stand between."""
-    known = events.rows(Kind.Q)
-    keys = zip(events.ts[known].tolist(), events.raw[known, 1].tolist(), strict=True)
-    place = dict(zip(keys, known.tolist(), strict=True))
+    """Fill in -1 entries of `found` by (time, bio), wherever the Q is.
+
+    Needed where other CPUs' records, or names, come between.
+    """
+    queue_rows = events.rows(Kind.Q)
+    keys = zip(events.ts[queue_rows].tolist(), events.raw[queue_rows, 1].tolist(), strict=True)
+    row_of = dict(zip(keys, queue_rows.tolist(), strict=True))
     for at in np.flatnonzero(found < 0).tolist():
         row = int(rows[at])
-        found[at] = place.get((int(events.ts[row]), int(events.raw[row, 1])), -1)
+        found[at] = row_of.get((int(events.ts[row]), int(events.raw[row, 1])), -1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where bios were queued from: STACK records joined to their Q, and the stacks of the notes."""
+"""Call stacks that queued bios: STACK records joined to their Q, frames from `stacks` notes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from biotrail.converters.events.tables import I32, I64
 from biotrail.recorder.schema.records import Kind
 
 _OWN = ("bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_")
-"""Functions of the tracing itself, which stand before the block layer's first."""
+"""Prefixes of the tracing's own functions, the innermost frames of a kernel stack."""
 _ID_BITS = 32
 
 
@@ -21,44 +21,48 @@ class Frame(NamedTuple):
     """One place in a stack."""
 
     name: str
-    """Function; empty where it has no known name."""
+    """Function; empty: not known."""
     where: str
     """Module or file; empty: the kernel itself, or not known."""
     offset: int
-    """Bytes into the function; without a name into the file, and without either an address."""
+    """Bytes from the function's start; without a name from the file's start; without either an
+    address."""
 
 
 class Stack(NamedTuple):
-    """Both stacks of some bios, the innermost frame first."""
+    """A kernel and a user stack that queued bios, the innermost frame first."""
 
     kernel: tuple[Frame, ...]
     user: tuple[Frame, ...]
     missing: str
-    """Why one of them is not there; empty: nothing is missing."""
+    """Why a stack was not captured; empty if both were."""
 
 
 class StackNames:
-    """Every pair of stacks seen so far. Rows are never renumbered, so tables may point to them."""
+    """All pairs of stacks met so far. Row numbers never change, so tables may hold them."""
 
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
         self._frames: dict[tuple[str, int], tuple[Frame, ...]] = {}
         self._all: list[Stack] = []
         self.refused: Counter[str] = Counter()
-        """Bios whose stacks the kernel did not give, by reason."""
+        """Number of stacks that the kernel did not capture, by reason."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def learn(self, payload: Mapping[str, Any]) -> None:
-        """Takes in a `stacks` note."""
+        """Add the frames of a `stacks` note."""
         self._all = []
         for side in ("kernel", "user"):
             for number, frames in payload.get(side, {}).items():
                 self._frames[side, int(number)] = tuple(Frame(*frame) for frame in frames)
 
     def count(self, ids: I64 | None) -> None:
-        """Counts what the kernel refused, in the ids of a window's events; each comes once."""
+        """Add to `refused` the stacks that were not captured among a window's ids.
+
+        ids: `Events.stack`; None: no stacks. Call it once for each window.
+        """
         if ids is None:
             return
         pairs, counts = np.unique(ids[ids != NO_STACK], return_counts=True)
@@ -68,7 +72,10 @@ class StackNames:
                     self.refused[why] += count
 
     def rows(self, ids: I64) -> I32:
-        """Row of each pair of ids, as Events.stack has them: int32, -1 for NO_STACK."""
+        """Return the row of each pair of ids (values of `Events.stack`), int32; -1 for NO_STACK.
+
+        Pairs not met before get new rows.
+        """
         pairs, at = np.unique(ids, return_inverse=True)
         known = [
             -1 if pair == NO_STACK else self._rows.setdefault(pair, len(self._rows))
@@ -77,12 +84,13 @@ class StackNames:
         return np.array(known, dtype=np.int32)[at]
 
     def all(self) -> list[Stack]:
-        """By row, as far as the notes tell by now."""
+        """Return all stacks by row, with the frames of the notes read so far; a new list."""
         for pair in list(self._rows)[len(self._all) :]:
             self._all.append(self._stack(pair))
         return list(self._all)
 
     def _stack(self, pair: int) -> Stack:
+        """Return the stacks of a pair of ids, without the tracing's own frames."""
         kernel, user = _unpacked(pair)
         inner, why = self._side("kernel", kernel)
         outer, why_outer = self._side("user", user)
@@ -91,7 +99,10 @@ class StackNames:
         return Stack(inner, outer, why or why_outer)
 
     def _side(self, side: str, number: int) -> tuple[tuple[Frame, ...], str]:
-        """The frames, or why there are none."""
+        """Return (frames, "") of a stack id, or ((), reason) if it was not captured.
+
+        side: "kernel" or "user". number: a stack id, or a negative errno from the kernel.
+        """
         if number >= 0:
             found = self._frames.get((side, number))
             return (found, "") if found else ((), f"{side} stack not in the log")
@@ -109,14 +120,16 @@ _REFUSED = {
 
 
 def _unpacked(pair: int) -> tuple[int, int]:
+    """Split kernel << 32 | user into both signed ids."""
     low = pair & ((1 << _ID_BITS) - 1)
     return pair >> _ID_BITS, low - (1 << _ID_BITS) if low >> (_ID_BITS - 1) else low
 
 
 def attach_stacks(events: Events) -> None:
-    """Gives each Q the ids of its STACK record.
+    """Set `events.stack` to the stack ids of each Q, by its STACK record; NO_STACK elsewhere.
 
-    `events` hold all of their times, so that no pair is torn.
+    `events.stack` is left as it is if there are no STACK records. `events` must hold all events
+    of each time, so that a Q and its STACK are together.
     """
     rows = events.rows(Kind.STACK)
     if not len(rows):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that every converter reads: bios, requests, edges, stages. Columns, not objects.
+"""The tables that every converter reads: bios, requests, edges and stages, as numpy columns.
 
 Units: times are ns of CLOCK_MONOTONIC, sectors are 512 bytes, sizes are bytes. A time
-that was not seen is NEVER (-1). `number` is the index of the event that began the bio or
-request in the log's (timestamp, arrival) order: unique in its log, and never changed by
-how a log is cut into windows.
+that was not recorded is NEVER (-1). `number` is the index of the event that began the bio or
+request in the log's (timestamp, arrival) order: unique in its log, and independent of how the
+log is cut into windows. Bios whose beginning is not in the log have numbers from 2**62 on.
 """
 
 from dataclasses import dataclass, fields
@@ -18,10 +18,10 @@ SECTOR_BYTES = 512
 """The block layer's unit, whatever a device calls its own."""
 
 NO_CPU = 0xFFFF
-"""A CPU that is not known."""
+"""CPU column: the CPU is not known."""
 
 NEVER = -1
-"""A time that was not seen; a number (parent, request) that is not known."""
+"""Time column: not recorded. Number column (parent, request, …): none, or not known."""
 
 I64 = NDArray[np.int64]
 U64 = NDArray[np.uint64]
@@ -33,17 +33,22 @@ Bool = NDArray[np.bool_]
 
 
 class Certainty(IntEnum):
-    """How a bio's or request's history is known; the larger, the less is known."""
+    """How surely a bio's or request's history is known; larger values are less sure."""
 
     EXACT = 0
+    """All events that the bio or request must have were recorded, associated by pointers alone."""
     INTERVAL = 1
+    """A split or a request is identified by sectors, with a single candidate."""
     AMBIGUOUS = 2
+    """Several candidates fit, or a partial completion's share of several bios is not known."""
     INCOMPLETE = 3
+    """The beginning is before the log or cut, or not recorded, or the log ends before the I/O."""
     LOST = 4
+    """An issue or the completion was not recorded, or records were lost during the I/O."""
 
 
 class Stage(IntEnum):
-    """What a bio waited for. A bio's stages are gapless and add up to Q2C."""
+    """What a bio or request waited for. A bio's stages are gapless and add up to Q2C."""
 
     Q2G = 0
     G2I = 1
@@ -82,7 +87,7 @@ STAGE_NAMES = {
 
 
 class RequestKind(IntEnum):
-    """What a request is for."""
+    """What a request was allocated for: data (NORMAL), REQ_OP_FLUSH, or a driver command."""
 
     NORMAL = 0
     FLUSH = 1
@@ -91,74 +96,77 @@ class RequestKind(IntEnum):
 
 @dataclass
 class Table:
-    """Columns of one length. Subclasses list them as numpy arrays."""
+    """Base of tables: a dataclass whose fields are numpy columns of one length."""
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))
 
     def take(self, rows: I64 | Bool) -> Self:
-        """The rows given by index or by mask, as a new table."""
+        """Return the rows given by index or by mask as a new table; columns are copies."""
         return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
     @classmethod
     def concatenate(cls, tables: "list[Self]") -> Self:
-        """All rows of the tables, in order; at least one table."""
+        """Return all rows of the tables, in their order, as a new table. `tables` is not empty."""
         names = [f.name for f in fields(cls)]
         return cls(**{n: np.concatenate([getattr(t, n) for t in tables]) for n in names})
 
 
 @dataclass
 class Bios(Table):
-    """One row per bio that was queued (pieces of a split count as their parent's fragments)."""
+    """One row per queued bio; pieces of a split bio are fragments of its row.
+
+    The times from `getrq` to `issue` are those of the fragment that completed last.
+    """
 
     number: I64
-    """Its own number."""
+    """The bio's number; see the module's docstring."""
     dev: U32
     """Disk, kernel dev_t (major << 20 | minor)."""
     part: U32
-    """Partition it was sent to, or the disk itself."""
+    """Partition that the bio was submitted to, or the disk itself, dev_t."""
     sector: U64
     """First sector on `dev`."""
     bytes: U32
-    """Length at queue time."""
+    """Length in bytes when queued."""
     opf: U32
-    """bi_opf; decode with `OpNames`."""
+    """bi_opf; `Context.op_name` and `Context.flag_names` decode it."""
     tid: U32
-    """Submitting thread; 0 when the queue event was not seen."""
+    """Thread that submitted the bio; 0 when its Q was not recorded."""
     task: I32
-    """Row in the window's task names (`Lifecycles.tasks`); -1 unknown."""
+    """Row of the submitting thread in `Lifecycles.tasks`; -1 unknown."""
     cgroup: U64
-    """Charged cgroup's id; 0 unknown."""
+    """Id of the cgroup that the bio is charged to; 0 unknown."""
     ioprio: U16
-    """class << 13 | data."""
+    """I/O priority: class << 13 | data."""
     hint: U8
     """Write life-time hint."""
     stack: I32
-    """Row in the trace's stacks (`Trace.stacks`): where it was queued from; -1 not recorded."""
+    """Row in `Trace.stacks` of the call stacks that queued the bio; -1 not recorded."""
     file: I32
-    """Row in the log's files (`Context.files`): whose pages it carries; -1 not known."""
+    """Row in `Context.files` of the file whose pages the bio carries; -1 not known."""
     cpu: U16
-    """CPU that queued it; 65535 when the queue event was not seen."""
+    """CPU that queued the bio; 65535 when its Q was not recorded."""
     queue: I64
-    """Q."""
+    """Time of Q."""
     getrq: I64
-    """G (or s) of the fragment that finishes last."""
+    """Time of G (or s) of the fragment that completed last; NEVER if that fragment was merged."""
     merge: I64
-    """M or F of the fragment that finishes last; NEVER if it has its own request."""
+    """Time of M or F of the fragment that completed last; NEVER if it has its own request."""
     insert: I64
-    """I of that fragment's request, if after getrq."""
+    """Time of I of that fragment's request, if at `getrq` or later and not after `issue`."""
     issue: I64
-    """First D of that fragment's request."""
+    """Time of the first D that carried that fragment."""
     complete: I64
-    """The last fragment's end; NEVER when not seen."""
+    """Completion of the last fragment; NEVER when not recorded."""
     fragments: U32
     """Pieces that went to requests, 0 when none did (bio-based, failed early)."""
     requests: U32
-    """Distinct requests that served it."""
+    """Distinct requests that served the bio."""
     requeues: U32
-    """R events of the requests that served it."""
+    """R events of the requests that served the bio."""
     status: I32
-    """blk_status_t, negative errno on old kernels; 0 good or not known."""
+    """blk_status_t, negative errno on old kernels; 0 for success and for not known."""
     done_bytes: U32
     """Bytes completed without error."""
     request: I64
@@ -166,28 +174,29 @@ class Bios(Table):
     parent: I64
     """Number of the upper device's bio; NEVER when none is known."""
     family: I64
-    """Number of the topmost known ancestor, itself when there is none."""
+    """Number of the topmost known ancestor bio; the bio's own number when it has no parent."""
     certainty: U8
-    """Certainty."""
+    """Certainty value."""
     own: Bool
-    """I/O of the recording itself, or done below for such."""
+    """Whether the recorder itself caused the bio, directly or by a bio of an upper device."""
     cut: I64
-    """ns: the beginning of the cut of the log that this is of, where it was under way by then:
-    its `queue` is then NEVER, and what else came before counts as having come then. Else NEVER."""
+    """If a part of the log was asked for and the bio was in flight when that part begins: that
+    beginning (ns). `queue` is then NEVER, and other earlier times are moved to `cut`. Else
+    NEVER."""
 
 
 @dataclass
 class Requests(Table):
-    """One row per request: from allocation (or first sight) to its last completion."""
+    """One row per request: from its allocation (or first event) to its last completion."""
 
     number: I64
-    """Its own number."""
+    """The request's number; see the module's docstring."""
     dev: U32
     """Disk, kernel dev_t."""
     sector: U64
-    """First sector when first issued; 2**64-1: none."""
+    """First sector when first issued; 2**64-1: none (a flush)."""
     bytes: U32
-    """Length when first issued."""
+    """Length in bytes when first issued."""
     opf: U32
     """cmd_flags when first issued."""
     tag: U16
@@ -197,44 +206,44 @@ class Requests(Table):
     hctx: U16
     """Hardware queue; 65535 unknown."""
     start: I64
-    """s, or G of its first bio, or the first event seen."""
+    """Time of s, else of G of the request's first bio, else of its first recorded event."""
     insert: I64
-    """First I."""
+    """Time of the first I."""
     issue: I64
-    """First D."""
+    """Time of the first D."""
     complete: I64
-    """Last C; NEVER when not seen or when it was absorbed."""
+    """Time of the last C; NEVER when not recorded or when the request was absorbed."""
     bios: U32
-    """How many bios it served."""
+    """Number of bios that the request served."""
     others: U32
-    """How many more it served that the recording's filters left out, at its last issue, or
-    that are left out as the recording's own."""
+    """Number of further bios that the request served and that are not in `Bios`: left out by the
+    recording's filters (counted at the last issue), or as the recording's own."""
     requeues: U32
-    """R events."""
+    """Number of R events."""
     status: I32
-    """As in Bios."""
+    """blk_status_t, negative errno on old kernels; 0 for success and for not known."""
     done_bytes: U32
     """Bytes completed without error."""
     kind: U8
-    """RequestKind."""
+    """RequestKind value."""
     absorbed_by: I64
-    """Number of the request that took its bios; NEVER when none."""
+    """Number of the request that this request was merged into; NEVER when not merged."""
     parent: I64
     """Number of the upper device's request (request-based dm); NEVER when none is known."""
     family: I64
-    """Family of its first bio, or its parent's; its own number when it has neither."""
+    """Family of the first bio of the request or of its topmost parent; that topmost request's
+    number when it has no bio."""
     certainty: U8
-    """Certainty."""
+    """Certainty value."""
     own: Bool
-    """All bios that it served are the recording's own."""
+    """Whether all bios that the request served are the recording's own."""
     cut: I64
-    """ns: the beginning of the cut of the log that this is of, where it was under way by then:
-    its `start` is then NEVER, and what else came before counts as having come then. Else NEVER."""
+    """As `Bios.cut`, with `start` for `queue`."""
 
 
 @dataclass
 class Edges(Table):
-    """Which request served which sectors of which bio."""
+    """One row per piece of a bio that a request served."""
 
     bio: I64
     """Bios.number."""
@@ -245,26 +254,26 @@ class Edges(Table):
     bytes: U32
     """Length of the piece."""
     certainty: U8
-    """Certainty of this edge."""
+    """Certainty value of this edge."""
 
 
 @dataclass
 class Stages(Table):
-    """What happened between, gapless per owner; sorted by (owner, start)."""
+    """Intervals of the owners' time, gapless per owner; sorted by (owner, start)."""
 
     owner: I64
     """Bios.number or Requests.number."""
     stage: U8
-    """Stage."""
+    """Stage value."""
     start: I64
     """ns."""
     end: I64
-    """ns; the next stage's start."""
+    """ns; equals the `start` of the owner's next stage."""
 
 
 @dataclass
 class Tasks(Table):
-    """Names of the threads that Bios.task points to."""
+    """Thread names; `Bios.task` holds indices of these rows."""
 
     tid: U32
     tgid: U32
@@ -274,40 +283,40 @@ class Tasks(Table):
 
 @dataclass
 class LossWindows(Table):
-    """When records were lost, as far as the counters tell."""
+    """Time windows (ns) in which records were lost, by the recorder's counters or by damage."""
 
     start: I64
     end: I64
     cpu: I32
-    """-1: not one CPU's (a damaged chunk, programs skipped)."""
+    """CPU that lost the records; -1: not one CPU (a damaged chunk, programs skipped)."""
     kind: U8
-    """Record kind lost; 0 unknown."""
+    """Kind of the lost records; 0 unknown."""
     count: I64
-    """How many; -1 unknown."""
+    """Number of lost records; -1 unknown."""
 
 
 @dataclass
 class Lifecycles:
-    """One window's result. Windows partition a log's bios and requests; none appears twice.
+    """Tables of one window. Each bio and request is in `bios` or `requests` of one window only.
 
-    `bios` and `requests` ended in this window (or never will). `open_bios` and
-    `open_requests` are under way at its end and come again in a later window: they serve
+    `bios` and `requests` ended in this window, or will have no further event. `open_bios` and
+    `open_requests` are in flight at its end and appear again in a later window: they serve
     gauges such as queue depth, which need every transition between `begin` and `end`.
     """
 
     begin: int
     """ns: every event before this was in an earlier window."""
     end: int
-    """ns: every event before this has been seen."""
+    """ns: every event before this has been read."""
     bios: Bios
     requests: Requests
     edges: Edges
     bio_stages: Stages
-    """Stages of `bios`, ordered as they are."""
+    """Stages of `bios`, in the order of its rows."""
     request_stages: Stages
-    """Stages of `requests`, ordered as they are."""
+    """Stages of `requests`, in the order of its rows."""
     open_bios: Bios
     open_requests: Requests
     tasks: Tasks
     loss: LossWindows
-    """Loss windows known by now that were not given before."""
+    """Loss windows read since the previous window."""

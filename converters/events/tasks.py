@@ -9,7 +9,7 @@ from biotrail.recorder.schema.records import Kind
 
 
 class TaskNames:
-    """Every name seen so far. Rows are never renumbered, so tables may point to them."""
+    """All thread names recorded so far. Row numbers never change, so tables may hold them."""
 
     def __init__(self) -> None:
         self._tid: list[int] = []
@@ -19,7 +19,7 @@ class TaskNames:
         self._known: dict[int, tuple[int, bytes]] = {}
 
     def learn(self, events: Events) -> None:
-        """Takes in the TASK records of a window; only changes are kept."""
+        """Add a row for each TASK record of a window whose tgid or name is new for its tid."""
         rows = events.rows(Kind.TASK)
         fields = events.fields(Kind.TASK, rows)
         for ts, tid, tgid, comm in zip(
@@ -38,24 +38,24 @@ class TaskNames:
             self._comm.append(comm.decode("utf-8", "replace"))
 
     def rows(self, tid: U32, ts: I64) -> I32:
-        """Row of each thread's name at its time: int32, -1 when it never had one.
+        """Return the row of each thread's name at time `ts` (ns): int32 (n,), -1 if it has none.
 
-        A name that came later than the event is taken when there is no earlier one: its
-        first record may have been lost.
+        If a thread has no earlier name, its first later one is used: the record of the earlier
+        one may have been lost.
         """
         result = np.full(len(tid), -1, dtype=np.int32)
         if not self._tid or not len(tid):
             return result
-        known = np.array(self._tid, dtype=np.int64)
+        tids = np.array(self._tid, dtype=np.int64)
         since = np.array(self._since, dtype=np.int64)
-        order = np.lexsort((since, known))
-        known, since = known[order], since[order]
+        order = np.lexsort((since, tids))
+        tids, since = tids[order], since[order]
         wanted = tid.astype(np.int64)
-        first = np.searchsorted(known, wanted, side="left")
-        stop = np.searchsorted(known, wanted, side="right")
-        # All of one thread's names are neighbours: search the time inside its run.
+        first = np.searchsorted(tids, wanted, side="left")
+        stop = np.searchsorted(tids, wanted, side="right")
+        # The names of one thread are adjacent: search for the time within its run.
         rank = np.searchsorted(
-            _packed(known, since, since), _packed(wanted, ts, since), side="right"
+            _packed(tids, since, since), _packed(wanted, ts, since), side="right"
         )
         at = np.clip(rank - 1, first, np.maximum(stop - 1, first))
         found = stop > first
@@ -63,7 +63,7 @@ class TaskNames:
         return result
 
     def table(self) -> Tasks:
-        """All names so far, by row."""
+        """Return all names so far, by row, as a new table."""
         return Tasks(
             np.array(self._tid, dtype=np.uint32),
             np.array(self._tgid, dtype=np.uint32),
@@ -71,15 +71,15 @@ class TaskNames:
         )
 
     def tgid(self, rows: I32) -> U32:
-        """Process of each row; 0 for -1."""
+        """Return the process id (tgid) of each row; 0 for row -1."""
         if not self._tgid:
             return np.zeros(len(rows), np.uint32)
-        known = np.array(self._tgid, dtype=np.uint32)
-        return np.where(rows >= 0, known[np.maximum(rows, 0)], np.uint32(0)).astype(np.uint32)
+        tgids = np.array(self._tgid, dtype=np.uint32)
+        return np.where(rows >= 0, tgids[np.maximum(rows, 0)], np.uint32(0)).astype(np.uint32)
 
 
 def _packed(tid: I64, ts: I64, since: I64) -> I64:
-    """(tid, rank of ts among the known times) as one sortable number."""
+    """Return int64 keys that sort by (tid, rank of ts among the times `since`)."""
     times = np.unique(since)
     rank = np.searchsorted(times, ts, side="right")
     return tid * (len(times) + 1) + rank

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log that is still being written: read at once by a thread, given on as fast as it is asked for.
+"""A log that is still being written: a thread reads its chunks into a queue of limited size.
 
-Whoever asks too slowly gets no more than the newest: what is older is skipped, and is a
-damaged window for the model, so that what was in flight there counts as lost.
+If chunks are taken too slowly, the oldest ones are skipped. A skipped chunk becomes a damaged
+window, so that bios and requests in flight then count as LOST.
 """
 
 import threading
@@ -19,41 +19,45 @@ from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import Kind
 
 MOST_WAITING_BYTES = 64 << 20
-"""Of records that wait."""
+"""Bytes of records that may wait."""
 MOST_WAITING_NS = 5_000_000_000
-"""From the oldest record that waits to the newest."""
+"""Time that the waiting chunks may span, by their last records."""
 IDLE_SECONDS = 0.25
+"""Interval of calls to `LiveSource.on_idle`."""
 MOST_NAMES = 1000
-"""Skipped chunks whose names of tasks, cgroups and files are kept."""
+"""Skipped chunks whose names of tasks, cgroups and files are kept until the next part."""
 _NAMING = [int(kind) for kind in (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)]
 MOST_SKIPS = 100_000
-"""Of which nobody has asked yet: a day of recording."""
+"""Skips kept until `take_skips` is called, about a day's; older ones are dropped."""
 MOST_WINDOWS = 1000
-"""Loss windows that are remembered."""
+"""Loss windows and damaged windows that `LiveSource.forget` keeps by default."""
 
 
 class Skip(NamedTuple):
-    """A chunk that nobody got; CLOCK_MONOTONIC."""
+    """A skipped chunk: its first and last time (CLOCK_MONOTONIC)."""
 
     first_ns: int
     last_ns: int
     bios: int
-    """That were queued in it."""
+    """Number of bios that were queued in the chunk (Q events)."""
 
 
 class LiveSource(LogSource):
-    """A stream of a log as `Trace` reads it; `start` begins to read."""
+    """A log stream as a Source. `start` starts the reading thread; `parts` takes from its queue.
+
+    skipped_parts, skipped_ns: number of skipped chunks, and the sum of their durations.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Reads the header. Raises LogFormatError where there is none."""
+        """Read the header. Raises LogFormatError if there is none that can be read."""
         super().__init__(stream)
         self.skipped_ns = 0
         self.skipped_parts = 0
         self._skips: deque[Skip] = deque(maxlen=MOST_SKIPS)
         self.error: Exception | None = None
-        """Why reading ended before the log's end."""
+        """Why reading ended before the log's end; None: it has not, or the log ended."""
         self.on_idle: Callable[[], None] | None = None
-        """Called about every IDLE_SECONDS while nothing comes, by whoever takes `parts`."""
+        """Called about every IDLE_SECONDS while `parts` waits for a chunk, in its thread."""
         self._waiting: deque[Chunk] = deque()
         self._bytes = 0
         self._names: deque[Part] = deque(maxlen=MOST_NAMES)
@@ -64,15 +68,19 @@ class LiveSource(LogSource):
         self._thread = threading.Thread(target=self._read, name="log reader", daemon=True)
 
     def start(self) -> None:
-        """Read from now on, whether somebody takes it or not."""
+        """Start the thread that reads the stream to its end."""
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until the stream has ended and nothing is read from it any more."""
+        """Wait until the reading thread has ended, at the stream's end or by an error."""
         self._thread.join()
 
     def parts(self) -> Iterator[Part]:
-        """As they come, until the stream ends."""
+        """Yield chunks as they arrive, until the stream ends; blocks while there is none.
+
+        Names from skipped chunks come as parts without a clock. Raises the TraceError or OSError
+        that ended reading, after the last chunk.
+        """
         while (chunk := self._next()) is not None:
             while self._names:
                 yield self._names.popleft()
@@ -83,25 +91,29 @@ class LiveSource(LogSource):
 
     @property
     def lost_records(self) -> int:
-        """Records that the recorder counted as lost so far."""
+        """Number of lost records that the recorder has counted so far."""
         return self._forgotten + _count(self.losses)
 
     def take_skips(self) -> list[Skip]:
-        """Return what was skipped since the last call, in the order of time."""
+        """Return the chunks skipped since the last call, in time order, and forget them."""
         with self._changed:
             found = list(self._skips)
             self._skips.clear()
         return found
 
     def forget(self, most: int = MOST_WINDOWS) -> tuple[int, int]:
-        """Lets go of all loss windows but the newest; (losses, damaged) let go of."""
+        """Delete all but the newest `most` entries of `losses` and of `damaged`.
+
+        Returns how many were deleted as (losses, damaged); `lost_records` still counts them.
+        """
         self._forgotten += _count(self.losses[: max(len(self.losses) - most, 0)])
-        gone = max(len(self.losses) - most, 0), max(len(self.damaged) - most, 0)
-        del self.losses[: gone[0]]
-        del self.damaged[: gone[1]]
-        return gone
+        deleted = max(len(self.losses) - most, 0), max(len(self.damaged) - most, 0)
+        del self.losses[: deleted[0]]
+        del self.damaged[: deleted[1]]
+        return deleted
 
     def _read(self) -> None:
+        """Read all chunks into the queue; the reading thread's body. Sets `error` and `_done`."""
         try:
             for chunk in self.reader.chunks():
                 self.put(chunk)
@@ -113,7 +125,7 @@ class LiveSource(LogSource):
                 self._changed.notify()
 
     def put(self, chunk: Chunk) -> None:
-        """One more waits; the oldest are skipped where too much does."""
+        """Append a chunk to the queue, and skip the oldest ones while too much is waiting."""
         with self._changed:
             self._waiting.append(chunk)
             self._bytes += _size(chunk)
@@ -122,16 +134,18 @@ class LiveSource(LogSource):
             self._changed.notify()
 
     def _too_much(self) -> bool:
+        """Return whether the queue exceeds MOST_WAITING_BYTES or MOST_WAITING_NS."""
         behind = self._waiting[-1].last_ns - self._waiting[0].last_ns
         return self._bytes > MOST_WAITING_BYTES or behind > MOST_WAITING_NS
 
     def _skip(self, chunk: Chunk) -> None:
+        """Record a chunk, already taken off the queue, as skipped and damaged; keep its names."""
         self._bytes -= _size(chunk)
         self.skipped_parts += 1
         self.skipped_ns += chunk.last_ns - chunk.first_ns
         window = {"offset": chunk.offset, "start": chunk.first_ns, "end": chunk.last_ns}
         self.damaged.append(window)
-        # Each name is told once: without it, all that its task does later has none.
+        # A thread's name is recorded once: without it, its later bios would have none.
         events = self._names_decoder.decode(chunk).events
         queued = int((events.kind == Kind.Q).sum())
         self._skips.append(Skip(chunk.first_ns, chunk.last_ns, queued))
@@ -140,6 +154,7 @@ class LiveSource(LogSource):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
 
     def _next(self) -> Chunk | None:
+        """Wait for a chunk and take it off the queue; None at the end. Calls `on_idle`."""
         while True:
             with self._changed:
                 if not self._waiting and not self._done:
@@ -157,8 +172,10 @@ class LiveSource(LogSource):
 
 
 def _size(chunk: Chunk) -> int:
+    """Return the bytes of a chunk's records."""
     return sum(len(segment.data) for segment in chunk.segments)
 
 
 def _count(losses: list[dict[str, Any]]) -> int:
+    """Return the number of lost records; windows of unknown count add nothing."""
     return sum(max(int(window.get("count", 0)), 0) for window in losses)

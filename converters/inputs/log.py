@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where events come from: a log, in parts as its chunks are."""
+"""Sources of events: the protocols that `Trace` reads, and the source that reads a log."""
 
 import os
 from collections import Counter
@@ -16,10 +16,11 @@ from biotrail.recorder.schema.records import Kind
 
 @dataclass
 class Part:
-    """Some events, sorted by (ts, arrival), numbers not given yet.
+    """A part of a source's events, sorted by (ts, arrival), with `number` still 0.
 
-    complete_to: ns; parts to come hold hardly anything older (what comes late is counted).
-    clock: the source's clock reading at that time, if it has one. offset: bytes read.
+    complete_to: ns; later parts hold hardly any older event (`Trace` counts those as late).
+    clock: clock readings (name → ns) at that time, None if there are none. offset: bytes of the
+    source that were read so far.
     """
 
     events: Events
@@ -29,10 +30,10 @@ class Part:
 
 
 class Source(Protocol):
-    """What `Trace` reads. Lists grow while `parts` is consumed.
+    """What `Trace` reads events from. The lists grow while `parts` is iterated over.
 
-    header: as a log's. notes: (name, payload). losses, damaged: as LogReader's. unknown:
-    records of kinds this reader does not know. size: bytes, -1 unknown.
+    unknown: number of records by kind that this reader does not know. unreadable_bytes: bytes of
+    records that could not be decoded.
     """
 
     unknown: Counter[int]
@@ -40,50 +41,50 @@ class Source(Protocol):
 
     @property
     def header(self) -> dict[str, Any]:
-        """As a log's."""
+        """The header, with the keys of a log's header (docs/log-format.md)."""
 
     @property
     def notes(self) -> list[tuple[str, dict[str, Any]]]:
-        """(name, payload), as learned."""
+        """Notes read so far, as (name, payload): devices, cgroups, stacks, mounts, …."""
 
     @property
     def losses(self) -> list[dict[str, Any]]:
-        """Loss windows, as LogReader's."""
+        """Loss windows read so far: start, end (ns), cpu, kind, count."""
 
     @property
     def damaged(self) -> list[dict[str, int]]:
-        """Windows that cannot be read."""
+        """Windows that cannot be read, met so far: offset (bytes), start, end (ns)."""
 
     @property
     def problems(self) -> list[str]:
-        """Damage, in words."""
+        """Descriptions of damage met so far, for the user."""
 
     @property
     def remarks(self) -> list[str]:
-        """What else to know of it, in words: nothing is damaged."""
+        """Descriptions of limits that are no damage, for the user."""
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """What was known at the end; None when interrupted."""
+        """The end frame's contents; None before it is read, and if the recording has none."""
 
     @property
     def interrupted(self) -> bool:
-        """The end is missing."""
+        """Whether the end of the recording is missing."""
 
     @property
     def size(self) -> int:
         """Bytes; -1 unknown."""
 
     def parts(self) -> Iterator[Part]:
-        """All events, once."""
+        """Yield all events; can be called once."""
 
 
 @runtime_checkable
 class Indexed(Protocol):
-    """A source that need not be read from its beginning to its end to know a part of it.
+    """A source of which a part can be read without the rest.
 
-    parts_read: how many of its parts were read, all in all; parts_total: of how many, -1 unknown.
-    parts_searched: of how many more only the names of threads were looked for.
+    parts_read: number of parts (chunks) decoded so far. parts_searched: number of further parts
+    that were read only for the names of threads and files.
     """
 
     parts_read: int
@@ -91,29 +92,29 @@ class Indexed(Protocol):
 
     @property
     def parts_total(self) -> int:
-        """Chunks of a log."""
+        """Number of parts (chunks) that the source has; -1 unknown."""
 
     def bounds(self) -> tuple[int, int] | None:
-        """(first, last) time that it covers in ns; None while the last is not known."""
+        """Return the (first, last) time that the source covers (ns); None if it has no index."""
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
-        """A reading of its clocks from about that time, if it has one."""
+        """Return a clock reading (name → ns) taken at about `ns`; None if there is none."""
 
     def names_before(self, ns: int) -> Events:
-        """Events that gave names (of threads) before, sorted."""
+        """Return the events with names of threads and files before `ns`, sorted by time."""
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
-        """Parts with all events of begin <= ts < end, and maybe others.
+        """Yield parts with all events of begin <= ts < end (ns), and maybe others.
 
-        Where the end is not known, names from before as well.
+        A source without an index yields the names from before `begin`, too.
         """
 
 
 class LogSource:
-    """A `.biotrail` log."""
+    """A `.biotrail` log, file or pipe, as a Source and an Indexed one."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Opens a log; raises LogFormatError when it is foreign, empty or newer."""
+        """Open a log. Raises LogFormatError: no log, empty, or of a newer format."""
         self.reader = LogReader(path)
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
@@ -128,37 +129,37 @@ class LogSource:
 
     @property
     def notes(self) -> list[tuple[str, dict[str, Any]]]:
-        """What was learned while recording."""
+        """Notes read so far, as (name, payload)."""
         return self.reader.notes
 
     @property
     def losses(self) -> list[dict[str, Any]]:
-        """Loss windows as the recorder wrote them."""
+        """Loss windows read so far, as the recorder wrote them."""
         return self.reader.losses
 
     @property
     def damaged(self) -> list[dict[str, int]]:
-        """Windows of chunks that cannot be read."""
+        """Windows of chunks that cannot be read, met so far."""
         return self.reader.damaged
 
     @property
     def problems(self) -> list[str]:
-        """Damage, in words."""
+        """Descriptions of damage met so far, for the user."""
         return self.reader.problems
 
     @property
     def remarks(self) -> list[str]:
-        """None: a log says all of it in its header."""
+        """Always empty: a log's limits are in its header."""
         return []
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The end frame; None where the log has none."""
+        """The end frame's contents; None where the log has none."""
         return self.reader.end
 
     @property
     def interrupted(self) -> bool:
-        """The log has no end."""
+        """Whether the log has no end frame."""
         return self.reader.interrupted
 
     @property
@@ -167,28 +168,34 @@ class LogSource:
         return self.reader.size
 
     def parts(self) -> Iterator[Part]:
-        """The log's chunks, decoded."""
+        """Yield all chunks of the log, decoded."""
         for chunk in self.reader.chunks():
             yield self.part(chunk)
 
     @property
     def parts_total(self) -> int:
-        """Chunks; -1 for a pipe."""
+        """Number of chunks; -1 for a pipe."""
         spans = self.reader.chunk_spans
         return -1 if spans is None else len(spans)
 
     def bounds(self) -> tuple[int, int] | None:
-        """From the recording's start to its end, or to the last chunk where that has no end."""
+        """Return the (first, last) time (ns) among header, chunks and end frame.
+
+        None for a pipe, and for a log without any of them.
+        """
         spans = self.reader.chunk_spans
         if spans is None:
             return None
-        told = (_monotonic(self.header), _monotonic(self.end or {}))
+        clocks = (_monotonic(self.header), _monotonic(self.end or {}))
         times = [time for span in spans for time in span]
-        times += [time for time in told if time is not None]
+        times += [time for time in clocks if time is not None]
         return (min(times), max(times)) if times else None
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
-        """That of the chunk that was written next; None for a pipe."""
+        """Return the clock readings (name → ns) of the first chunk with records at `ns` or later.
+
+        None for a pipe, after the last chunk, and if that chunk cannot be read.
+        """
         for _, last in sorted(self.reader.chunk_spans or []):
             if last >= ns:
                 chunk = next(self.reader.chunks(last, last), None)
@@ -196,9 +203,10 @@ class LogSource:
         return None
 
     def names_before(self, ns: int) -> Events:
-        """From the log's notes, or, where its end does not say that it has them, from its chunks.
+        """Return TASK and FILE_NAME events before `ns`, sorted by time.
 
-        Of a pipe: none; its chunks are read anyway.
+        From the log's name notes or, if its end does not say that it has them, from its chunks,
+        which `parts_searched` counts. Empty for a pipe, whose chunks are all read anyway.
         """
         decoder, parts = Decoder(self.header.get("schema")), []
         for chunk in self.reader.name_chunks(ns):
@@ -208,7 +216,10 @@ class LogSource:
         return events.take(np.arange(np.searchsorted(events.ts, ns)))
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
-        """The chunks of that time; of a pipe, those before it with names alone."""
+        """Yield the chunks that overlap begin <= ts < end (ns).
+
+        From a pipe all chunks, of those before `begin` the TASK and FILE_NAME events only.
+        """
         if self.reader.chunk_spans is None:
             for chunk in self.reader.chunks():
                 part = self.part(chunk)
@@ -220,7 +231,7 @@ class LogSource:
             yield self.part(chunk)
 
     def part(self, chunk: Chunk) -> Part:
-        """A chunk, decoded."""
+        """Return a chunk decoded; adds to parts_read, unknown and unreadable_bytes."""
         self.parts_read += 1
         decoded = self._decoder.decode(chunk)
         self.unknown.update(decoded.unknown)
@@ -230,11 +241,11 @@ class LogSource:
 
 
 def _naming(events: Events) -> Events:
-    """Those that give names: recorder.names.NOTED."""
+    """Return the TASK and FILE_NAME events, the kinds of `recorder.log.names.NOTED`."""
     return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))
 
 
 def _monotonic(facts: dict[str, Any]) -> int | None:
-    """ns of the "clocks" of a header or an end."""
+    """Return CLOCK_MONOTONIC (ns) of the "clocks" of a header or end frame; None if missing."""
     time = facts.get("clocks", {}).get("monotonic")
     return None if time is None else int(time)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a path or stream holds: a log, an archive, or blktrace's data."""
+"""Opening of a path or stream as the source that fits: a log, an archive, or blktrace's data."""
 
 import os
 from typing import BinaryIO, cast
@@ -14,10 +14,10 @@ _PARQUET = b"PAR1"
 
 
 def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
-    """Opens a log, an archive, a set `DEV.blktrace.CPU` (by DEV or by one file), or a stream.
+    """Open a log, an archive, a set `DEV.blktrace.CPU` (by DEV or by one file), or a stream.
 
-    An existing file goes before a set of the same name; a source is given back.
-    Raises LogFormatError: foreign, empty, newer, not readable.
+    An existing file takes precedence over a set of the same name. A Source is returned as it is.
+    Raises LogFormatError: not of a known format, empty, of a newer format, or not readable.
     """
     if not isinstance(path, str | os.PathLike):
         if not hasattr(path, "read"):
@@ -32,7 +32,10 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
 
 
 def _is_archive(path: str | os.PathLike[str]) -> bool:
-    """Whether it is a directory, or begins as Parquet files do."""
+    """Return whether a path is a directory or a file that begins as Parquet files do.
+
+    False if it cannot be read.
+    """
     if os.path.isdir(path):
         return True
     try:
@@ -43,13 +46,14 @@ def _is_archive(path: str | os.PathLike[str]) -> bool:
 
 
 def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:
+    """Open an archive. Raises LogFormatError as ArchiveSource, and for a pipe."""
     from biotrail.converters.inputs.parquet.source import (
-        ArchiveSource,  # what reads logs alone needs no pyarrow
+        ArchiveSource,  # imported here because reading logs must not need pyarrow
     )
 
     if not isinstance(path, str | os.PathLike) and not path.seekable():
         raise LogFormatError(
-            "an archive cannot be read from a pipe, for what it holds stands at its end: give its "
+            "an archive cannot be read from a pipe, because its metadata is at its end: give its "
             "path"
         )
     return ArchiveSource(path)

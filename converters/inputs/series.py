@@ -11,14 +11,17 @@ from biotrail.recorder.schema.errors import LogFormatError
 
 
 class SeriesSource:
-    """Files of one recording, in the order of their numbers.
+    """The files of one rotated recording as a Source, in the order of their numbers.
 
-    The header is the first file's; what later ones say of devices becomes a note. Where a file
-    between two is missing, so are events: a window of `damaged`, and a problem.
+    The header is the first file's; devices in later headers become `devices` notes. A missing
+    file between two others becomes a window of `damaged` and a problem.
     """
 
     def __init__(self, sources: Sequence[tuple[str, Source]]) -> None:
-        """sources: (name, source) of each file. Raises LogFormatError: not of one recording."""
+        """sources: (name, source) of each file, in any order.
+
+        Raises LogFormatError: files of several recordings, or the same file twice.
+        """
         self._files = sorted(sources, key=lambda file: _number(*file))
         self.name = self._files[0][0]
         self.notes: list[tuple[str, dict[str, Any]]] = []
@@ -53,18 +56,22 @@ class SeriesSource:
 
     @property
     def problems(self) -> list[str]:
-        """Damage, in words, with the file's name."""
-        told = [f"{name}: {text}" for name, source in self._files for text in source.problems]
-        return self._missing + (told if len(self._files) > 1 else self._files[0][1].problems)
+        """Descriptions of missing files and of damage; of several files, with the file's name."""
+        problems = [f"{name}: {text}" for name, source in self._files for text in source.problems]
+        return self._missing + (problems if len(self._files) > 1 else self._files[0][1].problems)
 
     @property
     def remarks(self) -> list[str]:
-        """As Source's."""
+        """The remarks of all files."""
         return [text for _, source in self._files for text in source.remarks]
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The last file's; of a whole recording, what that says of all of it."""
+        """The last file's end; None if it has none.
+
+        If the files begin with the recording's first, its `run` (the totals of the whole
+        recording) replaces the file's own values.
+        """
         end = self._files[-1][1].end
         if end is None or len(self._files) == 1 or _number(*self._files[0]) != 1:
             return end
@@ -72,11 +79,11 @@ class SeriesSource:
 
     @property
     def interrupted(self) -> bool:
-        """Whether one of them has no end."""
+        """Whether any file has no end."""
         return any(source.interrupted for _, source in self._files)
 
     def parts(self) -> Iterator[Part]:
-        """All files' chunks, one file behind the other."""
+        """Yield the chunks of all files, one file after the other; offsets count through."""
         done = complete_to = 0
         for index, (_, source) in enumerate(self._files):
             if index:
@@ -93,7 +100,10 @@ class SeriesSource:
             done += max(0, source.size)
 
     def _begin(self, index: int, complete_to: int) -> None:
-        """Take in what a later file's header says, and that files before it are missing."""
+        """Add the devices of a later file's header to `notes`, and report missing files before it.
+
+        complete_to: ns; the end of the events before that file.
+        """
         name, source = self._files[index]
         if devices := source.header.get("devices"):
             self.notes.append(("devices", {"devices": devices}))
@@ -109,31 +119,35 @@ class SeriesSource:
             self._missing.append(f"{which} of the recording, before {name}, not given: left out")
 
     def _learn(self, index: int) -> None:
-        """Take in what a file's reader has found since the last time."""
-        source, known = self._files[index][1], self._learned[index]
-        self.notes += source.notes[known[0] :]
-        self.losses += source.losses[known[1] :]
-        self.damaged += source.damaged[known[2] :]
+        """Add to notes, losses and damaged what a file's reader has found since the last call."""
+        source, taken = self._files[index][1], self._learned[index]
+        self.notes += source.notes[taken[0] :]
+        self.losses += source.losses[taken[1] :]
+        self.damaged += source.damaged[taken[2] :]
         self._learned[index] = [len(source.notes), len(source.losses), len(source.damaged)]
 
 
 def run_of(source: Source) -> str | None:
-    """The recording that a rotated file is of; None for a log by itself."""
+    """Return the id of the recording that a rotated file belongs to; None for a single log."""
     series = source.header.get("series")
     return str(series["run"]) if series and "run" in series else None
 
 
 def _number(_name: str, source: Source) -> int:
+    """Return a file's number in its recording, from 1; 0 if its header has none."""
     number = source.header.get("series", {}).get("number", 0)
     return number if isinstance(number, int) else 0
 
 
 def _one_recording(files: Sequence[tuple[str, Source]]) -> None:
-    """Raises LogFormatError unless all are of one, and none is given twice."""
+    """Raise LogFormatError unless all files are of one recording and have different numbers.
+
+    files: sorted by number.
+    """
     for (name, source), (other, behind) in pairwise(files):
         if run_of(source) is None or run_of(source) != run_of(behind):
             raise LogFormatError(
-                f"{name} and {other} are of two recordings, and a file holds one: give -o a "
+                f"{name} and {other} are of two recordings, and an archive holds one: give -o a "
                 "directory, or archive them one by one"
             )
         if _number(name, source) == _number(other, behind):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a rotated recording of which a part can be read without the rest."""
+"""The files of a rotated recording as an indexed source: a part can be read without the rest."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,9 +9,10 @@ from biotrail.converters.inputs.series import SeriesSource
 
 
 def series_of(sources: Sequence[tuple[str, Source]]) -> SeriesSource:
-    """Return the files of one recording as one source, an indexed one where each file is.
+    """Return the files of one recording as one source; IndexedSeries if all files are Indexed.
 
-    sources: (name, source) of each file. Raises LogFormatError: not of one recording.
+    sources: (name, source) of each file, in any order. Raises LogFormatError: files of several
+    recordings, or the same file twice.
     """
     if all(isinstance(source, Indexed) for _, source in sources):
         return IndexedSeries(sources)
@@ -19,37 +20,41 @@ def series_of(sources: Sequence[tuple[str, Source]]) -> SeriesSource:
 
 
 class IndexedSeries(SeriesSource):
-    """A SeriesSource that is `Indexed`: files outside of a time are not read."""
+    """A SeriesSource that is `Indexed`: files outside the time asked for are not read."""
 
     @property
     def _indexed(self) -> list[Indexed]:
+        """All files, in the order of their numbers, typed as Indexed."""
         return [source for source in self.sources if isinstance(source, Indexed)]
 
     @property
     def parts_read(self) -> int:
-        """Of all files."""
+        """Number of parts decoded so far, of all files."""
         return sum(source.parts_read for source in self._indexed)
 
     @property
     def parts_searched(self) -> int:
-        """Of all files."""
+        """Number of further parts read for names only, of all files."""
         return sum(source.parts_searched for source in self._indexed)
 
     @property
     def parts_total(self) -> int:
-        """Of all files; -1 where one does not say."""
+        """Number of parts of all files; -1 if one file's is unknown."""
         totals = [source.parts_total for source in self._indexed]
         return -1 if -1 in totals else sum(totals)
 
     def bounds(self) -> tuple[int, int] | None:
-        """From the first file's beginning to the last one's end, ns."""
+        """Return the (first, last) time (ns) over all files; None if one file's are unknown."""
         found = [bounds for source in self._indexed if (bounds := source.bounds()) is not None]
         if len(found) < len(self.sources):
             return None
         return min(first for first, _ in found), max(last for _, last in found)
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
-        """The reading of the first file that has one from then or later."""
+        """Return the clock readings (name → ns) near `ns` of the first file that has any.
+
+        Files that end before `ns` are passed over. None if no file has a reading.
+        """
         for source in self._indexed:
             bounds = source.bounds()
             if bounds is None or bounds[1] < ns:
@@ -59,7 +64,7 @@ class IndexedSeries(SeriesSource):
         return None
 
     def names_before(self, ns: int) -> Events:
-        """Those of every file that begins before that time."""
+        """Return the names before `ns` from every file that begins before it, sorted by time."""
         found = []
         for source in self._indexed:
             bounds = source.bounds()
@@ -68,7 +73,7 @@ class IndexedSeries(SeriesSource):
         return Events.join(found)
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
-        """The chunks of that time, of the files that have any."""
+        """Yield the chunks that overlap begin <= ts < end (ns), file by file."""
         complete_to = done = 0
         for index, source in enumerate(self._indexed):
             if index:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of every event: used, or left out for one reason from a closed list."""
+"""The account of every event: used in a lifecycle, or left out for one reason of a closed list."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +14,7 @@ from biotrail.recorder.schema.records import BY_KIND, Kind
 
 
 class Reason(StrEnum):
-    """Why an event is not part of a lifecycle."""
+    """Whether an event is part of a lifecycle, or why it is not; the values are shown to users."""
 
     USED = "used in a bio's or request's lifecycle"
     DICTIONARY = "names a task, cgroup or file"
@@ -45,9 +45,11 @@ _PLAIN = {
 class Account:
     """Counts over a whole log; complete when its windows are exhausted.
 
-    events: by (letter, reason). devices: events by (dev_t, letter). certainty of bios,
-    requests and edges by name. late: events that arrived after the window they belong to.
-    unknown: records of kinds this reader does not know, by number.
+    events: events by (letter, reason). devices: events by (dev_t, letter). bios, requests, edges:
+    rows by the lower-case name of their certainty. unknown: records of kinds that this reader
+    does not know, by kind number. late: events that were read after their window had been closed.
+    completions_not_seen: requests that are LOST because their completion was not recorded.
+    first_ns, last_ns: times of the first and last event counted, -1 before any.
     """
 
     events: dict[tuple[str, Reason], int] = field(default_factory=dict)
@@ -59,38 +61,39 @@ class Account:
     unreadable_bytes: int = 0
     late: int = 0
     own_bios: int = 0
-    """The recording's own, whether left out or not; so are the two below."""
+    """Bios of the recording's own I/O, left out or not; `own_bytes` and `own_requests` likewise."""
     own_bytes: int = 0
     own_requests: int = 0
     completions_not_seen: int = 0
     pairing: Pairing = field(default_factory=Pairing)
-    """By intervals: flushes whose completion is one of several."""
+    """Association by intervals: flushes whose completion could be one of several."""
     first_ns: int = -1
     last_ns: int = -1
 
     @property
     def total(self) -> int:
-        """All events that were understood."""
+        """Number of counted events, of all kinds that this reader knows."""
         return sum(self.events.values())
 
     def by_letter(self) -> dict[str, int]:
-        """Events of each kind."""
+        """Return the number of events by letter."""
         counts: dict[str, int] = {}
         for (letter, _), count in self.events.items():
             counts[letter] = counts.get(letter, 0) + count
         return counts
 
     def by_reason(self) -> dict[Reason, int]:
-        """Events used, and left out for each reason."""
+        """Return the number of events by reason; `Reason.USED` counts those in a lifecycle."""
         counts: dict[Reason, int] = {}
         for (_, reason), count in self.events.items():
             counts[reason] = counts.get(reason, 0) + count
         return counts
 
     def take_events(self, events: Events, used: Bool, own: Bool) -> None:
-        """Counts events that no later window will see.
+        """Add time-sorted events that no later window will contain; update first_ns and last_ns.
 
-        used: part of a lifecycle. own: part of those alone that are left out as own.
+        used: per event, whether it is part of a lifecycle. own: per event, whether it belongs
+        only to I/O of the recording that is left out.
         """
         if not len(events):
             return
@@ -111,13 +114,13 @@ class Account:
                 self.devices[on] = self.devices.get(on, 0) + int(count)
 
     def take_own(self, bios: Bios, requests: Requests) -> None:
-        """Counts what is the recording's own of all that a window ended."""
+        """Add the recording's own bios and requests among those that ended in a window."""
         self.own_bios += int(bios.own.sum())
         self.own_bytes += int(bios.bytes[bios.own].sum(dtype=np.int64))
         self.own_requests += int(requests.own.sum())
 
     def take_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
-        """Counts certainties of what a window gives out."""
+        """Add the certainties of a window's rows, and its requests without a completion."""
         for table, counts in (
             (bios, self.bios),
             (requests, self.requests),
@@ -131,7 +134,7 @@ class Account:
         self.completions_not_seen += int(lost.sum())
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return all counts as plain values for JSON."""
         return {
             "events": self.total,
             "kinds": self.by_letter(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each bio and request is known: exact, by interval, or in doubt; docs/lifecycles.md."""
+"""The certainty of each bio and request: exact, by interval, or in doubt; docs/lifecycles.md."""
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from biotrail.recorder.schema.records import Kind
 
 
 def may_flush(opf: U32, context: Context) -> Bool:
-    """Operations that, without data, are flushes; those on zones have no data either."""
+    """Return per opf whether it is a write or flush, which without data asks for a cache flush.
+
+    Operations on zones have no data either, but are issued to the driver.
+    """
     names = (context.op_number("write"), context.op_number("flush"))
     return np.isin(opf & OP_MASK, names)
 
@@ -22,24 +25,30 @@ def may_flush(opf: U32, context: Context) -> Bool:
 def bio_certainty(
     a: Association, ends: RequestEnds, whole: Whole, m: Milestones, context: Context
 ) -> U8:
-    """Of each whole bio, before the log's loss windows are looked at."""
+    """Return the certainty of each whole bio, uint8 (n,), before loss windows are considered.
+
+    LOST: its issue or completion was not recorded. INCOMPLETE: its Q, or its completion after the
+    log's end, is not in the log. Else the certainty of its association (`whole.certainty`).
+    """
     certainty = whole.certainty.copy()
-    # Data came back without an issue: its record is missing. An error needs no issue.
+    # A completion without an issue: the D record is missing. A failed request needs no issue.
     no_issue = (m.request >= 0) & (m.issue < 0) & (m.complete >= 0)
     issued = (a.facts.bytes[whole.gen] > 0) | ~may_flush(a.facts.opf[whole.gen], context)
     no_issue &= issued & (m.queue >= 0)
     if len(ends.unissued):
         request = np.maximum(m.request, 0)
-        # The flush machinery completes what it could not issue once.
+        # If a request of the flush machinery was never issued, it completes only once
+        # (blk_flush_complete_seq); two completions mean that a D is missing.
         twice = m.sequence & (ends.completions[request] > 1)
         no_issue &= (ends.status[request] == 0) | (ends.good[request] > 0) | twice
         no_issue |= (m.request >= 0) & (ends.unissued[request] > a.bios.birth[whole.gen])
-        # What joined behind others is at the head of nothing before they have completed.
+        # A C reports the request's first bio. A back-merged bio is first only after those before
+        # it have completed, so its request was issued.
         behind = (m.merge >= 0) & (a.requests.birth_role[request] == Kind.C)
         no_issue |= (m.request >= 0) & (m.issue < 0) & behind & _joined_behind(a, whole)
     certainty[no_issue] = Certainty.LOST
     unseen = m.queue < 0
-    # Several could be its request: that, not the trace's end, hides its completion.
+    # Several requests could be the bio's: that, not the end of the log, hides its completion.
     hidden = (whole.certainty == Certainty.AMBIGUOUS) & ~unseen
     certainty[(unseen | (m.complete < 0)) & ~hidden] = Certainty.INCOMPLETE
     certainty[whole.lost & ~unseen & ~hidden] = Certainty.LOST
@@ -47,64 +56,81 @@ def bio_certainty(
 
 
 def _joined_behind(a: Association, whole: Whole) -> Bool:
-    """Per whole bio: whether its final piece joined a request at the end."""
+    """Return per whole bio whether the last merge of its final piece was a back merge (M)."""
     final = np.maximum(whole.final, 0)
     return (whole.final >= 0) & (a.bios.last(Kind.M)[final] > a.bios.last(Kind.F)[final])
 
 
 def fronts_elsewhere(a: Association, whole: Whole) -> Bool:
-    """Per whole bio: whether it ended by itself, and fronts of it went to no known request."""
+    """Return per whole bio whether some of its front parts went to no known request.
+
+    Front parts are what a split cut off the bio's front. Only bios that have a completion event
+    (bio_endio) of their own count.
+    """
     fronts = np.flatnonzero((a.root != np.arange(len(a.bios))) & ~a.is_piece)
     unknown = np.bincount(whole.row_of_gen[fronts], minlength=len(whole.gen)) > 0
     return np.asarray(unknown & (a.bios.last(Kind.BIO_COMPLETE)[whole.gen] >= 0), dtype=np.bool_)
 
 
 def request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
-    """Of each request, likewise. issued: what cannot end well without having been issued."""
+    """Return the certainty of each request, uint8 (n,), before loss windows are considered.
+
+    issued: per request, whether it can succeed only by being issued (anything but a flush).
+    LOST: its issue, completion or, for a failed request, a part of its bios was not recorded.
+    INCOMPLETE: its start is not in the log, its end may come after the log's end, or it was
+    merged into a request that could not be identified.
+    """
     r = a.requests
     certainty = np.zeros(len(r), dtype=np.uint8)
     if a.events.doubt is not None and len(r):
         certainty[:] = np.maximum.reduceat(a.events.doubt[r.row_event], r.start)
     absorbed = r.first(Kind.RQ_MERGE) >= 0
-    begun = _begun(a, ends)
+    start_recorded = _start_recorded(a, ends)
     no_issue = (ends.issue < 0) & ((ends.total > 0) | (ends.good > 0) | issued) & ends.finished
     no_issue &= (ends.status == 0) | (ends.good > 0) | (ends.completions > 1)
     no_issue |= _incomplete_failures(a, ends)
-    certainty[(no_issue | (ends.unissued >= 0)) & begun] = Certainty.LOST
+    certainty[(no_issue | (ends.unissued >= 0)) & start_recorded] = Certainty.LOST
     unfinished = ~ends.finished & ~absorbed
-    certainty[unfinished | (~begun & ~absorbed)] = Certainty.INCOMPLETE
+    certainty[unfinished | (~start_recorded & ~absorbed)] = Certainty.INCOMPLETE
     gone = r.superseded | unanswered(a) | (a.absorbed_by >= 0)
-    certainty[unfinished & begun & gone] = Certainty.LOST
+    certainty[unfinished & start_recorded & gone] = Certainty.LOST
     certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
     return certainty
 
 
 def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
-    """Requests that failed without an issue, with more than their bios have: others joined."""
+    """Return per request whether it failed without an issue and has more bytes than its bios.
+
+    Only requests with known bios count, and only where merged requests may explain the rest.
+    """
     failed = (ends.issue < 0) & (ends.end >= 0)
     if not failed.any():
         return failed
-    held = np.flatnonzero(a.request >= 0)
-    held = held[failed[a.request[held]]]
-    known = np.bincount(a.request[held], a.facts.piece_bytes[held], len(a.requests))
-    some = np.bincount(a.request[held], minlength=len(a.requests)) > 0
-    # Merges that name nobody leave bios out; what is told of requests must add up.
-    took = _untaken_merges(a)
-    took[a.absorbed_by[a.absorbed_by >= 0]] = True
-    return np.asarray(failed & some & took & (known < ends.done))
+    bio = np.flatnonzero(a.request >= 0)
+    bio = bio[failed[a.request[bio]]]
+    bio_bytes = np.bincount(a.request[bio], a.facts.piece_bytes[bio], len(a.requests))
+    has_bios = np.bincount(a.request[bio], minlength=len(a.requests)) > 0
+    # A merge event that does not name its request leaves the bio list short, so compare byte
+    # counts.
+    may_have_more = _unresolved_merges(a)
+    may_have_more[a.absorbed_by[a.absorbed_by >= 0]] = True
+    return np.asarray(failed & has_bios & may_have_more & (bio_bytes < ends.done))
 
 
-def _untaken_merges(a: Association) -> Bool:
-    """Per request: whether one was absorbed on its device, and nothing tells by whom."""
-    gone = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
-    devices = np.unique(a.events.dev[a.requests.birth[gone]])
+def _unresolved_merges(a: Association) -> Bool:
+    """Return per request whether on its device some request was merged into an unknown one."""
+    unresolved = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
+    devices = np.unique(a.events.dev[a.requests.birth[unresolved]])
     return np.isin(a.events.dev[a.requests.birth], devices)
 
 
-def _begun(a: Association, ends: RequestEnds) -> Bool:
-    """Requests whose beginning is in the log: s, their bio's Q or G, D where they have no bio."""
+def _start_recorded(a: Association, ends: RequestEnds) -> Bool:
+    """Return per request whether its beginning is in the log.
+
+    That is its s, the Q or G of a bio that it was allocated for, or, without bios, its I or D.
+    """
     held = np.flatnonzero(a.request >= 0)
-    # A request began with a bio that it was allocated for, not with those that joined it.
+    # Bios that were merged into the request do not show when it began.
     alone = a.bios.first(Kind.M, Kind.F) < 0
     told = ((a.queued[a.root] >= 0) & alone) | (a.bios.first(Kind.G) >= 0)
     begun = ends.started >= 0

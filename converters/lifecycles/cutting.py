@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a log's time: what a recording of that time alone would hold, and a little more.
+"""A cut: the part of a log between two times, much as if only that time had been recorded.
 
-What ended before it or began after it is not there. What was under way when it ends is open, as
-at a log's end. What was under way when it begins is there from then on, marked by `cut` and
-INCOMPLETE, with all that is known of it: who queued it, where, how much. Only its time from
-queue to completion is not, so that no figure takes a part of an I/O for a whole one.
+Bios and requests that ended before the cut or began after it are left out. Those in flight when
+it ends are open, as at a log's end. Those in flight when it begins are included from its
+beginning on, marked by `cut` and as INCOMPLETE, with their submitter, place and size. Their queue
+(or start) time is removed, so that no latency is computed from a part of an I/O.
 """
 
 from dataclasses import dataclass, replace
@@ -27,31 +27,32 @@ from biotrail.converters.lifecycles.windows import FAR, T, first_seen, last_seen
 from biotrail.recorder.schema.errors import ConversionError
 
 MARGIN_NS = 5_000_000_000
-"""Read before a cut: of what was queued longer ago, and is still under way, only what happens in
-the cut is known."""
+"""Time that is read before a cut, so that I/O in flight at its beginning is known. Of I/O queued
+earlier than that, only the events within the cut are known."""
 
 ENDLESS = 1 << 62
-"""ns: an end that no log reaches."""
+"""ns: end of a span that has none; no log reaches this time."""
 
 Table = TypeVar("Table", Bios, Requests)
 
 
 @dataclass(frozen=True)
 class Span:
-    """From `begin` on, before `end`: ns of CLOCK_MONOTONIC."""
+    """The time begin <= t < end, ns of CLOCK_MONOTONIC."""
 
     begin: int
     end: int
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Whether any of [start, end] (ns) lies in it."""
+        """Return whether any time of [start, end] (ns) lies in the span."""
         return start < self.end and end >= self.begin
 
 
 def outside(span: Span, first: int, last: int, context: Context) -> ConversionError:
-    """What to say where the log, from `first` to `last` (ns), has nothing of the span."""
+    """Return the error to raise if a log from `first` to `last` (ns) has nothing of the span."""
 
     def seconds(ns: int) -> str:
+        """Return the offset of a time from the log's beginning, as `1.5 s`."""
         return f"{(ns - first) / 1e9:.9g} s"
 
     walls = [context.wall_clock(ns) for ns in (first, last)]
@@ -66,7 +67,7 @@ def outside(span: Span, first: int, last: int, context: Context) -> ConversionEr
 
 
 def events_within(events: Events, begin: int, end: int) -> Events:
-    """Those of begin <= ts < end; sorted, as they came."""
+    """Return the events with begin <= ts < end (ns); `events` itself if that is all of them."""
     first, stop = np.searchsorted(events.ts, [begin, end]).tolist()
     if first == 0 and stop == len(events):
         return events
@@ -74,13 +75,17 @@ def events_within(events: Events, begin: int, end: int) -> Events:
 
 
 def clipped(window: T, begin: int) -> T:
-    """The window without what ended before `begin` (ns), the rest of it from then on."""
+    """Return a copy of the window without rows that ended before `begin` (ns).
+
+    Rows in flight at `begin` get `cut` = `begin`, at least INCOMPLETE, no queue or start time,
+    and none of their earlier stages; their other earlier times are set to `begin`.
+    """
     found = restricted(
         window,
-        _over(window.bios) >= begin,
-        _over(window.requests) >= begin,
-        _over(window.open_bios) >= begin,
-        _over(window.open_requests) >= begin,
+        _ended_at(window.bios) >= begin,
+        _ended_at(window.requests) >= begin,
+        _ended_at(window.open_bios) >= begin,
+        _ended_at(window.open_requests) >= begin,
     )
     bios, requests = _cut(found.bios, begin), _cut(found.requests, begin)
     return replace(
@@ -95,32 +100,42 @@ def clipped(window: T, begin: int) -> T:
 
 
 def losses_within(loss: LossWindows, span: Span) -> LossWindows:
-    """What of the loss windows lies in the span."""
+    """Return the loss windows that overlap the span, shortened to it."""
     found = loss.take((loss.start < span.end) & (loss.end >= span.begin))
     return replace(
         found, start=np.maximum(found.start, span.begin), end=np.minimum(found.end, span.end)
     )
 
 
-def _over(table: Bios | Requests) -> I64:
-    """ns per row: when it was over; FAR: it goes on, as far as is known; NEVER: no time is."""
+def _ended_at(table: Bios | Requests) -> I64:
+    """Return when each row ended (ns, int64).
+
+    That is its completion or, if it has none and is known to be gone (LOST, merged into another
+    request, Q not recorded), the time of its last event. FAR: it may still be in flight. NEVER:
+    no time is known.
+    """
     first, last = first_seen(table), last_seen(table)
     gone = table.certainty == Certainty.LOST
     if isinstance(table, Bios):
-        # Of what neither begin nor end was seen, nobody knows whether it goes on.
+        # If neither Q nor completion was recorded, nothing shows that the bio is still in flight.
         gone |= table.queue == NEVER
     else:
         gone |= table.absorbed_by != NEVER
-    over = np.where(table.complete != NEVER, table.complete, np.where(gone, last, FAR))
-    return np.where(first == NEVER, NEVER, over)
+    end = np.where(table.complete != NEVER, table.complete, np.where(gone, last, FAR))
+    return np.where(first == NEVER, NEVER, end)
 
 
 def _cut(table: Table, begin: int) -> Table:
+    """Return the table with rows that began before `begin` (ns) marked as cut there.
+
+    See `clipped`. The table itself is returned if there is no such row.
+    """
     crossing = first_seen(table) < begin
     if not crossing.any():
         return table
 
     def clamped(times: I64, before: int) -> I64:
+        """Return the times, with `before` in place of those earlier than `begin`."""
         return np.where(crossing & (times != NEVER) & (times < begin), before, times)
 
     least = np.where(crossing, np.uint8(Certainty.INCOMPLETE), np.uint8(0))
@@ -140,7 +155,10 @@ def _cut(table: Table, begin: int) -> Table:
 
 
 def _whole_stages(stages: Stages, owners: Bios | Requests, begin: int) -> Stages:
-    """Without what began before `begin`, of those that are cut: a part of a stage is none."""
+    """Return the stages, leaving out stages of cut owners that began before `begin` (ns).
+
+    The part of a stage that lies in the cut is left out too: its duration would be wrong.
+    """
     if not (owners.cut != NEVER).any():
         return stages
     cut = np.isin(stages.owner, owners.number[owners.cut != NEVER])

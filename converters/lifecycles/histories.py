@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events behind chosen bios: their own, their pieces' and their requests'.
+"""The events behind chosen bios: those of the bios, of their pieces and of their requests.
 
-A window in which a bio is given out holds all of its events, for what is under way is handed
-on as events; so nothing has to be remembered from window to window.
+The window in which a bio is returned as ended has all of its events, because the events of bios
+in flight are passed on to the next window; so no state is needed between windows.
 """
 
 from dataclasses import dataclass
@@ -17,22 +17,26 @@ from biotrail.recorder.schema.records import Kind
 
 @dataclass
 class Histories(Table):
-    """One row per (bio, event), in the order of bio, then of time."""
+    """One row per (bio, event), sorted by bio, then by time."""
 
     bio: I64
-    """Bios.number of the chosen bio."""
+    """`Bios.number` of the chosen bio."""
     request: I64
-    """Requests.number of the request that the event is about; NEVER: about the bio itself."""
+    """`Requests.number` of the event's request; NEVER: the event is of the bio alone."""
     event: I64
-    """Index in the window's events (`result.association.events`)."""
+    """Index of the event in `result.association.events`."""
 
 
 def histories(result: Result, bios: I64) -> Histories:
-    """All events of the given bios (numbers) that the window closes or holds."""
+    """Return all events of the given bios, their pieces and their requests, as rows of Histories.
+
+    bios: values of `Bios.number`; those that are not in the window have no rows.
+    """
     a = result.association
     own_bio, own_event = _own(a, result.bio_number, bios)
     request_bio, request, event = _of_requests(a, result, bios)
-    # An event that names both is the request's: it stands once.
+    # An event that names bio and request is listed once, as the request's: the sort is stable
+    # and the requests' rows come first.
     bio = np.concatenate([request_bio, own_bio])
     about = np.concatenate([request, np.full(len(own_bio), NEVER, dtype=np.int64)])
     event = np.concatenate([event, own_event])
@@ -44,13 +48,16 @@ def histories(result: Result, bios: I64) -> Histories:
 
 
 def _own(a: Association, number: I64, bios: I64) -> tuple[I64, I64]:
-    """(bio, event) of what names the bios or their pieces."""
+    """Return (bio number, event index) of all events that name the bios or their pieces."""
     rows = np.flatnonzero(np.isin(number, bios)[a.bios.row_gen]) if len(number) else a.bios.row_gen
     return number[a.bios.row_gen[rows]], a.bios.row_event[rows]
 
 
 def _of_requests(a: Association, result: Result, bios: I64) -> tuple[I64, I64, I64]:
-    """(bio, request, event) of the requests that held any piece of the bios at any time."""
+    """Return (bio number, request number, event index) of all events of the bios' requests.
+
+    These are the requests that held any piece of the bios at any time.
+    """
     piece, request = _held(a, np.isin(result.bio_number, bios))
     if not len(piece):
         none = np.zeros(0, dtype=np.int64)
@@ -65,7 +72,11 @@ def _of_requests(a: Association, result: Result, bios: I64) -> tuple[I64, I64, I
 
 
 def _held(a: Association, ours: Bool) -> tuple[I64, I64]:
-    """(bio generation, request) for those of the mask: by name, by outcome, or passing through."""
+    """Return (bio generation, request generation) pairs of the bios in the mask `ours`.
+
+    A request counts if an event names it with the bio, if it served the bio in the end, or if it
+    was merged into that request and had the bio before.
+    """
     named, by = edges_of_rows(a)
     served = np.flatnonzero((a.request >= 0) & ours)
     passed, through = _passed_through(a, served)
@@ -77,15 +88,16 @@ def _held(a: Association, ours: Bool) -> tuple[I64, I64]:
 
 
 def _passed_through(a: Association, served: I64) -> tuple[I64, I64]:
-    """Absorbed requests that had the bios on their way, by the range of the merge: (bio, request).
+    """Return (bio, absorbed request) generations where the merge's sector range holds the bio.
 
-    Where requests merge one after the other, nothing names a bio in those in between.
+    served: bio generations that have a request. Where requests are merged one after the other, no
+    event names the bio together with the requests in between.
     """
     event = a.requests.first(Kind.RQ_MERGE)
-    gone = np.flatnonzero((a.absorbed_by >= 0) & (event >= 0))
-    gone = gone[np.isin(a.absorbed_by[gone], a.request[served])]
+    absorbed = np.flatnonzero((a.absorbed_by >= 0) & (event >= 0))
+    absorbed = absorbed[np.isin(a.absorbed_by[absorbed], a.request[served])]
     pairs: list[tuple[int, int]] = []
-    for request in gone.tolist():
+    for request in absorbed.tolist():
         m = int(event[request])
         begin = int(a.events.sector[m])
         end = begin + int(a.events.bytes[m]) // SECTOR_BYTES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Association to tables: one row per bio and per request, with its times and certainty."""
+"""Tables built from an association: one row per bio and request, with times and certainty."""
 
 from dataclasses import dataclass
 
@@ -57,12 +57,18 @@ from biotrail.recorder.schema.records import NO_TAG, Kind
 UNSEEN_BIRTH = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
 _SLOTS = 1 << 12
+"""Numbers reserved per event for such bios: one event can name several."""
 NEVER_BORN = np.iinfo(np.int64).max
+"""In place of a device's first request's number: no request of the device was recorded."""
 
 
 @dataclass
 class Result:
-    """One window, associated. Tables are in the order of `number`."""
+    """One associated window. Tables are sorted by `number`.
+
+    `kept` marks what the next window must contain again; `open_bios` and `open_requests` are the
+    rows of such bios and requests, `bios` and `requests` all others.
+    """
 
     association: Association
     kept: Kept
@@ -73,20 +79,20 @@ class Result:
     open_bios: Bios
     open_requests: Requests
     bio_stages: Stages
-    """Of `bios`, in their order."""
+    """Stages of `bios`, in the order of its rows."""
     request_stages: Stages
-    """Of `requests`, in their order."""
+    """Stages of `requests`, in the order of its rows."""
     bio_number: I64
-    """Per bio generation of the association: the number of its whole bio."""
+    """Per bio generation of the association: `Bios.number` of its whole bio."""
     request_number: I64
-    """Per request generation: its number."""
+    """Per request generation of the association: `Requests.number`."""
 
 
 class Builder:
-    """Builds tables for one log, window after window.
+    """Builder of one log's tables, window after window, in order.
 
-    Remembers since when devices are known to take requests, and which addresses of what is
-    kept were seen to live again.
+    Between windows it keeps since when each device is known to be request-based, and what is
+    known of the reuse of addresses of bios and requests that are kept.
     """
 
     def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
@@ -101,7 +107,11 @@ class Builder:
         }
 
     def build(self, events: Events, *, settled: int, final: bool) -> Result:
-        """Associates a window. settled: ns before which nothing more will be said of it."""
+        """Associate one window and return its tables.
+
+        events: those that the previous result kept, and the new ones, sorted. settled: ns; bios
+        and requests that ended before it are closed, others are kept. final: nothing is kept.
+        """
         a = associate(events, self._context, self._lives)
         ends = request_ends(a, self._context)
         repair(a, ends, self._context)
@@ -120,7 +130,7 @@ class Builder:
         bios = self._bios(a, whole, m, number, family, request_number)
         bios.own[:] = own.bios[whole.gen]
         bios.certainty[:] = bio_certainty(a, ends, whole, m, self._context)
-        # It ended after its fronts; in which requests those were, no event tells.
+        # The bio completed after the parts split off its front, whose requests no event names.
         hidden = fronts_elsewhere(a, whole) & self._takes_requests(a, whole)
         bios.certainty[hidden & (bios.certainty < Certainty.AMBIGUOUS)] = Certainty.LOST
         requests = self._requests(a, ends, whole, family, request_number)
@@ -146,7 +156,11 @@ class Builder:
         )
 
     def _takes_requests(self, a: Association, whole: Whole) -> Bool:
-        """Whether each bio's device is known to, by the header or by what came before its end."""
+        """Return per whole bio whether its device is known to be request-based.
+
+        Known by the header, or by a request that began before the bio ended. Adds the window's
+        requests to `_first_request`.
+        """
         births = a.requests.birth if len(a.requests) else np.zeros(0, np.int64)
         births = births[np.argsort(a.events.number[births])]
         seen, at = np.unique(a.events.dev[births], return_index=True)
@@ -169,11 +183,16 @@ class Builder:
         family: I64,
         request_number: I64,
     ) -> Bios:
+        """Return one row per whole bio, with certainty and own still 0.
+
+        m, number, family: per whole bio. request_number: per request generation.
+        """
         gen = whole.gen
         queued = a.bios.first(Kind.Q)[gen]
         at, seen = np.maximum(queued, 0), queued >= 0
 
         def of(name: str, dtype: type) -> np.ndarray:
+            """Return a field of each bio's Q; 0 where Q was not recorded."""
             if not len(a.events):
                 return np.zeros(len(gen), dtype)
             return np.where(seen, a.events.field(Kind.Q, name, at), 0).astype(dtype)
@@ -221,6 +240,7 @@ class Builder:
         )
 
     def _stack_rows(self, events: Events, queued: I64) -> I32:
+        """Return the row in the trace's stacks of each Q; -1: no Q (-1) or no stack."""
         if events.stack is None:
             return np.full(len(queued), -1, dtype=np.int32)
         ids = np.where(queued >= 0, events.stack[np.maximum(queued, 0)], NO_STACK)
@@ -229,19 +249,23 @@ class Builder:
     def _requests(
         self, a: Association, ends: RequestEnds, whole: Whole, family: I64, number: I64
     ) -> Requests:
+        """Return one row per request generation, with own still False.
+
+        family: per whole bio. number: per request generation.
+        """
         r, events = a.requests, a.events
-        held = np.flatnonzero(a.request >= 0)
+        bio = np.flatnonzero(a.request >= 0)
         first = np.full(len(r), -1, dtype=np.int64)
-        first[a.request[held][::-1]] = whole.row_of_gen[held][::-1]
-        told = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
-        opf = events.opf[told] if len(r) else np.zeros(0, np.uint32)
-        sector = events.sector[told] if len(r) else np.zeros(0, np.uint64)
+        first[a.request[bio][::-1]] = whole.row_of_gen[bio][::-1]
+        event = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
+        opf = events.opf[event] if len(r) else np.zeros(0, np.uint32)
+        sector = events.sector[event] if len(r) else np.zeros(0, np.uint64)
         taker = np.maximum(a.absorbed_by, 0)
         return Requests(
             number=number,
-            dev=events.dev[told] if len(r) else np.zeros(0, np.uint32),
+            dev=events.dev[event] if len(r) else np.zeros(0, np.uint32),
             sector=sector,
-            bytes=(events.bytes[told] if len(r) else np.zeros(0, np.int64)).astype(np.uint32),
+            bytes=(events.bytes[event] if len(r) else np.zeros(0, np.int64)).astype(np.uint32),
             opf=opf,
             tag=_tags(a, ends.last_issue, "tag"),
             sched_tag=_tags(a, ends.issue, "sched_tag"),
@@ -250,7 +274,7 @@ class Builder:
             insert=times(a, ends.insert),
             issue=times(a, ends.issue),
             complete=times(a, ends.end),
-            bios=np.bincount(a.request[held], minlength=len(r)).astype(np.uint32),
+            bios=np.bincount(a.request[bio], minlength=len(r)).astype(np.uint32),
             others=others(a, ends.last_issue),
             requeues=ends.requeues.astype(np.uint32),
             status=ends.status,
@@ -269,6 +293,7 @@ class Builder:
         )
 
     def _request_kind(self, opf: U32, sector: np.ndarray) -> U8:
+        """Return the RequestKind of each request by its operation and first sector."""
         kind = np.zeros(len(opf), dtype=np.uint8)
         flush = (opf & OP_MASK) == self._context.op_number("flush")
         kind[flush & (sector == NO_SECTOR)] = RequestKind.FLUSH
@@ -280,13 +305,13 @@ class Builder:
 
 
 def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
-    """Number and family of every whole bio."""
+    """Return (number, family) of each whole bio; see `Bios`."""
     birth = a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
     number = a.events.number[birth] if len(whole.gen) else whole.gen
     role = a.bios.birth_role[whole.gen] if len(whole.gen) else np.zeros(0, np.uint8)
-    known = (role == Kind.Q) | (role == Kind.A) | (role == Kind.X)
+    begin_recorded = (role == Kind.Q) | (role == Kind.A) | (role == Kind.X)
     slot = a.bios.row_slot[a.bios.start[whole.gen]] if len(whole.gen) else whole.gen
-    number = np.where(known, number, UNSEEN_BIRTH + number * _SLOTS + slot)
+    number = np.where(begin_recorded, number, UNSEEN_BIRTH + number * _SLOTS + slot)
     upper = a.upper[whole.gen]
     top = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], np.arange(len(number)))
     for _ in range(64):  # deeper stacks than any kernel allows
@@ -298,11 +323,16 @@ def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
 
 
 def _request_numbers(a: Association) -> I64:
+    """Return the number of each request generation: that of its first event."""
     return a.events.number[a.requests.birth] if len(a.requests) else np.zeros(0, np.int64)
 
 
 def _request_families(a: Association, first: I64, family: I64, number: I64) -> I64:
-    """Per request: family of its first bio (-1: none), or of the request that it works for."""
+    """Return per request the family of its first bio, or of its upper device's request.
+
+    first: per request, row of its first whole bio, -1 none. family: per whole bio. number: per
+    request; stands for the family where no bio is known.
+    """
     top = np.where(a.above >= 0, a.above, np.arange(len(number)))
     first = first[top]
     known = family[np.maximum(first, 0)] if len(family) else first
@@ -310,7 +340,7 @@ def _request_families(a: Association, first: I64, family: I64, number: I64) -> I
 
 
 def _cpus(a: Association, queued: I64) -> U16:
-    """CPU of each Q (-1: none)."""
+    """Return the CPU of each Q (event index); NO_CPU where `queued` is -1."""
     if not len(a.events):
         return np.full(len(queued), NO_CPU, dtype=np.uint16)
     cpu = a.events.cpu[np.maximum(queued, 0)]
@@ -318,33 +348,35 @@ def _cpus(a: Association, queued: I64) -> U16:
 
 
 def _tags(a: Association, index: I64, name: str) -> np.ndarray:
+    """Return field `name` of each D (event index); NO_TAG where `index` is -1."""
     if not len(a.events):
         return np.zeros(len(index), np.uint16)
-    told = a.events.field(Kind.D, name, np.maximum(index, 0))
-    return np.where(index >= 0, told, NO_TAG).astype(np.uint16)
+    values = a.events.field(Kind.D, name, np.maximum(index, 0))
+    return np.where(index >= 0, values, NO_TAG).astype(np.uint16)
 
 
 def _starts(a: Association, ends: RequestEnds) -> I64:
-    """s; where the kernel has none, the first bio's G; else the first event seen."""
+    """Return the start of each request (ns): s, else the earlier of its first G and first event."""
     birth = times(a, a.requests.birth) if len(a.requests) else np.zeros(0, np.int64)
     got = a.bios.first(Kind.G)
     own = (a.request >= 0) & (got >= 0)
     if (a.absorbed_by >= 0).any():
         own &= came_with(a) < 0
-    held = np.flatnonzero(own)
+    bio = np.flatnonzero(own)
     allocated = np.full(len(a.requests), np.iinfo(np.int64).max)
-    np.minimum.at(allocated, a.request[held], a.events.ts[got[held]])
+    np.minimum.at(allocated, a.request[bio], a.events.ts[got[bio]])
     start = np.where(ends.started >= 0, times(a, ends.started), np.minimum(birth, allocated))
     return start.astype(np.int64)
 
 
 def _in_order(number: I64, rows: Bool) -> I64:
+    """Return the indices of the mask's rows, sorted by number."""
     chosen = np.flatnonzero(rows)
     return chosen[np.argsort(number[chosen])]
 
 
 def _edges(a: Association, whole: Whole, number: I64, request_number: I64, rows: Bool) -> Edges:
-    """Edges of the whole bios in the mask."""
+    """Return the edges of the whole bios in the mask `rows`: one per piece with a request."""
     piece = np.flatnonzero(a.request >= 0)
     piece = piece[rows[whole.row_of_gen[piece]]] if len(rows) else piece
     row = whole.row_of_gen[piece]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bio or request asks for, as people name it: an empty write with PREFLUSH is a flush."""
+"""Operation names as users know them: an empty write with PREFLUSH is a flush."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,18 @@ FLUSH = "flush"
 
 
 def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
-    """Which are flushes: without data, they ask for one (fsync). opf: bi_opf; size: bytes."""
+    """Return which bios or requests have no data and REQ_PREFLUSH set, as from fsync.
+
+    opf: bi_opf or cmd_flags; size: bytes.
+    """
     preflush = np.uint32(context.flag_mask("PREFLUSH"))
     return np.asarray((size == 0) & ((opf & preflush) != 0), dtype=np.bool_)
 
 
 def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp], list[str]]:
-    """Operation of each bio as (codes into names, names), shape (n,).
+    """Return (codes, names): per bio or request (n,) the index of its operation in `names`.
 
-    opf: bi_opf; size: bytes. A bio of nothing that asks for a flush (fsync) is one.
+    opf: bi_opf or cmd_flags; size: bytes. An empty write with REQ_PREFLUSH is a "flush".
     """
     codes, names = context.op_codes(opf)
     flush = asks_flush(context, opf, size)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recording's own I/O: whose it is, and what remains without it.
+"""The recording's own I/O: marks its bios and requests, and removes them from tables and events.
 
-A bio is the recording's own where its Q says so, and where the upper device's bio is that it
-was made for. A request is where all of its bios are; one that is shared with others' bios is
-theirs too, and stays.
+A bio is the recording's own if its Q has the flag Q_FLAG_OWN, or if it was made for an own bio of
+an upper device. A request is own if all of its bios are; a request shared with other bios stays.
 """
 
 from dataclasses import dataclass, replace
@@ -23,22 +22,23 @@ if TYPE_CHECKING:
     from biotrail.converters.lifecycles.lifecycles import Result
 
 _DEEPEST = 64
-"""Devices that stand on each other; no kernel allows so many."""
+"""Limit of stacked devices that are followed; no kernel allows so many."""
 
 
 @dataclass
 class Own:
-    """What is the recording's own, by generation: shape (generations,), bool."""
+    """Masks of the recording's own I/O, by bio generation and by request generation."""
 
     bios: Bool
     requests: Bool
 
     def __bool__(self) -> bool:
+        """Return whether any bio is own."""
         return bool(self.bios.any())
 
 
 def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
-    """What of a window is the recording's own I/O."""
+    """Return which bio and request generations of a window are the recording's own."""
     queued = a.bios.first(Kind.Q)[whole.gen]
     rows = np.zeros(len(whole.gen), dtype=np.bool_)
     seen = np.flatnonzero(queued >= 0)
@@ -58,37 +58,51 @@ def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
 
 
 def _requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
-    """Requests of whose bios all are known, and own."""
+    """Return per request whether it is own: all of its bios are known and own (`own`, per bio).
+
+    An absorbed request whose bios are not known is own if the absorbing request is. A lower
+    device's request (request-based dm) is own if the upper one is.
+    """
     flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
     cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
-    found = _all_own(a.request, own, len(a.requests)) & ~cut & (others(a, ends.last_issue) == 0)
+    own_requests = (
+        _all_own(a.request, own, len(a.requests)) & ~cut & (others(a, ends.last_issue) == 0)
+    )
     absorbed = np.flatnonzero(a.absorbed_by >= 0)
     if len(absorbed):
         before = came_with(a)
-        told = np.bincount(before[before >= 0], minlength=len(a.requests)) > 0
-        alone = _all_own(before, own, len(a.requests))
-        found[absorbed] = np.where(told[absorbed], alone[absorbed], found[a.absorbed_by[absorbed]])
+        has_bios = np.bincount(before[before >= 0], minlength=len(a.requests)) > 0
+        all_own = _all_own(before, own, len(a.requests))
+        own_requests[absorbed] = np.where(
+            has_bios[absorbed], all_own[absorbed], own_requests[a.absorbed_by[absorbed]]
+        )
     above = np.flatnonzero(a.above >= 0)
-    found[above] |= found[a.above[above]]
-    return np.asarray(found, dtype=np.bool_)
+    own_requests[above] |= own_requests[a.above[above]]
+    return np.asarray(own_requests, dtype=np.bool_)
 
 
 def _all_own(request: I64, own: Bool, count: int) -> Bool:
-    """Per request: whether it has bios, and all of them are own. request: per bio, -1 none."""
-    held = np.flatnonzero(request >= 0)
-    bios = np.bincount(request[held], minlength=count)
-    ours = np.bincount(request[held[own[held]]], minlength=count)
+    """Return per request (count,) whether it has bios and all of them are own.
+
+    request, own: per bio, its request generation (-1 none) and whether it is own.
+    """
+    bio = np.flatnonzero(request >= 0)
+    bios = np.bincount(request[bio], minlength=count)
+    ours = np.bincount(request[bio[own[bio]]], minlength=count)
     return np.asarray((bios > 0) & (bios == ours), dtype=np.bool_)
 
 
 def without(result: "Result") -> "Result":
-    """The tables without what is own. Requests that it shares count it among the others."""
+    """Return a copy of the result whose tables leave out own bios and requests.
+
+    Remaining requests count the bios that were left out in `others` instead of `bios`.
+    """
     bios, requests, edges = result.bios, result.requests, result.edges
     ours = np.isin(edges.bio, bios.number[bios.own])
     shared = np.searchsorted(requests.number, edges.request[ours])
     gone = np.bincount(shared, minlength=len(requests)).astype(np.uint32)
     requests = replace(requests, bios=requests.bios - gone, others=requests.others + gone)
-    # One that is yet to be issued may turn out to be shared.
+    # A request that was not issued yet may still get bios of others by a merge.
     decided = result.open_requests.own & (result.open_requests.issue != NEVER)
     return replace(
         result,
@@ -103,7 +117,7 @@ def without(result: "Result") -> "Result":
 
 
 def own_events(result: "Result") -> Bool:
-    """Events that belong to the recording's own I/O, and to nobody else's."""
+    """Return per event of the window whether it belongs to own I/O and to no other."""
     a = result.association
     if not result.own:
         return np.zeros(len(a.events), np.bool_)
@@ -111,25 +125,29 @@ def own_events(result: "Result") -> Bool:
 
 
 def has_own(events: Events) -> bool:
-    """Whether any bio is marked as the recording's own."""
+    """Return whether any Q has the flag Q_FLAG_OWN."""
     flags = events.field(Kind.Q, "flags", events.rows(Kind.Q))
     return bool((flags & Q_FLAG_OWN != 0).any())
 
 
 class Held:
-    """Events in the order of time, held until it is known whose they are."""
+    """A queue of time-sorted events, held until it is known which of them are own."""
 
     def __init__(self) -> None:
         self._waiting = Events.empty()
         self._own = np.zeros(0, np.int64)
 
     def release(self, fresh: Events, result: "Result", most: int) -> Events:
-        """Those that are known to be others' by now. most: how many may wait."""
+        """Queue `fresh` events and return those that are now known not to be own, by time.
+
+        result: the window that `fresh` belongs to. most: if as many events wait, all are decided
+        by what is known now.
+        """
         a = result.association
         self._waiting = Events.join([self._waiting, fresh])
         self._own = np.concatenate([self._own, a.events.number[own_events(result)]])
-        # A request of own bios that is yet to be issued may turn out to be shared; whose one was
-        # that was absorbed, the issue of the other tells.
+        # An own request that was not issued yet may still get bios of others by a merge. Whose
+        # an absorbed request was is known once the absorbing request is issued.
         absorbed = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
         open_ended = (result.own.requests & (a.requests.first(Kind.D) < 0)) | absorbed
         open_ended &= result.kept.requests
@@ -145,4 +163,5 @@ class Held:
 
 
 def _without(stages: Stages, owners: I64) -> Stages:
+    """Return the stages of all owners but these (numbers)."""
     return stages.take(~np.isin(stages.owner, owners))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a bio's and a request's time went: gapless stages that add up to the whole.
+"""Stages of bios and requests: gapless intervals that add up to the time from queue to completion.
 
-Boundaries are those of the piece that finishes last. Every stage has a name; none is a
-remainder. docs/lifecycles.md tabulates which stages each kind of I/O has.
+A bio's boundaries are the times of the piece that completed last. docs/lifecycles.md tabulates
+which stages each kind of I/O has.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,18 @@ from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, U8, Bool
 from biotrail.recorder.schema.records import Kind
 
 SLOTS = 5
-"""queue → joined → inserted → issued → data done → done."""
+"""Intervals between a row's six bounds: queue, allocated or merged, inserted, issued, data
+completed, completed."""
 _ABSENT = 255
+"""In place of a Stage: none."""
 
 
 @dataclass
 class Milestones:
-    """Times per whole bio (NEVER: none), all of the piece that finishes last."""
+    """Per whole bio (n,): times in ns (NEVER: none) of the piece that completed last.
+
+    data_end: when the data completed, which the flush machinery may follow by a flush.
+    """
 
     queue: I64
     getrq: I64
@@ -33,15 +38,15 @@ class Milestones:
     data_end: I64
     complete: I64
     sequence: Bool
-    """Whether the flush machinery ran it."""
+    """Whether the kernel's flush machinery (blk-flush.c) handled that piece's request."""
     request: I64
-    """Request generation, -1 none."""
+    """Request generation of that piece, -1 none."""
     failed: Bool
-    """Whether that request ended in an error with no byte done."""
+    """Whether that request ended in an error with no byte completed."""
 
 
 def milestones(a: Association, ends: RequestEnds, whole: Whole) -> Milestones:
-    """Reads the times of each whole bio off its final piece and that piece's request."""
+    """Return the times of each whole bio, from its final piece and that piece's request."""
     final, has = np.maximum(whole.final, 0), whole.final >= 0
     bios = a.bios
     got = bios.first(Kind.G)
@@ -57,7 +62,8 @@ def milestones(a: Association, ends: RequestEnds, whole: Whole) -> Milestones:
     insert = np.where((insert >= getrq) & (getrq >= 0), insert, NEVER)
     insert = np.where((issue >= 0) & (insert > issue), NEVER, insert)
     complete = times(a, whole.end)
-    # What is said of it after its end is of other I/O, whose start was lost.
+    # Events after the bio's completion belong to other I/O at the same address, whose start was
+    # not recorded.
     after = np.where(complete >= 0, complete, np.iinfo(np.int64).max)
     merge, getrq, insert, issue = (
         np.where(t > after, NEVER, t) for t in (merge, getrq, insert, issue)
@@ -79,7 +85,11 @@ def milestones(a: Association, ends: RequestEnds, whole: Whole) -> Milestones:
 
 
 def _inserts(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
-    """Per whole bio: I of the request that its final piece was in at that time, -1 none."""
+    """Return per whole bio the event index of its I, -1 none.
+
+    If the bio's request was merged into another one, that is the I of the absorbed request.
+    request: per whole bio, -1 none. final: per whole bio, generation of its final piece.
+    """
     if not len(a.requests):
         return np.full(len(request), -1, dtype=np.int64)
     insert = np.where(request >= 0, ends.insert[np.maximum(request, 0)], -1)
@@ -90,14 +100,15 @@ def _inserts(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64
 
 
 def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
-    """Per whole bio: the first D that held its final piece, -1 none.
+    """Return per whole bio the event index of the first D that carried its final piece, -1 none.
 
-    That is not its request's first where it joined after a requeue.
+    That is not the first D of its request if the bio was merged after a requeue.
     """
     if not len(a.requests):
         return np.full(len(request), -1, dtype=np.int64)
     named = a.bios.first(Kind.D)[final]
-    # A chain that was cut does not name it, and neither do logs without pointers.
+    # D does not name the bio if the recorded bio chain was cut short, or without pointers: take
+    # the request's first D after the bio joined.
     joined = np.maximum(a.bios.last(Kind.M, Kind.F, Kind.G, Kind.START)[final], a.bios.birth[final])
     own = came_with(a)[final]
     moved = np.where(own >= 0, a.requests.first(Kind.RQ_MERGE)[np.maximum(own, 0)], -1)
@@ -116,28 +127,35 @@ def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
 
 
 def _last_moves(a: Association, request: I64, final: I64) -> I64:
-    """Per whole bio: the last m that moved its final piece into its request, by range; -1 none."""
+    """Return per whole bio the last merge event (m) that moved it into its request, -1 none.
+
+    Matched by the merge's sector range; only merges into requests that were requeued matter.
+    """
     result = np.full(len(request), -1, dtype=np.int64)
-    gone = np.flatnonzero(a.absorbed_by >= 0)
-    gone = gone[a.requests.count(a.requests.row_role == Kind.R)[a.absorbed_by[gone]] > 0]
-    event = a.requests.first(Kind.RQ_MERGE)[gone]
+    absorbed = np.flatnonzero(a.absorbed_by >= 0)
+    absorbed = absorbed[
+        a.requests.count(a.requests.row_role == Kind.R)[a.absorbed_by[absorbed]] > 0
+    ]
+    event = a.requests.first(Kind.RQ_MERGE)[absorbed]
     sector = a.facts.piece_sector[final]
     for row in np.argsort(event).tolist():
         m = int(event[row])
         begin = int(a.events.sector[m])
         end = begin + int(a.events.bytes[m]) // SECTOR_BYTES
-        inside = (request == a.absorbed_by[gone[row]]) & (sector >= begin) & (sector < end)
+        inside = (request == a.absorbed_by[absorbed[row]]) & (sector >= begin) & (sector < end)
         result[inside & (a.bios.birth[final] < m)] = m
     return result
 
 
 def _request_time(a: Association, per_request: I64, request: I64) -> I64:
+    """Return per bio the time (ns) of its request's event in `per_request`; NEVER where -1."""
     if not len(per_request):
         return np.full(len(request), NEVER, dtype=np.int64)
     return times(a, np.where(request >= 0, per_request[np.maximum(request, 0)], -1))
 
 
 def _request_flag(per_request: Bool, request: I64) -> Bool:
+    """Return per bio the flag of its request; False where `request` is -1."""
     if not len(per_request):
         return np.zeros(len(request), dtype=np.bool_)
     return (request >= 0) & per_request[np.maximum(request, 0)]
@@ -152,9 +170,10 @@ def bio_stages(
     number: I64,
     rows: I64,
 ) -> Stages:
-    """Stages of the whole bios in `rows`, ordered by them, then by time.
+    """Return the stages of the whole bios in `rows`, in that order, then by time.
 
-    request_based: per whole bio, whether its device takes requests. number: per whole bio.
+    request_based: per whole bio, whether its device is request-based. number: per whole bio,
+    `Bios.number`, which becomes the stages' owner.
     """
     opf, size = a.facts.opf[whole.gen][rows], a.facts.bytes[whole.gen][rows]
     queue, merge = m.queue[rows], m.merge[rows]
@@ -167,7 +186,7 @@ def bio_stages(
     stage = np.full((len(rows), SLOTS), _ABSENT, dtype=np.uint8)
     failed = whole.status[rows] != 0
     single = _single(flush, whole.fragments[rows] == 0, failed, request_based[rows])
-    # Only the flush machinery has something to do after the data.
+    # Only the flush machinery has work left after the data: the post-flush.
     after = m.sequence[rows] & (m.data_end[rows] != complete)
     last = np.where(after | (single != _ABSENT), complete, NEVER)
     bounds = np.stack([queue, joined, insert, issue, m.data_end[rows], last], axis=1)
@@ -185,7 +204,7 @@ def bio_stages(
 
 
 def _failed_whole(ends: RequestEnds, request: I64) -> Bool:
-    """Whether each request (-1: none) ended in an error with no byte done."""
+    """Return whether each request ended in an error with no byte completed; False for -1."""
     if not len(ends.status):
         return np.zeros(len(request), dtype=np.bool_)
     held = np.maximum(request, 0)
@@ -195,13 +214,19 @@ def _failed_whole(ends: RequestEnds, request: I64) -> Bool:
 
 
 def _unissued(failed: Bool, preflush: Bool) -> U8:
-    """What ended without an issue waited for: an error, maybe the first flush's, or unknown."""
+    """Return per row the stage that stands for the time up to a completion without an issue.
+
+    FAILED for an error, PRE_FLUSH for an error of the flush that precedes the data, else UNKNOWN.
+    """
     why = np.where(preflush, np.uint8(Stage.PRE_FLUSH), np.uint8(Stage.FAILED))
     return np.where(failed, why, np.uint8(Stage.UNKNOWN))
 
 
 def _single(flush: Bool, unserved: Bool, failed: Bool, request_based: Bool) -> U8:
-    """The one stage of bios that have only one; _ABSENT for the others."""
+    """Return per bio its stage if it has only one (see `Stage`), else _ABSENT.
+
+    flush: a flush without data. unserved: no piece went to a request. failed: ended in an error.
+    """
     one = np.full(len(flush), _ABSENT, dtype=np.uint8)
     one[flush] = Stage.FLUSH
     one[unserved] = Stage.BIO_BASED
@@ -211,7 +236,7 @@ def _single(flush: Bool, unserved: Bool, failed: Bool, request_based: Bool) -> U
 
 @dataclass
 class _Flat:
-    """Stage rows with the position of their owner among the rows asked for."""
+    """Rows of Stages; `place` is the owner's position among the rows that were asked for."""
 
     owner: I64
     place: I64
@@ -221,10 +246,12 @@ class _Flat:
 
 
 def _flatten(number: I64, bounds: I64, stage: U8, single: U8, unissued: U8) -> _Flat:
-    """Bounds (rows, SLOTS + 1) and what lies between, as rows; unseen bounds are joined over.
+    """Return one stage per interval between successive known bounds, by row, then by time.
 
-    What ends at a later bound than its own because bounds between were not seen is UNKNOWN,
-    or `unissued` where it ended without an issue.
+    number: (rows,) owners. bounds: (rows, SLOTS + 1) ns, NEVER unknown. stage: (rows, SLOTS)
+    Stage of the interval that ends at bound slot + 1. single: (rows,) the row's only Stage, or
+    _ABSENT. An interval over bounds that were not recorded is UNKNOWN, or `unissued` (rows,) if
+    the row completed without an issue. A bound earlier than one before it is moved up to that.
     """
     one = single != _ABSENT
     bounds = bounds.copy()
@@ -259,22 +286,25 @@ def _flatten(number: I64, bounds: I64, stage: U8, single: U8, unissued: U8) -> _
 
 
 def _name(stage: U8, slot: int, previous: I64, one: Bool, single: U8, unissued: U8) -> U8:
-    """The stage that ends at bound slot + 1 and began at bound `previous`."""
+    """Return per row the stage of the interval from bound `previous` (rows,) to bound slot + 1."""
     named = stage[:, slot].copy()
-    # From the queue straight to a later bound, or to the end without an issue.
+    # The interval runs from the queue to a later bound, or to the end without an issue.
     skipped = (previous == 0) & (slot > 0)
     skipped |= (slot == 4) & (previous < 3)
     named[skipped] = Stage.UNKNOWN
     if slot == 3:
         named = np.where(previous < 3, unissued, named)
-    # How it joined its request was not told: discards merge without an event.
+    # The event by which the bio joined its request is missing: discards are merged without one.
     named[(previous == 0) & (slot == 2)] = Stage.Q2D
     named[one] = single[one]
     return named
 
 
 def _cut_requeues(a: Association, flat: _Flat, request: I64, rows: I64) -> Stages:
-    """Cuts D2C at every requeue: D to R on the device, R to the next D waiting."""
+    """Return the stages with D2C divided at requeues: D2C from D to R, R2D from R to the next D.
+
+    request: request generation (-1 none), indexed by `flat.place`.
+    """
     requeues = a.requests.count(a.requests.row_role == Kind.R)
     if not len(requeues) or not requeues.any():
         return Stages(flat.owner, flat.stage, flat.start, flat.end)
@@ -295,7 +325,7 @@ def _cut_requeues(a: Association, flat: _Flat, request: I64, rows: I64) -> Stage
 
 
 def _requeue_rows(a: Association, request: int, start: int, end: int) -> list[tuple[int, int, int]]:
-    """The parts of one D2C: (stage, start, end), gapless from start to end."""
+    """Return the parts of one D2C as (stage, start, end), gapless from `start` to `end` (ns)."""
     rows = slice(a.requests.start[request], a.requests.ends[request])
     kinds, at = a.requests.row_role[rows], a.events.ts[a.requests.row_event[rows]]
     parts: list[tuple[int, int, int]] = []
@@ -312,11 +342,15 @@ def _requeue_rows(a: Association, request: int, start: int, end: int) -> list[tu
 def request_stages(
     a: Association, ends: RequestEnds, start: I64, flush_bio: Bool, number: I64, rows: I64
 ) -> Stages:
-    """Stages of the requests in `rows`. start: ns; flush_bio: a flush without data."""
+    """Return the stages of the requests in `rows`, in that order, then by time.
+
+    start, flush_bio, number: per request generation, its start (ns), whether it is a flush without
+    data, and `Requests.number`, which becomes the stages' owner.
+    """
     insert, issue = times(a, ends.insert[rows]), times(a, ends.issue[rows])
     insert = np.where((issue >= 0) & (insert > issue), NEVER, insert)
     data, done = times(a, ends.data_end[rows]), times(a, ends.end[rows])
-    # The flush machinery finishes the data, flushes, and completes the request again.
+    # The flush machinery completes the data, flushes, and then completes the request again.
     data = np.where(ends.flush_sequence[rows], data, done)
     begin = start[rows]
     alone = flush_bio[rows] & (issue == NEVER)
@@ -336,7 +370,10 @@ def request_stages(
 
 
 def _without_empty_first(flat: _Flat) -> _Flat:
-    """Requests have no queue stage: the first bound stands twice; drop what lies between."""
+    """Return the rows without the empty interval between the first two bounds.
+
+    Requests have no queue stage, so that `request_stages` puts their start into both bounds.
+    """
     keep = flat.stage != _ABSENT
     return _Flat(
         flat.owner[keep], flat.place[keep], flat.stage[keep], flat.start[keep], flat.end[keep]

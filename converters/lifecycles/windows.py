@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows with some of their bios and requests: what every choice of I/O comes down to."""
+"""Windows restricted to some of their bios and requests, and times that bound each row."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", "Lifecycles", "Result")
 FAR = np.iinfo(np.int64).max
+"""ns: end of a row that may still be in flight."""
 
 
 def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requests: Bool) -> T:
-    """The window with the rows of the masks alone, and with the edges and stages of these."""
+    """Return a copy of the window with only the masked rows, their stages and the bios' edges.
+
+    Each mask is as long as the table of the window with its name.
+    """
     kept = window.bios.take(bios)
     kept_requests = window.requests.take(requests)
     return replace(
@@ -32,19 +36,20 @@ def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requ
 
 
 def _of(stages: Stages, numbers: I64, rows: Bool) -> Stages:
+    """Return the stages of owners in `numbers`; all of them if the mask `rows` is all True."""
     return stages if rows.all() else stages.take(np.isin(stages.owner, numbers))
 
 
 def first_seen(table: Bios | Requests) -> I64:
-    """ns per row: the first that is known of it; NEVER where no time is."""
-    begun = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
-    times = np.stack([table.cut, *begun, table.insert, table.issue, table.complete])
+    """Return per row its earliest known time (ns), `cut` included; NEVER if it has none."""
+    starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
+    times = np.stack([table.cut, *starts, table.insert, table.issue, table.complete])
     start = np.where(times != NEVER, times, FAR).min(axis=0)
     return np.where(start == FAR, NEVER, start)
 
 
 def last_seen(table: Bios | Requests) -> I64:
-    """ns per row: the last that is known of it; NEVER where no time is."""
-    begun = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
-    found: I64 = np.stack([*begun, table.insert, table.issue, table.complete]).max(axis=0)
+    """Return per row its latest known time (ns), without `cut`; NEVER if it has none."""
+    starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
+    found: I64 = np.stack([*starts, table.insert, table.issue, table.complete]).max(axis=0)
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""blktrace's files: which belong together, and their records block by block."""
+"""blktrace's files: finding the files of a set, and reading their records block by block."""
 
 import os
 import re
@@ -28,18 +28,18 @@ from biotrail.recorder.schema.errors import LogFormatError
 _SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
 _LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
 _BEGIN_BYTES = 256
-"""Enough to know what a file is."""
+"""Bytes read to recognise a file's format."""
 MAX_NS = 1 << 62
-"""Times up to here fit 64 bits with a sign, with what is added to them."""
+"""Largest valid time: sums of such a time and a duration still fit int64."""
 _KEEP_GARBAGE = 64
-"""Bytes without a record that wait for more: a line about lost events may be cut in two."""
+"""Unparsed bytes kept besides the newest block: a LOST EVENTS line may lie across two blocks."""
 
 
 def find(path: str | os.PathLike[str]) -> dict[int, Path]:
-    """The files of the set that `path` names, by CPU: its prefix, or one of its files.
+    """Return the files of a set `NAME.blktrace.CPU` by CPU, ascending.
 
-    Empty when there are none. `sda`, `traces/sda` and `traces/sda.blktrace.3` are all names
-    of sets.
+    path: the set's prefix or one of its files, such as `sda`, `traces/sda` and
+    `traces/sda.blktrace.3`. Empty if there are no such files or the directory cannot be read.
     """
     path = Path(path)
     member = _SET_FILE.fullmatch(path.name)
@@ -57,14 +57,17 @@ def find(path: str | os.PathLike[str]) -> dict[int, Path]:
 
 
 def set_name(path: str | os.PathLike[str]) -> str:
-    """`sda` for `traces/sda` and `traces/sda.blktrace.3`."""
+    """Return the name of a set: `sda` for `traces/sda` and `traces/sda.blktrace.3`."""
     name = Path(path).name
     member = _SET_FILE.fullmatch(name)
     return member["name"] if member else name
 
 
 def is_blktrace(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as blktrace's do, or `path` names a set of them."""
+    """Return whether a file begins with a blktrace record.
+
+    For a path that is no readable file, whether it names a set.
+    """
     try:
         with open(path, "rb") as stream:
             return byte_order(stream.read(MAGIC_BYTES)) is not None
@@ -76,8 +79,9 @@ def is_blktrace(path: str | os.PathLike[str]) -> bool:
 class Batch:
     """Records of one file, in its order.
 
-    head: HEAD, one per record. payload: offset of each one's payload in `data`. lost: (record
-    that follows, CPU, count; -1 unknown) as the ftrace tracer's stream says it.
+    data: the bytes read. head: (n,) HEAD. payload: (n,) offset of each record's payload in `data`.
+    lost: (index of the record that follows, CPU, count or -1 for unknown) for each LOST EVENTS
+    line of the ftrace tracer.
     """
 
     data: U8
@@ -90,15 +94,20 @@ class Batch:
 class RecordFile:
     """One file or stream of records, read once, a block at a time.
 
-    cpu: the file's, -1 for a stream of all. size: bytes, -1 unknown. reached: time (ns) of
-    the newest record read. unreadable: bytes that belong to no record. cut: the records are
-    CUT ones.
+    cpu: the file's CPU, -1 for a stream of all. size: bytes, -1 unknown. offset: bytes parsed so
+    far. reached: time (ns) of the newest record yielded, the least int64 before any. unreadable:
+    bytes that belong to no record. cut: whether the records are CUT ones. problems: descriptions
+    of damage met so far.
     """
 
     def __init__(
         self, source: str | os.PathLike[str] | BinaryIO, block_bytes: int, cpu: int = -1
     ) -> None:
-        """Reads the first block. Raises LogFormatError: not readable, foreign, newer."""
+        """Open the source and read its first block.
+
+        block_bytes: bytes per read. Raises LogFormatError: not readable, no blktrace data, or of a
+        newer version.
+        """
         if isinstance(source, str | os.PathLike):
             self.name = os.fspath(source)
             self._stream = _open(self.name)
@@ -121,15 +130,18 @@ class RecordFile:
 
     @property
     def empty(self) -> bool:
-        """There is not one byte."""
+        """Whether the file has not one byte."""
         return self._ended and self._first is None and not self.offset
 
     def peek(self) -> Batch | None:
-        """The first batch, which `batches` will give as well."""
+        """Return the first batch, which `batches` yields as well; None if there is no record."""
         return self._first
 
     def batches(self) -> Iterator[Batch]:
-        """All records, once."""
+        """Yield all records, once; closes the file at the end, but not a stream passed in.
+
+        Raises LogFormatError: not readable.
+        """
         batch, self._first = self._first, None
         while batch is not None:
             if len(batch.head):
@@ -140,16 +152,18 @@ class RecordFile:
             self._stream.close()
 
     def _begin(self) -> bool:
+        """Read the beginning and set `order` and `cut`; return whether there is any byte."""
         while len(self._rest) < _BEGIN_BYTES and not self._ended:
             self._rest += self._read(self._block)
         if self._rest:
-            # Events may be lost before the first one.
+            # A LOST EVENTS line may precede the first record.
             start = _skip_lost(self._rest)
             self.order = check_start(self._rest[start:], self.name)
             self.cut = is_cut(self._rest[start:], self.order)
         return bool(self._rest)
 
     def _read(self, count: int) -> bytes:
+        """Return up to `count` bytes of the stream; sets `_ended` at its end."""
         try:
             data = self._stream.read(count)
         except OSError as error:
@@ -161,7 +175,7 @@ class RecordFile:
         return data
 
     def _read_block(self) -> Batch | None:
-        """The next records; None at the end."""
+        """Return the next records; None at the end."""
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
             found = find_records(data, self.order, self.cut)
@@ -184,7 +198,10 @@ class RecordFile:
         return Batch(data, self.order, head, payload, lost)
 
     def _in_time(self, time: U64, at: I64) -> Bool:
-        """Which records have a time that a clock can have; the others are told."""
+        """Return which records have a time up to MAX_NS; adds a problem if some do not.
+
+        at: offsets of the records in the block.
+        """
         good: Bool = time <= np.uint64(MAX_NS)
         if not good.all():
             bad = at[~good]
@@ -195,6 +212,7 @@ class RecordFile:
         return good
 
     def _drop_garbage(self) -> None:
+        """Drop unparsed bytes, all but the newest block, and count them as unreadable."""
         drop = len(self._rest) - self._block - _KEEP_GARBAGE
         if drop > 0:
             self._bad(self.offset, drop)
@@ -204,7 +222,11 @@ class RecordFile:
     def _explain(
         self, data: U8, gaps: list[tuple[int, int]], at: I64
     ) -> list[tuple[int, int, int]]:
-        """What stands in gaps: lines about lost events, or damage."""
+        """Return the LOST EVENTS lines in gaps between records, as `Batch.lost`.
+
+        Counts all other bytes as unreadable. gaps: (start, end) offsets in `data`. at: offsets of
+        the records.
+        """
         lost = []
         for start, end in gaps:
             text = data[start:end].tobytes()[self._remains(data[start:end]) :]
@@ -217,7 +239,7 @@ class RecordFile:
         return lost
 
     def _remains(self, gap: U8) -> int:
-        """How much of a gap belongs to the CUT record before it."""
+        """Return how many bytes of a gap belong to the CUT record before it; 0 if none do."""
         length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
         if not self.cut or len(length) < 2:
             return 0
@@ -225,6 +247,7 @@ class RecordFile:
         return count if count <= len(gap) else 0
 
     def _bad(self, offset: int, count: int) -> None:
+        """Count bytes as unreadable, and add a problem."""
         self.unreadable += count
         self.problems.append(
             f"{self.name}: {count} bytes at offset {offset} belong to no record; reading went on "
@@ -232,7 +255,10 @@ class RecordFile:
         )
 
     def _cut_off(self) -> None:
-        """What is left at the end is less than a record, or none."""
+        """Count the bytes left at the end, which hold no whole record, as unreadable.
+
+        Adds a problem, except for a LOST EVENTS line.
+        """
         rest, self._rest = self._rest, b""
         if byte_order(rest[:MAGIC_BYTES]) is None:
             self._explain(np.frombuffer(rest, np.uint8), [(0, len(rest))], np.zeros(0, np.int64))
@@ -246,11 +272,13 @@ class RecordFile:
 
 
 def _skip_lost(data: bytes) -> int:
+    """Return the length of the LOST EVENTS lines at the beginning of `data`."""
     match = re.match(rb"(?:" + _LOST.pattern + rb")+", data)
     return match.end() if match else 0
 
 
 def _open(name: str) -> BinaryIO:
+    """Open a file unbuffered. Raises LogFormatError: it cannot be opened."""
     try:
         return open(name, "rb", buffering=0)
     except OSError as error:
@@ -261,7 +289,10 @@ def _open(name: str) -> BinaryIO:
 
 
 def peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
-    """A stream's first bytes, and a stream that still has them."""
+    """Return a stream's first MAGIC_BYTES bytes, and a stream that yields them again.
+
+    That is the stream itself if it is seekable.
+    """
     if stream.seekable():
         start = stream.tell()
         first = stream.read(MAGIC_BYTES)
@@ -272,7 +303,7 @@ def peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
 
 
 class _Prefixed(BytesIO):
-    """Bytes taken from a pipe, then the rest of the pipe."""
+    """A stream of the bytes already read from a pipe, then of the rest of the pipe."""
 
     def __init__(self, first: bytes, stream: BinaryIO) -> None:
         super().__init__(first)

@@ -34,7 +34,7 @@ MINOR_BITS = 20
 
 
 class Act(IntEnum):
-    """What happened: the low byte of `action`."""
+    """Event of a record: the low byte of `action` (enum blktrace_act)."""
 
     QUEUE = 1
     BACKMERGE = 2
@@ -58,7 +58,7 @@ class Act(IntEnum):
 
 
 class Note(IntEnum):
-    """The low byte of `action` where Category.NOTIFY is set."""
+    """Kind of a note: the low byte of `action` if Category.NOTIFY is set (blktrace_notify)."""
 
     PROCESS = 0
     TIMESTAMP = 1
@@ -66,7 +66,7 @@ class Note(IntEnum):
 
 
 class Category(IntFlag):
-    """Bits of `action`, from CATEGORY_SHIFT on. The zone operations exist in version 2 only."""
+    """Bits of `action` from CATEGORY_SHIFT on. The zone operations exist in version 2 only."""
 
     READ = 1 << 0
     WRITE = 1 << 1
@@ -131,35 +131,35 @@ RECORD_2 = np.dtype(
 CUT = np.dtype(
     [(name, RECORD_2.fields[name][0]) for name in (RECORD_2.names or ())[:9]]  # type: ignore[index]
 )
-"""What the ftrace blk tracer of Linux 6.19 and later gives of RECORD_2, as of version 1.
+"""The truncated RECORD_2 that the ftrace blk tracer of Linux 6.19 and later writes.
 
-It writes version 1's number, and of the record's fields as many bytes as version 1 has: error
-and pdu_len are missing. As many bytes as the payload has follow, which are not the payload but
-what comes next in the record: error, pdu_len, padding.
+It has version 1's number and only as many bytes of the fields as version 1 has: error and pdu_len
+are missing. As many bytes as the payload has follow; they are not the payload but the next bytes
+of the record: error, pdu_len, padding.
 """
 CUT_PDU_LEN_AT = 2
 """Offset of pdu_len in the bytes that follow a CUT record."""
 
 HEAD = np.dtype([(n, "u8" if n == "action" else RECORD.fields[n][0]) for n in RECORD.names or ()])  # type: ignore[index]
-"""Either version in the byte order of this machine."""
+"""The fields of both versions, in the byte order of this machine."""
 
 REMAP = np.dtype([("device_from", ">u4"), ("device_to", ">u4"), ("sector_from", ">u8")])
 """Payload of REMAP: `struct blk_io_trace_remap`. Big-endian on every machine."""
 
 
 def categories(action: U64) -> U32:
-    """Category bits of each action."""
+    """Return the category bits of each action."""
     return (action >> np.uint64(CATEGORY_SHIFT)).astype(np.uint32)
 
 
 def has(category: U32, bits: Category) -> Bool:
-    """Which have any of these bits."""
+    """Return which of the categories have any of these bits."""
     some: Bool = (category & np.uint32(bits)) != 0
     return some
 
 
 def byte_order(magic: bytes) -> ByteOrder | None:
-    """`<` or `>` for a record's first four bytes; None when they are no record's."""
+    """Return `<` or `>` for a record's first four bytes; None if they are not its magic number."""
     if len(magic) < MAGIC_BYTES:
         return None
     if int.from_bytes(magic, "little") & ~0xFF == MAGIC:
@@ -168,7 +168,10 @@ def byte_order(magic: bytes) -> ByteOrder | None:
 
 
 def check_start(data: bytes, name: str) -> ByteOrder:
-    """The byte order of a file that begins with `data`. Raises LogFormatError."""
+    """Return the byte order of a file that begins with `data`.
+
+    name: of the file, for messages. Raises LogFormatError: no blktrace data, or an unknown version.
+    """
     magic = data[:MAGIC_BYTES]
     order = byte_order(magic)
     if order is None:
@@ -188,18 +191,18 @@ def check_start(data: bytes, name: str) -> ByteOrder:
 
 @dataclass
 class Found:
-    """Records found in some bytes."""
+    """Result of `find_records`: where the records of some bytes are."""
 
     at: I64
     """Offset of each whole record, ascending."""
     gaps: list[tuple[int, int]]
-    """Offsets from and to of bytes between records that belong to none."""
+    """(start, end) offsets of ranges between records that belong to no record."""
     rest: int
-    """Offset of what comes after the last whole record: a record cut off, or nothing."""
+    """Offset after the last whole record or gap: of a record cut off, or the end of the bytes."""
 
 
 def is_cut(data: bytes, order: ByteOrder) -> bool:
-    """Whether the first record is a CUT one: its device is where version 1 has the CPU."""
+    """Return whether the first record is a CUT one: its device is where version 1 has the CPU."""
     if len(data) < CUT.itemsize or version_of(data, order) != VERSION:
         return False
     as_1 = np.frombuffer(data, RECORD.newbyteorder(order), 1)
@@ -207,14 +210,14 @@ def is_cut(data: bytes, order: ByteOrder) -> bool:
 
 
 def version_of(data: bytes, order: ByteOrder) -> int:
-    """The version of the record that begins here."""
+    """Return the version in the magic number that `data` begins with."""
     return data[0] if order == "<" else data[MAGIC_BYTES - 1]
 
 
 def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
-    """Finds all whole records in bytes of which the first should begin one.
+    """Find all whole records in bytes that should begin with one.
 
-    cut: they are CUT ones; what follows one is a gap.
+    cut: whether the records are CUT ones; their remaining bytes are then gaps.
     """
     at = _candidates(data, order)
     end = at + (CUT.itemsize if cut else _lengths(data, at, order))
@@ -226,7 +229,10 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
 
 
 def _candidates(data: U8, order: ByteOrder) -> I64:
-    """Where the magic number stands, headers that are cut off included. A payload may hold it."""
+    """Return all offsets of the magic number with a known version, ascending.
+
+    Includes headers that are cut off at the end, and chance matches in payloads.
+    """
     fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
     if len(data) < MAGIC_BYTES:
         return np.zeros(0, np.int64)
@@ -241,13 +247,16 @@ def _candidates(data: U8, order: ByteOrder) -> I64:
 
 
 def is_version_2(data: U8, at: I64, order: ByteOrder) -> Bool:
-    """Which of the records at these offsets are `blk_io_trace2`."""
+    """Return which of the records at offsets `at` are `blk_io_trace2`."""
     second: Bool = data[at + (0 if order == "<" else 3)] == VERSION_2
     return second
 
 
 def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
-    """Bytes of the records at these offsets; more than there is where the header is cut off."""
+    """Return the bytes, payload included, of each record at offsets `at`.
+
+    MAX_RECORD_BYTES + 1, more than is there, for a header that is cut off.
+    """
     second = is_version_2(data, at, order)
     size = np.where(second, _BYTES_2, _BYTES_1)
     there = at + size <= len(data)
@@ -258,7 +267,11 @@ def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
 
 
 def _walk(candidates: I64, ends: I64, length: int) -> Found:
-    """From record to record; what is between is a gap."""
+    """Follow record lengths from offset 0; report unparsed ranges as gaps.
+
+    candidates, ends: offsets where a record may begin, ascending, and where it would end. length:
+    number of bytes in all.
+    """
     following = dict(zip(candidates.tolist(), ends.tolist(), strict=True))
     found: list[int] = []
     gaps: list[tuple[int, int]] = []
@@ -280,7 +293,10 @@ def _walk(candidates: I64, ends: I64, length: int) -> Found:
 
 
 def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArray[np.void], I64]:
-    """Headers at these offsets as HEAD, and the offset of each one's payload."""
+    """Return (headers as HEAD, offset of each payload) of the records at offsets `at`.
+
+    cut: whether version 1's number stands for a CUT record.
+    """
     second = is_version_2(data, at, order)
     result = np.zeros(len(at), dtype=HEAD)
     first = CUT if cut else RECORD
@@ -293,6 +309,6 @@ def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArr
 
 
 def gather(data: U8, at: I64, count: int) -> U8:
-    """`count` bytes from each offset: shape (offsets, count)."""
+    """Return the `count` bytes at each offset as a new array, shape (len(at), count)."""
     windows = np.lib.stride_tricks.sliding_window_view(data, count)
     return np.ascontiguousarray(windows[at])

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers that the kernel gives each CPU's records of a device: gaps, repeats, steps back.
+"""Sequence numbers of blktrace's records: gaps, repeats and steps back.
 
-They go up by one, in the order of time. A number that is missing is a record that the kernel could
-not store; one that was there before is a part of a file that stands twice, or another trace.
+The kernel numbers each CPU's records of a device from 1 in time order. A missing number is a
+record that the kernel could not store; a repeated one comes from a part of a file that is there
+twice, or from another trace.
 """
 
 from dataclasses import dataclass, field
@@ -22,9 +23,9 @@ _WRAP, _HALF = 1 << 32, 1 << 31
 
 @dataclass
 class Step:
-    """Between two records of a CPU and device, at `start` and `end` (ns): how many are missing.
+    """A jump of the numbers between two records of a CPU and device, at `start` and `end` (ns).
 
-    count: -1 where the numbers begin again at a later time, so that it is not known.
+    count: number of missing records; -1: not known, as the numbers go back at a later time.
     """
 
     key: Key
@@ -35,25 +36,25 @@ class Step:
 
 @dataclass
 class Found:
-    """What the numbers of some records tell. keep: per record, whether it is not a repeat."""
+    """Result of `Numbers.check`. keep: per record, whether it is not a repeat."""
 
     keep: Bool
     steps: list[Step] = field(default_factory=list)
     repeats: list[tuple[Key, int, int]] = field(default_factory=list)
-    """(key, how many, number of the first)."""
+    """(device and CPU, count of repeated records, number of the first)."""
 
 
 class Numbers:
-    """The newest number of each CPU and device, and its time."""
+    """Checker that remembers the newest number and its time for each CPU and device."""
 
     def __init__(self) -> None:
         self._newest: dict[Key, tuple[int, int]] = {}
 
     def check(self, head: NDArray[np.void]) -> Found:
-        """Compare the numbers of records (HEAD, in their file's order) with those before.
+        """Compare the numbers of records (HEAD, in their file's order) with earlier ones.
 
-        A record whose number and time are not above the newest's is a repeat. Notes, and the
-        records of the ftrace tracer, have no numbers.
+        A record is a repeat if neither its number nor its time is above the newest's. Notes and
+        the records of the ftrace tracer have no numbers and are kept.
         """
         found = Found(np.ones(len(head), dtype=np.bool_))
         counted = ~has(categories(head["action"]), Category.NOTIFY) & (head["sequence"] != 0)
@@ -67,7 +68,10 @@ class Numbers:
         return found
 
     def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: Found) -> None:
-        """Adds to `found` what the records at `rows`, of one CPU and device, tell."""
+        """Add to `found` the steps and repeats among the records at `rows`, of one key.
+
+        number, time: indexed as `rows`. Updates the key's newest number and time.
+        """
         if key not in self._newest:
             self._newest[key] = int(number[0]) - 1, int(time[0])
         before, since = self._newest[key]
@@ -84,7 +88,7 @@ class Numbers:
     def _go_back(
         self, key: Key, rows: list[int], number: list[int], time: list[int], found: Found
     ) -> None:
-        """The same, where a number does not go up."""
+        """Do as `_compare` where some number does not go up, record by record."""
         newest, at = self._newest[key]
         repeated: list[int] = []
         for row, now, ts in zip(rows, number, time, strict=True):
@@ -102,6 +106,6 @@ class Numbers:
 
 
 def kept_rows(keep: Bool, rows: list[tuple[int, Any, Any]]) -> list[tuple[int, Any, Any]]:
-    """Return (row, …) with each row's place among the records that are kept."""
+    """Return the tuples with their row replaced by its index among the records that are kept."""
     places = np.concatenate([[0], np.cumsum(keep)]).tolist()
     return [(places[row], *rest) for row, *rest in rows]

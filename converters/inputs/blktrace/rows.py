@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""blktrace's records as a log's: `Events`, columns at a time.
+"""Translation of blktrace's records to a log's `Events`, column by column.
 
-blktrace has no pointers: bio and rq are 0. What its categories do not tell apart (a write
-and write-zeroes, a discard and a secure erase) is given as the commoner one.
+blktrace has no pointers: bio and rq are 0. Operations that share a category (write and
+write-zeroes, discard and secure erase) are translated as the more common one.
 """
 
 from collections import Counter
@@ -34,7 +34,8 @@ from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind
 NO_SECTOR = np.uint64(0xFFFFFFFFFFFFFFFF)
 NO_QUEUE = 0xFFFF
 PID_WORD = 7
-"""Word of `raw` with pid | sequence << 32, past the end of every record but Q's."""
+"""Word of `raw` that holds pid | sequence << 32, past the end of all records but Q, which lacks
+this word."""
 
 _KINDS = np.zeros(ACT_MASK + 1, dtype=np.uint8)
 for _act, _kind in {
@@ -60,7 +61,7 @@ _SHIFT_32 = np.uint64(32)
 
 @dataclass
 class Message:
-    """A text that the kernel or somebody put into the trace."""
+    """A message that the kernel or a program wrote into the trace; ts in ns, dev a dev_t."""
 
     ts: int
     cpu: int
@@ -71,10 +72,10 @@ class Message:
 
 @dataclass
 class Rows:
-    """A batch's events in the batch's order, and what else it held.
+    """A batch's events, in the batch's order, and its other contents.
 
-    left_out: how many of each action have no record kind. clock: (time of the trace's own
-    clock, ns of CLOCK_REALTIME) if the batch tells it.
+    left_out: number of records without a record kind, by action. clock: (ns of the trace's
+    clock, ns of CLOCK_REALTIME) of the batch's last timestamp note; None if there is none.
     """
 
     events: Events
@@ -84,15 +85,16 @@ class Rows:
 
 
 class Translator:
-    """Turns batches of one source into rows."""
+    """Translator of one source's batches to rows."""
 
     def __init__(self, context: Context) -> None:
+        """context: gives the numbers of operations and flags that events get."""
         self._op = context.op_number
         self._flag = context.flag_mask
         self._swapper_named = False
 
     def rows(self, batch: Batch) -> Rows:
-        """All of a batch that a log has kinds for."""
+        """Return a batch's records that have a record kind as events, and its notes."""
         head = batch.head
         action = head["action"]
         category = categories(action)
@@ -114,23 +116,27 @@ class Translator:
         return result
 
     def _kinds(self, action: U64, category: U32) -> U8:
+        """Return each record's kind (n,); 0 if a log has no kind for it. Ignores NOTIFY."""
         kind = _KINDS[(action & np.uint64(ACT_MASK)).astype(np.int64)]
         of_request = has(category, Category.FS | Category.PC)
         kind[(kind == Kind.M) & of_request] = Kind.RQ_MERGE
         kind[(kind == Kind.C) & ~of_request] = Kind.BIO_COMPLETE
-        # Version 2 tells a zone append's place by a second COMPLETE without that category.
-        told = (kind == Kind.C) & ~has(category, Category.COMPLETE)
-        kind[told & has(category, Category.ZONE_APPEND)] = 0
+        # Version 2 reports a zone append's sector by a second COMPLETE without that category.
+        sector_only = (kind == Kind.C) & ~has(category, Category.COMPLETE)
+        kind[sector_only & has(category, Category.ZONE_APPEND)] = 0
         return kind
 
     def _take_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
-        """Process notes become TASK records; the rest goes into `result`."""
+        """Set `kind` of process notes to TASK, and add clock and messages to `result`.
+
+        notes: rows of the batch that are notes. Notes of unknown kinds are counted as left out.
+        """
         for row in notes.tolist():
             head = batch.head[row]
             note = int(head["action"]) & ACT_MASK
             payload = _payload(batch, row)
             if note == Note.PROCESS and (head["pid"] or not self._swapper_named):
-                # pid 0 is every CPU's idle thread: the first name stands, as with blkparse.
+                # pid 0 is every CPU's idle thread: the first name is kept, as blkparse does.
                 self._swapper_named = self._swapper_named or not head["pid"]
                 kind[row] = Kind.TASK
             elif note == Note.TIMESTAMP and len(payload) == 8:
@@ -151,6 +157,10 @@ class Translator:
                 result.left_out[f"note {note}"] += 1
 
     def _fill(self, batch: Batch, at: I64, kind: U8, category: U32, raw: U64) -> None:
+        """Write into `raw` all words of the records but the first.
+
+        at: the records' rows in the batch. kind, category, raw: indexed as `at`.
+        """
         head = batch.head[at]
         pid = head["pid"].astype(np.uint64)
         dev = head["device"].astype(np.uint64)
@@ -160,7 +170,7 @@ class Translator:
         alone = (kind == Kind.P) | (kind == Kind.U)
         is_bio = ~is_rq & ~alone & (kind != Kind.TASK)
         sector = head["sector"].copy()
-        # The kernel writes 0 for the flush request's 2^64-1.
+        # The kernel's blktrace writes sector 0 for flush requests, whose sector is 2^64-1.
         sector[is_rq & ((opf & 0xFF) == self._op("flush"))] = NO_SECTOR
         raw[is_rq, 3], raw[is_rq, 4] = sector[is_rq], length[is_rq]
         raw[is_bio, 2], raw[is_bio, 3] = sector[is_bio], length[is_bio]
@@ -182,6 +192,10 @@ class Translator:
     def _fill_payloads(
         self, batch: Batch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
     ) -> None:
+        """Write into `raw` the fields that come from payloads, and TASK records.
+
+        at, kind, raw: as for `_fill`. head: the headers at `at`.
+        """
         skip = np.where((head["action"] & np.uint64(CGROUP)) != 0, CGROUP_BYTES, 0)
         payload = batch.payload[at] + skip
         length = head["pdu_len"].astype(np.int64) - skip
@@ -189,10 +203,10 @@ class Translator:
         raw[queued, 5] = head["device"][queued]
         grouped = np.flatnonzero(queued & (skip > 0) & (length >= 0))
         raw[grouped, 6] = _words(batch, batch.payload[at][grouped], f"{batch.order}u8")[:, 0]
-        told = length >= 8
-        split = np.flatnonzero((kind == Kind.X) & told)
+        has_word = length >= 8
+        split = np.flatnonzero((kind == Kind.X) & has_word)
         raw[split, 6] = _words(batch, payload[split], ">u8")[:, 0]
-        unplug = np.flatnonzero((kind == Kind.U) & told)
+        unplug = np.flatnonzero((kind == Kind.U) & has_word)
         depth = _words(batch, payload[unplug], ">u8")[:, 0].astype(np.uint64)
         asked = (head["action"] & np.uint64(ACT_MASK)) == Act.UNPLUG_IO
         raw[unplug, 2] = depth | asked[unplug].astype(np.uint64) << _SHIFT_32
@@ -207,12 +221,12 @@ class Translator:
         for row in np.flatnonzero(kind == Kind.TASK).tolist():
             pid = int(head["pid"][row])
             name = _payload(batch, int(at[row]))[:15].split(b"\0")[0].ljust(16, b"\0")
-            # blktrace does not know the process of a thread.
+            # blktrace does not record a thread's process: the tid stands for the tgid.
             raw[row, 1] = pid | pid << 32
             raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
 
     def _opf(self, category: U32) -> U32:
-        """bi_opf or cmd_flags, as far as the categories tell."""
+        """Return bi_opf or cmd_flags (n,) as far as the categories determine it."""
         write = has(category, Category.WRITE)
         opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
         flush = has(category, Category.FLUSH)
@@ -242,16 +256,20 @@ class Translator:
 
 
 def statuses(error: NDArray[np.int16]) -> I32:
-    """blk_status_t of 0 or a negative errno; an errno that has none stays as it is."""
+    """Return the blk_status_t of each error (0 or a negative errno), int32 (n,).
+
+    An errno without a blk_status_t is returned unchanged; a positive error becomes IOERR.
+    """
     status = error.astype(np.int32)
     for number, errno in ERRNO.items():
         status[error == -errno] = number
-    # Passthrough requests of old kernels give a positive number of the driver's own.
+    # Passthrough requests of old kernels report a positive, driver-specific number.
     status[error > 0] = IOERR
     return status
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
+    """Return the number of records without a kind, notes excepted, by their action's name."""
     rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
     if not rows.any():
         return Counter()
@@ -265,10 +283,11 @@ def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
 
 
 def _next_time(times: I64, rows: I64) -> I64:
-    """Time of the next record that is no note; the last one's if there is none.
+    """Return for each note (`rows`) the time (ns) of the next record that is no note.
 
-    A note stands before what it tells of. `blkparse -d` takes the time of the first event from
-    all events', but not from notes'.
+    After the last such record, that record's time; if all are notes, their own times. A note
+    precedes the events that it is about, and its own time may differ in base: `blkparse -d`
+    subtracts the first event's time from the times of events, but not of notes.
     """
     others = np.setdiff1d(np.arange(len(times)), rows, assume_unique=True)
     if not len(others):
@@ -277,6 +296,7 @@ def _next_time(times: I64, rows: I64) -> I64:
 
 
 def _payload(batch: Batch, row: int) -> bytes:
+    """Return a record's payload without the cgroup id."""
     start, length = int(batch.payload[row]), int(batch.head["pdu_len"][row])
     if int(batch.head["action"][row]) & CGROUP:
         start, length = start + CGROUP_BYTES, length - CGROUP_BYTES
@@ -284,6 +304,7 @@ def _payload(batch: Batch, row: int) -> bytes:
 
 
 def _words(batch: Batch, at: I64, dtype: str) -> NDArray[Any]:
+    """Return the 8 bytes at each offset of the batch's data as `dtype`, shape (len(at), 1)."""
     if not len(at):
         return np.zeros((0, 1), np.uint64)
     return gather(batch.data, at, 8).view(dtype)

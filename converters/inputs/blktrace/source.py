@@ -24,7 +24,7 @@ __all__ = ["BlktraceSource", "find", "is_blktrace"]
 PART_EVENTS = 100_000
 BLOCK_BYTES = 1 << 20
 _ALL_BLOCKS_BYTES = 32 << 20
-"""What all files of a set may hold in memory at once."""
+"""Bytes of blocks that all files of a set may hold in memory at once."""
 _LEAST_BLOCK_BYTES = 1 << 16
 MESSAGES_KEPT = 10_000
 _CLOCK_UNCERTAINTY_NS = 1_000
@@ -32,14 +32,19 @@ _LETTERS = "QGMFXAcIRmDCPU"
 
 
 class BlktraceSource:
-    """A set of blktrace's files, by its prefix or one of its files, or one stream of records.
+    """A set of blktrace's files, by its prefix or one of its files, or one stream, as a Source.
 
-    `messages` grows while `parts` is consumed; `left_out` counts by action what a log has no
-    record for; `messages_met` counts all messages, of which MESSAGES_KEPT are kept.
+    While `parts` is iterated over, `messages` collects the first MESSAGES_KEPT messages,
+    `messages_met` counts all of them, and `left_out` counts, by action, records that have no kind
+    in a log.
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Opens every file. Raises LogFormatError when one is foreign, newer or all are empty."""
+        """Open every file, and read its first block.
+
+        Raises LogFormatError: a file is no blktrace data, of a newer version, or cannot be read,
+        or all files are empty.
+        """
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self.notes: list[tuple[str, dict[str, Any]]] = []
@@ -56,7 +61,7 @@ class BlktraceSource:
         if isinstance(path, str | os.PathLike):
             self.name = os.fspath(path)
         self._files = self._open(path)
-        self._tell_cut()
+        self._remark_cut()
         sizes = [file.size for file in self._files]
         self.size = -1 if -1 in sizes else sum(sizes)
         self.header = self._header()
@@ -64,16 +69,17 @@ class BlktraceSource:
         self._numbers = Numbers()
         self._repeats: Counter[str] = Counter()
         self._begun_again: Counter[str] = Counter()
-        self._told = [0] * len(self._files)
+        self._reported = [0] * len(self._files)
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
+        """Return the files of a set, or the one file or stream; sets `set_name` for a set."""
         if not isinstance(path, str | os.PathLike):
             files = [RecordFile(path, BLOCK_BYTES)]
         elif found := self._set(path):
             share = _ALL_BLOCKS_BYTES // len(found)
             block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
             files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
-            self._tell_missing(list(found))
+            self._remark_missing(list(found))
         else:
             files = [RecordFile(path, BLOCK_BYTES)]
         if all(file.empty for file in files):
@@ -84,31 +90,42 @@ class BlktraceSource:
         return files
 
     def _set(self, path: str | os.PathLike[str]) -> dict[int, Any]:
+        """Return the files by CPU of the set that `path` is of, and set `set_name`.
+
+        Empty if there is no set, or `path` is an existing file outside of it.
+        """
         found = find(path)
         if os.path.isfile(path) and os.fspath(path) not in map(os.fspath, found.values()):
             return {}
         self.set_name = set_name(path)
         return found
 
-    def _tell_missing(self, cpus: list[int]) -> None:
+    def _remark_missing(self, cpus: list[int]) -> None:
+        """Add a remark that names the CPUs below the highest one that have no file."""
         missing = sorted(set(range(max(cpus))) - set(cpus))
         if missing:
             numbers = ", ".join(map(str, missing))
             self.remarks.append(
-                f"{self.name}: no file for CPU {numbers}: it was offline, or what it did is not "
-                "here (blkparse stops reading there)"
+                f"{self.name}: no file for CPU {numbers}: it was offline, or its events are "
+                "missing (blkparse stops reading at the first CPU without a file)"
             )
 
-    def _tell_cut(self) -> None:
+    def _remark_cut(self) -> None:
+        """Add a remark for each file with CUT records."""
         for file in self._files:
             if file.cut:
                 self.remarks.append(
                     f"{file.name}: the ftrace blk tracer of Linux 6.19 and later leaves out a part "
-                    "of each record: errors, unplug depths, split sectors and where remaps came "
-                    "from are not known; blktrace and biotrail record them"
+                    "of each record: errors, unplug depths, split sectors and the sources of "
+                    "remaps are not known; blktrace and biotrail record them"
                 )
 
     def _header(self) -> dict[str, Any]:
+        """Return a log's header for the data.
+
+        `clocks` is there if a file's first batch has a timestamp note, `devices` if the set's
+        first batches are of one device.
+        """
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
         header: dict[str, Any] = {
@@ -136,25 +153,32 @@ class BlktraceSource:
             header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
         return header
 
-    def _start(self, told: int, times: Any) -> int:
-        """The trace's own time of the clock note, which `blkparse -d` does not rebase."""
-        if not len(times) or int(times.min()) >= told:
-            return told
+    def _start(self, noted: int, times: Any) -> int:
+        """Return the time (ns) of a clock note in the time base of the events (`times`).
+
+        Usually that is its own time, `noted`. `blkparse -d` subtracts the first event's time from
+        events but not from notes: then it is taken as the first event's, and a remark is added.
+        """
+        if not len(times) or int(times.min()) >= noted:
+            return noted
         self.remarks.append(
-            f"{self.name}: blkparse -d set the times back to the first event's; wall-clock times "
-            "are early by the time between the trace's start and that event"
+            f"{self.name}: blkparse -d made all times relative to the first event; wall-clock "
+            "times are early by the time between the trace's start and that event"
         )
         return int(times.min())
 
     def parts(self) -> Iterator[Part]:
-        """All events, from all files together, in memory that does not grow with them."""
+        """Yield all events, advancing through all files together, in memory of bounded size.
+
+        Parts have no clock. Can be called once.
+        """
         readers = {index: file.batches() for index, file in enumerate(self._files)}
         pending: list[Events] = []
         while readers:
-            # The one that is furthest behind, so that all go on together.
+            # Read from the file that is furthest behind in time, so that all advance together.
             index = min(readers, key=lambda i: self._files[i].reached)
             batch = next(readers[index], None)
-            self._tell_damage(index)
+            self._report_damage(index)
             if batch is None:
                 del readers[index]
                 continue
@@ -162,25 +186,27 @@ class BlktraceSource:
             if sum(map(len, pending)) >= PART_EVENTS:
                 yield self._part(pending, min(self._files[i].reached for i in readers))
                 pending = []
-        self._tell_rest()
+        self._report_rest()
         yield self._part(pending, max(file.reached for file in self._files))
 
     def _part(self, pending: list[Events], complete_to: int) -> Part:
+        """Return the pending events as a part, sorted by time."""
         offset = sum(file.offset for file in self._files)
         return Part(_sorted(Events.join(pending)), complete_to, None, offset)
 
-    def _tell_damage(self, index: int) -> None:
-        """What a file found out since the last time."""
+    def _report_damage(self, index: int) -> None:
+        """Add to `problems` what a file has found since the last call; update unreadable_bytes."""
         file = self._files[index]
-        self.problems += file.problems[self._told[index] :]
-        self._told[index] = len(file.problems)
+        self.problems += file.problems[self._reported[index] :]
+        self._reported[index] = len(file.problems)
         self.unreadable_bytes = sum(f.unreadable for f in self._files)
 
-    def _tell_rest(self) -> None:
-        self._tell_numbers()
+    def _report_rest(self) -> None:
+        """Add the problems and remarks that are known at the end only."""
+        self._report_numbers()
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
-            self.remarks.append(f"{self.name}: records that a log has no kind for: {what}")
+            self.remarks.append(f"{self.name}: records left out, as a log has no such kind: {what}")
         if self.messages_met > len(self.messages):
             self.remarks.append(
                 f"{self.name}: {self.messages_met} messages, of which the first "
@@ -188,6 +214,7 @@ class BlktraceSource:
             )
 
     def _take(self, batch: Batch, file: RecordFile) -> Events:
+        """Return a batch's events; adds its messages, losses and left-out records to `self`."""
         batch = self._without_repeats(batch, file)
         rows = self._translator.rows(batch)
         self.left_out += rows.left_out
@@ -199,7 +226,11 @@ class BlktraceSource:
         return rows.events
 
     def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:
-        """The batch without records that stood there before; what its numbers tell is told."""
+        """Return the batch without repeated records.
+
+        Adds to `losses` the records that are missing by their sequence numbers, and to `damaged`
+        the windows in which the numbers go back.
+        """
         found = self._numbers.check(batch.head)
         for step in found.steps:
             if step.count >= 0:
@@ -216,20 +247,22 @@ class BlktraceSource:
         head, payload = batch.head[found.keep], batch.payload[found.keep]
         return replace(batch, head=head, payload=payload, lost=lost)
 
-    def _tell_numbers(self) -> None:
+    def _report_numbers(self) -> None:
+        """Add a problem for each file with repeated records or numbers that go back."""
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "
-                "stands twice, or another trace follows; left out"
+                "of the file is there twice, or another trace follows; left out"
             )
         for name, count in self._begun_again.items():
             self.problems.append(
-                f"{name}: the numbers of a CPU's records go back {count} times, at later times: "
-                "other traces follow; kept, and what is missing between them is not known"
+                f"{name}: the sequence numbers of a CPU's records go back {count} times, at later "
+                "times: other traces follow; kept, but how many records are missing between them "
+                "is not known"
             )
 
     def _find_loss(self, batch: Batch) -> None:
-        """What lines between the records say of events that the kernel could not store."""
+        """Add to `losses` what the ftrace tracer's LOST EVENTS lines in a batch report."""
         for row, cpu, count in batch.lost:
             times = batch.head["time"]
             after = int(times[min(row, len(times) - 1)]) if len(times) else 0
@@ -237,19 +270,24 @@ class BlktraceSource:
             self._lost(before, after, cpu, count)
 
     def _lost(self, start: int, end: int, cpu: int, count: int) -> None:
+        """Add a loss window (ns) to `losses`; count: -1 unknown."""
         self.losses.append(
             {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
         )
 
 
 def _sorted(events: Events) -> Events:
+    """Return the events sorted by time, stably; `events` itself if they are sorted."""
     if len(events) < 2 or bool((events.ts[1:] >= events.ts[:-1]).all()):
         return events
     return events.take(np.argsort(events.ts, kind="stable"))
 
 
 def _reading(monotonic: int, realtime: int) -> dict[str, int]:
-    """blktrace tells no time since boot: the trace's own clock stands for it."""
+    """Return clock readings as in a log's header, from a timestamp note (ns).
+
+    blktrace does not record boottime: monotonic is used in its place.
+    """
     return {
         "monotonic": monotonic,
         "boottime": monotonic,

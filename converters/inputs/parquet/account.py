@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an archive's metadata says of its events: where chunks end, counts, and what is missing."""
+"""An archive's metadata: the log's facts, event counts, chunk bounds, damage and checksums."""
 
 import base64
 import binascii
@@ -16,35 +16,39 @@ from biotrail.recorder.log import Facts, most_raw, pack_facts, pack_json, unpack
 from biotrail.recorder.schema.errors import LogFormatError
 
 BLOCK_BYTES = 1 << 20
-"""What one of an archive's checksums covers."""
+"""Bytes of the file that one checksum covers."""
 
 FORMAT = 1
-"""Grows when an older reader would misread."""
+"""Version of the metadata; raised when older readers would misread it."""
 
 PREFIX = "biotrail."
 _MAKE_AGAIN = "make it again from the log"
 _PACKED = ("header", "notes", "losses", "end", "account", "chunks")
 _CHUNK_COLUMNS = ("events", "complete_to", "monotonic", "boottime", "realtime", "uncertainty")
 MAX_CHUNKS = 1 << 22
-"""Of one archive: what reading their table costs is bounded."""
+"""Most chunks of an archive, so that the cost of reading their table is bounded."""
 
 _MAX_NS = 1 << 62
 NO_CLOCK = -1
+"""In `Metadata.chunks`: the chunk has no clock reading."""
 
 
 @dataclass
 class Account:
-    """Of all events: how many, in which chunks; what the log could not tell.
+    """Counts, chunk groups and damage of the archived log, and the file's checksums.
 
-    groups: chunks in each row group; a group without events has no row group. grown: [chunk,
-    notes, losses, damaged]: how many of these the log's reader knew once it had given that chunk
-    (-1: before the first); the rest is known at the end.
+    kinds: events by letter. groups: number of chunks in each group; each group with events is a
+    row group, in the same order. grown: [chunk, notes, losses, damaged]: how many notes, loss
+    windows and damaged windows the log's reader had met after that chunk (-1: before the first);
+    the rest were met at the end. interrupted, problems, remarks, damaged, unknown,
+    unreadable_bytes: as of the log's Source; keys of `unknown` are kind numbers as text.
     """
 
     created_by: str
     log: str
-    """Its name when it was archived."""
+    """Name of the log when it was archived."""
     log_bytes: int
+    """Size of the log in bytes."""
     events: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     groups: list[int] = field(default_factory=list)
@@ -56,17 +60,18 @@ class Account:
     unknown: dict[str, int] = field(default_factory=dict)
     unreadable_bytes: int = 0
     checksums: list[int] = field(default_factory=list)
-    """crc32 of each mebibyte of the file, up to where the metadata stands; the last is less."""
+    """CRC-32 of each BLOCK_BYTES of the file up to the metadata; the last block may be shorter."""
     checked_bytes: int = 0
-    """How much that is."""
+    """Bytes that the checksums cover: the offset of the metadata."""
 
 
 @dataclass
 class Metadata:
-    """All that stands in an archive's metadata.
+    """The contents of an archive's metadata.
 
-    chunks: int64, shape (n, 6): events; ns that a chunk is complete up to; its clock reading
-    (monotonic, boottime, realtime, uncertainty), NO_CLOCK where it has none.
+    facts: the log's header, notes, losses and end. chunks: int64, shape (n, 6), per chunk: number
+    of events; `Part.complete_to` (ns); its clock reading (monotonic, boottime, realtime,
+    uncertainty; ns), NO_CLOCK if it has none.
     """
 
     facts: Facts
@@ -75,19 +80,22 @@ class Metadata:
 
 
 def clock_of(row: I64) -> dict[str, int] | None:
-    """The clock reading of a row of `Metadata.chunks`."""
+    """Return the clock reading (name → ns) of a row of `Metadata.chunks`; None if it has none."""
     names = _CHUNK_COLUMNS[2:]
     return None if row[2] == NO_CLOCK else dict(zip(names, row[2:].tolist(), strict=True))
 
 
 def chunk_row(events: int, complete_to: int, clock: Mapping[str, int] | None) -> list[int]:
-    """A row of `Metadata.chunks`."""
+    """Return a row of `Metadata.chunks`."""
     reading = [NO_CLOCK] * 4 if clock is None else [int(clock[k]) for k in _CHUNK_COLUMNS[2:]]
     return [events, complete_to, *reading]
 
 
 def pack(metadata: Metadata) -> dict[str, str]:
-    """Keys and values as a Parquet file carries them; all text, as some readers insist on it."""
+    """Return the keys and values for a Parquet file's metadata.
+
+    All values are text, as some readers of Parquet accept nothing else.
+    """
     parts = {
         **pack_facts(metadata.facts),
         "account": pack_json(asdict(metadata.account)),
@@ -98,7 +106,11 @@ def pack(metadata: Metadata) -> dict[str, str]:
 
 
 def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
-    """What `pack` gave. name: of the file, for messages. Raises LogFormatError."""
+    """Return the metadata that `pack` packed.
+
+    name: of the file, for messages. Raises LogFormatError: not an archive of events, of another
+    format, a wrong checksum, or contents that biotrail does not write.
+    """
     parts = {
         key.decode().removeprefix(PREFIX): value
         for key, value in stored.items()
@@ -114,7 +126,7 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
     texts = {key: parts[key].decode(errors="replace") for key in _PACKED if key in parts}
     if parts.get("crc32", b"").decode(errors="replace") != _checksum(texts):
         raise LogFormatError(
-            f"{name}: what stands at its end of the log fails its checksum; {_MAKE_AGAIN}"
+            f"{name}: the log's metadata at its end fails its checksum; {_MAKE_AGAIN}"
         )
     account = _account(name, unpack_json(name, parts["account"], "its account"))
     chunks = _unpack_chunks(name, parts["chunks"])
@@ -123,7 +135,7 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
 
 
 def not_ours(name: str) -> LogFormatError:
-    """What to say of another Parquet file."""
+    """Return the error to raise for a Parquet file that is no archive of events."""
     return LogFormatError(
         f"{name}: is a Parquet file, but no archive of events: give one that `biotrail archive` "
         "wrote"
@@ -131,7 +143,7 @@ def not_ours(name: str) -> LogFormatError:
 
 
 def _checksum(parts: Mapping[str, str]) -> str:
-    """Of all of them in their order, as text."""
+    """Return the CRC-32 of all packed parts, in `_PACKED` order, as eight hex digits."""
     crc = 0
     for key in _PACKED:
         crc = zlib.crc32(parts.get(key, "").encode(), crc)
@@ -139,13 +151,17 @@ def _checksum(parts: Mapping[str, str]) -> str:
 
 
 def _pack_chunks(chunks: I64) -> str:
-    """Differences from row to row, column by column, compressed: a few bytes for a chunk."""
+    """Return the chunks as text: row differences, column by column, zstd, base64.
+
+    A few bytes per chunk.
+    """
     steps = np.diff(chunks, axis=0, prepend=np.zeros((1, chunks.shape[1]), np.int64))
     data = np.ascontiguousarray(steps.T, "<i8").tobytes()
     return base64.b64encode(zstandard.ZstdCompressor().compress(data)).decode()
 
 
 def _unpack_chunks(name: str, packed: bytes) -> I64:
+    """Return the chunks that `_pack_chunks` packed. Raises LogFormatError: damaged or too many."""
     row = 8 * len(_CHUNK_COLUMNS)
     try:
         data = base64.b64decode(packed, validate=True)
@@ -162,7 +178,7 @@ def _unpack_chunks(name: str, packed: bytes) -> I64:
 
 
 def _account(name: str, value: dict[str, Any]) -> Account:
-    """Raises LogFormatError where something is missing or of another type."""
+    """Return the account of a JSON object; raise LogFormatError if a key or type is wrong."""
     try:
         account = Account(**{f.name: value[f.name] for f in fields(Account)})
     except KeyError as error:
@@ -191,23 +207,27 @@ def _account(name: str, value: dict[str, Any]) -> Account:
 
 
 def _four(name: str, row: Any) -> list[Any]:
+    """Return a row of `Account.grown`; raise LogFormatError if it is no list of four."""
     if not isinstance(row, list) or len(row) != 4:
-        raise _wrong(name, "does not say when what was known")
+        raise _wrong(name, "has rows of grown that are not of four numbers")
     return row
 
 
 def _is_ns(value: Any) -> bool:
+    """Return whether a value is an int that can be a time (ns) or an offset."""
     return type(value) is int and 0 <= value <= _MAX_NS
 
 
 def _check(name: str, account: Account, chunks: I64) -> None:
+    """Raise LogFormatError unless groups, times and event counts fit the table of chunks."""
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
-        raise _wrong(name, "has row groups of other chunks")
+        raise _wrong(name, "has row groups that do not cover its chunks")
     if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():
         raise _wrong(name, "has chunks of impossible times")
     if int(chunks[:, 0].sum()) != account.events:
-        raise _wrong(name, "has chunks of another number of events")
+        raise _wrong(name, "has chunks whose events do not add up to its number of events")
 
 
 def _wrong(name: str, what: str) -> LogFormatError:
+    """Return the error to raise for an account that is wrong; what: continues "its account"."""
     return LogFormatError(f"{name}: its account {what}: no biotrail writes that; {_MAKE_AGAIN}")

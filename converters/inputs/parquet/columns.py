@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of an archive's events: a column for each field of the schema, whatever kinds have it.
+"""Columns of an archive's events: one per field of the schema, shared by all kinds that have it.
 
-Rows of a row group stand by kind, chunk and time: what one kind of record repeats of another (a
-bio's address and sector) is then a long match for the compressor, times are small steps, and which
-rows have a field at all is a few runs.
+Rows of a row group are sorted by kind, chunk and time. Values that one kind of record repeats of
+another (a bio's address and sector) are then long matches for the compressor, times are small
+steps, and the rows that have a field are a few runs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ OWN = {
     CHUNK: pa.int32(),
     TIE: pa.int32(),
 }
-"""Columns that every row has; the others are null where a kind has no such field."""
+"""Columns that all rows have; the others are null in rows of kinds without that field."""
 
 _LEFT_OUT = frozenset({"head", "reserved"})
 _TIME_MASK = (1 << TIMESTAMP_BITS) - 1
@@ -45,22 +45,27 @@ _CODES = {letter: code for code, letter in enumerate(LETTERS)}
 
 @dataclass(frozen=True)
 class Column:
-    """A field, in bytes from the beginning of the records that have it, by kind."""
+    """A field of records as a column."""
 
     name: str
     type: pa.DataType
     dtype: np.dtype[Any]
     count: int
-    """More than 1: a list of so many, each of which fills a word."""
+    """Elements of an array field, each of which fills a word; the column is a list. 1: a scalar."""
     offsets: dict[int, int]
+    """Byte offset of the field in a record, by kind."""
 
     @property
     def text(self) -> bool:
-        """Characters, NUL padded; else a number."""
+        """Whether the field is characters, padded with NUL, and not a number."""
         return bool(self.dtype.kind == "S")
 
 
 def _columns() -> dict[str, Column]:
+    """Return the column of each field of all records, by name.
+
+    Raises TypeError if kinds differ in a field's type.
+    """
     found: dict[str, Column] = {}
     for record in RECORDS:
         places: dict[str, Any] = dict(record.dtype.fields or {})
@@ -75,6 +80,7 @@ def _columns() -> dict[str, Column]:
 
 
 def _column(field: Field) -> Column:
+    """Return a field's column, with `offsets` still empty."""
     dtype = np.dtype(field.dtype)
     kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
     if field.count > 1:
@@ -87,12 +93,16 @@ SCHEMA = pa.schema([*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())]
 
 
 def _numbers(values: NDArray[Any]) -> pa.Array:
-    """pa.array without the pandas that it imports where there is one: a quarter of a second."""
+    """Return an Arrow array that shares the values' memory, if they are contiguous.
+
+    pa.array would import pandas if it is installed, which takes a quarter of a second.
+    """
     buffer = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
 
 
 def _texts(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
+    """Return an array of strings or binary values (`kind`)."""
     places = np.cumsum([0, *map(len, values)], dtype=np.int32)
     buffers = [None, pa.py_buffer(places), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(kind, len(values), buffers)
@@ -102,7 +112,10 @@ _KIND_NAMES = _texts([letter.encode() for letter in LETTERS], pa.string())
 
 
 def table(events: Events, chunk: I64) -> pa.Table:
-    """The events as a table of SCHEMA. chunk: int64, of each event, ascending."""
+    """Return the events as a table of SCHEMA, sorted by kind, chunk and time.
+
+    chunk: int64 (n,), index of each event's chunk, ascending.
+    """
     order = np.argsort(events.kind, kind="stable")
     counts = np.bincount(events.kind, minlength=256)
     kinds = [int(kind) for kind in np.flatnonzero(counts)]
@@ -141,14 +154,17 @@ _NULLS: dict[pa.DataType, pa.Array] = {}
 
 
 def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    """Rows of nothing, from memory that is shared: most columns are that in most rows."""
+    """Return an array of nulls, a slice of a shared one: most columns are null in most rows."""
     if kind not in _NULLS or len(_NULLS[kind]) < rows:
         _NULLS[kind] = pa.nulls(rows, kind)
     return _NULLS[kind].slice(0, rows)
 
 
 def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
-    """A field of one kind's rows, from the words of its records (the first one left out)."""
+    """Return a field of one kind's rows.
+
+    offset: of the field in the record, bytes. words: columns of the record's words after the first.
+    """
     word, rest = offset // 8 - 1, offset % 8
     size = column.dtype.itemsize
     if column.text:
@@ -165,14 +181,15 @@ def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
 
 
 def _words_of(rest: int, size: int) -> int:
-    """How many words so many bytes are in, that begin `rest` bytes into the first."""
+    """Return how many words `size` bytes occupy that begin `rest` bytes into the first word."""
     return (rest + size + 7) // 8
 
 
 def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int32]:
-    """0, but for events of one time and chunk that do not stand by kind: their place there.
+    """Return each event's rank among the events of its chunk and time, in `order`, int32 (n,).
 
-    order: that of the result's rows.
+    All 0 if events of one chunk and time are sorted by kind throughout: then `_order` restores
+    their order without ranks.
     """
     same = events.ts[1:] == events.ts[:-1]
     if len(same) and chunk[0] != chunk[-1]:
@@ -186,7 +203,10 @@ def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int
 
 
 def wrong_columns(schema: pa.Schema) -> str | None:
-    """A column that is missing or of another type; None: all are as they should be."""
+    """Return the name of a column of OWN that is missing, or of any column of a wrong type.
+
+    None if there is none. Other columns may be missing: their fields are then 0.
+    """
     for name, kind in (*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())):
         if schema.get_field_index(name) < 0:
             if name in OWN:
@@ -199,14 +219,14 @@ def wrong_columns(schema: pa.Schema) -> str | None:
 
 
 Read = Callable[[list[str]], pa.Table]
-"""Gives the named columns of one row group."""
+"""Function that returns the named columns of one row group."""
 
 
 def events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
-    """(events, chunk of each) of a row group, by chunk and then as the source had them.
+    """Return (events, chunk index of each) of a row group, by chunk, then in the log's order.
 
-    names: columns that there are. Numbers are not given. Raises pa.ArrowInvalid and ValueError
-    where the columns do not fit together.
+    names: columns that the archive has. The events' `number` is 0. Raises pa.ArrowInvalid or
+    ValueError if the columns are not consistent.
     """
     own = read(list(OWN))
     if any(own[name].null_count for name in OWN):
@@ -238,12 +258,15 @@ def events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
 
 
 def _runs(kinds: Any) -> Iterator[tuple[int, int, int]]:
-    """(kind, first row, row behind the last) of rows of one kind."""
+    """Yield (kind, first row, last row + 1) of each run of rows of one kind.
+
+    Raises ValueError: kinds that this reader does not know; pa.ArrowInvalid: damaged.
+    """
     kinds.validate(full=True)
     letters = kinds.dictionary.to_pylist()
     unknown = sorted(set(letters) - _CODES.keys())
     if unknown or kinds.null_count:
-        raise ValueError(f"rows of kinds that are not known: {', '.join(map(repr, unknown))}")
+        raise ValueError(f"rows of unknown kinds: {', '.join(map(repr, unknown))}")
     numbers = [int(BY_LETTER[letter].kind) for letter in letters]
     codes = _values(kinds.indices)
     edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
@@ -253,7 +276,10 @@ def _runs(kinds: Any) -> Iterator[tuple[int, int, int]]:
 
 
 def _values(column: Any) -> NDArray[Any]:
-    """Numbers without nulls; as _numbers, without to_numpy's pandas."""
+    """Return the values of a column of numbers without nulls.
+
+    to_numpy would import pandas; see `_numbers`.
+    """
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     dtype = np.dtype(whole.type.to_pandas_dtype())
     found = np.frombuffer(whole.buffers()[1] or b"", dtype, len(whole) + whole.offset)
@@ -261,9 +287,12 @@ def _values(column: Any) -> NDArray[Any]:
 
 
 def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
-    """Set a field of the records whose words are given, column by column."""
+    """Write a field into `words` (one row per word, one column per record), from its column.
+
+    offset: of the field in the record, bytes. Raises ValueError: nulls, or lists of a wrong length.
+    """
     if cells.null_count:
-        raise ValueError(f"{column.name} is not there in rows that have it")
+        raise ValueError(f"{column.name} is null in rows whose kind has this field")
     word, rest = offset // 8, offset % 8
     size = column.dtype.itemsize
     if column.text:
@@ -285,6 +314,7 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
 
 
 def _order(ts: I64, chunk: I64, tie: NDArray[np.int32]) -> NDArray[np.intp]:
+    """Return the indices that sort rows by chunk, time and tie; stable, so kinds stay sorted."""
     if tie.any():
         return np.lexsort((tie, ts, chunk))
     if len(chunk) and chunk[0] == chunk[-1] and chunk.min() == chunk.max():

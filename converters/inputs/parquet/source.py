@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Parquet archive as a source of events: what the log it was made from gives, chunk by chunk."""
+"""A Parquet archive as a source of events: the same parts, chunk by chunk, as the log itself."""
 
 import itertools
 import os
@@ -28,29 +28,29 @@ from biotrail.recorder.schema.errors import LogFormatError
 
 MAGIC = b"PAR1"
 EVENTS = "events"
-"""The directory of a dataset that holds archives."""
+"""Name of the directory in a dataset that holds the archives of events."""
 
 TABLE_KEY = "biotrail.table"
-"""Stands in the metadata of a dataset's bios and requests."""
+"""Metadata key that marks a dataset's tables of bios and of requests."""
 
 _MAX_NS = 1 << 62
 MOST_EVENTS_A_BYTE = 256
-"""Of a row group's columns; biotrail's take two or three bytes an event."""
+"""Most events per stored byte of a row group; biotrail stores two or three bytes per event."""
 _MAX_GROUP = 1 << 22
-"""Events of a row group, which is read at once."""
+"""Most events in a row group, as each is read at once."""
 
 
 class ArchiveSource:
-    """An archive of one recording; as LogSource.
+    """An archive of one recording, as a Source with the same contents as its log.
 
-    What is damaged in the archive itself is added to `problems` and `damaged` as `parts` gets
-    there, as it is for a log.
+    `parts` adds damage of the archive itself to `problems` and `damaged` when it gets there.
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Opens an archive, or a dataset's directory that holds one.
+        """Open an archive, or a dataset's directory that holds one archive.
 
-        Raises LogFormatError: foreign, half, newer, or a directory without or with several.
+        Raises LogFormatError: no archive, cut off or damaged, of another format, or a directory
+        with no archive or with several.
         """
         if isinstance(path, str | os.PathLike) and os.path.isdir(path):
             path = only_archive(path)
@@ -74,9 +74,10 @@ class ArchiveSource:
         self._grow(-1)
 
     def _check(self) -> None:
-        """That columns are what they should be, and no row group is missing.
+        """Raise LogFormatError unless columns and row groups are as biotrail writes them.
 
-        Raises LogFormatError.
+        Checks the columns' types, the events of each row group against the account, and that
+        reading costs no more than the file's size allows.
         """
         if wrong := archive_columns.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
@@ -103,7 +104,7 @@ class ArchiveSource:
             )
 
     def _group_events(self) -> list[int]:
-        """Events in each group of chunks."""
+        """Return the number of events in each group of chunks (`Account.groups`)."""
         events = self.metadata.chunks[:, 0]
         edges = np.cumsum([0, *self.metadata.account.groups])
         total = np.concatenate([[0], np.cumsum(events)])
@@ -111,7 +112,11 @@ class ArchiveSource:
         return counts
 
     def parts(self) -> Iterator[Part]:
-        """The log's chunks, as its own reader gives them."""
+        """Yield the log's chunks as LogSource does; can be called once.
+
+        Chunks of a damaged row group come without events. `offset` is in proportion to the events
+        yielded.
+        """
         chunk = row_group = 0
         done = 0
         for chunks, events in zip(self.metadata.account.groups, self._group_events(), strict=True):
@@ -129,7 +134,7 @@ class ArchiveSource:
         self._grow(None)
 
     def wrong_blocks(self) -> list[str]:
-        """Parts of the file that are not as they were written, in words; reads all of it."""
+        """Return descriptions of blocks of the file that fail their checksum; reads all of it."""
         account, found = self.metadata.account, []
         self._stream.seek(0)
         for index, crc in enumerate(account.checksums):
@@ -140,7 +145,10 @@ class ArchiveSource:
         return found
 
     def _group(self, index: int, counts: I64, first: int) -> Events:
-        """A row group's events; none where it is damaged, which is then told."""
+        """Return a row group's events; if it is damaged, add that to `problems`, return none.
+
+        counts: events in each of its chunks. first: index of its first chunk.
+        """
         try:
             return self._read(index, counts, first)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -149,21 +157,29 @@ class ArchiveSource:
             return Events.empty()
 
     def _read(self, index: int, counts: I64, first: int) -> Events:
+        """Return a row group's events. Raises ValueError, OSError or pa.ArrowException: damaged."""
+
         def read(names: list[str]) -> pa.Table:
+            """Return the named columns of the row group."""
             return self._file.read_row_group(index, columns=names)
 
         events, chunk = archive_columns.events(read, self._names)
         if not np.array_equal(np.repeat(np.arange(len(counts)) + first, counts), chunk):
-            raise ValueError("its events are of other chunks")
+            raise ValueError("its events do not match the table of chunks")
         if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= _MAX_NS:
-            raise ValueError("its events are of impossible times")
+            raise ValueError("its events have impossible times")
         return events
 
     @property
     def _names(self) -> frozenset[str]:
+        """Names of the file's columns."""
         return frozenset(self._file.schema_arrow.names)
 
     def _damage(self, index: int, what: str, first: int, chunks: int) -> None:
+        """Add a row group to `problems` and its time to `damaged`.
+
+        The time is that of the column's statistics, else of the chunks from `first` on.
+        """
         group = self._file.metadata.row_group(index)
         offset = _offset(group)
         self.problems.append(
@@ -178,7 +194,10 @@ class ArchiveSource:
         self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
     def _grow(self, chunk: int | None) -> None:
-        """Know what the log's reader knew when it had given that chunk; None: all of it."""
+        """Extend notes, losses and damaged to what the log's reader had met after that chunk.
+
+        chunk: its index; -1: before the first; None: all.
+        """
         facts, account = self.metadata.facts, self.metadata.account
         everything = [len(facts.notes), len(facts.losses), len(account.damaged)]
         to = everything if chunk is None else self._grown.get(chunk, self._known)
@@ -212,19 +231,22 @@ def _beyond_its_bytes(meta: Any, size: int) -> str:
 
 
 def _begin(column: Any) -> int:
-    """File offset of a column chunk, bytes."""
+    """Return the file offset of a column chunk, bytes."""
     begin = int(column.data_page_offset)
     return min(begin, int(column.dictionary_page_offset)) if column.has_dictionary_page else begin
 
 
 def _offset(group: Any) -> int:
-    """Where a row group begins in its file, bytes."""
+    """Return the file offset of a row group, bytes."""
     column = group.column(0)
     return int(column.dictionary_page_offset or column.data_page_offset)
 
 
 def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, Any, int]:
-    """(stream, pq.ParquetFile, bytes). Raises LogFormatError."""
+    """Return (stream, pq.ParquetFile, size in bytes).
+
+    Raises LogFormatError: not readable, cut off, a damaged footer, or no archive of events.
+    """
     try:
         stream = open(path, "rb") if isinstance(path, str | os.PathLike) else path  # noqa: SIM115
         size = stream.seek(0, os.SEEK_END)
@@ -236,8 +258,8 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
         ) from error
     if not whole:
         raise LogFormatError(
-            f"{name}: is a part of an archive only: its end, which says where everything is, is "
-            f"not among its {size} bytes; copy it again, or make it again from the log"
+            f"{name}: is a part of an archive only: its {size} bytes do not end with a Parquet "
+            "footer; copy it again, or make it again from the log"
         )
     try:
         metadata = pq.read_metadata(stream)
@@ -253,19 +275,19 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
     except (pa.ArrowException, OSError) as error:
         what = str(error).partition("\n")[0].rstrip(".")
         raise LogFormatError(
-            f"{name}: its end, which says where everything is, is damaged ({what}); copy it "
-            "again, or make it again from the log"
+            f"{name}: its Parquet footer is damaged ({what}); copy it again, or make it again from "
+            "the log"
         ) from None
     return stream, file, size
 
 
 def archives_in(directory: str | os.PathLike[str]) -> list[Path]:
-    """The archives of a dataset, by path."""
+    """Return the archives in a dataset's directory, sorted by path."""
     return sorted(Path(directory, EVENTS).rglob("*.parquet"))
 
 
 def only_archive(directory: str | os.PathLike[str]) -> Path:
-    """The one archive of a dataset. Raises LogFormatError: there is none, or several."""
+    """Return the only archive of a dataset. Raises LogFormatError: there is none, or several."""
     found = archives_in(directory)
     if not found:
         raise LogFormatError(
@@ -281,7 +303,7 @@ def only_archive(directory: str | os.PathLike[str]) -> Path:
 
 
 def is_table(path: str) -> bool:
-    """Whether a Parquet file is a dataset's table of bios or requests."""
+    """Return whether a file is a dataset's table of bios or requests; False if unreadable."""
     try:
         return TABLE_KEY.encode() in (pq.read_metadata(path).metadata or {})
     except (pa.ArrowException, OSError):
@@ -289,7 +311,10 @@ def is_table(path: str) -> bool:
 
 
 def check_table(path: str) -> tuple[int, list[str]]:
-    """(rows that can be read, what is wrong) of such a table: every page's checksum."""
+    """Read a table of bios or requests with its page checksums; return (readable rows, problems).
+
+    Raises pa.ArrowException or OSError if the file's footer cannot be read.
+    """
     file = pq.ParquetFile(path, page_checksum_verification=True)
     rows, problems = 0, []
     for index in range(file.metadata.num_row_groups):

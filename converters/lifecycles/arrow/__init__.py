@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of lifecycles as Arrow tables."""
+"""Bios, requests and events as Arrow tables."""

@@ -13,7 +13,7 @@ WALL = pa.timestamp("ns", tz="UTC")
 
 @dataclass(frozen=True)
 class Column:
-    """One column; what is not known or not seen is null."""
+    """One column's name, Arrow type, unit and meaning; values that are not known are null."""
 
     name: str
     type: pa.DataType
@@ -22,7 +22,7 @@ class Column:
 
 
 def stage_column(stage: Stage) -> str:
-    """`q2d_ns`, `pre_flush_ns`."""
+    """Return the name of a stage's column, such as `q2d_ns` or `pre_flush_ns`."""
     return STAGE_NAMES[stage].lower().replace("-", "_") + "_ns"
 
 
@@ -108,7 +108,7 @@ REQUESTS = (
 
 
 def schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Their Arrow schema; each field's metadata has unit and meaning."""
+    """Return the columns' Arrow schema; each field's metadata has unit and meaning."""
     return pa.schema(
         [pa.field(c.name, c.type, metadata={"unit": c.unit, "meaning": c.meaning}) for c in columns]
     )

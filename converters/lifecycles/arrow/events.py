@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as an Arrow table in the order of time, with names beside the records' own fields."""
+"""Events as an Arrow table in time order, with names beside the records' own fields."""
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +24,12 @@ EVENT_SCHEMA = pa.schema(
         *((c.name, _TEXT if c.text else c.type) for c in COLUMNS.values()),
     ]
 )
-"""`event`: the kind's name; the rest as the log's records have it."""
+"""Columns of `events_table`. `event`, `device` and `op` are names; the columns of record fields
+hold the recorded values, null in kinds without the field."""
 
 
 def events_table(events: Events, context: Context) -> pa.Table:
-    """The events, a row each in their order, as EVENT_SCHEMA says."""
+    """Return a table of EVENT_SCHEMA with one row per event, in the events' order."""
     by_kind = table(events, np.zeros(len(events), np.int64))
     back = np.empty(len(events), np.int64)
     back[np.argsort(events.kind, kind="stable")] = np.arange(len(events))
@@ -50,5 +51,6 @@ def events_table(events: Events, context: Context) -> pa.Table:
 
 
 def _text(values: pa.Array) -> pa.Array:
+    """Return binary values as UTF-8 strings, invalid bytes replaced; nulls stay null."""
     texts = [None if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()]
     return pa.array(texts, pa.string())

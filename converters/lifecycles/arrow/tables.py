@@ -35,7 +35,7 @@ Naming = Callable[[int], str | None]
 
 
 def bios_table(window: Lifecycles, context: Context) -> pa.Table:
-    """The window's bios, a row each, as BIO_SCHEMA says."""
+    """Return a table of BIO_SCHEMA with one row per bio that ended in the window."""
     bios, tasks = window.bios, window.tasks
     task = bios.task
     known = task >= 0
@@ -68,12 +68,12 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
 
 
 def _path(context: Context, row: int) -> str | None:
-    """None for a block device's own pages, too."""
+    """Return the path of a row in `Context.files`; None for -1 and a block device's own pages."""
     return None if row < 0 or context.files[row].device else context.files[row].path
 
 
 def requests_table(window: Lifecycles, context: Context) -> pa.Table:
-    """The window's requests, a row each, as REQUEST_SCHEMA says."""
+    """Return a table of REQUEST_SCHEMA with one row per request that ended in the window."""
     requests = window.requests
     columns = {
         **_common(requests, window.request_stages, context, requests.start),
@@ -91,7 +91,10 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
 
 
 def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64) -> dict[str, Any]:
-    """Columns that both have."""
+    """Return the columns that bios and requests have in common, by name.
+
+    begin: ns per row from which the latency counts, NEVER unknown.
+    """
     ended = (begin != NEVER) & (table.complete != NEVER)
     return {
         "number": table.number,
@@ -117,13 +120,16 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
 
 
 def named(values: NDArray[Any], name: Naming) -> pa.Array:
-    """Names of numbers, asked for once each; None becomes null."""
+    """Return the numbers' names as a dictionary array; None becomes null.
+
+    name: called once per distinct number.
+    """
     found, codes = np.unique(values, return_inverse=True)
     return _dictionary(codes, [name(int(value)) for value in found])
 
 
 def _dictionary(codes: NDArray[Any], names: Sequence[str | None]) -> pa.Array:
-    """Codes into names, some of which can be the same or None."""
+    """Return names[codes] as a dictionary array; names may repeat, and None becomes null."""
     distinct = sorted({name for name in names if name is not None})
     places = {name: place for place, name in enumerate(distinct)}
     to = np.array([-1 if n is None else places[n] for n in names] or [0], np.int32)[codes]
@@ -132,11 +138,15 @@ def _dictionary(codes: NDArray[Any], names: Sequence[str | None]) -> pa.Array:
 
 
 def _nullable(values: NDArray[Any], none: int = NEVER) -> pa.Array:
+    """Return the values as an Arrow array with null in place of `none`."""
     return pa.array(values, mask=values == none)
 
 
 def _stage_columns(number: I64, stages: Stages) -> dict[str, pa.Array]:
-    """Time of each in each stage, summed where it had one several times."""
+    """Return a column per stage: each owner's total time in that stage (ns), null if none.
+
+    number: ascending owners, among which every stage's owner must be.
+    """
     sums = np.zeros((len(Stage), len(number)), np.int64)
     there = np.zeros((len(Stage), len(number)), np.bool_)
     if len(stages) and len(number):
@@ -147,7 +157,10 @@ def _stage_columns(number: I64, stages: Stages) -> dict[str, pa.Array]:
 
 
 def wall_clock(context: Context, times: I64) -> pa.Array:
-    """Times of CLOCK_MONOTONIC by the wall clock: the nearest reading's; null where not seen."""
+    """Return CLOCK_MONOTONIC times as UTC timestamps, each by the nearest clock reading.
+
+    Null for NEVER; all null if the log has no clock readings.
+    """
     if not context.clocks:
         return pa.nulls(len(times), WALL)
     readings = np.array(sorted({(c["monotonic"], c["realtime"]) for c in context.clocks}), np.int64)

@@ -55,7 +55,7 @@ def test_info_and_convert_say_that_a_part_stands_twice(
         said.append("".join(capsys.readouterr()))
     # THEN both say it, and no bio is counted twice
     for text in said:
-        assert "a part stands twice" in text
+        assert "a part of the file is there twice" in text
         assert "nothing is missing" not in text
     once, twice = Trace(write_set(tmp_path, "one", {0: b"", 1: data})), Trace(path)
     for trace in (once, twice):
