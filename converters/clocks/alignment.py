@@ -40,6 +40,8 @@ class Alignment:
     same_boot: bool
     span: tuple[int, int]
     """CLOCK_BOOTTIME (ns) of the log's first and last reading."""
+    slept_within: int = 0
+    """Bound (ns) of the error of `slept`: the uncertainty of the readings that it comes from."""
 
     @property
     def uncertainty(self) -> int:
@@ -47,7 +49,7 @@ class Alignment:
         if self.same_boot:
             return 0
         doubts = (self._doubt(boottime) for boottime in self.span)
-        return min(_ROUNDING + max(doubts), np.iinfo(np.int64).max)
+        return min(_ROUNDING + self.slept_within + max(doubts), np.iinfo(np.int64).max)
 
     def _doubt(self, boottime: int) -> int:
         """Return the uncertainty (ns) of both wall clocks at the log's BOOTTIME."""
@@ -144,25 +146,27 @@ class Clocks:
     def onto(self, reference: "Clocks") -> Alignment:
         """Return the conversion of this log's times to the reference's timeline."""
         same = self.same_boot(reference)
-        at, slept = _sleeps(self.readings, reference.readings[0].slept if same else None)
+        at, slept, within = _sleeps(self.readings, reference.readings[0].slept if same else None)
         span = (self.readings[0].boottime, self.readings[-1].boottime)
-        return Alignment(self.wall, reference.wall, at, slept, same, span)
+        return Alignment(self.wall, reference.wall, at, slept, same, span, within)
 
 
-def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64]:
-    """Return (at, slept) of `Alignment`: a new entry at each reading after a suspend.
+def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64, int]:
+    """Return (at, slept, slept_within) of `Alignment`, an entry for each reading after a suspend.
 
     A suspend shows as BOOTTIME - MONOTONIC growing by more than SLEPT. known: the reference's
     difference (ns), used for entries that equal it within SLEPT; None: not of the same boot.
     """
     at, slept = [np.iinfo(np.int64).min], [taken[0].slept]
+    within = taken[0].uncertainty
     for reading in taken[1:]:
         if reading.slept > slept[-1] + SLEPT:
             at.append(reading.monotonic)
             slept.append(reading.slept)
+            within = max(within, reading.uncertainty)
     if known is not None:
         slept = [known if abs(s - known) <= SLEPT else s for s in slept]
-    return np.array(at, dtype=np.int64), np.array(slept, dtype=np.int64)
+    return np.array(at, dtype=np.int64), np.array(slept, dtype=np.int64), within
 
 
 def choose_reference(logs: Sequence[Clocks]) -> int:

@@ -49,7 +49,7 @@ def as_user(*capabilities: str) -> tuple[str, ...]:
     caps = ",".join(["-all", *(f"+{name}" for name in capabilities)])
     who = (f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
     by = ("setpriv", *who, f"--inh-caps={caps}", f"--ambient-caps={caps}")
-    probe = [*by, sys.executable, "-c", "import biotrail.record"]
+    probe = [*by, sys.executable, "-c", "import biotrail.cli.record"]
     done = subprocess.run(probe, env=environment(), capture_output=True, text=True, cwd=ROOT)
     if done.returncode != 0:
         pytest.skip(f"needs a checkout that others can read: {done.stderr[-200:]}")

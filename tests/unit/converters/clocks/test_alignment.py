@@ -76,6 +76,16 @@ def test_what_is_said_holds(tmp_path, fast, started, blur, seed, span):
     assert np.abs(errors).max() <= alignment.uncertainty
 
 
+def test_the_reading_that_tells_of_suspends_counts_as_well(tmp_path):
+    # GIVEN a machine whose first reading tells BOOTTIME - MONOTONIC as surely as its width
+    one = Machine(fast=0.0, blur=0, seed=966)
+    other = Machine("db2", "2" * 32, -20 * SECOND, 1e-6, blur=30, seed=967)
+    # WHEN its log is lined up  THEN that width is in what is said
+    span = (-5 * SECOND, 13 * SECOND)
+    errors, alignment = lined_up(tmp_path, one, other, span, every=SECOND)
+    assert np.abs(errors).max() <= alignment.uncertainty
+
+
 def test_one_boot_is_one_clock(tmp_path):
     # GIVEN two logs of one boot, whose readings have widths, and whose wall clock was set between
     one = Machine(blur=5000, seed=1)
