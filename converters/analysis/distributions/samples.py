@@ -202,7 +202,7 @@ def _owners(number: I64, owner: I64) -> I64:
 def operations_of(table: Bios | Requests, context: Context) -> I64:
     """Return the number of each bio's (request's) operation, int64 (n,).
 
-    A write without data and with REQ_PREFLUSH (fsync) counts as a flush.
+    I/O without data and with REQ_PREFLUSH (fsync) counts as a flush.
     """
     op = (table.opf & OP_MASK).astype(np.int64)
     flush = context.op_number("flush")
