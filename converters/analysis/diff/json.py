@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as JSON: stable and versioned. docs/diff.md lists it."""
+"""A comparison as JSON: stable and versioned. docs/diff.md lists the keys."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from biotrail.converters.analysis.diff.tree import FORMAT, DeviceDiff, Diff, Fig
 
 
 def as_dict(diff: Diff) -> dict[str, Any]:
-    """Plain values for json.dumps."""
+    """Return the comparison as plain values for json.dumps."""
     return {
         "format": FORMAT,
         "confidence": diff.confidence,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot as JSON: stable and versioned. docs/top.md lists it."""
+"""A snapshot as JSON: stable and versioned. docs/top.md lists the keys."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from biotrail.converters.analysis.report.json import group, operation
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
-    """Plain values for json.dumps."""
+    """Return the snapshot as plain values for json.dumps."""
     return {
         "format": FORMAT,
         "number": snapshot.number,

@@ -113,10 +113,10 @@ class Flushes:
 
 
 def _last_within(start: I64, end: I64, known: _Recent, order: I64) -> I64:
-    """Return, per wait (n,), the row of `known` with the last flush request that lies within; or -1.
+    """Return, per wait (n,), the row in `known` of the last flush request within it, or -1.
 
-    start, end: ns (n,) of each wait; a request lies within from D to C. order: rows of `known` to
-    choose from, ascending by completion.
+    start, end: ns (n,) of each wait; a request is within a wait from D to C. order: rows of
+    `known` to choose from, ascending by completion.
     """
     if not len(order):
         return np.full(len(start), -1, dtype=np.int64)

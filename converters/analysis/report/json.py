@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as JSON: stable, versioned, with the unit in each name. docs/report.md lists it."""
+"""A report as JSON: stable, versioned, with the unit in each key. docs/report.md lists the keys."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _NOT_EVENTS = ("ios", *_SIZES)
 
 
 def as_dict(report: Report) -> dict[str, Any]:
-    """Plain values for json.dumps."""
+    """Return the report as plain values for json.dumps; parts of the report are not copied."""
     span = report.span_ns
     return {
         "format": FORMAT,
@@ -67,7 +67,10 @@ def as_dict(report: Report) -> dict[str, Any]:
 
 
 def summary(values: Summary, unit: str) -> dict[str, Any]:
-    """unit: "ns", "bytes", or "" for plain numbers; the ending of each name."""
+    """Return a summary as plain values. unit: "ns", "bytes", or "" for plain numbers.
+
+    The unit is appended to each key but count: `p99_ns`.
+    """
     end = f"_{unit}" if unit else ""
     return {
         "count": values.count,
@@ -83,13 +86,16 @@ def summary(values: Summary, unit: str) -> dict[str, Any]:
 
 
 def buckets(found: Buckets, unit: str) -> list[dict[str, int]]:
-    """A histogram: `end` is not in its bucket."""
+    """Return a histogram as plain values: begin, end (excluded) and count of each bucket.
+
+    unit: as for `summary`.
+    """
     end = f"_{unit}" if unit else ""
     return [{f"begin{end}": b, f"end{end}": e, "count": c} for b, e, c in found]
 
 
 def group(one: GroupReport) -> dict[str, Any]:
-    """Bios (or requests) that have something in common."""
+    """Return the report of a group of bios (or requests) as plain values."""
     counters = one.counters
     return {
         **one.name,
@@ -110,7 +116,10 @@ def group(one: GroupReport) -> dict[str, Any]:
 
 
 def operation(one: OperationReport) -> dict[str, Any]:
-    """Bios, with their requests beside them."""
+    """Return an operation as plain values: of its bios, with those of its requests in `requests`.
+
+    `requests` has no name of its own. `depth` is there only if the operation has depths.
+    """
     requests = group(one.requests)
     return {
         **group(one.bios),
@@ -120,7 +129,7 @@ def operation(one: OperationReport) -> dict[str, Any]:
 
 
 def _depths(one: OperationReport) -> dict[str, Any]:
-    """Of an operation of one device: what was in flight of it."""
+    """Return the key `depth` with the operation's depths; empty if it has none."""
     if one.queue is None or one.issued is None:
         return {}
     return {"depth": {"queue": _depth(one.queue), "issued": _depth(one.issued)}}

@@ -67,7 +67,7 @@ class Reporter:
         by: str | None = None,
         timeline: Timeline | None = None,
     ) -> None:
-        """Raise ConversionError if `by` is file, inode or dir and the log was made without files."""
+        """Raise ConversionError if `by` is file, inode or dir, and the log has no files."""
         if by in OF_FILES and not context.has_files:
             raise ConversionError(NO_FILES)
         self._context = context

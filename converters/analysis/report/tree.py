@@ -226,7 +226,7 @@ class LossReport:
     interrupted: bool
     """Whether the recording ended without closing the log."""
     completions_not_seen: int
-    """Completions that must have happened but were not recorded."""
+    """Requests whose completion was lost."""
     late_events: int
     """Events that came too late for their window."""
     unreadable_bytes: int
