@@ -31,7 +31,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 def page(title: str, data: Mapping[str, Any]) -> str:
     """Return a report page as HTML. title: plain text. data: as of page_data, with `words`.
 
-    words: texts about the report for the page's head and foot.
+    words: this version, the meanings of stages and certainties, and lines about what is missing.
     """
     return _whole("page.html", ("page.css",), SCRIPTS, title, data)
 
@@ -39,7 +39,7 @@ def page(title: str, data: Mapping[str, Any]) -> str:
 def flame_page(title: str, data: Mapping[str, Any]) -> str:
     """Return a flame graph's page as HTML. title: plain text.
 
-    data: as of flame.as_dict, with `words`: texts about the graph.
+    data: as of flame.as_dict, with `words`: this version, title, a line about the graph, and notes.
     """
     return _whole("flame.html", ("page.css", "flame.css"), FLAME_SCRIPTS, title, data)
 

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts over time. Columns are the timeline's: at most a few hundred, however long the log is.
+// Charts over time. Columns are those of report/timeline.py: at most 256, however long the log is.
 
 const timeline = data.timeline;
 const MOST_LINES = 6;
 
+/** Returns the series of a device and an operation ("": all); undefined if the page does not have it. */
 function courseOf(device, operation) {
   return timeline.series.find(
     (one) => one.device === (device || null) && one.operation === (operation || null),
   );
 }
 
-/** Seconds from the log's beginning to a column's. */
+/** Seconds from the log's beginning to the beginning of a column. */
 const secondsAt = (column) => (column * timeline.interval_ns) / 1e9;
 
-/** A column's beginning, with as many digits as tell it from the next one's. */
+/** Returns the beginning of a column as text, with enough digits to differ from the next column's. */
 function momentOf(column) {
   const [at, whole] = [column * timeline.interval_ns, timeline.columns * timeline.interval_ns];
   if (whole >= 1e11) return format.ns(at);
@@ -39,7 +40,7 @@ function timeLine(extra) {
   });
 }
 
-/** A value for each column as steps: each holds to its column's end. */
+/** Returns [seconds, value] points for a step line, in which each column's value holds to its end. */
 function steps(values) {
   const points = values.map((value, column) => [secondsAt(column), value]);
   if (values.length) points.push([secondsAt(values.length), values[values.length - 1]]);
@@ -50,7 +51,7 @@ function columnOf(hits) {
   return Math.min(hits[0].dataIndex, timeline.columns - 1);
 }
 
-/** An axis of bytes: a round number of KiB, MiB, ... from mark to mark. */
+/** Returns {interval, max} of an axis of bytes for stacked lines; the interval is a power of two. */
 function binaryScale(lines) {
   const most = Math.max(
     ...lines[0].values.map((_, column) => sum(lines.map((line) => line.values[column]))),
@@ -60,7 +61,10 @@ function binaryScale(lines) {
   return { interval, max: Math.ceil(most / interval) * interval };
 }
 
-/** lines: {name, values, colour, dashed, area, stack}. told: how a value is written. */
+/**
+ * Returns a chart of step lines. lines: {name, values, colour, dashed, area, stack}. told: formats a value.
+ * scale: axis options that depend on the lines, such as binaryScale.
+ */
 function stepLines(label, lines, told, height, scale) {
   return chart(
     label,
@@ -94,7 +98,7 @@ function stepLines(label, lines, told, height, scale) {
   );
 }
 
-/** The begin of a heat map's row, in ns: 4 rows to each power of two. */
+/** Returns where a heat map's row begins, ns; as row_begin in page/data.py, without rounding. */
 function rowBegin(row) {
   if (row <= 0) return 0;
   const per = timeline.rows_per_octave;
@@ -139,7 +143,7 @@ function drawCell(parameters, api) {
   return shape && { type: "rect", shape, style: { fill: api.visual("color") } };
 }
 
-/** A percentile of one column: a short line across it. */
+/** Returns the ECharts element of a percentile in one column: a short line across the column. */
 function drawMark(parameters, api) {
   const from = api.coord([api.value(0), api.value(2)]);
   const to = api.coord([api.value(1), api.value(2)]);
@@ -221,7 +225,10 @@ function heatMap(course) {
   );
 }
 
-/** Bars by operation where all are chosen, else the chosen one alone. */
+/**
+ * Returns the series of the chosen operation, or of each operation if all are chosen. If the page has none
+ * of these, the series of all operations, if there is one.
+ */
 function coursesShown(view) {
   const names = view.operation ? [view.operation] : view.operations.map((one) => one.operation);
   const found = names.map((name) => courseOf(view.device, name)).filter(Boolean);

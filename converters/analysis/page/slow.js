@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slowest I/Os, each to be opened: stages, events, what was in the way.
+// The slowest I/Os as a list; each one opens to show its stages, events, and the device's other I/O.
 
 function slowWhat(io) {
   const where = io.sector !== null && io.bytes ? ` at sector ${io.sector}` : "";
@@ -22,7 +22,7 @@ function longestStage(io) {
   return io.stages.reduce((best, stage) => (!best || stage.ns > best.ns ? stage : best), null);
 }
 
-/** "3 (2 write 8.0 KiB, 1 read 4.0 KiB; by fio 3)". */
+/** Returns a group of I/Os as text: "3 (2 write 8.0 KiB, 1 read 4.0 KiB; by fio 3)", or "none". */
 function crowd(group) {
   if (!group || !group.ios) return "none";
   const ops = Object.entries(group.operations).map(
@@ -168,7 +168,7 @@ function slowInside(slow, path) {
   );
 }
 
-/** What is inside is made when it is opened. */
+/** Returns the row of a slow I/O; its details are made when the row is opened. path: of the I/O in the data. */
 function slowRow(slow, path) {
   const longest = longestStage(slow.io);
   const row = el(

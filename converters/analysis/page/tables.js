@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cards with figures and tables. Each figure names its place in the report's JSON.
+// Cards with figures and tables. Each figure has its path in the data as `data-path`.
 
 const report = data.report;
 
@@ -12,7 +12,7 @@ const TIMES = [
   ["max", "max_ns"],
 ];
 
-/** Columns of a summary's times; of(row) gives [summary, its path]. */
+/** Returns the columns of a summary's times. of(row): returns [summary, its path in the data]. */
 function timeColumns(of) {
   return TIMES.map(([title, key]) => [
     title,
@@ -137,7 +137,7 @@ function stageCard(view) {
   );
 }
 
-/** Rows with a bar behind the I/Os' share of the most. */
+/** Returns a table of groups, with a bar behind each number of I/Os, relative to the largest one. */
 function groupTable(rows, path, names) {
   const most = Math.max(...rows.map((row) => row.ios), 1);
   const bar = (row, place) => {
@@ -170,7 +170,7 @@ function named(key) {
     );
 }
 
-/** A file's path, or why there is none. */
+/** Returns the cell with a file's path, or with the reason for which there is no file. */
 function fileName(row) {
   const why = {
     device: `(${row.device}: metadata, or the device itself)`,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A slow I/O over time: its stages, what the device had before it, its requests, mates and relatives.
-// Bars stand where the data's times put them; `data-path` says which part of the data each one is.
+// The timeline of a slow I/O: its stages, the I/Os that the device had before it, its requests, the other
+// bios of these requests, its parents and children. Each bar has its path in the data as `data-path`.
 
 const MOST_TICKS = 6;
 const CLOSE = 0.03;
-/** How much of the time before it was queued is shown, beside its own. */
+/** Time shown before the I/O was queued, at most, as a share of the I/O's own time. */
 const EARLIER = 0.5;
 
-/** Nanoseconds from and to which lanes are drawn, since the I/O was queued. */
+/** Returns [from, to], the times between which lanes are drawn, ns since the I/O was queued. */
 function rangeOf(slow, lanes) {
   const to = Math.max(slow.io.waited_ns, 1) * 1.02;
   const first = Math.min(0, ...lanes.flatMap((lane) => lane.bars.map((bar) => bar.start)));
@@ -28,7 +28,7 @@ function barElement(range, { start, ns, colour, kind, title, path, text }) {
   return made;
 }
 
-/** Times to name on the axis: round ones, a few. */
+/** Returns the times (ns) of the axis's ticks: about MOST_TICKS round numbers. */
 function ticks([from, to]) {
   const rough = (to - from) / MOST_TICKS;
   const scale = 10 ** Math.floor(Math.log10(rough));
@@ -40,7 +40,10 @@ function ticks([from, to]) {
 
 const signed = (ns) => (ns < 0 ? `−${format.ns(-ns)}` : format.ns(ns));
 
-/** Q, D and C where they lie; letters that would touch share one place. */
+/**
+ * Returns {marks, letters}: the times of Q, D and C (or the log's end), and their letters with times;
+ * letters that would touch are joined.
+ */
 function moments(range, { io }) {
   const marks = [
     ["Q", 0],
@@ -96,7 +99,7 @@ const spansOf = (io, offset, path, named) =>
     text: named ? stage.stage : "",
   }));
 
-/** A lane of another I/O that is in the data whole: a mate, or one above or below. */
+/** Returns the lane of a related I/O: a mate, a parent or a child. */
 function relativeLane(slow, io, path) {
   const offset = io.queue_ns === null ? 0 : io.queue_ns - slow.begin_ns;
   return {
@@ -111,7 +114,7 @@ function relativeLane(slow, io, path) {
   };
 }
 
-/** What went to the device before it: hatched while it waited, then coloured while in the device. */
+/** Returns the lane of an I/O issued before this one: hatched from Q to D, then coloured until C. */
 function beforeLane(slow, other, path) {
   const until = other.end_ns === null ? slow.io.waited_ns : other.end_ns;
   const issued = other.issue_ns !== null;

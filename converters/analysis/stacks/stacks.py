@@ -213,9 +213,11 @@ def stack_at(stacks: list[Stack], row: int) -> Stack:
 
 
 def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
-    """`ext4_sync_file`, `bio_map [dm_mod]`, `0xffffffff81af64dd`, `dd+0x12ab`, `[unknown]`.
+    """Return a frame as text: `ext4_sync_file`, or `bio_map [dm_mod]` for a module's function.
 
-    With offsets `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`.
+    With offsets: `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`. Without a function's name: the
+    file and offset `dd+0x12ab`; without a file, too, a kernel address `0xffffffff81af64dd`, or for
+    a user frame UNKNOWN.
     """
     if frame.name:
         name = f"{frame.name}+{frame.offset:#x}" if offsets else frame.name
