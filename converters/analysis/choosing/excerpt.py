@@ -37,8 +37,9 @@ def excerpt(
     """Yield the windows with only the bios and requests that were in flight at the times.
 
     times: (begin, end), ns, ascending and disjoint, as of `around`. Windows outside the times that
-    keep nothing are skipped, and reading ends with the first such window after the last time. A
-    window's `begin` is set to at least LEAD_NS before the first time. Without times, no windows.
+    keep nothing are skipped, and reading ends with the first such window after the last time.
+    `begin` of earlier windows is raised to LEAD_NS before the first time, or to the window's end
+    if that is earlier. Without times, no windows.
     """
     if not times:
         return

@@ -25,6 +25,7 @@ def as_dict(diff: Diff) -> dict[str, Any]:
 
 
 def _side(side: SideReport) -> dict[str, Any]:
+    """Return one side's facts as plain values."""
     return {
         "id": side.log_id,
         "host": side.host,
@@ -39,6 +40,7 @@ def _side(side: SideReport) -> dict[str, Any]:
 
 
 def _device(device: DeviceDiff) -> dict[str, Any]:
+    """Return a compared device as plain values."""
     return {
         "device_a": device.device_a,
         "device_b": device.device_b,

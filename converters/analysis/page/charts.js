@@ -115,6 +115,7 @@ function tip(heading, lines) {
   );
 }
 
+/** Returns ECharts tooltip options. trigger: "item" or "axis". formatter: returns the element to show. */
 function tooltip(trigger, formatter) {
   return {
     trigger,
@@ -128,6 +129,7 @@ function tooltip(trigger, formatter) {
   };
 }
 
+/** Returns ECharts axis options in the theme's colours. extra: options that override these. */
 function axis(type, extra) {
   return {
     type,

@@ -134,6 +134,7 @@ function drawFrame(parameters, api) {
 
 const shareOf = (frame, by) => format.share(frames[0][by] ? frame[by] / frames[0][by] : 0);
 
+/** Returns the ECharts options of the flame graph, for `state`. */
 function options() {
   const most = rows(byId("main").clientWidth || 1000);
   const depth = Math.max(...frames.map((frame) => frame.depth));
@@ -176,6 +177,7 @@ function chosenLine() {
   return el("p", { id: "chosen" }, el("b", {}, one.name), ": ", told, hits);
 }
 
+/** Returns a box with the notes about the graph; null if there are none. */
 function notes() {
   const left = data.left_out ? [`The ${plural(data.left_out, "lightest frame")} are not in this page.`] : [];
   const lines = [...data.words.notes, ...left];
@@ -192,6 +194,7 @@ function notes() {
     : null;
 }
 
+/** Returns the legend: a colour for each kind of frame that occurs. */
 function keys() {
   const used = SIDES.map(([side, name]) => [frames.find((frame) => frame.side === side), name]);
   return el(
@@ -205,6 +208,7 @@ function keys() {
   );
 }
 
+/** Draws the graph for the choice in the URL's fragment, and sets `state`. */
 function render() {
   const { by, find, frame } = chosen();
   root.dataset.theme = theme();
@@ -222,6 +226,7 @@ function render() {
   root.dataset.ready = "yes";
 }
 
+/** Fills in what does not depend on the choice, adds the listeners, and draws the page. */
 function start() {
   byId("title").textContent = printable(data.words.title);
   byId("about").append(printable(data.words.about));

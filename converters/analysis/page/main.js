@@ -83,6 +83,7 @@ function sumNote(view) {
     : "";
 }
 
+/** Returns the card with seek distances, of the chosen device or of all. */
 function patternCard(view) {
   const devices = view.of ? [view.of] : report.devices;
   const sets = [
@@ -111,6 +112,7 @@ function patternCard(view) {
   );
 }
 
+/** Returns the card with what was in flight at each beginning, of the chosen device or of all. */
 function metCard(view) {
   const devices = view.of ? [view.of] : report.devices;
   const set = (name, key, colour) => ({
@@ -188,6 +190,7 @@ function chartCards(view) {
   ];
 }
 
+/** Draws the page for the choice in the URL's fragment. */
 function render() {
   const choice = chosen();
   root.dataset.theme = theme();
@@ -240,6 +243,7 @@ function render() {
   root.dataset.ready = "yes";
 }
 
+/** Fills in what does not depend on the choice, adds the listeners, and draws the page. */
 function start() {
   const { time, log } = report;
   document.title = `${printable(data.log_name)}: biotrail report`;

@@ -25,6 +25,7 @@ function momentOf(column) {
 
 const spanOf = (column) => `${momentOf(column)} to ${momentOf(column + 1)}`;
 
+/** Returns the time axis, in seconds from the log's beginning. */
 function timeLine(extra) {
   return axis("value", {
     min: 0,
@@ -47,6 +48,7 @@ function steps(values) {
   return points;
 }
 
+/** Returns the column under the pointer; the last point of a step line belongs to the last column. */
 function columnOf(hits) {
   return Math.min(hits[0].dataIndex, timeline.columns - 1);
 }
@@ -106,6 +108,9 @@ function rowBegin(row) {
   return 2 ** octave * (1 + ((row - 1) % per) / per);
 }
 
+/**
+ * Returns the cells of a heat map that have I/Os: [begin s, low ns, end s, high ns, log10(count), count, column].
+ */
 function heatCells(course) {
   const cells = [];
   course.heat.forEach((column, at) => {
@@ -127,12 +132,14 @@ function heatCells(course) {
   return cells;
 }
 
+/** Returns the colours from few to many I/Os, by theme. */
 function heatColours() {
   return document.documentElement.dataset.theme === "dark"
     ? ["#1d4b73", "#2173a6", "#2aa198", "#b5bd3b", "#ffd75e"]
     : ["#b4d3ec", "#74b0dc", "#3d8fc6", "#7b4ea3", "#5b0f3c"];
 }
 
+/** Returns the ECharts element of a cell of heatCells(). */
 function drawCell(parameters, api) {
   const from = api.coord([api.value(0), api.value(3)]);
   const to = api.coord([api.value(2), api.value(1)]);
@@ -154,6 +161,7 @@ function drawMark(parameters, api) {
   };
 }
 
+/** Returns the tooltip of a cell of heatCells(). */
 function cellTip(course, [, low, , high, , count, column]) {
   return tip(spanOf(column), [
     ["", `${format.ns(low < 1 ? 0 : low)} to ${format.ns(high)}`, plural(count, "I/O")],
@@ -164,6 +172,7 @@ function cellTip(course, [, low, , high, , count, column]) {
   ]);
 }
 
+/** Returns a chart of latency over time: a heat map, with p50 and p99 marked in each column. */
 function heatMap(course) {
   const cells = heatCells(course);
   const least = Math.min(...cells.map((cell) => cell[1]));
@@ -237,6 +246,7 @@ function coursesShown(view) {
   return whole ? [whole] : [];
 }
 
+/** Returns a chart of I/Os (key "ios") or bytes per second over time. told: formats a rate. */
 function throughput(view, key, told) {
   const perSecond = 1e9 / timeline.interval_ns;
   const lines = coursesShown(view).map((course, place) => ({
@@ -255,6 +265,7 @@ function missingCourse() {
   return el("p", { class: "note" }, "Not in this page: it holds I/O over time for the busiest devices only.");
 }
 
+/** Returns a chart of queue depth over time: of the chosen device, or of the busiest ones. */
 function queueDepth(view) {
   const mean = (x) => (x < 10 ? three(x) : format.count(x));
   const devices = timeline.depths.filter((one) => !view.device || one.device === view.device);

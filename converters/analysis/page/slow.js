@@ -8,6 +8,7 @@ function slowWhat(io) {
   return `${io.partition || io.device} ${io.operation}${io.flags ? ` ${io.flags}` : ""}${size}${where}, ${who}`;
 }
 
+/** Returns a bar of an I/O's stages. */
 function stageParts(io) {
   const parts = io.stages.map((stage) => {
     const part = el("i", { title: `${stage.stage} ${format.ns(stage.ns)} (${format.share(stage.share)})` });
@@ -39,6 +40,7 @@ function moment(at) {
   );
 }
 
+/** Returns a list of what else the device had in flight; null without surroundings. */
 function aroundList(around) {
   if (!around) return null;
   const rows = [
@@ -118,6 +120,7 @@ function eventTable(slow, path) {
   );
 }
 
+/** Returns a heading and a list of related I/Os, null if there are none. left: how many are left out. */
 function familyList(title, ios, left) {
   if (!ios.length) return null;
   return [
@@ -131,6 +134,7 @@ function familyList(title, ios, left) {
   ];
 }
 
+/** Returns the details of a slow I/O. path: of the I/O in the data. */
 function slowInside(slow, path) {
   const { io } = slow;
   const marks = [

@@ -80,6 +80,7 @@ function summaryCard(view) {
   );
 }
 
+/** Returns the rows of the table of stages: of each group the latency, its stages, and D2C of requests. */
 function stageRows(view) {
   return view.groups.flatMap(({ group, path }) => {
     const device = group.requests.stages.findIndex((stage) => stage.stage === "D2C");
@@ -161,6 +162,7 @@ function groupTable(rows, path, names) {
 
 const known = (name) => (name === null || name === undefined ? "not known" : name);
 
+/** Returns a function that makes the cell with a row's name, in the field `key`. */
 function named(key) {
   return (row) =>
     el(
@@ -183,6 +185,7 @@ function fileName(row) {
   return el("td", { class: "name left", title: text }, text);
 }
 
+/** Returns the card of a list of the report's groups; null if it is empty. names: columns with names. */
 function whoCard(title, list, names, all) {
   const rows = report[list];
   const left = data.left_out[list];

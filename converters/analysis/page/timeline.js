@@ -16,6 +16,7 @@ function rangeOf(slow, lanes) {
 
 const placeIn = ([from, to], at) => (Math.min(Math.max(at, from), to) - from) / (to - from);
 
+/** Returns the element of a bar. start, ns: since the I/O was queued; text is shown if it fits. */
 function barElement(range, { start, ns, colour, kind, title, path, text }) {
   const [left, right] = [placeIn(range, start), placeIn(range, start + ns)];
   const made = el(
@@ -59,6 +60,7 @@ function moments(range, { io }) {
   return { marks: marks.map(([, at]) => at), letters: found };
 }
 
+/** Returns a line of texts above or below the lanes. texts: [ns, text]. */
 function labels(range, texts, kind) {
   return el(
     "div",
@@ -75,6 +77,7 @@ function labels(range, texts, kind) {
   );
 }
 
+/** Returns the element of a lane: its name, its bars, and a mark at each time of `marks`. */
 function laneElement(range, marks, { name, title, bars, kind }) {
   return el(
     "div",
@@ -146,6 +149,7 @@ function beforeLane(slow, other, path) {
   };
 }
 
+/** Returns the lane of a request: allocated, in the scheduler, in the device. place: from 0. */
 function requestLane(slow, request, place, path) {
   const end = request.complete_ns === null ? slow.io.waited_ns : request.complete_ns;
   const parts = [
@@ -166,6 +170,7 @@ function requestLane(slow, request, place, path) {
   };
 }
 
+/** Returns the lane of the device's flush requests; one without completion goes on to `waited` (ns). */
 function flushLane(around, waited, path) {
   return {
     name: "the device's cache flushes",
@@ -179,6 +184,7 @@ function flushLane(around, waited, path) {
   };
 }
 
+/** Returns all lanes of a slow I/O, the I/O's own lane first. path: of the I/O in the data. */
 function lanesOf(slow, path) {
   const around = slow.surroundings;
   const several = (list, left) => format.count(list.length + (left || 0));
@@ -220,6 +226,7 @@ function lanesOf(slow, path) {
   ];
 }
 
+/** Returns the timeline of a slow I/O; null if it has no stages. path: of the I/O in the data. */
 function timelineOf(slow, path) {
   const lanes = lanesOf(slow, path);
   if (!lanes[0].bars.length) return null;

@@ -136,6 +136,7 @@ def _depths(one: OperationReport) -> dict[str, Any]:
 
 
 def _device(device: DeviceReport) -> dict[str, Any]:
+    """Return a device as plain values; `flushes` is None if it had none."""
     return {
         "device": device.device,
         "dev": device.dev,
@@ -151,6 +152,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
 
 
 def _depth(depth: DepthReport) -> dict[str, Any]:
+    """Return a depth as plain values; numbers are rounded to 6 decimals."""
     return {
         "mean": round(depth.mean, 6),
         "max": depth.max,
@@ -161,6 +163,7 @@ def _depth(depth: DepthReport) -> dict[str, Any]:
 
 
 def _pattern(pattern: PatternReport) -> dict[str, Any]:
+    """Return a pattern as plain values."""
     return {
         "sequential": pattern.sequential,
         "forward": pattern.forward,
@@ -172,6 +175,7 @@ def _pattern(pattern: PatternReport) -> dict[str, Any]:
 
 
 def _flushes(flushes: FlushReport) -> dict[str, Any]:
+    """Return a device's flushes as plain values; the keys of `shared` are text."""
     return {
         "requests": flushes.requests,
         "waits": flushes.waits,
@@ -183,6 +187,7 @@ def _flushes(flushes: FlushReport) -> dict[str, Any]:
 
 
 def _stacked(pair: StackedReport) -> dict[str, Any]:
+    """Return a pair of stacked devices as plain values."""
     return {
         "device": pair.device,
         "below": pair.below,
@@ -195,6 +200,7 @@ def _stacked(pair: StackedReport) -> dict[str, Any]:
 
 
 def _interval_depth(depth: IntervalDepth) -> dict[str, Any]:
+    """Return a device's depths in an interval as plain values."""
     return {
         "device": depth.device,
         "queue_mean": round(depth.mean_queue, 6),

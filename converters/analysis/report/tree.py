@@ -224,7 +224,7 @@ class LossReport:
     damaged_windows: int
     """Damaged stretches of the log."""
     interrupted: bool
-    """Whether the recording ended without closing the log."""
+    """Whether the log has no end: the recorder was killed, or the rest of the log is missing."""
     completions_not_seen: int
     """Requests whose completion was lost."""
     late_events: int

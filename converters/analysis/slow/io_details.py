@@ -236,6 +236,7 @@ def requests_of(
 
 
 def _request(context: Context, one: Requests, origin: int | None) -> RequestFacts:
+    """Return the only request of a table of one row. origin: as for requests_of."""
     return RequestFacts(
         number=int(one.number[0]),
         operation=context.op_name(int(one.opf[0])),
