@@ -25,14 +25,14 @@ FLAGS = ("SYNC", "META", "FUA", "PREFLUSH", "RAHEAD", "NOWAIT")
 
 COUNTERS = (
     "ios",
-    "bytes",
-    "done_bytes",
-    "ended",
-    "unfinished",
+    "bytes",  # length at Q (of requests: at the first D)
+    "done_bytes",  # completed without error
+    "ended",  # beginning and completion are in the log
+    "unfinished",  # one of them is not; without requests that were merged into another
     "failed",
     "merged",
     "split",
-    "fragments",
+    "fragments",  # pieces of a bio that went to requests; bios of a request
     "requeues",
     *(flag.lower() for flag in FLAGS),
     *(certainty.name.lower() for certainty in Certainty),
