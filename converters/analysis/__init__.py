@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures made of lifecycles: one pass, bounded memory, plain data."""
+"""Figures computed from lifecycles, in one pass and bounded memory, as plain data."""

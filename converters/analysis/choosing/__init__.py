@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which I/Os are meant: by device, operation, process, time, outcome."""
+"""Choosing I/Os by device, operation, file, submitter, time and outcome."""

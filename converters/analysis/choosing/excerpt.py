@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a log: the windows' tables, restricted to what was under way at certain times.
+"""Parts of a log: the windows' tables, restricted to I/Os that were in flight at chosen times.
 
-What was under way then is there whole, from its beginning to its end, also where that lies
-outside: nothing is cut, and every counter is right within the chosen times.
+These I/Os are kept whole, also where they begin before or end after the chosen times. So every
+counter, such as queue depth, is right within the chosen times.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,24 +14,33 @@ from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles
 from biotrail.converters.lifecycles.windows import first_seen, restricted
 
 LEAD_NS = 5_000_000
-"""Before the first time: counters of what is under way already have begun by then."""
+"""ns that the excerpt begins before the first time, so that counters have a value by then."""
 
 
 def around(ios: Iterable[tuple[int, int]], margin: int) -> list[tuple[int, int]]:
-    """Times (ns) with a margin on either side, in order, those that touch made one."""
-    found: list[tuple[int, int]] = []
+    """Return the times of I/Os, widened by a margin on either side, with overlapping ones merged.
+
+    ios: (begin, end) of each I/O, ns. margin: ns. The result is ascending, and nothing is below 0.
+    """
+    times: list[tuple[int, int]] = []
     for begin, end in sorted((max(b - margin, 0), e + margin) for b, e in ios):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if times and begin <= times[-1][1]:
+            times[-1] = (times[-1][0], max(end, times[-1][1]))
         else:
-            found.append((begin, end))
-    return found
+            times.append((begin, end))
+    return times
 
 
 def excerpt(
     windows: Iterable[Lifecycles], times: Sequence[tuple[int, int]]
 ) -> Iterator[Lifecycles]:
-    """The windows with only what was under way at the times (ns, in order, apart)."""
+    """Yield the windows with only the bios and requests that were in flight at the times.
+
+    times: (begin, end), ns, ascending and disjoint, as of `around`. Windows outside the times that
+    keep nothing are skipped, and reading ends with the first such window after the last time.
+    `begin` of earlier windows is raised to LEAD_NS before the first time, or to the window's end
+    if that is earlier. Without times, no windows.
+    """
     if not times:
         return
     begins = np.array([begin for begin, _ in times], dtype=np.int64)
@@ -48,13 +57,16 @@ def excerpt(
 
 
 def _goes_on(window: Lifecycles) -> bool:
+    """Return whether the window has bios or requests that are under way at its end."""
     return bool(len(window.open_bios) or len(window.open_requests))
 
 
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
+    """Return the window with the rows in flight between some begins[i] and ends[i], ns."""
+
     def chosen(table: Bios | Requests) -> Bool:
-        # The same row is never chosen in one window and left out in a later one: what was under
-        # way at a window's end is known to have lived until then.
+        # A row without a completion counts as in flight until the window's end, which it reached.
+        # So no row is chosen in one window and left out in a later one.
         start = first_seen(table)
         end = np.where(table.complete != NEVER, table.complete, window.end)
         at = np.searchsorted(ends, start)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choosing I/Os by how they went: slower than, the slowest, failed."""
+"""Choosing I/Os by their outcome: slower than some time, among the slowest, or failed."""
 
 from dataclasses import dataclass, field
 
@@ -22,31 +22,40 @@ from biotrail.converters.lifecycles.windows import first_seen, last_seen
 
 @dataclass(frozen=True)
 class Wish:
-    """slower_than: ns, at least that slow. slowest: how many at most, 0: all. failed: only such."""
+    """The outcome that I/Os are chosen by; all conditions have to hold."""
 
     slower_than: int = 0
+    """Only I/Os that took at least this long, ns."""
     slowest: int = 0
+    """How many at most, the slowest ones; 0: all."""
     failed: bool = False
+    """Only I/Os that ended with an error."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Chosen by number: how an I/O went is known when it is over. None: all are meant."""
+    """Bios chosen by their outcome. These are numbers, because it is known only at a bio's end."""
 
     numbers: I64 | None = None
+    """Numbers of the chosen bios, ascending; None: all bios and requests are chosen."""
     wish: Wish = Wish()
+    """What requests that serve no bio are chosen by."""
 
     def bios(self, bios: Bios) -> Bool:
-        """Which of them are meant, shape (n,); the same in every window."""
+        """Mark the chosen bios, shape (n,); a bio has the same answer in every window."""
         if self.numbers is None:
             return np.ones(len(bios), dtype=np.bool_)
         return np.isin(bios.number, self.numbers)
 
     def requests(self, requests: Requests) -> Bool:
-        """Of requests that serve no bio: which of them went so, shape (n,)."""
+        """Mark the requests with the wished outcome, shape (n,); meant for those without bios.
+
+        All False where only the slowest are wished for, which are bios. A request without start
+        or completion counts as 0 ns.
+        """
         if self.numbers is None:
             return np.ones(len(requests), dtype=np.bool_)
-        if self.wish.slowest:  # these are bios
+        if self.wish.slowest:
             return np.zeros(len(requests), dtype=np.bool_)
         known = (requests.start != NEVER) & (requests.complete != NEVER)
         waited = np.where(known, requests.complete - requests.start, 0)
@@ -57,9 +66,11 @@ ANY = Outcome()
 
 
 def _waited(whole: Bios, numbers: I64, end: int) -> I64:
-    """ns that the bios of these numbers took, from the first to the last that is known of them.
+    """Return how long bios took, ns, same shape as `numbers`: from first known time to completion.
 
-    whole: a table with all of them, not cut. What is under way at `end` (ns) waited until then.
+    whole: table of bios that has all `numbers`, not restricted by a cut. A bio without a
+    completion ends at `end` (ns), or if its completion was lost, when it was last seen. 0: none of
+    the bio's times is known.
     """
     bios = whole.take(np.searchsorted(whole.number, numbers))
     start = first_seen(bios)
@@ -69,6 +80,7 @@ def _waited(whole: Bios, numbers: I64, end: int) -> I64:
 
 
 def _as_wished(wish: Wish, waited: I64, table: Bios | Requests) -> Bool:
+    """Mark rows (n,) that took long enough (waited: ns, (n,)) and failed, if that is wished."""
     chosen = waited >= wish.slower_than
     if wish.failed:
         chosen &= table.status != 0
@@ -77,10 +89,10 @@ def _as_wished(wish: Wish, waited: I64, table: Bios | Requests) -> Bool:
 
 @dataclass
 class Finder:
-    """Finds the bios that went as wished, among those of a choice.
+    """Finds the bios of a choice that have the wished outcome, in a first pass over the log.
 
-    `watch` is for a first `Trace.lifecycles(on_window=...)`; what is found is of the numbers that a
-    second reading of the same part of the log gives.
+    Pass `watch` to `Trace.lifecycles(on_window=...)`. A second pass over the same part of the log
+    gives bios the same numbers, and so can choose by `found`.
     """
 
     choice: Choice
@@ -90,12 +102,16 @@ class Finder:
     _held: int = 0
 
     def found(self) -> Outcome:
-        """What the second reading is to choose."""
+        """Return the outcome by which the second pass chooses, once all windows were read."""
         numbers, _ = self._best()
         return Outcome(np.sort(numbers), self.wish)
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Takes in one window. What was cut off of an I/O counts as well."""
+        """Add one window's bios that have the wished outcome.
+
+        result: has the bios as they were before the cut of the log's time, so that time outside
+        the cut counts, too.
+        """
         bios = window.bios
         took = _waited(result.bios, bios.number, window.end)
         chosen = _as_wished(self.wish, took, bios) & self.choice.mask(bios, window.tasks)
@@ -110,6 +126,7 @@ class Finder:
             self._numbers, self._waited, self._held = [numbers], [took], len(numbers)
 
     def _best(self) -> tuple[I64, I64]:
+        """Return (numbers, ns) of the bios found so far; of the slowest only as many as wished."""
         none = np.zeros(0, dtype=np.int64)
         numbers = np.concatenate([none, *self._numbers])
         took = np.concatenate([none, *self._waited])

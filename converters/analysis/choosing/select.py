@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows with the chosen I/O alone: bios, and the requests that served them."""
+"""Windows restricted to chosen I/O: the chosen bios, and the requests that served them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,20 +14,22 @@ from biotrail.converters.lifecycles.windows import restricted
 
 @dataclass
 class Counts:
-    """Of a choice: how many there were, and how many were chosen."""
+    """Numbers of bios that a Selection looked at."""
 
     bios: int = 0
+    """All bios."""
     chosen: int = 0
+    """Chosen bios."""
     unknown: int = 0
-    """Of those left out: who queued them, which was asked for, is not in the log."""
+    """Bios not chosen whose task or cgroup, by which the choice is made, is not in the log."""
 
 
 @dataclass
 class Selection:
-    """Windows with what a choice and an outcome mean, in the order of `Trace.lifecycles`.
+    """Restricts windows to the I/O of a choice and an outcome.
 
-    A bio is chosen by what it is itself. A request is chosen where it served a chosen bio, or,
-    serving none that is known, is itself what is asked for.
+    A bio is chosen by its own properties. A request is chosen if it served a chosen bio or, if it
+    served no known bio, by its own device, operation and outcome.
     """
 
     choice: Choice
@@ -36,13 +38,18 @@ class Selection:
     _seen: set[int] = field(default_factory=set)
 
     def of(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """The windows. Raises ConversionError, at the end, for a device that the log has not."""
+        """Yield the windows with the chosen I/O only, and count bios in `counts`.
+
+        Raises ConversionError after the last window if the choice has a device that is not in the
+        log.
+        """
         for window in windows:
             self._seen.update(np.unique(window.bios.dev).tolist())
             yield self._restricted(window)
         self.choice.check(self._seen)
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
+        """Return the window with the chosen bios and requests only, and count its bios."""
         bios = self._bios(window.bios, window.tasks)
         self._count(window.bios, bios)
         open_bios = self._bios(window.open_bios, window.tasks)
@@ -57,14 +64,17 @@ class Selection:
         )
 
     def _bios(self, bios: Bios, tasks: Tasks) -> Bool:
+        """Mark the chosen bios (n,)."""
         return np.asarray(self.choice.mask(bios, tasks) & self.outcome.bios(bios), dtype=np.bool_)
 
     def _requests(self, requests: Requests, served: I64) -> Bool:
+        """Mark the chosen requests (n,). served: numbers of requests that served chosen bios."""
         alone = self.choice.request_mask(requests) & self.outcome.requests(requests)
         alone &= requests.bios == 0
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)
 
     def _count(self, bios: Bios, chosen: Bool) -> None:
+        """Add a window's bios to `counts`. chosen: mask (n,)."""
         self.counts.bios += len(bios)
         self.counts.chosen += int(chosen.sum())
         who = self.choice.who

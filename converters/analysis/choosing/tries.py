@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NOWAIT tries that failed at once: repeated by who sent them, so no I/Os of their own."""
+"""NOWAIT tries that failed at once. Their submitter repeats them, so they do not count as I/Os."""
 
 import errno
 
@@ -12,15 +12,15 @@ from biotrail.recorder.schema.records import BLK_STATUS
 _AGAIN = np.array(
     [*(number for number, name in BLK_STATUS.items() if name == "AGAIN"), -errno.EAGAIN]
 )
-"""BLK_STS_AGAIN; kernels that report an errno give -EAGAIN."""
+"""BLK_STS_AGAIN, and -EAGAIN for kernels that report an errno."""
 
 
 def tries(context: Context, table: Bios | Requests) -> Bool:
-    """Return which bios (requests) were tries, shape (n,): REQ_NOWAIT, ended in BLK_STS_AGAIN.
+    """Mark bios (requests) that were tries: REQ_NOWAIT and ended with BLK_STS_AGAIN, shape (n,).
 
-    The kernel ends them so where a request or a queue's room is not to be had without waiting
-    (bio_wouldblock_error), and io_uring then sends the same I/O again, which may wait. All False
-    where the recording kernel has no REQ_NOWAIT.
+    The kernel ends a REQ_NOWAIT bio so (bio_wouldblock_error) if it cannot get a request or room
+    in the queue without waiting; io_uring then submits the same I/O again, without REQ_NOWAIT. All
+    False if the recording kernel has no REQ_NOWAIT.
     """
     asked = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
     return np.asarray(asked & np.isin(table.status, _AGAIN), dtype=np.bool_)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two recordings compared, with confidence intervals."""
+"""Comparison of two recordings, with confidence intervals."""

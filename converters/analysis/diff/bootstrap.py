@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Confidence intervals of a recording's figures, by drawing blocks of its time again.
+"""Confidence intervals of a recording's figures, by resampling blocks of its time.
 
-Latencies of I/Os that are near in time depend on each other, so single I/Os must not be drawn:
-blocks of neighbouring slots are (a circular block bootstrap; Politis and Romano 1992). The
-interval is the expanded percentile interval (Hesterberg 2015), which makes up for the blocks
-being few: plain percentile intervals of 30 draws are some 5 % too narrow.
+Latencies of I/Os that are near in time depend on each other, so that resampling single I/Os would
+give intervals that are too narrow. Blocks of neighbouring slots are drawn instead (circular block
+bootstrap; Politis and Romano 1992). The interval is the expanded percentile interval (Hesterberg
+2015), which corrects for the small number of blocks: a plain percentile interval of 30 blocks is
+some 5 % too narrow.
 """
 
 from collections.abc import Sequence
@@ -18,13 +19,16 @@ from biotrail.converters.analysis.distributions.sketch import Distribution, buck
 from biotrail.converters.events.tables import I64
 
 LEAST_BLOCKS = 30
-"""With fewer, no interval is given."""
+"""Blocks in a draw at least; a recording with fewer slots gets no intervals."""
 
 F64 = NDArray[np.float64]
 
 
 def student_t(probability: float, freedom: int) -> float:
-    """Quantile of Student's t: the normal one's Cornish-Fisher expansion, 0.1 % off from 10 on."""
+    """Return the quantile of Student's t distribution for a probability and degrees of freedom.
+
+    By the Cornish-Fisher expansion of the normal quantile: within 0.1 % from 10 degrees on.
+    """
     z = NormalDist().inv_cdf(probability)
     n = float(freedom)
     return (
@@ -36,16 +40,20 @@ def student_t(probability: float, freedom: int) -> float:
 
 
 def tail_of(confidence: float, blocks: int) -> float:
-    """Share of the draws on each side of the interval."""
+    """Return the share of the draws outside the expanded interval on each side.
+
+    confidence: of the interval, 0 to 1. blocks: at least 2.
+    """
     t = student_t((1 + confidence) / 2, blocks - 1)
     return NormalDist().cdf(-t * (blocks / (blocks - 1)) ** 0.5)
 
 
 def draws(slots: int, length: int, count: int, seed: Sequence[int]) -> F64:
-    """How often each slot is in each draw: float64, shape (count, slots).
+    """Return how often each slot is in each draw: float64, shape (count, slots).
 
-    A draw is made of blocks of `length` neighbouring slots (the last is followed by the
-    first); it is as long as the recording, or up to a block longer.
+    A draw consists of blocks of `length` neighbouring slots at random places, where the first slot
+    follows the last one. It has as many slots as the recording, or up to length - 1 more. The same
+    seed gives the same draws.
     """
     rng = np.random.default_rng(list(seed))
     blocks = -(-slots // length)
@@ -57,27 +65,30 @@ def draws(slots: int, length: int, count: int, seed: Sequence[int]) -> F64:
 
 @dataclass
 class Resampling:
-    """One recording's draws."""
+    """The draws of one recording."""
 
     weights: F64
-    """(draws, slots)."""
+    """(draws, slots): how often each slot is in each draw."""
     blocks: int
     """Independent blocks in a draw."""
 
     @classmethod
     def of(cls, slots: int, count: int, seed: Sequence[int]) -> "Resampling | None":
-        """None: too few slots for an interval."""
+        """Return `count` draws of a recording's slots; None: fewer than LEAST_BLOCKS slots."""
         if slots < LEAST_BLOCKS:
             return None
         length = slots // LEAST_BLOCKS
         return cls(draws(slots, length, count, seed), -(-slots // length))
 
     def sums(self, values: I64 | F64) -> F64:
-        """Sum over each draw of what each slot has; shape (draws,)."""
+        """Return each draw's sum of the values (slots,): float64, shape (draws,)."""
         return np.asarray(self.weights @ np.asarray(values, dtype=np.float64))
 
     def percentiles(self, by_slot: dict[int, Distribution], shares: Sequence[float]) -> F64:
-        """The percentiles of each draw; shape (len(shares), draws). NaN: nothing drawn."""
+        """Return the percentiles of each draw: float64, shape (len(shares), draws).
+
+        by_slot: slot → values; at least one slot with values. NaN: a draw has no values.
+        """
         rows, counts, middles = _matrix(by_slot, self.weights.shape[1])
         drawn = np.cumsum(self.weights[:, rows] @ counts, axis=1)
         total = drawn[:, -1]
@@ -91,7 +102,12 @@ class Resampling:
 
 
 def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64]:
-    """(slots that have any, their counts by bucket, the buckets' middles)."""
+    """Return (rows, counts, middles) of the slots with values as a matrix.
+
+    rows: (r,), these slots, ascending. counts: (r, b) float64, values of each slot in each of the b
+    buckets that occur. middles: (b,), middle of each bucket, ascending. slots: number of slots;
+    later ones are left out.
+    """
     rows = np.array(sorted(s for s, d in by_slot.items() if d.count and s < slots), dtype=np.int64)
     found = [by_slot[row].rows() for row in rows.tolist()]
     names = np.unique(np.concatenate([bucket for bucket, _ in found]))
@@ -103,7 +119,11 @@ def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64
 
 
 def interval(values: F64, confidence: float, blocks: int) -> tuple[float, float] | None:
-    """(low, high) of draws; None where a draw in twenty has no value."""
+    """Return the confidence interval (low, high) of a figure by its value in each draw.
+
+    values: (draws,). blocks: independent blocks in a draw. None: more than a twentieth of the
+    draws has no (finite) value.
+    """
     known = values[np.isfinite(values)]
     if len(known) < 0.95 * len(values):
         return None

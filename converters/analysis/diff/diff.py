@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two recordings side by side: every figure with its difference, and how sure that one is."""
+"""Comparison of two recordings: every figure with its difference and a confidence interval."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,47 +26,50 @@ DRAWS = 1000
 CONFIDENCE = 0.95
 _SHARES_OF_IOS = ("merged", "split", "requeues", "failed")
 _COUNTED = {**dict.fromkeys(_SHARES_OF_IOS, "share"), "requeues": "", "tries": ""}
+"""Counter that is compared per I/O → unit of that figure."""
 Named = dict[str, Estimate]
+"""Name of a figure → estimate."""
 
 
 @dataclass
 class Side:
-    """A recording and its draws."""
+    """One side of a comparison: a recording and its draws."""
 
     recording: Recording
     seconds: I64
-    """ns of each slot."""
+    """(slots,): length of each slot, ns."""
     drawn: Resampling | None
+    """None: the recording has too few slots for intervals."""
 
     @classmethod
     def of(cls, recording: Recording, seed: tuple[int, int], count: int) -> "Side":
-        """A recording that was read to its end."""
+        """Return a recording, which was read to its end, with `count` draws."""
         slots = recording.slot_times()
         return cls(recording, slots, Resampling.of(len(slots), count, seed))
 
     def devices(self) -> dict[str, int]:
-        """Devices with I/O, by name."""
-        found = {place >> OP_BITS for place in self.recording.slots.places()}
-        return {self.recording.device_name(dev): dev for dev in sorted(found)}
+        """Return name → number of the devices with I/O."""
+        devs = {place >> OP_BITS for place in self.recording.slots.places()}
+        return {self.recording.device_name(dev): dev for dev in sorted(devs)}
 
     def operations(self, dev: int) -> dict[str, int]:
-        """Places of a device's operations, by the operation's name."""
+        """Return name → place of a device's operations."""
         places = self.recording.slots.places()
         return {self.recording.operation_name(p): p for p in places if p >> OP_BITS == dev}
 
     def times_of(self, place: int | None) -> I64:
-        """ns of each slot that count for a place; None: for any."""
+        """Return the ns of each slot that a place's rates are per (slots,); None: of any place."""
         return self.seconds if place is None else self.recording.device_times(place >> OP_BITS)
 
     def counter(self, groups: dict[int, Group], name: str) -> I64:
-        """A counter of each slot."""
-        found = np.zeros(len(self.seconds), dtype=np.int64)
+        """Return a counter of each slot's group (slots,); 0 for slots without a group."""
+        values = np.zeros(len(self.seconds), dtype=np.int64)
         for slot, group in groups.items():
-            found[slot] = group[name]
-        return found
+            values[slot] = group[name]
+        return values
 
     def report(self) -> SideReport:
-        """What this recording is."""
+        """Return the facts about this recording and its draws."""
         recording, drawn = self.recording, self.drawn
         length = -(-len(self.seconds) // drawn.blocks) if drawn else 0
         return SideReport(
@@ -83,7 +86,7 @@ class Side:
 
 
 class Comparison:
-    """What makes a Diff of two recordings, both read to their end."""
+    """Compares two recordings, A and B, both read to their end."""
 
     def __init__(
         self,
@@ -93,18 +96,24 @@ class Comparison:
         seed: int = 0,
         count: int = DRAWS,
     ) -> None:
+        """confidence: of the intervals, 0 to 1. seed: of the draws. count: draws of each side."""
         self._a, self._b = Side.of(a, (seed, 0), count), Side.of(b, (seed, 1), count)
         self._confidence, self._seed, self._count = confidence, seed, count
 
     def devices(self) -> tuple[list[str], list[str]]:
-        """Names of the devices with I/O in A and in B."""
+        """Return (names in A, names in B) of the devices with I/O."""
         return list(self._a.devices()), list(self._b.devices())
 
     def diff(self, pairs: list[tuple[str, str]] | None = None) -> Diff:
-        """pairs: names (in A, in B) of the devices to compare; None: those of one name."""
+        """Return the comparison.
+
+        pairs: (name in A, name in B) of the devices to compare; each needs I/O (else KeyError).
+        None: the devices with I/O that have the same name in both; the others are then in only_a
+        and only_b.
+        """
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
-        known = pairs is not None
+        given = pairs is not None
         return Diff(
             confidence=self._confidence,
             draws=self._count,
@@ -112,11 +121,12 @@ class Comparison:
             a=self._a.report(),
             b=self._b.report(),
             devices=[self._device(a, b, in_a[a], in_b[b]) for a, b in chosen],
-            only_a=[] if known else [n for n in in_a if n not in in_b],
-            only_b=[] if known else [n for n in in_b if n not in in_a],
+            only_a=[] if given else [n for n in in_a if n not in in_b],
+            only_b=[] if given else [n for n in in_b if n not in in_a],
         )
 
     def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
+        """Return a device of A compared with one of B. a, b: their numbers."""
         in_a, in_b = self._a.operations(a), self._b.operations(b)
         names = [*in_a, *(name for name in in_b if name not in in_a)]
         found = [self._operation(name, in_a.get(name), in_b.get(name)) for name in names]
@@ -128,6 +138,7 @@ class Comparison:
         )
 
     def _depths(self, a: int, b: int) -> Iterator[Figure]:
+        """Yield the figures of what was in flight on the devices: bios, then requests."""
         for stage, which in (("Q2C", "queue"), ("D2C", "issued")):
             first, second = (_depth(side, dev, which) for side, dev in ((self._a, a), (self._b, b)))
             for name, unit in (("in_flight", ""), ("active", "share")):
@@ -135,11 +146,12 @@ class Comparison:
                 yield compare(what, first[name], second[name], self._confidence)
 
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
+        """Return an operation compared. a, b: its places in A and B; None: not there."""
         groups_a, groups_b = _groups(self._a, a), _groups(self._b, b)
         figures = [
-            compare((of, stage, told, unit), one, two, self._confidence)
+            compare((of, stage, figure, unit), one, two, self._confidence)
             for of, stage, unit, first, second in self._estimates(groups_a, groups_b, (a, b))
-            for told, one, two in _both(first, second)
+            for figure, one, two in _both(first, second)
         ]
         ios = [sum(g["ios"] for g in groups["bios"].values()) for groups in (groups_a, groups_b)]
         return OperationDiff(name, ios[0], ios[1], figures)
@@ -150,7 +162,11 @@ class Comparison:
         b: dict[str, dict[int, Group]],
         places: tuple[int | None, int | None],
     ) -> Iterator[tuple[str, str | None, str, Named, Named]]:
-        """(of, stage, unit, A's, B's) of bios, then of requests. places: A's and B's."""
+        """Yield (of, stage, unit, A's estimates, B's estimates) of bios, then of requests.
+
+        a, b: as of _groups. of: "bios" or "requests", left out if neither side has any. stage: what
+        times are of, else None. places: of the operation in A and B.
+        """
         times = self._a.times_of(places[0]), self._b.times_of(places[1])
         for of in ("bios", "requests"):
             one, two = a[of], b[of]
@@ -160,7 +176,7 @@ class Comparison:
             for unit in ("1/s", "bytes/s", "bytes", "share", ""):
                 pick = [{n: e for n, (u, e) in c.items() if u == unit} for c in counts]
                 yield of, None, unit, pick[0], pick[1]
-            # What requests share with their bios is compared once.
+            # Of requests' stages only D2C: the other ones are compared as stages of bios.
             for stage in (None, *(STAGE_ORDER if of == "bios" else (Stage.D2C,))):
                 first, second = _times(self._a, one, stage), _times(self._b, two, stage)
                 if any(e.value is not None for e in (*first.values(), *second.values())):
@@ -168,17 +184,20 @@ class Comparison:
 
 
 def _stage_name(of: str, stage: Stage | None) -> str:
+    """Return the name of a stage; None (whole latency): "Q2C" of bios, "all" of requests."""
     if stage is not None:
         return STAGE_NAMES[stage]
     return "Q2C" if of == "bios" else "all"
 
 
 def _both(a: Named, b: Named) -> Iterator[tuple[str, Estimate, Estimate]]:
+    """Yield (name, A's estimate, B's estimate) for each name; both have the same names."""
     for name in a:
         yield name, a[name], b[name]
 
 
 def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
+    """Return "bios" and "requests" → (slot → group) of a place; empty without a place."""
     slots = side.recording.slots
     if place is None:
         return {"bios": {}, "requests": {}}
@@ -188,7 +207,10 @@ def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
 def _counts(
     side: Side, groups: dict[int, Group], of: str, seconds: I64
 ) -> dict[str, tuple[str, Estimate]]:
-    """(unit, estimate) by name: rates by time (seconds: ns of each slot), the others by I/O."""
+    """Return name → (unit, estimate): rates, mean size, and for bios the _COUNTED per I/O.
+
+    of: "bios" or "requests". seconds: ns of each slot (slots,), which rates are per.
+    """
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
     found = {
@@ -203,6 +225,7 @@ def _counts(
 
 
 def _per_second(per_ns: Estimate, ios: I64) -> Estimate:
+    """Return a rate per ns as one per second; no value if there are no I/Os."""
     if per_ns.value is None or not ios.any():
         return Estimate(None)
     drawn = None if per_ns.draws is None else per_ns.draws * 1e9
@@ -210,7 +233,7 @@ def _per_second(per_ns: Estimate, ios: I64) -> Estimate:
 
 
 def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
-    """Q2C (None; of requests, from start to end) or a stage."""
+    """Return mean and percentiles (ns) of a stage; None: of the whole latency."""
     by_slot = {
         slot: group.latency if stage is None else group.stages[stage]
         for slot, group in groups.items()
@@ -221,7 +244,11 @@ def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
 
 
 def _depth(side: Side, dev: int, which: str) -> Named:
-    """Mean in flight and the share of the time with any."""
+    """Return estimates of in_flight (mean number) and active (share of time with any in flight).
+
+    which: "queue" (bios) or "issued" (requests). Without values if the device's depths were not
+    kept.
+    """
     device = side.recording.slots.depths.get(dev)
     empty = np.zeros(len(side.seconds), dtype=np.int64)
     if device is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of one recording with their draws, and what makes two of them a difference."""
+"""Figures of one recording with their draws, and the comparison of two such figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ from biotrail.converters.analysis.report.tree import SHARES
 from biotrail.converters.events.tables import I64
 
 LEAST_SLOTS = 10
-"""With I/O in fewer slots than this, no interval is given."""
+"""Slots with I/O that a figure needs for an interval."""
 LEAST_BEYOND = 10
-"""Values that must lie beyond a percentile for it to have an interval."""
+"""Values above a percentile that the percentile needs for an interval."""
 PERCENTILES = ("p50", "p90", "p99", "p99_9")
+"""Names of the percentiles of SHARES."""
 
 TOO_SHORT = "the recording is too short"
 TOO_FEW = "too few I/Os"
@@ -29,24 +30,29 @@ NOT_IN_A, NOT_IN_B = "not in A", "not in B"
 
 @dataclass
 class Estimate:
-    """A figure of one recording."""
+    """A figure of one recording, with its value in each draw."""
 
     value: float | None
-    """None: there is none."""
+    """None: the recording has no such I/O."""
     draws: F64 | None = None
-    """None: no interval can be given."""
+    """(draws,): the value in each draw, NaN if it has none; None: no interval can be given."""
     blocks: int = 0
+    """Independent blocks that the draws are made of."""
     error: float = 0.0
-    """How far off the value itself may be, in its unit."""
+    """Largest error of the value itself, in its unit (of percentiles: by their buckets)."""
     why: str | None = None
-    """Why it has no draws."""
+    """Why there are no draws: TOO_SHORT or TOO_FEW; None if there are, or if there is no value."""
 
 
 NOTHING = Estimate(None)
+"""Estimate of a figure without a value."""
 
 
 def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
-    """Sum of one by the sum of the other. Shape (slots,) each."""
+    """Return the sum of `upper` by the sum of `lower`; NOTHING if the latter is 0.
+
+    upper, lower: of each slot, (slots,). drawn: None: no draws, the recording is too short.
+    """
     whole = int(lower.sum())
     if not whole:
         return NOTHING
@@ -64,20 +70,23 @@ def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
 def times(
     by_slot: Mapping[int, Distribution], slots: int, drawn: Resampling | None
 ) -> list[Estimate]:
-    """Mean, then PERCENTILES of what each slot has; NOTHINGs where there is nothing."""
-    found = {slot: values for slot, values in by_slot.items() if values.count}
-    if not found:
+    """Return the mean and the PERCENTILES of the values of all slots; NOTHING each without values.
+
+    by_slot: slot → values. slots: number of slots. drawn: as for `ratio`.
+    """
+    filled = {slot: values for slot, values in by_slot.items() if values.count}
+    if not filled:
         return [NOTHING] * (1 + len(SHARES))
     sums, counts = np.zeros(slots, dtype=np.int64), np.zeros(slots, dtype=np.int64)
     whole = Distribution()
-    for slot, values in found.items():
+    for slot, values in filled.items():
         sums[slot], counts[slot] = values.sum, values.count
         whole.merge(values)
     values_ = [float(v) for v in whole.percentiles(SHARES)]
     mean = ratio(sums, counts, drawn)
     if drawn is None or mean.draws is None:
         return [mean, *(Estimate(value, why=mean.why) for value in values_)]
-    draws = drawn.percentiles(found, SHARES)
+    draws = drawn.percentiles(filled, SHARES)
     made = [mean]
     for place, (value, share) in enumerate(zip(values_, SHARES, strict=True)):
         if whole.count * (1 - share) < LEAST_BEYOND:
@@ -91,7 +100,11 @@ def times(
 def compare(
     what: tuple[str, str | None, str, str], a: Estimate, b: Estimate, confidence: float
 ) -> Figure:
-    """A figure (of, stage, name, unit) of both recordings."""
+    """Return a figure of both recordings, with its difference and intervals.
+
+    what: (of, stage, name, unit), as in Figure. Without an interval, `changed` is None and `why`
+    says why there is none.
+    """
     figure = Figure(*what, a=a.value, b=b.value)
     if a.value is None or b.value is None:
         figure.why = NOT_IN_A if a.value is None else NOT_IN_B
@@ -123,7 +136,11 @@ def _compare_ratio(
     error: float,
     confidence: float,
 ) -> None:
-    """Sets `relative`'s interval; without it, or with 0 in it, nothing has changed."""
+    """Set the interval of `figure.relative`; `changed` becomes False if the interval includes 0.
+
+    value: A's. upper, lower: draws of B and A. error: of the difference. Nothing is set if there
+    is no interval (as of `interval`).
+    """
     span = interval(upper / np.where(lower > 0, lower, np.nan) - 1, confidence, blocks)
     if span is None:
         return

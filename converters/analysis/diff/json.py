@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as JSON: stable and versioned. docs/diff.md lists it."""
+"""A comparison as JSON: stable and versioned. docs/diff.md lists the keys."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from biotrail.converters.analysis.diff.tree import FORMAT, DeviceDiff, Diff, Fig
 
 
 def as_dict(diff: Diff) -> dict[str, Any]:
-    """Plain values for json.dumps."""
+    """Return the comparison as plain values for json.dumps."""
     return {
         "format": FORMAT,
         "confidence": diff.confidence,
@@ -25,6 +25,7 @@ def as_dict(diff: Diff) -> dict[str, Any]:
 
 
 def _side(side: SideReport) -> dict[str, Any]:
+    """Return one side's facts as plain values."""
     return {
         "id": side.log_id,
         "host": side.host,
@@ -39,6 +40,7 @@ def _side(side: SideReport) -> dict[str, Any]:
 
 
 def _device(device: DeviceDiff) -> dict[str, Any]:
+    """Return a compared device as plain values."""
     return {
         "device_a": device.device_a,
         "device_b": device.device_b,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several recordings as one side of a comparison: their slots of time one behind the other."""
+"""Several recordings as one side of a comparison, with their slots one after the other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,66 +14,69 @@ from biotrail.converters.events.tables import I64
 
 @dataclass
 class Pool(Recording):
-    """Recordings of one state of things. A device is what has one name (and host) in all of them.
+    """Recordings that are compared together, as one Recording.
 
-    A device that one of them does not have is idle nowhere in that one: it was not there.
+    Devices and operations have numbers of the pool's own. A device is identified by its name (and
+    host) in all parts. In a part that does not have a device, the device's depth has no time,
+    rather than idle time.
     """
 
     parts: list[Recording] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    """Of devices, by their number in `slots`."""
+    """Names of the devices, by their number in `slots`."""
     operations: list[str] = field(default_factory=list)
+    """Names of the operations, by their number in `slots`."""
     seconds: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """ns of each slot."""
+    """(slots,): length of each slot, ns."""
     owners: list[str] = field(default_factory=list)
-    """Of each slot, the host whose recording it is of."""
+    """Per slot: host of the recording that the slot is of."""
     machines: list[str] = field(default_factory=list)
-    """Of each device, the host that it is of; empty: of any."""
+    """Per device: its host; "" if devices of all hosts with that name are pooled."""
 
     @property
     def span_ns(self) -> int:
-        """How long all of them are together."""
+        """Sum of the parts' lengths, ns."""
         return sum(part.span_ns for part in self.parts)
 
     @property
     def hosts(self) -> list[str]:
-        """Where they were made, each once."""
+        """Names of the recording hosts, each once."""
         return list(dict.fromkeys(chain.from_iterable(part.hosts for part in self.parts)))
 
     @property
     def kernels(self) -> list[str]:
-        """Releases, each once."""
+        """Kernel releases of the recording hosts, each once."""
         return list(dict.fromkeys(chain.from_iterable(part.kernels for part in self.parts)))
 
     @property
     def log_id(self) -> str:
-        """Theirs, with a + between two."""
+        """Ids of the parts' logs, joined by "+"."""
         return "+".join(part.log_id for part in self.parts)
 
     @property
     def begin(self) -> str | None:
-        """When the first event of the earliest was."""
+        """Wall-clock time of the parts' first event, ISO 8601 in UTC; None if no part has one."""
         return min((part.begin for part in self.parts if part.begin is not None), default=None)
 
     @property
     def lost_records(self) -> int:
-        """Records that were counted as lost in any of them."""
+        """Number of records that were counted as lost, in all parts."""
         return sum(part.lost_records for part in self.parts)
 
     def device_name(self, dev: int) -> str:
-        """The name of a device of `slots`."""
+        """Return the name of a device of `slots`."""
         return self.names[dev]
 
     def operation_name(self, place: int) -> str:
-        """The operation of a place of `slots`."""
+        """Return the name of the operation of a place of `slots`."""
         return self.operations[place & ((1 << OP_BITS) - 1)]
 
     def slot_times(self) -> I64:
-        """ns of each slot."""
+        """Return the length of each slot, ns; not a copy."""
         return self.seconds
 
     def device_times(self, dev: int) -> I64:
-        """ns of each slot; 0 in recordings of other hosts than the device's."""
+        """Return the length of each slot, ns; 0 for slots of other hosts than the device's."""
         machine = self.machines[dev]
         if not machine:
             return self.seconds
@@ -81,10 +84,10 @@ class Pool(Recording):
 
 
 def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
-    """Return the recordings as one; one alone as it is.
+    """Return the recordings as one; a single recording is returned as it is, unless by_host.
 
-    by_host: a device's name has its host before it, so that those of two hosts stay apart. The
-    slots of the parts are widened to the widest of them.
+    by_host: device names become `host:device`, so that devices of two hosts are not pooled. The
+    slots of the parts are widened in place to the width of the widest.
     """
     if len(parts) == 1 and not by_host:
         return parts[0]
@@ -103,7 +106,10 @@ def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
 
 
 def _place(pool: Pool, part: Recording, place: int, by_host: bool) -> int:
-    """The pool's number of a part's device and operation; noted in `names` and `operations`."""
+    """Return the pool's place for a place (device and operation) of a part.
+
+    A new device is appended to the pool's `names` and `machines`, a new operation to `operations`.
+    """
     name = part.device_name(place >> OP_BITS)
     name = f"{part.hosts[0]}:{name}" if by_host else name
     operation = part.operation_name(place)

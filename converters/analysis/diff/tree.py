@@ -1,43 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison of two recordings as plain data. ns, bytes, and shares of 1."""
+"""A comparison of two recordings as plain data. Units: ns, bytes, and shares from 0 to 1."""
 
 from dataclasses import dataclass, field
 
 FORMAT = 1
-"""Of the JSON: a reader of this number can read what later versions add to it."""
+"""Format number of the JSON. Later versions may add keys without changing the number."""
 
 
 @dataclass
 class Figure:
-    """One figure of both recordings. low, high: ends of the confidence intervals."""
+    """One figure of both recordings. low, high: bounds of the confidence intervals."""
 
     of: str
     """"bios", "requests", or "device"."""
     stage: str | None
-    """What a time is of: "Q2C", "Q2G", …; None: no time."""
+    """Stage of a time or depth: "Q2C", "Q2G", …, or "all" (a request's whole time); else None."""
     name: str
-    """ios_per_s, mean, p99, …"""
+    """Name of the figure: ios_per_s, mean, p99, …"""
     unit: str
     """"1/s", "bytes/s", "bytes", "ns", "share", or "" for plain numbers."""
     a: float | None
+    """Value in A; None: A has no such I/O."""
     b: float | None
+    """Value in B; None: B has no such I/O."""
     difference: float | None = None
-    """b - a."""
+    """b - a; None where either is None."""
     difference_low: float | None = None
     difference_high: float | None = None
     relative: float | None = None
-    """(b - a) / a; None where a is 0."""
+    """(b - a) / a; None where a is 0, or difference is None."""
     relative_low: float | None = None
     relative_high: float | None = None
     changed: bool | None = None
-    """None: no interval."""
+    """Whether the intervals of the difference and of the relative difference exclude 0; None:
+    there is no interval."""
     why: str | None = None
-    """Why there is no interval."""
+    """Why there is no interval; None if there is one."""
 
 
 @dataclass
 class OperationDiff:
-    """One operation of a device."""
+    """One operation of a device, compared."""
 
     operation: str
     ios_a: int
@@ -47,35 +50,37 @@ class OperationDiff:
 
 @dataclass
 class DeviceDiff:
-    """A device of A beside one of B."""
+    """A device of A compared with one of B."""
 
     device_a: str
     device_b: str
     figures: list[Figure]
-    """Of the device as a whole: what was in flight."""
+    """Figures of the device as a whole: bios and requests in flight."""
     operations: list[OperationDiff]
 
 
 @dataclass
 class SideReport:
-    """One of the recordings."""
+    """Facts about one side of the comparison."""
 
     log_id: str
     host: str
     kernel: str
     begin: str | None
+    """Wall-clock time of the first event, ISO 8601 in UTC; None: not known."""
     span_ns: int
     block_ns: int
-    """Length of the blocks that were drawn; 0: too short for intervals."""
+    """Length of the blocks that were drawn; 0: the recording is too short for intervals."""
     blocks: int
+    """Blocks in a draw; 0: the recording is too short for intervals."""
     lost_records: int
     left_out: int
-    """Bios and requests of devices and operations past those that are kept."""
+    """Bios and requests of devices and operations past those that are kept (Slots.left_out)."""
 
 
 @dataclass
 class Diff:
-    """All of it."""
+    """The whole comparison."""
 
     confidence: float
     draws: int
@@ -84,25 +89,26 @@ class Diff:
     b: SideReport
     devices: list[DeviceDiff]
     only_a: list[str] = field(default_factory=list)
-    """Devices with I/O that have none to be compared with."""
+    """Devices with I/O in A only; empty if the devices to compare were given."""
     only_b: list[str] = field(default_factory=list)
+    """Devices with I/O in B only; empty likewise."""
 
     def figures(self) -> list[Figure]:
-        """All figures."""
+        """Return the figures of all devices, then those of all operations."""
         found = [f for device in self.devices for f in device.figures]
         return found + [f for d in self.devices for o in d.operations for f in o.figures]
 
     @property
     def compared(self) -> int:
-        """Figures with an interval."""
+        """Number of figures with an interval."""
         return sum(f.changed is not None for f in self.figures())
 
     @property
     def changed(self) -> int:
-        """Of these, with an interval that excludes no difference."""
+        """Number of figures whose intervals exclude 0."""
         return sum(f.changed is True for f in self.figures())
 
     @property
     def expected_by_chance(self) -> float:
-        """Of these, how many would count as changed if nothing had."""
+        """Number of figures that would be expected to count as changed if nothing had changed."""
         return self.compared * (1 - self.confidence)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recording cut into slots of time, so that its figures can be drawn again from them.
+"""The figures of a recording in slots of time, for the block bootstrap of `diff`.
 
-Slots widen by two as the recording goes on: there are never more than MOST_SLOTS of them, and
-a recording of at least LEAST_SLOTS times LEAST_SLOT_NS ends with at least LEAST_SLOTS.
+The width of a slot doubles as the recording goes on: there are never more than MOST_SLOTS slots,
+and a recording of at least LEAST_SLOTS * LEAST_SLOT_NS ends with at least LEAST_SLOTS.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,17 +21,18 @@ from biotrail.converters.events.tables import I64, Lifecycles
 from biotrail.converters.pipeline import Trace
 
 LEAST_SLOT_NS = 10_000_000
+"""Width of the slots of a short recording, ns."""
 MOST_SLOTS = 128
 LEAST_SLOTS = MOST_SLOTS // 2
 MOST_PLACES = 64
-"""Pairs of device and operation that are kept; I/O of others is counted in `left_out`."""
+"""Pairs of device and operation that are kept; I/O of later pairs is counted in `left_out`."""
 _WIDTH = 44
-"""Bits of a code: below those of its slot."""
+"""Bits of a group's code below the slot's number: `slot << _WIDTH | place`."""
 
 
 @dataclass
 class DeviceDepths:
-    """One device in flight, slot by slot."""
+    """How many bios and requests of one device were in flight, by slot."""
 
     queue: Depth
     """Bios from Q to C."""
@@ -40,30 +41,30 @@ class DeviceDepths:
 
     @classmethod
     def empty(cls, width: int) -> "DeviceDepths":
-        """Nothing was seen in any slot of `width` ns."""
+        """Return depths without any slot; width: ns of a slot."""
         return cls(Depth(0, width), Depth(0, width))
 
 
 @dataclass
 class Slots:
-    """What one recording held, by (slot, device and operation)."""
+    """Groups of bios and requests of one recording by slot, device and operation."""
 
     width: int = LEAST_SLOT_NS
     """ns of a slot."""
     origin: int = -1
-    """ns where the first one begins."""
+    """ns where the first slot begins; -1 before the first window."""
     depths: dict[int, DeviceDepths] = field(default_factory=dict)
-    """By device."""
+    """dev_t → in flight; of the first MOST_PLACES devices."""
     left_out: int = 0
-    """Bios and requests past the MOST_PLACES-th device and operation."""
+    """Bios and requests of devices and operations past the first MOST_PLACES."""
     _bios: Groups = field(default_factory=lambda: Groups(1 << 62))
     _requests: Groups = field(default_factory=lambda: Groups(1 << 62))
     _places: set[int] = field(default_factory=set)
     _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """The next window of the recording."""
-        if window.begin < 0 or window.end <= 0:  # of a log without events
+        """Add the recording's next window."""
+        if window.begin < 0 or window.end <= 0:  # the log has no events
             return
         if self.origin < 0:
             self.origin = window.begin
@@ -77,24 +78,31 @@ class Slots:
         self._add_depths(window)
 
     def places(self) -> list[int]:
-        """Devices and operations seen, as Samples.place."""
+        """Return the devices and operations with I/O, as in Samples.place, ascending."""
         return sorted(self._places)
 
     def bios(self, place: int) -> dict[int, Group]:
-        """Bios of a device and operation, by slot."""
+        """Return slot → group of the bios of a device and operation; empty slots are absent."""
         return _of(self._bios, place)
 
     def requests(self, place: int) -> dict[int, Group]:
-        """Its requests."""
+        """Return slot → group of the requests of a device and operation; empty slots are absent."""
         return _of(self._requests, place)
 
     def times(self, end: int) -> I64:
-        """ns of each slot up to that of the last event (ns `end`), which is a shorter one."""
+        """Return the length of each slot, ns: `width`, and for the last slot only up to `end`.
+
+        end: ns of the last event.
+        """
         span = max(end - self.origin, 0) if self.origin >= 0 else 0
         whole, rest = divmod(span, self.width)
         return np.array([self.width] * whole + [rest], dtype=np.int64)
 
     def _take(self, samples: Samples, into: Groups) -> None:
+        """Add samples to `into`, by the slot in which each ended; new places go to `_places`.
+
+        Samples of places past the first MOST_PLACES are counted in `left_out`.
+        """
         if not len(samples):
             return
         for place in np.unique(samples.place).tolist():
@@ -108,6 +116,7 @@ class Slots:
         add_to_all(samples, [(into, (slot << _WIDTH) | samples.place)])
 
     def _add_depths(self, window: Lifecycles) -> None:
+        """Add the window's beginnings and ends to `depths`, with new devices where they begin."""
         queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
         seen = [s.start_dev for s in (queue, issue)] + [s.stop_dev for s in (queue, issue)]
         for dev in np.unique(np.concatenate(seen)).tolist():
@@ -119,18 +128,19 @@ class Slots:
                 depth.update(steps.begin, steps.end, up, down)
 
     def _new_depths(self, now: int) -> DeviceDepths:
-        """A device that was idle from the beginning to now."""
-        found = DeviceDepths(Depth(self.origin, self.width), Depth(self.origin, self.width))
+        """Return the depths of a device that was idle from `origin` to `now` (ns)."""
+        depths = DeviceDepths(Depth(self.origin, self.width), Depth(self.origin, self.width))
         nothing = np.zeros(0, dtype=np.int64)
         if now > self.origin:
-            found.queue.update(self.origin, now, nothing, nothing)
-            found.issued.update(self.origin, now, nothing, nothing)
-        return found
+            depths.queue.update(self.origin, now, nothing, nothing)
+            depths.issued.update(self.origin, now, nothing, nothing)
+        return depths
 
     def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
-        """Adds what other slots of the same width hold, from slot `offset` on.
+        """Add other slots of the same width behind the first `offset` slots.
 
-        places: what each of their places (device and operation) is called here.
+        places: place (device and operation) in `other` → place in these slots. `other` is not
+        changed, but its depths' spans are shared, not copied.
         """
         mask = (1 << _WIDTH) - 1
         for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):
@@ -147,7 +157,7 @@ class Slots:
                     depth.spans.update({slot + offset: s for slot, s in more.spans.items()})
 
     def widen(self) -> None:
-        """Two slots become one."""
+        """Double `width`: merge each two neighbouring slots into one."""
         self.width *= 2
         for groups in (self._bios, self._requests):
             found, groups.by_code = groups.by_code, {}
@@ -160,11 +170,13 @@ class Slots:
 
 
 def _of(groups: Groups, place: int) -> dict[int, Group]:
+    """Return slot → group of one place; the groups are not copied."""
     mask = (1 << _WIDTH) - 1
     return {code >> _WIDTH: g for code, g in groups.by_code.items() if code & mask == place}
 
 
 def _widen_depth(depth: Depth) -> None:
+    """Double the depth's interval: merge each two neighbouring spans into one."""
     depth.interval *= 2
     found, depth.spans = depth.spans, {}
     for slot, span in sorted(found.items()):
@@ -174,75 +186,81 @@ def _widen_depth(depth: Depth) -> None:
 
 @dataclass
 class Recording:
-    """One recording, read to its end."""
+    """One recording that was read to its end: its trace, and its figures by slot."""
 
     trace: Trace
     slots: Slots
 
     @property
     def begin_ns(self) -> int:
-        """First event."""
+        """Time of the first event, ns; as `extent`."""
         return extent(self.trace)[0]
 
     @property
     def end_ns(self) -> int:
-        """Last event."""
+        """Time of the last event, ns; as `extent`."""
         return extent(self.trace)[1]
 
     @property
     def span_ns(self) -> int:
-        """From the first event to the last."""
+        """ns from the first event to the last."""
         return self.end_ns - self.begin_ns
 
     @property
     def hosts(self) -> list[str]:
-        """Where it was made."""
+        """Name of the recording host, as the one item of a list."""
         return [self.trace.context.host]
 
     @property
     def kernels(self) -> list[str]:
-        """Releases."""
+        """Kernel release of the recording host, as the one item of a list; "" if not in the log."""
         return [str(self.trace.context.header.get("kernel", {}).get("release", ""))]
 
     @property
     def log_id(self) -> str:
-        """32 hex digits."""
+        """Id of the log, 32 hex digits."""
         return self.trace.context.log_id
 
     @property
     def begin(self) -> str | None:
-        """When the first event was, in UTC; None where the log's clocks do not tell."""
+        """Wall-clock time of the first event, ISO 8601 in UTC; None as for `begin_text`."""
         return begin_text(self.trace)
 
     @property
     def lost_records(self) -> int:
-        """Records that the recorder counted as lost."""
+        """Number of records that the recorder counted as lost."""
         return sum(int(w.get("count", 0)) for w in self.trace.losses)
 
     def device_name(self, dev: int) -> str:
-        """The name of a device of `slots`."""
+        """Return the name of a device of `slots`."""
         return self.trace.context.device_name(dev)
 
     def operation_name(self, place: int) -> str:
-        """The operation of a place of `slots`."""
+        """Return the name of the operation of a place of `slots`."""
         return operation(self.trace.context, place)
 
     def slot_times(self) -> I64:
-        """ns of each slot."""
+        """Return the length of each slot, ns."""
         return self.slots.times(self.end_ns)
 
     def device_times(self, dev: int) -> I64:
-        """ns of each slot in which the device can have had I/O: a rate is by their sum."""
+        """Return the length of each slot in which the device can have had I/O, ns; else 0.
+
+        The device's rates are per the sum of these lengths.
+        """
         return self.slot_times()
 
     def whole(self, place: int) -> tuple[Group, Group]:
-        """Bios and requests of a device and operation, all slots together."""
+        """Return (bios, requests) of a device and operation, all slots added up in new groups."""
         slots = self.slots
         return merged(slots.bios(place).values()), merged(slots.requests(place).values())
 
 
 def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
-    """Reads a trace to its end. windows: trace.lifecycles(), or what passes them on."""
+    """Read a trace to its end and return its figures by slot.
+
+    windows: the windows of `trace.lifecycles()`, possibly restricted; None: all of them.
+    """
     slots = Slots()
     read: Iterable[Lifecycles] | Iterator[Lifecycles] = (
         trace.lifecycles() if windows is None else windows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bios or requests are in flight on a device, over time and at each beginning."""
+"""Queue depth of a device: bios or requests in flight, over time and when another one begins."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -12,22 +12,24 @@ from biotrail.converters.events.tables import I64
 
 @dataclass
 class Span:
-    """A stretch of time on one device. Times are ns."""
+    """The depth of one device in a stretch of time."""
 
     time_ns: int = 0
+    """Length of the stretch."""
     depth_ns: int = 0
-    """Sum of depth times time."""
+    """Integral of the depth over time: I/Os times ns."""
     busy_ns: int = 0
     """Time with a depth above 0."""
     most: int = 0
+    """Largest depth."""
 
     @property
     def mean(self) -> float:
-        """Depth, weighted by time."""
+        """Mean depth, weighted by time; 0.0 for an empty stretch."""
         return self.depth_ns / self.time_ns if self.time_ns else 0.0
 
     def add(self, time_ns: int, depth_ns: int, busy_ns: int, most: int) -> None:
-        """More of it."""
+        """Extend the stretch by another one with these figures."""
         self.time_ns += time_ns
         self.depth_ns += depth_ns
         self.busy_ns += busy_ns
@@ -36,28 +38,32 @@ class Span:
 
 @dataclass
 class Depth:
-    """Depth of one device: steps up and down, window after window.
-
-    interval: ns; 0: the whole only. origin: ns where the first interval begins.
-    """
+    """Depth of one device, from beginnings and ends of its I/Os, window after window."""
 
     origin: int
+    """ns where interval 0 begins."""
     interval: int = 0
+    """Length of an interval, ns; 0: only `whole` is kept, no `spans`."""
     whole: Span = field(default_factory=Span)
+    """The depth in all windows so far."""
     spans: dict[int, Span] = field(default_factory=dict)
-    """By interval, counted from the origin."""
+    """Interval, counted from the origin → the depth in that interval."""
     met: Distribution = field(default_factory=Distribution)
-    """How many were in flight when another began; that one is not counted."""
+    """For each I/O that began: how many others were in flight then."""
     _level: int = 0
+    """I/Os in flight after the last update."""
 
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
-        """Steps between begin and end (ns), each in order of time."""
+        """Add the time from `begin` to `end` (ns), with the I/Os that began and ended in it.
+
+        up: ns (n,) of each beginning, down: ns (m,) of each end, both ascending, from `begin` on.
+        """
         edges = self._edges(begin, end)
         at = np.concatenate([[begin], down, up, edges])
         step = np.concatenate(
             [[0], np.full(len(down), -1), np.ones(len(up)), np.zeros(len(edges))]
         ).astype(np.int64)
-        # What ends as another begins is not in flight any more.
+        # The sort is stable: an I/O that ends when another one begins is not in flight any more.
         order = np.argsort(at, kind="stable")
         at, step = at[order], step[order]
         level = self._level + np.cumsum(step)
@@ -70,7 +76,7 @@ class Depth:
             self._add_spans(at, level, lasts)
 
     def widen(self) -> None:
-        """Two intervals become one."""
+        """Double `interval`: merge each two neighbouring spans into one."""
         self.interval *= 2
         spans, self.spans = self.spans, {}
         for place, span in spans.items():
@@ -78,13 +84,17 @@ class Depth:
             whole.add(span.time_ns, span.depth_ns, span.busy_ns, span.most)
 
     def _edges(self, begin: int, end: int) -> I64:
-        """Where intervals begin, so that no stretch is in two of them."""
+        """Return where intervals begin between `begin` and `end` (ns), ascending.
+
+        As steps of 0 these cut the time, so that every stretch lies in one interval.
+        """
         if not self.interval:
             return np.zeros(0, dtype=np.int64)
         first = -(-(begin - self.origin) // self.interval)
         return np.arange(self.origin + first * self.interval, end, self.interval)
 
     def _add_spans(self, at: I64, level: I64, lasts: I64) -> None:
+        """Add stretches to `spans`: begin (ns, ascending), depth and length (ns) of each, (n,)."""
         place = np.maximum(at - self.origin, 0) // self.interval
         first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
         bounds = [*first.tolist(), len(at)]
@@ -94,6 +104,7 @@ class Depth:
 
 
 def _sums(level: I64, lasts: I64) -> tuple[int, int, int, int]:
+    """Return the arguments of Span.add for stretches of depth `level` that last `lasts` ns."""
     return (
         int(lasts.sum()),
         int((level * lasts).sum()),

@@ -31,12 +31,13 @@ from biotrail.converters.lifecycles.windows import first_seen, last_seen
 
 Q2C = "Q2C"
 STAGES = [Q2C, *STAGE_NAMES.values()]
+"""Values of Question.stage."""
 _BY_NAME = {name: stage for stage, name in STAGE_NAMES.items()}
 FOREVER = np.iinfo(np.int64).max
 
 
 class Measure(StrEnum):
-    """What is counted."""
+    """What each I/O is measured by: ns, bytes, or I/Os in flight when it was queued."""
 
     LATENCY = "latency"
     SIZE = "size"
@@ -45,50 +46,54 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True)
 class Question:
-    """measure: of what; stage: of latency. unit: ns, bytes or I/Os that count as one.
-
-    scale: buckets, in units. over_time: whether there are heat maps, too.
-    """
+    """Which values a Distribution counts, and how."""
 
     measure: Measure = Measure.LATENCY
     stage: str = Q2C
+    """Of the latency: one of STAGES."""
     unit: int = 1
+    """ns, bytes or I/Os in one unit of the scale (1000: µs); values are rounded down to units."""
     scale: Scale = field(default_factory=Scale)
+    """Buckets, in units."""
     over_time: bool = False
+    """Whether heat maps are made, too."""
 
 
 @dataclass
 class Group:
-    """The I/Os of one device and operation."""
+    """The values of one device and operation."""
 
     histogram: Histogram
     heat: HeatMap
+    """Empty unless Question.over_time."""
     values: Values = field(default_factory=Values)
-    """The same values in finer buckets, for percentiles; not in units."""
+    """The same values in finer buckets, for percentiles; in ns, bytes or I/Os, not in units."""
     bytes: int = 0
+    """Sum of the sizes of the counted bios."""
 
 
 @dataclass
 class Distribution:
-    """Answers one question; `add` takes the windows of `Trace.lifecycles` in order."""
+    """Histograms of one question's values; `add` takes `Trace.lifecycles`' windows in order."""
 
     context: Context
     choice: Choice
     question: Question
     groups: dict[tuple[int, str], Group] = field(default_factory=dict)
-    """By dev_t and operation."""
+    """(dev_t, operation) → values."""
     left_out: int = 0
-    """I/Os of which the value is not known: its beginning or its end is not in the log."""
+    """Chosen bios whose value is not known, because Q or C (for depth: Q) is not in the log."""
     without: int = 0
-    """I/Os that do not have the stage."""
+    """Chosen bios that do not have the stage."""
     tries: int = 0
     """NOWAIT tries that failed at once (tries.py), left out of latencies and sizes."""
     devices: set[int] = field(default_factory=set)
-    """Where there were I/Os."""
+    """dev_t of all devices with bios, chosen or not."""
     columns: Columns | None = None
+    """Columns of the heat maps; None before the first window."""
 
     def add(self, window: Lifecycles) -> None:
-        """Takes in one window."""
+        """Count the chosen bios of the next window."""
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))
         self.devices.update(np.unique(window.bios.dev).tolist())
@@ -109,17 +114,25 @@ class Distribution:
         self._count(bios, values, bios.complete, chosen & present & known)
 
     def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
-        """ns per bio, whether they are known, and whether there is such a stage."""
+        """Return (values, known, present) of the window's bios, (n,) each.
+
+        values: ns of the question's stage. known: whether both Q and C are in the log. present:
+        whether the bio has the stage; also True where that is not known.
+        """
         bios = window.bios
         whole = (bios.queue != NEVER) & (bios.complete != NEVER)
         if self.question.stage == Q2C:
             values = np.where(whole, bios.complete - bios.queue, 0)
             return values, whole, np.ones(len(bios), dtype=np.bool_)
         values, present = _stage_times(bios, window.bio_stages, self.question.stage)
-        # Of what is not whole nobody knows whether it would have had the stage.
+        # A bio without Q or C may have had the stage: it counts as left out, not as without.
         return values, whole, present | ~whole
 
     def _depths(self, window: Lifecycles) -> None:
+        """Count, for each chosen bio queued in the window, the bios then in flight on its device.
+
+        All bios of the device are in flight from Q to C, chosen or not, the bio itself included.
+        """
         tables = [window.bios, window.open_bios]
         bios = Bios.concatenate(tables)
         queued = (bios.queue >= window.begin) & (bios.queue < window.end)
@@ -134,6 +147,10 @@ class Distribution:
         self._count(bios, depth, bios.queue, queued & chosen)
 
     def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
+        """Add the values of the rows of the mask to their groups.
+
+        values: ns, bytes or depth, (n,). times: ns (n,), which choose the heat map's column.
+        """
         at = np.flatnonzero(rows)
         if not len(at):
             return
@@ -157,6 +174,7 @@ class Distribution:
         return self.groups.setdefault((device, operation), Group(Histogram(scale), HeatMap(scale)))
 
     def _columns(self, times: I64) -> I64:
+        """Return the heat map column of each time (ns); widen all heat maps where they must be."""
         assert self.columns is not None
         columns, merged = self.columns.of(times)
         if merged > 1:
@@ -166,7 +184,7 @@ class Distribution:
 
 
 def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
-    """ns of all stages of that name per bio, and whether it has one."""
+    """Return (values, present) per bio (n,): ns in all stages of that name; whether it has one."""
     ours = stages.take(stages.stage == _BY_NAME[name])
     row = np.searchsorted(bios.number, ours.owner)
     values = np.zeros(len(bios), dtype=np.int64)
@@ -177,7 +195,11 @@ def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
 
 
 def _depth_at(bios: Bios, times: I64) -> I64:
-    """How many of a device's bios were under way at each time, those queued then included."""
+    """Return how many bios were in flight at each time (ns), bios queued at that time included.
+
+    bios: of one device. A bio without a completion is in flight for ever or, if its completion was
+    lost, until it was last seen.
+    """
     begun = first_seen(bios)
     begun = np.where(begun == NEVER, FOREVER, begun)
     lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)

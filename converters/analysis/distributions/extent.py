@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From when to when a trace has events; a log without events has the time that it began."""
+"""First and last time of a trace's events."""
 
 from biotrail.converters.pipeline import Trace
 
 
 def extent(trace: Trace) -> tuple[int, int]:
-    """Return the first and the last event's time (ns), or the cut's bounds; the trace is read.
+    """Return (first, last): the times of the first and last event, ns; of a cut its bounds.
 
-    Without any event both are when recording began, by the header; 0 where it does not say.
+    trace: read to its end. Without any event both are the time at which recording began, by the
+    log's header, or 0 if the header does not have that time.
     """
     account = trace.account
     if account.first_ns < 0:
@@ -16,6 +17,9 @@ def extent(trace: Trace) -> tuple[int, int]:
 
 
 def begin_text(trace: Trace) -> str | None:
-    """Return when `extent` begins, as ISO 8601 in UTC; None where the log does not tell."""
+    """Return the begin of `extent` as wall-clock time, ISO 8601 in UTC.
+
+    None if `extent` begins at 0, or if the log has no clock reading to convert with.
+    """
     begin, _ = extent(trace)
     return trace.context.wall_clock(begin) if begin > 0 else None

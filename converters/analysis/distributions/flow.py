@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When bios and requests begin and end, each told once, whatever the windows are.
+"""Beginnings and ends of bios and requests in time order, each reported once.
 
-A bio that is under way at a window's end comes again in the next one: what was told of it
-is remembered, so that only the difference is given.
+A bio that is under way at a window's end comes again in the next window. Flow remembers which
+beginnings and ends it has reported, so that the result does not depend on how windows cut the log.
 """
 
 from dataclasses import dataclass
@@ -25,37 +25,48 @@ from biotrail.converters.events.tables import (
 )
 
 _BEGUN, _ENDED = 1, 2
+"""Bits of a state: the beginning (end) of a bio or request is known, or has been reported."""
 
 
 @dataclass
 class Steps:
-    """Beginnings and ends between a window's `begin` and `end` (ns), each in the order of time.
+    """Beginnings and ends of bios (or requests) in one window, each list in time order.
 
-    A time before the window's begin (its event came late, or it was given up) counts as that.
+    Of the `start` and `stop` times, those before the window's begin are set to `begin`: the event
+    came late, or the completion was lost and its bio (request) counts as in flight until here.
+    The lists are independent: (k,) starts, (l,) stops, (m,) seen.
     """
 
     begin: int
+    """ns: the window's begin."""
     end: int
+    """ns: the window's end."""
     start: I64
-    """ns. What has no end, and is not in flight at the log's end, is not among these."""
+    """(k,): ns when a bio (request) began to be in flight. Those whose completion was lost are
+    left out, unless an earlier window reported their beginning before that was known."""
     start_dev: U32
+    """(k,): device of each start."""
     start_op: I64
-    """Number of the operation, as in Samples.place; 0 where operations were not asked for."""
+    """(k,): number of the operation, as in Samples.place; 0 if Flow got no context."""
     stop: I64
+    """(l,): ns when a bio (request) ended, or was given up."""
     stop_dev: U32
+    """(l,): device of each stop."""
     stop_op: I64
+    """(l,): operation of each stop, as `start_op`."""
     seen: I64
-    """ns of each Q (or first D) in the log."""
+    """(m,): ns of each Q (of requests: first D) that is in the log."""
     seen_dev: U32
+    """(m,): device of each bio (request) in `seen`."""
     sector: U64
-    """First sector of what is `seen`."""
+    """(m,): first sector of each bio (request) in `seen`."""
     bytes: I64
-    """Length of what is `seen`."""
+    """(m,): length of each bio (request) in `seen`."""
 
 
 @dataclass
 class _Rows:
-    """Bios or requests: when they began and ended (NEVER: not), shape (n,)."""
+    """Bios or requests with the times between which they were in flight, shape (n,) each."""
 
     number: I64
     dev: U32
@@ -63,13 +74,16 @@ class _Rows:
     sector: U64
     bytes: I64
     start: I64
+    """ns; NEVER if not known, or if a request was not issued."""
     stop: I64
+    """ns; NEVER if the completion is not in the log, or if a request was not issued."""
     seen: Bool
-    """Whether `start` is its Q's (first D's)."""
+    """Whether `start` is the time of a Q (of requests: first D) in the log."""
 
     @classmethod
     def of_bios(cls, bios: Bios, context: Context | None) -> "_Rows":
-        # Where its Q is not in the log, it was there from the first that is known of it.
+        """Return the rows of bios, in flight from Q to C; context None: without operations."""
+        # Without a Q in the log, a bio counts as in flight from its first known time on.
         start = np.where(bios.queue == NEVER, bios.cut, bios.queue)
         for column in (bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete):
             start = np.where(start == NEVER, column, start)
@@ -80,6 +94,7 @@ class _Rows:
 
     @classmethod
     def of_requests(cls, requests: Requests, context: Context | None) -> "_Rows":
+        """Return the rows of requests, in flight from first D to C; context as of `of_bios`."""
         size = requests.bytes.astype(np.int64)
         stop = np.where(requests.issue == NEVER, NEVER, requests.complete)
         seen = (requests.issue != NEVER) & (requests.issue != requests.cut)
@@ -87,6 +102,7 @@ class _Rows:
         return cls(requests.number, requests.dev, op, requests.sector, size, start, stop, seen)
 
     def states(self) -> U8:
+        """Return _BEGUN and _ENDED bits by whether `start` and `stop` are known, shape (n,)."""
         state = np.zeros(len(self.number), dtype=np.uint8)
         state[self.start != NEVER] |= _BEGUN
         state[self.stop != NEVER] |= _ENDED
@@ -94,33 +110,48 @@ class _Rows:
 
 
 class Flow:
-    """Steps of bios (Q to C) or of requests (D to C), window after window."""
+    """Steps of bios (Q to C) or of requests (D to C), window after window.
+
+    An instance serves either bios or requests; call `bios` or `requests` once for each window of
+    the log, in order.
+    """
 
     def __init__(self) -> None:
         self._number = np.zeros(0, dtype=np.int64)
         self._state = np.zeros(0, dtype=np.uint8)
 
     def bios(self, window: Lifecycles, context: Context | None = None) -> Steps:
-        """From Q to C. context: by it steps say their operations; None: they do not."""
+        """Return the window's steps of bios, in flight from Q to C.
+
+        context: decodes operations; None: the steps' operations are all 0.
+        """
         over = _Rows.of_bios(window.bios, context)
         under_way = _Rows.of_bios(window.open_bios, context)
         return self._steps(window, over, _given_up(window.bios, window), under_way)
 
     def requests(self, window: Lifecycles, context: Context | None = None) -> Steps:
-        """From the first D to C; what is never issued is left out. context: as of `bios`."""
+        """Return the window's steps of requests, in flight from first D to C.
+
+        Requests that are never issued have no steps. context: as of `bios`.
+        """
         over = _Rows.of_requests(window.requests, context)
         under_way = _Rows.of_requests(window.open_requests, context)
         return self._steps(window, over, _given_up(window.requests, window), under_way)
 
     def _steps(self, window: Lifecycles, over: _Rows, given_up: Bool, open_: _Rows) -> Steps:
+        """Return the steps that earlier windows did not report, and remember the open rows' states.
+
+        over: rows of the window's bios (requests). given_up: as of _given_up, for `over`. open_:
+        rows of its open_bios (open_requests).
+        """
         begin = window.begin
         parts: list[tuple[_Rows, Bool, Bool, Bool, I64]] = []
         for rows, lost in ((over, given_up), (open_, np.zeros(len(open_.number), np.bool_))):
-            told = self._told(rows.number)
-            new = rows.states() & ~told
+            reported = self._reported(rows.number)
+            new = rows.states() & ~reported
             begun = new & _BEGUN > 0
-            # Nobody knows when it ended: it counts as in flight until it was given up.
-            gone = lost & (told & _BEGUN > 0) & (told & _ENDED == 0)
+            # The time of a lost completion is unknown: in flight until the window that gives it up.
+            gone = lost & (reported & _BEGUN > 0) & (reported & _ENDED == 0)
             stops = ((new & _ENDED > 0) & (rows.start != NEVER)) | gone
             stop = np.where(gone, begin, rows.stop)
             parts.append((rows, begun & rows.seen, begun & ~lost, stops, stop))
@@ -156,28 +187,31 @@ class Flow:
             bytes=size[first],
         )
 
-    def _told(self, number: I64) -> U8:
-        """What earlier windows said of each."""
+    def _reported(self, number: I64) -> U8:
+        """Return the _BEGUN and _ENDED bits that earlier windows reported of each number (n,)."""
         if not len(self._number) or not len(number):
             return np.zeros(len(number), dtype=np.uint8)
         at = np.minimum(np.searchsorted(self._number, number), len(self._number) - 1)
         return np.where(self._number[at] == number, self._state[at], 0).astype(np.uint8)
 
     def _remember(self, open_: _Rows) -> None:
+        """Replace the remembered states by the states of the open rows."""
         order = np.argsort(open_.number)
         self._number, self._state = open_.number[order], open_.states()[order]
 
 
 def _operations(table: Bios | Requests, context: Context | None) -> I64:
+    """Return each row's operation (n,); zeros without a context."""
     if context is None:
         return np.zeros(len(table), dtype=np.int64)
     return operations_of(table, context)
 
 
 def _given_up(table: Bios | Requests, window: Lifecycles) -> Bool:
-    """What has no end though the log goes on: its completion was lost.
+    """Mark rows of the window's bios (requests) without a completion: it was lost (n,).
 
-    At the log's end, what is only incomplete is still in flight.
+    In the log's last window (begin == end), rows of Certainty.INCOMPLETE are not marked: they are
+    still in flight when the log ends.
     """
     final = window.begin == window.end
     given = table.complete == NEVER

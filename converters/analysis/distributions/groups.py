@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples added up by what they have in common: a device and operation, a process, a CPU."""
+"""Samples added up by group: by device and operation, process, CPU and the like."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,33 +12,33 @@ from biotrail.converters.analysis.distributions.sketch import Distribution, add_
 from biotrail.converters.events.tables import I64, Stage
 
 MOST_GROUPS = 4096
-"""Groups of one kind that are kept apart; what comes after them is added up as one more."""
+"""Groups of one kind that are kept apart; I/O of later groups is added to one group, OTHERS."""
 OTHERS = -1
-"""Code of that one."""
+"""Code of the group that holds the I/O of all groups past the first MOST_GROUPS."""
 _STAGES = len(Stage)
 
 
 @dataclass
 class Group:
-    """Bios (or requests) that have something in common."""
+    """Figures of the bios (or requests) of one group."""
 
     counters: I64 = field(default_factory=lambda: np.zeros(len(COUNTERS), dtype=np.int64))
-    """As COUNTERS."""
+    """(len(COUNTERS),): sums of the counters, in the order of COUNTERS."""
     statuses: Counter[int] = field(default_factory=Counter)
-    """Errors by status number."""
+    """Number of failed bios (requests) by status: blk_status_t, or a negative errno."""
     size: Distribution = field(default_factory=Distribution)
     """Bytes."""
     latency: Distribution = field(default_factory=Distribution)
-    """ns from Q (a request's start) to the end."""
+    """ns from Q (of requests: from allocation) to the completion."""
     stages: dict[int, Distribution] = field(default_factory=dict)
-    """ns by Stage."""
+    """Stage → ns that bios (requests) spent in that stage."""
 
     def __getitem__(self, name: str) -> int:
-        """A counter by name."""
+        """Return the counter with a name of COUNTERS."""
         return int(self.counters[COUNTERS.index(name)])
 
     def merge(self, other: "Group") -> None:
-        """Adds another group's."""
+        """Add the figures of another group, which is not changed."""
         self.counters += other.counters
         self.statuses.update(other.statuses)
         self.size.merge(other.size)
@@ -48,7 +48,7 @@ class Group:
 
 
 def merged(groups: Iterable[Group]) -> Group:
-    """All of them as one."""
+    """Return a new group with the sums of all groups; an empty group if there are none."""
     whole = Group()
     for group in groups:
         whole.merge(group)
@@ -56,7 +56,10 @@ def merged(groups: Iterable[Group]) -> Group:
 
 
 def gather(place: I64, samples: Samples, count: int) -> list[Group]:
-    """A group for each place from 0 to count - 1; place: int64, each sample's."""
+    """Return `count` groups, with the samples added to the groups that `place` says.
+
+    place: int64, shape (len(samples),), the index of each sample's group, 0 to count - 1.
+    """
     groups = [Group() for _ in range(count)]
     if not len(samples):
         return groups
@@ -77,6 +80,7 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
 
 
 def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
+    """Add each sample's stage times to `groups[place]`; place as for `gather`."""
     if not len(samples.stage):
         return
     codes = place[samples.stage_owner] * _STAGES + samples.stage
@@ -89,24 +93,31 @@ def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
 
 
 class Groups:
-    """Groups by code. Memory is bounded: see MOST_GROUPS."""
+    """Groups by code, at most `most` of them besides OTHERS, so that memory is bounded."""
 
     def __init__(self, most: int = MOST_GROUPS) -> None:
         self.by_code: dict[int, Group] = {}
+        """Code → group; OTHERS (-1) once there were more codes than `most`."""
         self._most = most
 
     def merge(self, code: int, part: Group) -> None:
-        """Adds what was gathered to the group of a code, at least 0."""
+        """Add the figures of `part` to the group of `code`, or to OTHERS.
+
+        OTHERS takes them if `code` is new and there are `most` groups. part: not changed.
+        """
         if code not in self.by_code and len(self.by_code) >= self._most:
             code = OTHERS
         self.by_code.setdefault(code, Group()).merge(part)
 
 
 def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
-    """Adds samples to several groupings at once; each with the samples' codes in it.
+    """Add the samples to several groupings.
 
-    What has the same codes in all of them is gathered once: that is most of the work.
+    ways: (groups, codes) of each grouping; codes: int64, shape (len(samples),), the group of each
+    sample. The `groups` are changed.
     """
+    # Samples with the same code in every grouping are summed once, which is most of the work:
+    # `place` numbers the distinct combinations of codes.
     if not len(samples):
         return
     place = np.zeros(len(samples), dtype=np.int64)
@@ -114,7 +125,7 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
         if (codes == codes[0]).all():
             continue
         names, own = np.unique(codes, return_inverse=True)
-        # Numbers stay below the square of the samples' number.
+        # Renumbering after each grouping keeps the products below len(samples) ** 2.
         _, place = np.unique(place * len(names) + own, return_inverse=True)
     _, rows, place = np.unique(place, return_index=True, return_inverse=True)
     parts = gather(place, samples, len(rows))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of values in buckets, log2 or linear; and the same over time. Memory: by buckets."""
+"""Histograms with log2 or linear buckets, and heat maps: a histogram per column of time.
+
+Memory is bounded by the number of buckets and columns.
+"""
 
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -10,23 +13,22 @@ from numpy.typing import NDArray
 from biotrail.converters.events.tables import I64, U32
 
 MOST_BUCKETS = 1024
-"""Linear buckets: what is larger than all of them goes to the last one, which has no end."""
+"""Linear buckets: the last bucket has no upper bound and takes all larger values."""
 MOST_COLUMNS = 512
 Count = TypeVar("Count", np.int64, np.uint32)
 FIRST_COLUMN_NS = 1_000_000
+"""Width of a heat map's column at first, ns."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How values become buckets. step: width of linear buckets in the value's unit; 0: log2.
-
-    log2 buckets are bcc's: 0 to 1, 2 to 3, 4 to 7, …
-    """
+    """Buckets of a histogram: log2 as in bcc (0 to 1, 2 to 3, 4 to 7, …) or linear."""
 
     step: int = 0
+    """Width of linear buckets in the values' unit; 0: log2 buckets."""
 
     def slots(self, values: I64) -> I64:
-        """Bucket of each value, which is 0 or more."""
+        """Return the bucket of each value (n,), int64; values are 0 or more."""
         if self.step:
             return np.minimum(values // self.step, MOST_BUCKETS - 1)
         # frexp is exact up to 2^53: more than a year in ns.
@@ -34,7 +36,7 @@ class Scale:
         return slots
 
     def bounds(self, slot: int) -> tuple[int, int | None]:
-        """First and last value of a bucket; None: it has no end."""
+        """Return (first, last) value of a bucket; last is None for the last linear bucket."""
         if self.step:
             first = slot * self.step
             return first, None if slot == MOST_BUCKETS - 1 else first + self.step - 1
@@ -42,7 +44,10 @@ class Scale:
 
 
 def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
-    """With room for `size` buckets along the first axis."""
+    """Return the counts with at least `size` buckets along the first axis, new buckets empty.
+
+    Returns `counts` itself if it is large enough, else a copy.
+    """
     more = size - counts.shape[0]
     if more <= 0:
         return counts
@@ -51,13 +56,15 @@ def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
 
 @dataclass
 class Histogram:
-    """How many values fell into each bucket."""
+    """Number of values in each bucket."""
 
     scale: Scale
     counts: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """By bucket."""
+    """Number of values by bucket, up to the last bucket that has any."""
     total: int = 0
+    """Sum of the values."""
     maximum: int = 0
+    """Largest value; 0 without values."""
 
     @property
     def count(self) -> int:
@@ -65,27 +72,33 @@ class Histogram:
         return int(self.counts.sum())
 
     def add(self, values: I64) -> None:
-        """Counts values of 0 or more."""
+        """Count values (n,) of 0 or more."""
         if not len(values):
             return
-        found = np.bincount(self.scale.slots(values))
-        self.counts = _grown(self.counts, len(found))
-        self.counts[: len(found)] += found
+        more = np.bincount(self.scale.slots(values))
+        self.counts = _grown(self.counts, len(more))
+        self.counts[: len(more)] += more
         self.total += int(values.sum())
         self.maximum = max(self.maximum, int(values.max()))
 
 
 @dataclass
 class Columns:
-    """Time in columns of one width, from a log's first moment on; they widen as it grows."""
+    """At most MOST_COLUMNS columns of time of one width, which doubles as the log goes on."""
 
     origin: int
-    """ns."""
+    """ns where column 0 begins."""
     width: int = FIRST_COLUMN_NS
+    """ns of a column."""
     used: int = 0
+    """Columns up to the last one that has a time."""
 
     def of(self, times: I64) -> tuple[I64, int]:
-        """Column of each time, and how many former columns are one now (a power of two)."""
+        """Return (columns, merged): the column of each time (ns), and how much wider columns are.
+
+        Widens the columns if a time is past the last one. merged: how many former columns make one
+        now, a power of two; 1: unchanged. Times before `origin` are in column 0. At least one time.
+        """
         last = int(times.max()) - self.origin
         merged = 1
         while last // (self.width * merged) >= MOST_COLUMNS:
@@ -98,20 +111,20 @@ class Columns:
 
 @dataclass
 class HeatMap:
-    """How many values fell into each bucket, column of time by column."""
+    """Number of values in each bucket, by column of time."""
 
     scale: Scale
     counts: U32 = field(default_factory=lambda: np.zeros((0, MOST_COLUMNS), dtype=np.uint32))
-    """By bucket and column."""
+    """(buckets, MOST_COLUMNS): number of values."""
 
     def add(self, values: I64, columns: I64) -> None:
-        """Counts values, each in its column."""
+        """Count values (n,) of 0 or more in their columns (n,); at least one value."""
         slots = self.scale.slots(values)
         self.counts = _grown(self.counts, int(slots.max()) + 1)
         np.add.at(self.counts, (slots, columns), 1)
 
     def merge(self, columns: int) -> None:
-        """Makes one column of that many."""
+        """Merge each `columns` neighbouring columns into one; a power of two."""
         size = self.counts.shape[0]
         merged = self.counts.reshape(size, MOST_COLUMNS // columns, columns).sum(axis=2)
         self.counts = np.zeros_like(self.counts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What I/O can be grouped by: each key gives codes for a window's bios, and codes' names."""
+"""Keys that I/O is grouped by: each maps a window's bios to codes, and codes to group names."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
@@ -13,43 +13,49 @@ from biotrail.converters.events.context import Context, dev_numbers
 from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles
 
 OP_BITS = 8
+"""Bits of the operation's number in a place: `dev << OP_BITS | operation` (Samples.place)."""
 Name = Mapping[str, str | int | None]
-"""What a group is called, by field: device, operation, process, …"""
+"""Name of a group: field (device, operation, process, …) → value."""
 
 
 @runtime_checkable
 class NamedLate(Protocol):
-    """A key whose codes can turn out to be one group's."""
+    """A key by which two codes can turn out, later in the log, to be the same group."""
 
     def canonical(self, code: int) -> int:
-        """Return the code that `code` counts for."""
+        """Return the code of the group to which the I/O of `code` belongs."""
 
 
 class Key(Protocol):
-    """Codes are int64 of at least 0."""
+    """One way of grouping bios. Codes are int64 of at least 0."""
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """The group of each of the window's bios."""
+        """Return the code of each bio's group, shape (len(window.bios),).
+
+        samples: of the window's bios, row by row. Windows have to come in the log's order, because
+        keys may number groups as they occur.
+        """
 
     def name(self, code: int) -> Name:
-        """What a code stands for."""
+        """Return the name of the group with a code that `codes` returned."""
 
 
 def canonical(key: Key, code: int) -> int:
-    """Return the code that `code` counts for, once the log has been read to its end.
+    """Return the code of the group to which the I/O of `code` belongs, at the log's end.
 
-    They differ where a group's name was learned after its first I/O: see ByPath.
+    The result differs from `code` where a group's name was learned after its first I/O (see
+    ByPath); OTHERS stays OTHERS.
     """
     return code if code == OTHERS or not isinstance(key, NamedLate) else key.canonical(code)
 
 
 def operation(context: Context, place: int) -> str:
-    """Operation of a Samples.place."""
+    """Return the name of the operation of a place (as in Samples.place)."""
     return context.op_name(place & ((1 << OP_BITS) - 1))
 
 
 class ByPlace:
-    """Device and operation: `Samples.place`."""
+    """Key: device and operation. Codes are those of `Samples.place`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -69,7 +75,7 @@ class ByPlace:
 
 
 class ByDevice:
-    """Device."""
+    """Key: device. Codes are dev_t."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -84,7 +90,7 @@ class ByDevice:
 
 
 class ByOperation:
-    """Operation, of all devices."""
+    """Key: operation, all devices together. Codes are operations' numbers."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -99,7 +105,7 @@ class ByOperation:
 
 
 class ByProcess:
-    """Name of the thread that submitted, and its process's id."""
+    """Key: name of the submitting thread, and its process id."""
 
     def __init__(self, context: Context) -> None:
         self._known: dict[tuple[int, str], int] = {(0, ""): 0}
@@ -107,7 +113,7 @@ class ByProcess:
         self._of_task = np.zeros(0, dtype=np.int64)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. Rows of the window's tasks never change: only new ones are looked at."""
+        """See Key. A task's row never changes from window to window, so only new rows are read."""
         tasks, old = window.tasks, len(self._of_task)
         new = [
             self._code(int(tgid), str(comm))
@@ -120,19 +126,20 @@ class ByProcess:
         return np.where(task >= 0, self._of_task[np.maximum(task, 0)], 0)
 
     def _code(self, tgid: int, comm: str) -> int:
+        """Return the code of a process; a new process gets the next code."""
         code = self._known.setdefault((tgid, comm), len(self._names))
         if code == len(self._names):
             self._names.append((tgid, comm))
         return code
 
     def name(self, code: int) -> Name:
-        """See Key. Both None: not known."""
+        """See Key. process and pid are None where the submitter is not known (code 0)."""
         pid, comm = self._names[code]
         return {"process": comm, "pid": pid} if code else {"process": None, "pid": None}
 
 
 class ByCgroup:
-    """The cgroup that is charged."""
+    """Key: the cgroup that is charged for the I/O."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -146,19 +153,20 @@ class ByCgroup:
         return np.array(new, dtype=np.int64)[place]
 
     def _code(self, one: int) -> int:
+        """Return the code of a cgroup id; a new id gets the next code."""
         code = self._known.setdefault(one, len(self._ids))
         if code == len(self._ids):
             self._ids.append(one)
         return code
 
     def name(self, code: int) -> Name:
-        """See Key. A path of None: the log does not name this id; an id of 0: not known."""
+        """See Key. cgroup: path, None if not in the log. cgroup_id: 0 if not known."""
         one = self._ids[code]
         return {"cgroup": self._context.cgroups.get(one), "cgroup_id": one}
 
 
 class ByCpu:
-    """The CPU that queued it."""
+    """Key: the CPU that queued the bio."""
 
     def __init__(self, context: Context) -> None:
         pass
@@ -168,7 +176,7 @@ class ByCpu:
         return window.bios.cpu.astype(np.int64)
 
     def name(self, code: int) -> Name:
-        """See Key. None: not known."""
+        """See Key. cpu is None where it is not known (NO_CPU)."""
         return {"cpu": None if code == NO_CPU else code}
 
 
@@ -182,13 +190,13 @@ KEYS: dict[str, Callable[[Context], Key]] = {
     "dir": ByDirectory,
     "cpu": ByCpu,
 }
-"""By the word that --by takes."""
+"""Word that --by takes → key."""
 
 
 OF_FILES = ("file", "inode", "dir")
-"""Of these, those that need a log with files."""
+"""Words of KEYS that need a log with files (record --files)."""
 
 
 def name_of(key: Key, code: int) -> Name:
-    """The group's name; of all that were too many to be kept apart: {"others": 1}."""
+    """Return the group's name; for OTHERS {"others": 1}."""
     return {"others": 1} if code == OTHERS else key.name(code)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grouping I/O by the file whose pages it carries: by inode, by path, by directory."""
+"""Keys that group I/O by the file whose pages the bio carries: by inode, by path, by directory."""
 
 import posixpath
 from collections.abc import Mapping
@@ -15,23 +15,27 @@ NO_DATA = frozenset({"flush", "discard", "secure_erase", "write_zeroes"})
 """Operations whose bios carry no pages."""
 Name = Mapping[str, str | int | None]
 _EMPTY, _UNKNOWN, _FIRST = 0, 1, 2
-"""Codes of bios that carry no data, of those whose file is not known, and of the first file."""
+"""Codes of bios without data, of bios whose file is not known, and of the first file."""
 
 
 def _without(code: int) -> Name:
-    """Return the fields of a group that has no file."""
+    """Return the name's fields for a group without a file: code _EMPTY or _UNKNOWN."""
     kind = "no data" if code == _EMPTY else "not known"
     return {"file": None, "file_kind": kind, "file_dev": None, "inode": None}
 
 
-def _kind(found: File) -> str:
-    if found.device:
+def _kind(file: File) -> str:
+    """Return file_kind: "device" (a block device's own pages), "file", or "no name"."""
+    if file.device:
         return "device"
-    return "file" if found.known else "no name"
+    return "file" if file.known else "no name"
 
 
 class ByInode:
-    """The inode whose pages it carries; without one, why there is none."""
+    """Key: inode of the file whose pages the bio carries. Codes: row in Context.files, + _FIRST.
+
+    Bios without a file: _EMPTY (no data) or _UNKNOWN.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -43,39 +47,41 @@ class ByInode:
         return np.where(row >= 0, row + _FIRST, missing)
 
     def _carries_nothing(self, window: Lifecycles) -> Bool:
+        """Mark the window's bios without pages: flush, discard and the like, or 0 bytes."""
         operations, names = self._context.op_codes(window.bios.opf)
         empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
         return np.asarray(empty | (window.bios.bytes == 0), dtype=np.bool_)
 
     def name(self, code: int) -> Name:
-        """See Key. A file of None: see file_kind."""
+        """See Key. file is None where file_kind says why: "no data", "not known" or "device"."""
         if code < _FIRST:
             return _without(code)
-        found = self._context.files[code - _FIRST]
-        path, inode = (None, None) if found.device else (found.path, found.inode)
-        told = {"file": path, "file_kind": _kind(found)}
-        named = {"device": found.path} if found.device else {}
-        return {**told, "file_dev": dev_numbers(found.dev), "inode": inode, **named}
+        file = self._context.files[code - _FIRST]
+        path, inode = (None, None) if file.device else (file.path, file.inode)
+        fields = {"file": path, "file_kind": _kind(file)}
+        device = {"device": file.path} if file.device else {}
+        return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device}
 
 
 class ByPath(ByInode):
-    """The path of the file, whichever inodes had it; without a file, why there is none.
+    """Key: path of the file, whichever inodes had that path; without a file as ByInode.
 
-    A path can be learned after a file's first I/O, where the records of its name were lost:
-    `canonical` then leads from the code of its inode's number to that of its path.
+    Where the records of a file's name were lost, the path can become known after the file's first
+    I/O. That I/O has a code of its own; `canonical` maps it to the code of the path.
     """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._codes: dict[tuple[int, str], int] = {}
+        """(dev_t, `_words` of the file) → code."""
         self._inodes: dict[int, set[int]] = {}
-        """Rows of the files of each code."""
+        """Code → rows of its files in Context.files."""
         self._of_row = np.zeros(0, dtype=np.int64)
-        """Code of each row of the log's files; 0: not asked for yet, or without a name so far."""
+        """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
 
-    def _words(self, found: File) -> str:
-        """Return what files have in common that are one group."""
-        return found.path
+    def _words(self, file: File) -> str:
+        """Return the text that all files of a group (on one device) share: the path."""
+        return file.path
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key."""
@@ -89,9 +95,13 @@ class ByPath(ByInode):
         return np.array(found, dtype=np.int64)[place]
 
     def _code(self, row: int) -> int:
-        known = int(self._of_row[row])
-        if known:
-            return known
+        """Return the code of the file in a row of Context.files, and note the row in `_inodes`.
+
+        The code is kept in `_of_row` only if the file's name is known, because a name can follow.
+        """
+        code = int(self._of_row[row])
+        if code:
+            return code
         file = self._context.files[row]
         code = self._code_of(file)
         self._inodes.setdefault(code, set()).add(row)
@@ -100,52 +110,55 @@ class ByPath(ByInode):
         return code
 
     def _code_of(self, file: File) -> int:
+        """Return the code of the file's group; a new group gets the next code."""
         return self._codes.setdefault((file.dev, self._words(file)), _FIRST + len(self._codes))
 
     def canonical(self, code: int) -> int:
-        """Return the code of the path that the files of `code` are known by now, if it is one.
+        """Return the code of the path that all files of `code` have by now.
 
-        Notes in the path's group that these files are among its own.
+        If these files have several paths, or there is no file, return `code`. Adds the files' rows
+        to the path's group in `_inodes`, so that `name` counts them.
         """
         if code < _FIRST:
             return code
         rows = self._inodes[code]
-        now = {self._code_of(self._context.files[row]) for row in rows}
-        if len(now) > 1:
+        codes = {self._code_of(self._context.files[row]) for row in rows}
+        if len(codes) > 1:
             return code
-        [path] = now
+        [path] = codes
         self._inodes.setdefault(path, set()).update(rows)
         return path
 
     def name(self, code: int) -> Name:
-        """See Key. inode: where one alone had the path; inodes: how many had it."""
+        """See Key. inode: None if several inodes had the path; inodes: how many had it."""
         if code < _FIRST:
             return {**_without(code), "inodes": 0}
         rows = self._inodes[code]
-        told = super().name(min(rows) + _FIRST)
-        if told["file"] is None:
-            return {**told, "inodes": 0}
-        return {**told, "inode": told["inode"] if len(rows) == 1 else None, "inodes": len(rows)}
+        fields = super().name(min(rows) + _FIRST)
+        if fields["file"] is None:
+            return {**fields, "inodes": 0}
+        inode = fields["inode"] if len(rows) == 1 else None
+        return {**fields, "inode": inode, "inodes": len(rows)}
 
 
 class ByDirectory(ByPath):
-    """The directory of the file; without a file, or without its name, why there is none."""
+    """Key: directory of the file; files without a known name form one group per device."""
 
-    def _words(self, found: File) -> str:
-        if found.device:
-            return found.path
-        return directory(found.path) if found.known else ""
+    def _words(self, file: File) -> str:
+        if file.device:
+            return file.path
+        return directory(file.path) if file.known else ""
 
     def name(self, code: int) -> Name:
-        """See Key. A dir of None: see file_kind."""
-        told = dict(super().name(code))
-        path = told.pop("file")
-        told.pop("inode")
-        known = told["file_kind"] == "file"
-        return {"dir": directory(str(path)) if known else None, **told}
+        """See Key. dir is None where file_kind is not "file"."""
+        fields = dict(super().name(code))
+        path = fields.pop("file")
+        fields.pop("inode")
+        known = fields["file_kind"] == "file"
+        return {"dir": directory(str(path)) if known else None, **fields}
 
 
 def directory(path: str) -> str:
-    """Return what stands before the last name of a path: `/srv/db`, `/`, `sda1:/db`."""
-    found = posixpath.dirname(path)
-    return f"{found}/" if found.endswith(":") else found
+    """Return the path without its last component: `/srv/db`, `/`, or `sda1:/` from `sda1:/db`."""
+    parent = posixpath.dirname(path)
+    return f"{parent}/" if parent.endswith(":") else parent

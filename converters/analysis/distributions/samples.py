@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A window's bios and requests as flat samples: what is counted, and every stage's time."""
+"""A window's bios and requests as flat samples: counters, sizes, latencies, and stage times."""
 
 from dataclasses import dataclass, replace
 
@@ -21,57 +21,63 @@ from biotrail.converters.events.tables import (
 )
 
 FLAGS = ("SYNC", "META", "FUA", "PREFLUSH", "RAHEAD", "NOWAIT")
-"""Flags of I/O that reports count."""
+"""REQ_ flags for which reports count the I/Os that have them."""
 
 COUNTERS = (
     "ios",
-    "bytes",
-    "done_bytes",
-    "ended",
-    "unfinished",
+    "bytes",  # length at Q (of requests: at the first D)
+    "done_bytes",  # completed without error
+    "ended",  # beginning and completion are in the log
+    "unfinished",  # one of them is not; without requests that were merged into another
     "failed",
     "merged",
     "split",
-    "fragments",
+    "fragments",  # pieces of a bio that went to requests; bios of a request
     "requeues",
     *(flag.lower() for flag in FLAGS),
     *(certainty.name.lower() for certainty in Certainty),
     "tries",
     "tried_bytes",
 )
-"""Rows of `Samples.counters`; the same for bios and for requests. A try counts in the last two
-alone."""
+"""Rows of `Samples.counters`, the same for bios and requests. A try (tries.py) counts only in
+tries and tried_bytes."""
 _OF_TRIES = [COUNTERS.index(name) for name in ("tries", "tried_bytes")]
 NOT_COUNTED = -1
+"""Size of a try."""
 
 
 @dataclass
 class Samples:
-    """Bios or requests that ended in a window (or never will), shape (n,) each.
+    """The rows of a window's `bios` or `requests`, (n,), and their stages, (m,), as samples.
 
-    counters: int64 (len(COUNTERS), n). latency: ns from Q (a request's start) to the end,
-    -1 not known, or a try. end: ns when it ended; where that was not seen, when it began.
-    stage_owner: row of each stage's owner. stage_ns: its time. A try (tries.py) has its row, so
-    that rows are those of the table, but no size, status, latency or stages.
+    Rows are those of the table. A NOWAIT try (tries.py) has a row, too, but no size, status,
+    latency or stages.
     """
 
     place: I64
-    """dev << 8 | operation; what only flushes is a flush."""
+    """(n,): dev << 8 | number of the operation, as operations_of gives it."""
     counters: I64
+    """(len(COUNTERS), n): what each row adds to each counter."""
     size: I64
-    """bytes; NOT_COUNTED for a try."""
+    """(n,): bytes; NOT_COUNTED for a try."""
     status: I64
+    """(n,): blk_status_t or negative errno; 0 good, not known, or a try."""
     latency: I64
+    """(n,): ns from Q (of requests: from allocation) to completion; -1 not known, or a try."""
     end: I64
+    """(n,): ns of the completion or, if that was not recorded, of the beginning; -1 neither."""
     stage_owner: I64
+    """(m,): row of the bio (request) that the stage belongs to, ascending."""
     stage: U8
+    """(m,): Stage."""
     stage_ns: I64
+    """(m,): duration of the stage, ns."""
 
     def __len__(self) -> int:
         return len(self.place)
 
     def take(self, rows: Bool) -> "Samples":
-        """The rows of the mask."""
+        """Return the rows of the mask (n,), and their stages, as new samples."""
         kept = rows[self.stage_owner]
         renumbered = np.cumsum(rows) - 1
         return Samples(
@@ -88,7 +94,7 @@ class Samples:
 
 
 def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
-    """A window's bios."""
+    """Return a window's bios as samples. stages: `Lifecycles.bio_stages`."""
     ended = (bios.queue != NEVER) & (bios.complete != NEVER)
     rows = {
         "ended": ended,
@@ -104,7 +110,11 @@ def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
 
 
 def of_requests(requests: Requests, stages: Stages, context: Context) -> Samples:
-    """A window's requests. merged: what another request absorbed; split is 0 for all."""
+    """Return a window's requests as samples. stages: `Lifecycles.request_stages`.
+
+    Counters of requests: merged is 1 for a request that was merged into another request;
+    fragments is the number of the request's bios; split is always 0.
+    """
     ended = (requests.start != NEVER) & (requests.complete != NEVER)
     absorbed = requests.absorbed_by != NEVER
     rows = {
@@ -126,6 +136,11 @@ def _samples(
     start: I64,
     begin: I64,
 ) -> Samples:
+    """Return the table's rows as samples.
+
+    rows: values by counter, (n,) each; gets the counters that bios and requests share. start: ns
+    (n,) from which latency counts. begin: ns (n,), the end of rows without a completion.
+    """
     ended: Bool = (start != NEVER) & (table.complete != NEVER)
     rows["ios"] = np.ones(len(table), dtype=np.int64)
     rows["bytes"], rows["done_bytes"] = table.bytes, table.done_bytes
@@ -137,7 +152,7 @@ def _samples(
     for row, name in enumerate(COUNTERS):
         if name in rows:
             counters[row] = rows[name]
-    found = Samples(
+    samples = Samples(
         place=table.dev.astype(np.int64) << 8 | operations_of(table, context),
         counters=counters,
         size=table.bytes.astype(np.int64),
@@ -149,29 +164,33 @@ def _samples(
         stage_ns=stages.end - stages.start,
     )
     tried = tries(context, table)
-    return _beside(found, tried) if tried.any() else found
+    return _with_tries(samples, tried) if tried.any() else samples
 
 
-def _beside(found: Samples, tried: Bool) -> Samples:
-    """Return the samples with the tries of the mask counted as such, and as nothing else."""
-    counters = np.where(tried, 0, found.counters)
-    size = found.counters[COUNTERS.index("bytes")]
+def _with_tries(samples: Samples, tried: Bool) -> Samples:
+    """Return the samples with the rows of the mask (n,) counted only as tries."""
+    counters = np.where(tried, 0, samples.counters)
+    size = samples.counters[COUNTERS.index("bytes")]
     counters[_OF_TRIES] = np.where(tried, [np.ones_like(size), size], 0)
-    kept = ~tried[found.stage_owner]
+    kept = ~tried[samples.stage_owner]
     return replace(
-        found,
+        samples,
         counters=counters,
-        size=np.where(tried, NOT_COUNTED, found.size),
-        status=np.where(tried, 0, found.status),
-        latency=np.where(tried, NEVER, found.latency),
-        stage_owner=found.stage_owner[kept],
-        stage=found.stage[kept],
-        stage_ns=found.stage_ns[kept],
+        size=np.where(tried, NOT_COUNTED, samples.size),
+        status=np.where(tried, 0, samples.status),
+        latency=np.where(tried, NEVER, samples.latency),
+        stage_owner=samples.stage_owner[kept],
+        stage=samples.stage[kept],
+        stage_ns=samples.stage_ns[kept],
     )
 
 
 def _owners(number: I64, owner: I64) -> I64:
-    """Row of each stage's owner. Stages are ordered as their owners are."""
+    """Return the row of each stage's owner (m,).
+
+    number: (n,), ascending numbers of the bios or requests. owner: (m,), the number of each
+    stage's owner; the stages of an owner are adjacent.
+    """
     if not len(owner):
         return np.zeros(0, dtype=np.int64)
     first = np.flatnonzero(owner[1:] != owner[:-1]) + 1
@@ -181,9 +200,9 @@ def _owners(number: I64, owner: I64) -> I64:
 
 
 def operations_of(table: Bios | Requests, context: Context) -> I64:
-    """Return the number of each one's operation, int64 (n,).
+    """Return the number of each bio's (request's) operation, int64 (n,).
 
-    A write without data that asks for a flush (fsync) is a flush.
+    I/O without data and with REQ_PREFLUSH (fsync) counts as a flush.
     """
     op = (table.opf & OP_MASK).astype(np.int64)
     flush = context.op_number("flush")

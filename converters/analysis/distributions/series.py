@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups by interval of time, in memory that does not grow with how many I/Os there are."""
+"""Groups by interval of time, in memory that does not grow with the number of I/Os."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,13 +14,16 @@ from biotrail.recorder.schema.errors import ConversionError
 
 MOST_INTERVALS = 100_000
 LINGER_NS = 10_000_000_000
-"""An interval is closed when the trace is that far past its end."""
+"""ns after an interval's end at which the interval is closed."""
 _WIDTH = 44
-"""Bits of a code: below those of its interval."""
+"""Bits of a group's code below the interval's number: `interval << _WIDTH | code`."""
 
 
 def check_interval(span: int, interval: int) -> None:
-    """Refuses what would be too many intervals; ns."""
+    """Raise ConversionError if a log of `span` ns has MOST_INTERVALS intervals or more.
+
+    interval: ns; 0: no intervals, nothing is refused.
+    """
     if interval and span // interval >= MOST_INTERVALS:
         raise ConversionError(
             f"the log has more than {MOST_INTERVALS:,} intervals of {interval / 1e9:g} s: "
@@ -33,21 +36,27 @@ Closed = TypeVar("Closed")
 
 @dataclass
 class Series(Generic[Closed]):
-    """I/O by the interval in which it ended. close: what is kept of (code, group) then."""
+    """Groups by the interval in which their I/Os ended, closed LINGER_NS after the interval."""
 
     origin: int
+    """ns where interval 0 begins."""
     interval: int
+    """Length of an interval, ns."""
     close: Callable[[int, Group], Closed]
+    """Given the code and the group of a closed interval, returns what `closed` keeps."""
     closed: dict[int, list[Closed]] = field(default_factory=dict)
-    """By interval, counted from the origin."""
+    """Interval, counted from the origin → results of `close`, by code."""
     left_out: int = 0
-    """I/O that was told when its interval had been closed: part of a family that went on."""
+    """I/Os that came after their interval was closed: a family of bios took so long to end."""
     _open: Groups = field(default_factory=lambda: Groups(1 << 62))
     _edge: int = 0
     """First interval that is still open."""
 
     def add(self, codes: I64, samples: Samples, now: int) -> None:
-        """More I/O; codes as for Groups. now: ns, the trace is complete up to here."""
+        """Add a window's samples, and close the intervals that ended LINGER_NS before `now`.
+
+        codes: the group of each sample, as for Groups. now: ns, the window's end.
+        """
         place = np.maximum(samples.end - self.origin, 0) // self.interval
         late = place < self._edge
         if late.any():
@@ -60,10 +69,11 @@ class Series(Generic[Closed]):
             self._close(edge)
 
     def finish(self) -> None:
-        """No I/O follows."""
+        """Close all intervals; to be called after the last window."""
         self._close(1 << 62)
 
     def _close(self, edge: int) -> None:
+        """Move the groups of the intervals before `edge` from `_open` to `closed`."""
         for code in sorted(c for c in self._open.by_code if c >> _WIDTH < edge):
             group = self._open.by_code.pop(code)
             rows = self.closed.setdefault(code >> _WIDTH, [])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributions in bounded memory: exact count, sum and extremes; percentiles within 1/256.
 
-Values are counted in log-linear buckets, as HdrHistogram and DDSketch (with linear
-interpolation) do: 128 buckets to each power of two. So a percentile is at most 1/256
-(0.39 %) of its value off, whatever the values are; below 256 it is exact. The same values
-give the same counts in any order, and counts of parts add up to those of the whole.
+Values are counted in log-linear buckets, as in HdrHistogram and DDSketch (with linear
+interpolation): 128 buckets to each power of two. So the error of a percentile is at most 1/256
+(0.39 %) of the percentile's value, and 0 below 256. The same values give the same counts in any
+order, and the counts of parts add up to the counts of the whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,38 +14,46 @@ import numpy as np
 from biotrail.converters.events.tables import I64
 
 SUB_BITS = 7
+"""log2 of PER_OCTAVE."""
 PER_OCTAVE = 1 << SUB_BITS
+"""Buckets in each power of two."""
 RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
-"""A percentile lies within this share of the value at its rank."""
+"""Largest error of a percentile, as a share of the exact value at the percentile's rank."""
 
 _SHIFT = 52 - SUB_BITS
+"""Low bits of a float64's mantissa that do not choose the bucket."""
 _ZERO = 1023 * PER_OCTAVE - 1
-"""Of a float64's upper bits, what makes 1 the first bucket after that of 0."""
+"""Subtracted from a float64's upper bits so that the value 1 is in bucket 1 (1023: the bias of
+the exponent)."""
 _U16 = 1 << 16
 
 
 def buckets_of(values: I64) -> I64:
-    """The bucket of each value (at least 0), int64: 0 for 0, 1 for 1, then growing."""
+    """Return the bucket of each value (n,): 0 for values up to 0, 1 for 1, ascending with values.
+
+    Buckets that begin below 128 are narrower than 1, so some of them stay empty.
+    """
     bits = np.maximum(values, 0).astype(np.float64).view(np.int64) >> _SHIFT
     return np.asarray(np.maximum(bits - _ZERO, 0))
 
 
 def bucket_begin(bucket: int) -> int:
-    """The least value of a bucket; that of the next one is where it ends."""
+    """Return the least whole number in a bucket; the bucket ends before the next one's begin."""
     if bucket <= 0:
         return 0
     octave, part = divmod(bucket - 1, PER_OCTAVE)
-    # Rounded up: only whole numbers are counted.
+    # Rounded up, because only whole numbers are counted.
     return -((-(PER_OCTAVE + part) << octave) >> SUB_BITS)
 
 
 def by_group(codes: I64) -> tuple[I64, I64]:
-    """(order, first): rows sorted by code, and where in them each code's rows begin.
+    """Return (order, first): the rows sorted by code, and where each code's run begins.
 
-    codes: int64, at least 0.
+    codes: (n,), at least 0. order: (n,) indices that sort `codes` stably. first: one position in
+    `order` for each distinct code, ascending; empty if n is 0.
     """
     small = len(codes) and int(codes.max()) < _U16
-    keys = codes.astype(np.uint16) if small else codes  # 16 bits: numpy sorts by radix
+    keys = codes.astype(np.uint16) if small else codes  # numpy sorts 16-bit integers by radix
     order = np.argsort(keys, kind="stable")
     ordered = codes[order]
     edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
@@ -54,7 +62,11 @@ def by_group(codes: I64) -> tuple[I64, I64]:
 
 
 class Distribution:
-    """How often which value was seen. Values are whole numbers of at least 0."""
+    """Counts of values in log-linear buckets; values are whole numbers of at least 0.
+
+    count, sum, min and max are exact; all are 0 before the first value. Memory depends on the
+    range from the least to the largest value, not on how many there are.
+    """
 
     __slots__ = ("_base", "_counts", "count", "max", "min", "sum")
 
@@ -68,18 +80,22 @@ class Distribution:
 
     @classmethod
     def of_counts(cls, total: int, least: int, most: int, base: int, counts: I64) -> "Distribution":
-        """What was counted elsewhere. counts: int64, of the buckets from `base` on."""
-        found = cls()
-        found._take(int(counts.sum()), total, least, most, base, counts)
-        return found
+        """Return a distribution of values that were put into buckets elsewhere.
+
+        total, least, most: sum, minimum and maximum of the values. counts: int64, values in each
+        bucket from bucket `base` on; copied.
+        """
+        distribution = cls()
+        distribution._take(int(counts.sum()), total, least, most, base, counts)
+        return distribution
 
     @property
     def mean(self) -> float:
-        """0 when nothing was seen."""
+        """Mean of the values; 0.0 without values."""
         return self.sum / self.count if self.count else 0.0
 
     def add(self, values: I64) -> None:
-        """Counts values; negative ones as 0."""
+        """Count values (n,), int64; negative values count as 0."""
         if not len(values):
             return
         values = np.maximum(values, 0)
@@ -91,11 +107,12 @@ class Distribution:
         )
 
     def merge(self, other: "Distribution") -> None:
-        """Counts all that the other one has counted."""
+        """Add the counts of another distribution, which is not changed."""
         if other.count:
             self._take(other.count, other.sum, other.min, other.max, other._base, other._counts)
 
     def _take(self, count: int, total: int, least: int, most: int, base: int, counts: I64) -> None:
+        """Add `count` values with this sum, minimum and maximum, and their counts from `base`."""
         self.min = min(self.min, least) if self.count else least
         self.max = max(self.max, most)
         self.count += count
@@ -105,7 +122,7 @@ class Distribution:
         self._counts[at : at + len(counts)] += counts
 
     def _cover(self, begin: int, end: int) -> None:
-        """Makes room for the buckets from begin to end."""
+        """Extend `_counts` (and lower `_base`) to hold the buckets `begin` to `end` - 1."""
         if not len(self._counts):
             self._base, self._counts = begin, np.zeros(end - begin, dtype=np.int64)
             return
@@ -117,27 +134,32 @@ class Distribution:
             self._base, self._counts = low, wider
 
     def percentiles(self, shares: Sequence[float], *, low: bool = False) -> list[int]:
-        """The value at each share (0.99: p99) of the ranks; 0s when nothing was seen.
+        """Return the percentile for each share (0.99: p99); zeros without values.
 
-        The rank of a share is the smallest that at least so many values do not pass. A value
-        stands in the middle of its bucket; low: where the bucket begins, for round numbers
-        such as sizes (then it is at most twice the error too low).
+        The percentile of a share is the value at rank ceil(share * count), as the middle of that
+        value's bucket, never outside min and max. low: the bucket's least value instead of the
+        middle, for round numbers such as sizes; the result is then at most 2 * RELATIVE_ERROR
+        too low.
         """
         if not self.count:
             return [0] * len(shares)
         ranks = np.maximum(np.ceil(np.asarray(shares) * self.count - 1e-9), 1)
         at = np.searchsorted(np.cumsum(self._counts), ranks)
-        found = [self._value(self._base + int(i), low) for i in at]
-        return [min(max(value, self.min), self.max) for value in found]
+        values = [self._value(self._base + int(i), low) for i in at]
+        return [min(max(value, self.min), self.max) for value in values]
 
     @staticmethod
     def _value(bucket: int, low: bool) -> int:
+        """Return the least value of a bucket (low) or the bucket's middle."""
         if low:
             return bucket_begin(bucket)
         return (bucket_begin(bucket) + bucket_begin(bucket + 1) - 1) // 2
 
     def buckets(self) -> list[tuple[int, int, int]]:
-        """(begin, end, count) of each bucket that has counts; end is not in it."""
+        """Return (begin, end, count) of each bucket that is not empty, ascending.
+
+        A bucket holds the values begin <= value < end.
+        """
         rows = np.flatnonzero(self._counts)
         return [
             (
@@ -149,12 +171,18 @@ class Distribution:
         ]
 
     def rows(self) -> tuple[I64, I64]:
-        """(buckets that have counts, their counts); see bucket_begin."""
+        """Return (buckets, counts) of the buckets that are not empty.
+
+        buckets: ascending bucket numbers, as for bucket_begin. counts: values in each bucket.
+        """
         rows = np.flatnonzero(self._counts)
         return rows + self._base, self._counts[rows]
 
     def log2(self) -> list[tuple[int, int, int]]:
-        """(begin, end, count) by powers of two, exact: 0, 1, 2 to 3, 4 to 7, and on."""
+        """Return (begin, end, count) by powers of two, exact: 0, 1, 2 to 3, 4 to 7, and so on.
+
+        end is excluded. Ascending, without empty ones.
+        """
         sums: dict[int, int] = {}
         rows = np.flatnonzero(self._counts)
         for row in rows.tolist():
@@ -167,9 +195,11 @@ class Distribution:
         ]
 
     def coarse(self, bits: int) -> tuple[int, list[int]]:
-        """(first row with counts, counts of the rows from it to the last one).
+        """Return (first, counts): the histogram with 2**bits rows to each power of two.
 
-        There are 2^bits rows to each power of two, the first of them row 1; row 0 is 0.
+        Row 0 is the value 0; row 1 begins at the value 1. first: the first row that is not empty.
+        counts: values of each row from `first` to the last row that is not empty. Without values
+        (0, []).
         """
         seen = np.flatnonzero(self._counts)
         bucket = seen + self._base
@@ -186,7 +216,11 @@ Targets = Mapping[int, Distribution] | Sequence[Distribution]
 
 
 def add_grouped(codes: I64, values: I64, into: Targets) -> None:
-    """Counts each value in the distribution that its code (int64, shape as values) names."""
+    """Count each value in the distribution `into[code]` of the value's code.
+
+    codes, values: int64 (n,); codes at least 0. Negative values count as 0. `into` has to hold a
+    distribution for each code that occurs.
+    """
     if not len(values):
         return
     order, first = by_group(codes)

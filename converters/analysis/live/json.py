@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot as JSON: stable and versioned. docs/top.md lists it."""
+"""A snapshot as JSON: stable and versioned. docs/top.md lists the keys."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from biotrail.converters.analysis.report.json import group, operation
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
-    """Plain values for json.dumps."""
+    """Return the snapshot as plain values for json.dumps."""
     return {
         "format": FORMAT,
         "number": snapshot.number,
@@ -23,6 +23,7 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _stretch(stretch: Stretch) -> dict[str, Any]:
+    """Return a stretch as plain values."""
     return {
         "begin_ns": stretch.begin_ns,
         "end_ns": stretch.end_ns,
@@ -41,6 +42,7 @@ def _device(device: DeviceNow) -> dict[str, Any]:
 
 
 def _depths(depths: Depths) -> dict[str, Any]:
+    """Return a device's depths as plain values."""
     return {
         "now": depths.now,
         "mean": round(depths.mean, 6),

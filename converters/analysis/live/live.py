@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recording while it is made: what each stretch of it held, and the last minute.
+"""Figures of a recording that is still going on, by stretch of time, and of the last minute.
 
-Every bio and request is told once, in the stretch in which the model gave it: stretches add
-up to the report of the same log.
+Every bio and request counts once, in the stretch in which its window came from the pipeline. So
+stretches add up to the report of the same log.
 """
 
 import heapq
@@ -35,22 +35,29 @@ from biotrail.converters.pipeline import Trace
 
 MINUTE_NS = 60_000_000_000
 MOST_GROUPS = 256
-"""Of a kind in one stretch; what comes after them is one more, `others`."""
+"""Groups of one kind in one stretch; I/O of later groups is added to `others`."""
 MOST_SLOW = 10
+"""Slowest I/Os in a snapshot."""
 MOST_DEVICES = 256
+"""Devices whose depths are kept."""
 QUIET_NS = 1_500_000_000
-"""What is younger may still be on its way here: a log's chunks are 0.9 s long."""
+"""Age from which on, in a log without new chunks, a time counts as without events. A chunk is
+0.9 s long, so younger events may not have been written yet."""
 
 
 class LiveTrace(Trace):
-    """A trace that never ends: what is old is forgotten."""
+    """The trace of a log that is still being written; old loss windows and readings are dropped."""
 
     def __init__(self, source: LiveSource, *, own_io: bool = False) -> None:
         super().__init__(source, own_io=own_io)
         self.source = source
 
     def windows(self) -> Iterator[Lifecycles]:
-        """As the log is written: a window for each of its chunks."""
+        """Yield a window for each chunk as the log is written.
+
+        After each window, the loss windows, damaged stretches and all but the last two clock
+        readings are dropped, so that memory is bounded.
+        """
         for window in self.lifecycles(window_events=1):
             yield window
             losses, damaged = self.source.forget()
@@ -61,16 +68,19 @@ class LiveTrace(Trace):
 
 @dataclass
 class _Part:
-    """One stretch, to be added up with others."""
+    """Figures of one stretch of time, which can be added up with others."""
 
     begin: int = -1
+    """ns; -1: not known yet."""
     end: int = -1
+    """ns; -1: not known yet."""
     bios: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     requests: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     processes: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     slowest: list[Slow] = field(default_factory=list)
 
     def merge(self, other: "_Part") -> None:
+        """Add another stretch, which is not changed; begin and end then span both."""
         self.begin = other.begin if self.begin < 0 else min(self.begin, other.begin)
         self.end = max(self.end, other.end)
         for name in ("bios", "requests", "processes"):
@@ -80,14 +90,18 @@ class _Part:
 
 
 def slowest_of(found: list[Slow]) -> list[Slow]:
-    """The MOST_SLOW slowest, in that order."""
+    """Return the MOST_SLOW slowest, the slowest first; among equals the one that ended last."""
     return heapq.nlargest(MOST_SLOW, found, key=lambda slow: (slow.latency_ns, slow.end_ns))
 
 
 class Live:
-    """Takes windows, gives a snapshot for each stretch of at least `interval` ns."""
+    """Adds up windows, and makes a snapshot of each stretch of about `interval` ns.
+
+    After each `add` (or `idle`), call `snapshot` if `ready`.
+    """
 
     def __init__(self, context: Context, interval: int) -> None:
+        """interval: ns between snapshots."""
         self._context, self._interval = context, interval
         self._processes = ByProcess(context)
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
@@ -99,7 +113,7 @@ class Live:
         self._given = 0
 
     def add(self, window: Lifecycles) -> None:
-        """The next window."""
+        """Add the next window to the current stretch."""
         if window.begin < 0:
             return
         part = self._part
@@ -114,15 +128,24 @@ class Live:
         self._add_depths(window)
 
     def idle(self, now: int) -> None:
-        """Nothing has come though it is `now` (ns): what is told reaches up to QUIET_NS before."""
+        """Extend the current stretch to QUIET_NS before `now`, because no window came.
+
+        now: the time, ns of CLOCK_MONOTONIC.
+        """
         self._part.end = max(self._part.end, now - QUIET_NS)
 
     def ready(self) -> bool:
-        """Whether a stretch is long enough. A log's chunks are about 0.9 s: that is a second."""
+        """Return whether the current stretch has 3/4 of the interval's length.
+
+        So a chunk of 0.9 s is enough for an interval of a second.
+        """
         return self._part.end - self._part.begin >= self._interval * 3 // 4
 
     def snapshot(self, source: LiveSource, last: bool = False) -> Snapshot:
-        """The stretch that ends here; the next one begins."""
+        """Return a snapshot of the current stretch and the last minute, and begin a new stretch.
+
+        source: of the trace, for its loss counts. last: whether the recording has ended.
+        """
         part, self._part = self._part, _Part(self._part.end, self._part.end)
         self._minute.append(part)
         while part.end - self._minute[0].begin > MINUTE_NS and len(self._minute) > 1:
@@ -143,6 +166,7 @@ class Live:
         )
 
     def _stretch(self, part: _Part) -> Stretch:
+        """Return the report of a stretch."""
         span, context = max(part.end - part.begin, 0), self._context
         bios, requests = part.bios.by_code, part.requests.by_code
         places = sorted({*bios, *requests})
@@ -165,6 +189,7 @@ class Live:
         )
 
     def _name(self, place: int) -> dict[str, str | int | None]:
+        """Return the group name of a place (as in Samples.place), or of OTHERS."""
         if place < 0:
             return {"others": 1}
         return {
@@ -173,6 +198,7 @@ class Live:
         }
 
     def _process_reports(self, part: _Part, span: int) -> list[GroupReport]:
+        """Return the stretch's processes, most I/O first. span: ns that rates are per."""
         found = [
             group_report(
                 self._processes.name(code) if code >= 0 else {"others": 1},
@@ -185,6 +211,7 @@ class Live:
         return sorted(found, key=lambda g: -g.counters["ios"])
 
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
+        """Add the window's slowest bios to the current stretch. codes: processes, (n,)."""
         rows = np.argsort(-bios.latency, kind="stable")[:MOST_SLOW]
         found = [
             self._slow(window, bios, codes, row) for row in rows.tolist() if bios.latency[row] >= 0
@@ -198,6 +225,7 @@ class Live:
         codes: I64,
         row: int,
     ) -> Slow:
+        """Return the bio in a row of the window's bios (and of its samples and codes)."""
         stages = np.flatnonzero(bios.stage_owner == row)
         longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
         place = int(bios.place[row])
@@ -216,6 +244,7 @@ class Live:
         )
 
     def _add_depths(self, window: Lifecycles) -> None:
+        """Add the window's beginnings and ends to the depths, and count what is in flight now."""
         queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
         for dev in np.unique(np.concatenate([queue.start_dev, issue.start_dev])).tolist():
             if dev not in self._depths and len(self._depths) < MOST_DEVICES:
@@ -230,19 +259,20 @@ class Live:
         }
 
     def _devices(self) -> list[DeviceNow]:
+        """Return the devices' depths since the last call, and begin new ones."""
         found = []
         for dev, (queue, issued) in sorted(self._depths.items()):
-            told = []
+            both = []
             for depth, in_flight in zip((queue, issued), self._open[dev], strict=True):
                 span, depth.whole = depth.whole, Span()
-                # No window: nothing began or ended.
+                # Without a window since the last call nothing began or ended.
                 mean, most = (span.mean, span.most) if span.time_ns else (in_flight, in_flight)
-                told.append(Depths(in_flight, mean, most, span.busy_ns, span.time_ns))
-            found.append(DeviceNow(self._context.device_name(dev), *told))
+                both.append(Depths(in_flight, mean, most, span.busy_ns, span.time_ns))
+            found.append(DeviceNow(self._context.device_name(dev), *both))
         return found
 
 
 def _under_way(table: Bios | Requests, dev: int) -> int:
-    """How many are in flight: begun (issued), and not ended."""
+    """Return the number of the device's bios with Q (requests with D) and without completion."""
     begun = table.queue if isinstance(table, Bios) else table.issue
     return int(((table.dev == dev) & (table.complete == NEVER) & (begun != NEVER)).sum())

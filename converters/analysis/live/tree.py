@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running recording as plain data. ns and bytes, CLOCK_MONOTONIC."""
+"""Figures of a running recording as plain data. Times are ns of CLOCK_MONOTONIC, sizes bytes."""
 
 from dataclasses import dataclass
 
 from biotrail.converters.analysis.report.tree import GroupReport, OperationReport
 
 FORMAT = 1
-"""Of the JSON: a reader of this number can read what later versions add to it."""
+"""Format number of the JSON. Later versions may add keys without changing the number."""
 
 
 @dataclass
 class Depths:
-    """In flight on a device: bios from Q to C, or requests from D to C."""
+    """Number in flight on a device during a stretch: bios from Q to C, or requests from D to C."""
 
     now: int
-    """At the stretch's end."""
+    """Number at the stretch's end."""
     mean: float
-    """Weighted by time."""
+    """Mean, weighted by time."""
     max: int
     busy_ns: int
+    """Time with at least one in flight."""
     time_ns: int
+    """Length of the stretch's windows; 0 if none came."""
 
 
 @dataclass
 class DeviceNow:
-    """A device on which something was in flight since top began."""
+    """Depths of a device that has had I/O in flight since `top` began."""
 
     device: str
     queue: Depths
@@ -42,39 +44,44 @@ class Slow:
     sector: int
     bytes: int
     end_ns: int
+    """Time of the completion."""
     latency_ns: int
+    """Q2C."""
     stage: str | None
-    """That took the longest."""
+    """The longest stage; None without stages."""
     stage_ns: int
+    """Time in that stage; 0 without stages."""
 
 
 @dataclass
 class Stretch:
-    """Some time, and the bios and requests that the model gave in it."""
+    """A stretch of time, and the bios and requests whose windows came in it."""
 
     begin_ns: int
     end_ns: int
     total: OperationReport
     operations: list[OperationReport]
-    """A device and operation each, most I/O first."""
+    """One per device and operation, most I/O first."""
     processes: list[GroupReport]
+    """Most I/O first."""
 
 
 @dataclass
 class Snapshot:
-    """What top shows at once."""
+    """The figures that `top` shows at one time."""
 
     number: int
-    """From 1."""
+    """Number of the snapshot, from 1."""
     last: bool
-    """Whether the recording has ended with it."""
+    """Whether the recording has ended with this snapshot."""
     devices: list[DeviceNow]
     now: Stretch
+    """The stretch since the previous snapshot."""
     minute: Stretch
-    """The last minute, this stretch included."""
+    """The last minute, with the stretch `now`."""
     slowest: list[Slow]
-    """Of the last minute."""
+    """The slowest bios of the last minute, the slowest first."""
     lost_records: int
-    """That the recorder lost since it began."""
+    """Records that the recorder has lost since it began."""
     skipped_ns: int
-    """Time of which the log was skipped, because it came faster than it could be read."""
+    """Time that was skipped because the log was written faster than it could be read."""

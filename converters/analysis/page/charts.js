@@ -28,8 +28,9 @@ const SUMMARY = [
   ["p99.9", "p99_9_ns"],
   ["max", "max_ns"],
 ];
-/** CSS pixels: a little less than the 186 mm that page.css leaves on a sheet. */
+/** Width of charts in print, CSS pixels: a little less than the 186 mm that page.css leaves on a sheet. */
 const PAPER_WIDTH = 700;
+/** Charts of the page, as made by chart(). */
 const shown = [];
 
 function css(name) {
@@ -40,7 +41,10 @@ function opColour(name, place) {
   return OP_COLOURS[name] || PALETTE[(place + 2) % PALETTE.length];
 }
 
-/** A chart in a new element; drawn when the page holds it. renderer: "svg", "canvas". */
+/**
+ * Returns a new element for a chart, and adds the chart to `shown`. drawAll() draws the chart once the
+ * element is in the page. options: function that returns ECharts options. renderer: "svg" or "canvas".
+ */
 function chart(label, options, { height, renderer = "svg" } = {}) {
   const place = el("div", { class: "chart", role: "img", "aria-label": label });
   if (height) place.style.height = `${height}px`;
@@ -48,6 +52,7 @@ function chart(label, options, { height, renderer = "svg" } = {}) {
   return place;
 }
 
+/** Draws all charts in `shown`, whose elements must be in the page. */
 function drawAll() {
   for (const one of shown) {
     one.made = echarts.init(one.place, null, { renderer: one.renderer, devicePixelRatio: 2 });
@@ -55,11 +60,15 @@ function drawAll() {
   }
 }
 
+/** Disposes of all charts, and empties `shown`. */
 function forgetAll() {
   for (const one of shown.splice(0)) if (one.made) one.made.dispose();
 }
 
-/** Draws every chart again, as wide as said. A resize alone is drawn in the next frame: paper has none. */
+/**
+ * Draws every chart again with this width (pixels, or "auto"). A resize alone would be drawn in the next
+ * animation frame, which does not come before the page is printed.
+ */
 function drawAgain(width) {
   for (const one of shown) {
     one.made.resize({ width });
@@ -67,6 +76,7 @@ function drawAgain(width) {
   }
 }
 
+/** Returns the ECharts options that all charts share, in the colours of the current theme. */
 function basics() {
   return {
     animation: false,
@@ -83,7 +93,10 @@ function basics() {
   };
 }
 
-/** lines: [[colour, text, value], ...] below a heading; text only, whatever is in a name. */
+/**
+ * Returns a tooltip's element: a heading, then lines [colour, text, value]; colour may be "", value may be
+ * left out. Names become text nodes, so that markup in a name has no effect.
+ */
 function tip(heading, lines) {
   return el(
     "div",
@@ -102,6 +115,7 @@ function tip(heading, lines) {
   );
 }
 
+/** Returns ECharts tooltip options. trigger: "item" or "axis". formatter: returns the element to show. */
 function tooltip(trigger, formatter) {
   return {
     trigger,
@@ -115,6 +129,7 @@ function tooltip(trigger, formatter) {
   };
 }
 
+/** Returns ECharts axis options in the theme's colours. extra: options that override these. */
 function axis(type, extra) {
   return {
     type,
@@ -126,7 +141,7 @@ function axis(type, extra) {
   };
 }
 
-/** A logarithmic axis of times, at least one power of ten long. */
+/** Returns a logarithmic axis of times in ns. */
 function timeAxis(extra) {
   return axis("log", {
     logBase: 10,
@@ -135,6 +150,7 @@ function timeAxis(extra) {
   });
 }
 
+/** Returns a chart with one bar for each group: the shares of the stages in the group's time. */
 function stageBars(groups) {
   const stages = Object.keys(STAGE_COLOURS).filter((name) =>
     groups.some((group) => group.stages.some((stage) => stage.stage === name)),
@@ -191,6 +207,7 @@ function stageBars(groups) {
   );
 }
 
+/** Returns a chart with one line for each group: min, percentiles and max of its latency. */
 function percentileLines(groups) {
   return chart(
     "percentiles of latency",
@@ -218,7 +235,10 @@ function percentileLines(groups) {
   );
 }
 
-/** Histograms side by side; each of `sets` has name, buckets, colour. unit: "ns", "bytes", "". */
+/**
+ * Returns a chart of histograms side by side. sets: {name, buckets, colour} of each histogram. unit: "ns",
+ * "bytes", or "" for plain numbers. zero: label of the bucket of 0. share: bars are shares, not counts.
+ */
 function histogram(label, sets, unit, { zero, share } = {}) {
   const end = unit ? `_${unit}` : "";
   const told = (x) => format[unit || "count"](x);
@@ -228,7 +248,7 @@ function histogram(label, sets, unit, { zero, share } = {}) {
   const all = [];
   for (let at = begins[0]; at !== undefined && at <= begins[begins.length - 1]; at = at ? at * 2 : 1)
     all.push(at);
-  // What is 0 stands beside the first that is not: no row of empty bars between them.
+  // The bucket of 0 stands next to the first bucket above it, without empty bars in between.
   const kept = all.filter((at) => at === 0 || at >= (begins.find((b) => b > 0) || 0));
   const totals = sets.map((set) => sum(set.buckets.map((b) => b.count)) || 1);
   const counts = sets.map((set) => new Map(set.buckets.map((b) => [b[`begin${end}`], b.count])));

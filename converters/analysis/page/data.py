@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page shows: the report's JSON, I/O over time, slow I/Os; bounded for any log."""
+"""The data that a page shows: the report's JSON, I/O over time, slow I/Os; bounded for any log."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from biotrail.converters.analysis.report.tree import OperationReport, Report, Su
 from biotrail.converters.events.context import Context
 
 MOST = {"devices": 64, "processes": 50, "cgroups": 50, "cpus": 256, "files": 50, "stacked": 50}
-"""Rows of each list; `left_out` counts the others."""
+"""Rows of each list at most; `left_out` counts the others."""
 ROOM = {
     "devices": 1_000_000,
     "processes": 150_000,
@@ -32,35 +32,40 @@ ROOM = {
     "filters": 5_000,
     "verdict": 10_000,
 }
-"""Characters of JSON that each list may have: with the library, a page is below 5 MB."""
+"""Characters of JSON that each list may have, so that a page with the library is below 5 MB."""
 ROW_BITS = 2
-"""A heat map has 4 rows to each power of two."""
+"""log2 of a heat map's rows per power of two."""
 MOST_NAME = 200
-"""Characters of what the header says of the host; no kernel lets these be as long."""
+"""Characters of a log id, host name or kernel release; longer than any kernel allows."""
 MOST_EVENTS = 40
+"""Events of a slow I/O."""
 MOST_OTHERS = 8
+"""Requests, mates, children and parents of a slow I/O, each."""
 
 
 def page_data(
     report: Report, timeline: Timeline, context: Context, slow: Mapping[str, Any], whole: int
 ) -> dict[str, Any]:
-    """Plain values for json.dumps. slow: as `biotrail slow --json` prints it.
+    """Return the page's data as plain values for json.dumps.
 
-    whole: how many of its I/Os are the slowest of all; the others are of a device and operation.
+    slow: as `biotrail slow --json` prints it. whole: how many I/Os of `slow`, from the first on,
+    are the slowest of all; the others are the slowest of a device and operation. Lists are cut to
+    MOST rows and ROOM characters; `left_out` has the number of rows cut from each. This also cuts
+    `report.loss.problems` and `remarks`, which as_dict does not copy.
     """
-    told = as_dict(report)
-    told["log"] = {key: short(text) for key, text in told["log"].items()}
+    shown = as_dict(report)
+    shown["log"] = {key: short(text) for key, text in shown["log"].items()}
     left_out = {}
     for name, most in MOST.items():
-        told[name], left_out[name] = bounded(told[name], ROOM[name], most)
+        shown[name], left_out[name] = bounded(shown[name], ROOM[name], most)
     for name in ("problems", "remarks"):
-        told["loss"][name], left_out[name] = bounded(told["loss"][name], ROOM["words"])
+        shown["loss"][name], left_out[name] = bounded(shown["loss"][name], ROOM["words"])
     series, left_out["series"] = bounded(_series(report, timeline, context), ROOM["series"])
     depths, left_out["depths"] = bounded(_depths(report, timeline, context), ROOM["depths"])
     operations, left_out["operations"] = bounded(_operations(report, context), ROOM["operations"])
     ios, left_out["slow"] = bounded([_slow(io) for io in slow["ios"]], ROOM["slow"])
     return {
-        "report": told,
+        "report": shown,
         "operations": operations,
         "timeline": {
             "begin_ns": timeline.origin,
@@ -76,7 +81,10 @@ def page_data(
 
 
 def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[list[Any], int]:
-    """(the first rows that fit, how many did not). room: characters of JSON."""
+    """Return (kept, left_out): the first rows that fit, and the number of the others.
+
+    room: characters of JSON that the kept rows may have. most: rows at most; None: any number.
+    """
     rows = list(rows)
     kept = []
     for row in rows[:most]:
@@ -93,13 +101,13 @@ def short(text: str) -> str:
 
 
 def as_json(value: Any) -> str:
-    """JSON that is safe between script tags, whatever names are in it."""
+    """Return the value as JSON that is safe in a script element, whatever names are in it."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _operations(report: Report, context: Context) -> list[dict[str, Any]]:
-    """Each operation of all devices together, most I/O first; as `--by op`, with requests."""
+    """Return each operation, summed over all devices, most I/O first; as report/json.operation."""
     by_op: dict[str, list[OperationReport]] = {}
     for device in report.devices:
         for one in device.operations:
@@ -119,9 +127,9 @@ def _operations(report: Report, context: Context) -> list[dict[str, Any]]:
 
 
 def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
-    """Over time: all, each operation, each device, each operation of each device.
+    """Return I/O over time: of all I/O, each operation, each device, and each pair of these.
 
-    null stands for all of them.
+    `device` and `operation` are None in a series of all devices or all operations.
     """
     courses = timeline.courses()
     names: dict[tuple[str | None, str | None], list[Course]] = {(None, None): []}
@@ -135,7 +143,7 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
             names.setdefault(name, []).append(course)
     order = {device.device: rank for rank, device in enumerate(report.devices, 1)}
     ranked = sorted(names, key=lambda name: (order.get(name[0] or "", 0), name[1] or ""))
-    # Those of all devices first, then the busiest: what does not fit is at the end.
+    # Series of all devices first, then the busiest device: `bounded` leaves out the last ones.
     return [
         {"device": device, "operation": op, **_course(_sum(names[device, op], timeline))}
         for device, op in ranked
@@ -143,6 +151,7 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _sum(courses: list[Course], timeline: Timeline) -> Course:
+    """Return the sum of the courses; a single one is returned as it is."""
     if len(courses) == 1:
         return courses[0]
     nothing = [0] * timeline.columns
@@ -159,6 +168,7 @@ def _ints(values: list[int]) -> Any:
 
 
 def _course(course: Course) -> dict[str, Any]:
+    """Return a course as plain lists by column; percentiles are None without a latency."""
     columns = range(len(course.ios))
     times = {column: Summary.of(found) for column, found in course.latency.items()}
     figures = {
@@ -176,21 +186,22 @@ def _course(course: Course) -> dict[str, Any]:
 
 
 def heat(times: Distribution) -> list[int]:
-    """One column: its first row, then the I/Os of each row from there on.
+    """Return a heat map's column: the first row with I/Os, then the I/Os of each row from there.
 
-    Row 0 is 0 ns; from row 1 on there are 4 to each power of two, the first at 1 ns.
+    Row 0 is 0 ns. From row 1 on, which begins at 1 ns, there are 2**ROW_BITS rows to each power of
+    two.
     """
     first, counts = times.coarse(ROW_BITS)
     return [first, *counts]
 
 
 def row_begin(row: int) -> int:
-    """The least value of a row."""
+    """Return the least value (ns) in a row of a heat map."""
     return bucket_begin(((row - 1) << (SUB_BITS - ROW_BITS)) + 1) if row else 0
 
 
 def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
-    """In flight on each device over time; the busiest first."""
+    """Return the mean and largest number in flight on each device, by column; busiest first."""
     order = {device.device: rank for rank, device in enumerate(report.devices)}
     found = []
     for dev, device in timeline.devices.by_dev.items():
@@ -204,7 +215,11 @@ def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _slow(io: Mapping[str, Any]) -> dict[str, Any]:
-    """One slow I/O, with the middle of long lists left out."""
+    """Return a copy of a slow I/O's values with bounded lists.
+
+    Of more than MOST_EVENTS events the middle is left out, of requests, mates, children and parents
+    all past the first MOST_OTHERS. `events_left_out`, `mates_left_out`, … count these, too.
+    """
     found = dict(io)
     events = io["events"]
     if len(events) > MOST_EVENTS:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A flame graph, by Apache ECharts. The address's # keeps the choice: #by=bytes&find=ext4&frame=12
+// A flame graph, by Apache ECharts. The URL's fragment holds the state: #by=bytes&find=ext4&frame=12
 
 const root = document.documentElement;
 const byId = (name) => document.getElementById(name);
@@ -7,13 +7,15 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const { frames } = data;
 const ROW = 20;
 const FOUND = "#d33bd3";
-/** Pixels; what is narrower cannot be seen. */
+/** Width in pixels below which a frame is not drawn. */
 const NARROWEST = 0.4;
+/** Key of each weight: [name, format]. */
 const WEIGHTS = {
   bios: ["I/Os", "count"],
   bytes: ["data", "bytes"],
   latency_ns: ["time", "ns"],
 };
+/** [side, name in the legend] of each kind of frame. */
 const SIDES = [
   ["recording", "recording"],
   ["command", "command"],
@@ -22,8 +24,10 @@ const SIDES = [
   ["module", "kernel module"],
   ["unknown", "not known"],
 ];
+/** The choice, with the chosen frame's callers, the frames' left edges, and the frames found. */
 let state = null;
 
+/** Returns the choice in the URL's fragment; unknown values as if they were not there. */
 function chosen() {
   const words = new URLSearchParams(location.hash.slice(1));
   const frame = Number(words.get("frame") || 0);
@@ -35,6 +39,7 @@ function chosen() {
   };
 }
 
+/** Changes the choice in the URL's fragment, and draws the page again. */
 function choose(changes) {
   const words = Object.entries({ ...chosen(), ...changes }).filter(([, value]) => value);
   history.replaceState(null, "", `#${new URLSearchParams(words)}`);
@@ -43,7 +48,7 @@ function choose(changes) {
 
 const theme = () => chosen().theme || (dark.matches ? "dark" : "light");
 
-/** Where each frame begins, in what the whole is wide; callers come before what they called. */
+/** Returns the left edge of each frame, in the weight `by`. Callers stand before the frames they called. */
 function begins(by) {
   const [found, free] = [[], []];
   frames.forEach((frame, at) => {
@@ -54,14 +59,17 @@ function begins(by) {
   return found;
 }
 
-/** A frame and all through which it was called. */
+/** Returns the set of a frame and all its callers, by index. */
 function callersOf(at) {
   const found = new Set();
   for (let one = at; one >= 0; one = frames[one].parent) found.add(one);
   return found;
 }
 
-/** Frames that are found, and what came through them, none of it twice. */
+/**
+ * Returns {hits, weight}: the indices of the frames whose name contains the text, and the weight that came
+ * through them; a hit inside another hit does not count again.
+ */
 function search(text, by) {
   const wanted = text.toLowerCase();
   const hits = new Set();
@@ -77,7 +85,10 @@ function search(text, by) {
   return { hits, weight };
 }
 
-/** What is drawn of the chosen frame, its callers and what it called: [from, to, depth, frame]. */
+/**
+ * Returns [from, to, depth, index] of each frame to draw: the chosen frame, its callers, and the frames
+ * it called, but for those too narrow in a graph of `width` pixels.
+ */
 function rows(width) {
   const { by, frame, starts, callers } = state;
   const [from, to] = [starts[frame], starts[frame] + frames[frame][by]];
@@ -92,6 +103,7 @@ function rows(width) {
   return found;
 }
 
+/** Returns the ECharts element of one row of rows(). */
 function drawFrame(parameters, api) {
   const [left, top] = api.coord([api.value(0), api.value(2)]);
   const [right] = api.coord([api.value(1), api.value(2)]);
@@ -122,6 +134,7 @@ function drawFrame(parameters, api) {
 
 const shareOf = (frame, by) => format.share(frames[0][by] ? frame[by] / frames[0][by] : 0);
 
+/** Returns the ECharts options of the flame graph, for `state`. */
 function options() {
   const most = rows(byId("main").clientWidth || 1000);
   const depth = Math.max(...frames.map((frame) => frame.depth));
@@ -149,7 +162,7 @@ function options() {
   };
 }
 
-/** The chosen frame's figures, and how much of all was found. */
+/** Returns a line with the chosen frame's figures, and the share of the I/O that the search found. */
 function chosenLine() {
   const { by, find, frame, found } = state;
   const one = frames[frame];
@@ -164,6 +177,7 @@ function chosenLine() {
   return el("p", { id: "chosen" }, el("b", {}, one.name), ": ", told, hits);
 }
 
+/** Returns a box with the notes about the graph; null if there are none. */
 function notes() {
   const left = data.left_out ? [`The ${plural(data.left_out, "lightest frame")} are not in this page.`] : [];
   const lines = [...data.words.notes, ...left];
@@ -180,6 +194,7 @@ function notes() {
     : null;
 }
 
+/** Returns the legend: a colour for each kind of frame that occurs. */
 function keys() {
   const used = SIDES.map(([side, name]) => [frames.find((frame) => frame.side === side), name]);
   return el(
@@ -193,6 +208,7 @@ function keys() {
   );
 }
 
+/** Draws the graph for the choice in the URL's fragment, and sets `state`. */
 function render() {
   const { by, find, frame } = chosen();
   root.dataset.theme = theme();
@@ -210,6 +226,7 @@ function render() {
   root.dataset.ready = "yes";
 }
 
+/** Fills in what does not depend on the choice, adds the listeners, and draws the page. */
 function start() {
   byId("title").textContent = printable(data.words.title);
   byId("about").append(printable(data.words.about));
@@ -234,7 +251,7 @@ function start() {
   render();
 }
 
-/** Paper is light, and as wide as paper. */
+/** Prints in the light theme, at the width of a sheet. */
 window.addEventListener("beforeprint", () => {
   root.dataset.theme = "light";
   drawAgain(PAPER_WIDTH);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as the command line prints them, and elements that hold text and never markup.
+// Numbers in the format of the command line, and elements whose content is text, never markup.
 "use strict";
 
 window.addEventListener("error", (event) => {
@@ -8,7 +8,7 @@ window.addEventListener("error", (event) => {
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-/** x with so many digits after the point; what lies in the middle goes to the even one. */
+/** Returns x with this number of decimals, ties rounded to even, as Python's format does. */
 function fixed(x, digits) {
   const longer = x.toFixed(digits + 60); // toFixed is exact
   if (!/^50*$/.test(longer.slice(-60))) return x.toFixed(digits);
@@ -17,13 +17,14 @@ function fixed(x, digits) {
   return ((below % 2 === 0 ? below : below + 1) / scale).toFixed(digits);
 }
 
-/** x with three significant digits, without zeros at the end. */
+/** Returns x with three significant digits, without trailing zeros. */
 function three(x) {
   if (x === 0) return "0";
   const digits = Math.max(2 - Math.floor(Math.log10(Math.abs(x))), 0);
   return String(Number(fixed(x, digits)));
 }
 
+/** Functions that format a number: ns, bytes, count, rate (per second), byterate, share (0 to 1), mean. */
 const format = {
   ns(x) {
     for (const [unit, scale] of [
@@ -52,12 +53,12 @@ const format = {
   mean: (x) => fixed(x, 2),
 };
 
-/** What a name may show: control characters and the like are told, not obeyed. */
+/** Returns text with each control or invisible formatting character replaced by U+FFFD. */
 function printable(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, "\uFFFD");
 }
 
-/** An element; children are elements or text. */
+/** Returns a new element. children: elements, text, or lists of these; null is left out. */
 function el(tag, attributes, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -71,7 +72,7 @@ function el(tag, attributes, ...children) {
   return made;
 }
 
-/** A figure of the report: `path` tells where it stands in the JSON, for who wants to check. */
+/** Returns a formatted figure; null gives "–". kind: key of `format`. path: of the figure in the data. */
 function figure(value, kind, path) {
   const text = value === null || value === undefined ? "–" : format[kind](value);
   return el("span", { "data-value": value, "data-kind": kind, "data-path": path }, text);
@@ -83,7 +84,7 @@ function plural(number, one, many) {
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
-/** A card. size: "wide", "small". */
+/** Returns a card: heading, note ("" or null: none), then children. size: "wide" or "small". */
 function card(title, note, size, ...children) {
   return el(
     "section",
@@ -94,7 +95,7 @@ function card(title, note, size, ...children) {
   );
 }
 
-/** columns: [title, cell(row, place) → element or text, "left"?]. */
+/** Returns a table. columns: [title, cell(row, place), class]; cell returns an element or text. */
 function table(columns, rows, broad) {
   const head = el(
     "tr",

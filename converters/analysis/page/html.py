@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Self-contained pages: they open offline, and ask nothing of any network."""
+"""Self-contained HTML pages, which open offline and make no network requests."""
 
 import base64
 import hashlib
@@ -21,20 +21,26 @@ SCRIPTS = (
     "verdict.js",
     "main.js",
 )
-"""In the order in which the page runs them."""
+"""Scripts of a report page, in the order in which the page runs them."""
 FLAME_SCRIPTS = ("format.js", "charts.js", "flame.js")
-"""Of a flame graph."""
+"""Scripts of a flame graph's page, likewise."""
 _LIBRARY = "echarts/echarts.min.js"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(title: str, data: Mapping[str, Any]) -> str:
-    """The page as HTML text. title: plain text. data: page_data's, and `words` for people."""
+    """Return a report page as HTML. title: plain text. data: as of page_data, with `words`.
+
+    words: this version, the meanings of stages and certainties, and lines about what is missing.
+    """
     return _whole("page.html", ("page.css",), SCRIPTS, title, data)
 
 
 def flame_page(title: str, data: Mapping[str, Any]) -> str:
-    """A flame graph as HTML text. title: plain text. data: flame.as_dict's, and `words`."""
+    """Return a flame graph's page as HTML. title: plain text.
+
+    data: as of flame.as_dict, with `words`: this version, title, a line about the graph, and notes.
+    """
     return _whole("flame.html", ("page.css", "flame.css"), FLAME_SCRIPTS, title, data)
 
 
@@ -45,10 +51,14 @@ def _whole(
     title: str,
     data: Mapping[str, Any],
 ) -> str:
+    """Return a template with its `{{…}}` places filled in.
+
+    template, styles, scripts: names of files of this package.
+    """
     library, script = _part(_LIBRARY), "\n".join(map(_part, scripts))
     parts = {
         "title": _escaped(shown(title)),
-        # Nothing else runs: not even a script that got in by a name.
+        # The policy lets only these scripts run, not one that a recorded name might smuggle in.
         "scripts": f"'{_hash(library)}' '{_hash(script)}'",
         "style": "\n".join(map(_part, styles)),
         "library": library,
@@ -59,7 +69,10 @@ def _whole(
 
 
 def readable(value: Any) -> Any:
-    """Return the value with every text in it as a person is shown it (docs/names.md)."""
+    """Return a copy of the value with every text in it made safe to show (docs/names.md).
+
+    Keys are not changed; tuples become lists.
+    """
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, Mapping):
@@ -68,14 +81,16 @@ def readable(value: Any) -> Any:
 
 
 def _part(name: str) -> str:
+    """Return the text of a file of this package."""
     return resources.files(__name__.rpartition(".")[0]).joinpath(name).read_text("utf-8").strip()
 
 
 def _hash(script: str) -> str:
-    """As a Content-Security-Policy names a script."""
+    """Return a script's hash as Content-Security-Policy wants it: `sha256-` and base64."""
     digest = hashlib.sha256(script.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _escaped(text: str) -> str:
+    """Return text escaped for HTML content (not for attributes)."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is chosen, and the page made of it. The address's # keeps the choice: #device=sda&operation=read
+// The choice of device and operation, and the page for it. The URL's fragment holds the choice:
+// #device=sda&operation=read
 
 const root = document.documentElement;
 const byId = (name) => document.getElementById(name);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
+/** Returns the choice in the URL's fragment; a device or operation that the data has not is "". */
 function chosen() {
   const words = new URLSearchParams(location.hash.slice(1));
   const of = report.devices.find((one) => one.device === words.get("device"));
@@ -18,13 +20,17 @@ function chosen() {
   };
 }
 
+/** Changes the choice in the URL's fragment, and draws the page again. */
 function choose(changes) {
   const words = Object.entries({ ...chosen(), ...changes }).filter(([, value]) => value);
   history.replaceState(null, "", `#${new URLSearchParams(words)}`);
   render();
 }
 
-/** What the choice stands for: its group of figures, and where in the JSON that is. */
+/**
+ * Returns the view of a choice: the chosen group of figures and its path in the data, and the groups that
+ * charts compare (the chosen operation, or all operations with I/O).
+ */
 function viewOf({ device, operation, slow }) {
   const at = report.devices.findIndex((one) => one.device === device);
   const of = report.devices[at];
@@ -51,6 +57,7 @@ function theme() {
   return chosen().theme || (dark.matches ? "dark" : "light");
 }
 
+/** Fills a select element: `all` for "", then the values; selects `value`. */
 function options(select, values, all, value) {
   select.replaceChildren(
     el("option", { value: "" }, all),
@@ -59,7 +66,7 @@ function options(select, values, all, value) {
   select.value = value;
 }
 
-/** The same buckets of several histograms as one. */
+/** Returns the sum of several histograms, ascending by bucket. */
 function together(histograms) {
   const found = new Map();
   for (const bucket of histograms.flat()) {
@@ -69,13 +76,14 @@ function together(histograms) {
   return [...found.values()].sort((a, b) => Object.values(a)[0] - Object.values(b)[0]);
 }
 
-/** Says so where sums over all devices are of those in the page. */
+/** Returns a note if the view is a sum over devices and the page does not have all devices; else "". */
 function sumNote(view) {
   return !view.of && data.left_out.devices
     ? ` Of the ${format.count(report.devices.length)} devices in this page.`
     : "";
 }
 
+/** Returns the card with seek distances, of the chosen device or of all. */
 function patternCard(view) {
   const devices = view.of ? [view.of] : report.devices;
   const sets = [
@@ -104,6 +112,7 @@ function patternCard(view) {
   );
 }
 
+/** Returns the card with what was in flight at each beginning, of the chosen device or of all. */
 function metCard(view) {
   const devices = view.of ? [view.of] : report.devices;
   const set = (name, key, colour) => ({
@@ -181,6 +190,7 @@ function chartCards(view) {
   ];
 }
 
+/** Draws the page for the choice in the URL's fragment. */
 function render() {
   const choice = chosen();
   root.dataset.theme = theme();
@@ -233,6 +243,7 @@ function render() {
   root.dataset.ready = "yes";
 }
 
+/** Fills in what does not depend on the choice, adds the listeners, and draws the page. */
 function start() {
   const { time, log } = report;
   document.title = `${printable(data.log_name)}: biotrail report`;
@@ -260,7 +271,7 @@ function start() {
   render();
 }
 
-/** Paper is light, and as wide as paper. */
+/** Prints in the light theme, at the width of a sheet. */
 window.addEventListener("beforeprint", () => {
   root.dataset.theme = "light";
   drawAgain(PAPER_WIDTH);

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts over time. Columns are the timeline's: at most a few hundred, however long the log is.
+// Charts over time. Columns are those of report/timeline.py: at most 256, however long the log is.
 
 const timeline = data.timeline;
 const MOST_LINES = 6;
 
+/** Returns the series of a device and an operation ("": all); undefined if the page does not have it. */
 function courseOf(device, operation) {
   return timeline.series.find(
     (one) => one.device === (device || null) && one.operation === (operation || null),
   );
 }
 
-/** Seconds from the log's beginning to a column's. */
+/** Seconds from the log's beginning to the beginning of a column. */
 const secondsAt = (column) => (column * timeline.interval_ns) / 1e9;
 
-/** A column's beginning, with as many digits as tell it from the next one's. */
+/** Returns the beginning of a column as text, with enough digits to differ from the next column's. */
 function momentOf(column) {
   const [at, whole] = [column * timeline.interval_ns, timeline.columns * timeline.interval_ns];
   if (whole >= 1e11) return format.ns(at);
@@ -24,6 +25,7 @@ function momentOf(column) {
 
 const spanOf = (column) => `${momentOf(column)} to ${momentOf(column + 1)}`;
 
+/** Returns the time axis, in seconds from the log's beginning. */
 function timeLine(extra) {
   return axis("value", {
     min: 0,
@@ -39,18 +41,19 @@ function timeLine(extra) {
   });
 }
 
-/** A value for each column as steps: each holds to its column's end. */
+/** Returns [seconds, value] points for a step line, in which each column's value holds to its end. */
 function steps(values) {
   const points = values.map((value, column) => [secondsAt(column), value]);
   if (values.length) points.push([secondsAt(values.length), values[values.length - 1]]);
   return points;
 }
 
+/** Returns the column under the pointer; the last point of a step line belongs to the last column. */
 function columnOf(hits) {
   return Math.min(hits[0].dataIndex, timeline.columns - 1);
 }
 
-/** An axis of bytes: a round number of KiB, MiB, ... from mark to mark. */
+/** Returns {interval, max} of an axis of bytes for stacked lines; the interval is a power of two. */
 function binaryScale(lines) {
   const most = Math.max(
     ...lines[0].values.map((_, column) => sum(lines.map((line) => line.values[column]))),
@@ -60,7 +63,10 @@ function binaryScale(lines) {
   return { interval, max: Math.ceil(most / interval) * interval };
 }
 
-/** lines: {name, values, colour, dashed, area, stack}. told: how a value is written. */
+/**
+ * Returns a chart of step lines. lines: {name, values, colour, dashed, area, stack}. told: formats a value.
+ * scale: axis options that depend on the lines, such as binaryScale.
+ */
 function stepLines(label, lines, told, height, scale) {
   return chart(
     label,
@@ -94,7 +100,7 @@ function stepLines(label, lines, told, height, scale) {
   );
 }
 
-/** The begin of a heat map's row, in ns: 4 rows to each power of two. */
+/** Returns where a heat map's row begins, ns; as row_begin in page/data.py, without rounding. */
 function rowBegin(row) {
   if (row <= 0) return 0;
   const per = timeline.rows_per_octave;
@@ -102,6 +108,9 @@ function rowBegin(row) {
   return 2 ** octave * (1 + ((row - 1) % per) / per);
 }
 
+/**
+ * Returns the cells of a heat map that have I/Os: [begin s, low ns, end s, high ns, log10(count), count, column].
+ */
 function heatCells(course) {
   const cells = [];
   course.heat.forEach((column, at) => {
@@ -123,12 +132,14 @@ function heatCells(course) {
   return cells;
 }
 
+/** Returns the colours from few to many I/Os, by theme. */
 function heatColours() {
   return document.documentElement.dataset.theme === "dark"
     ? ["#1d4b73", "#2173a6", "#2aa198", "#b5bd3b", "#ffd75e"]
     : ["#b4d3ec", "#74b0dc", "#3d8fc6", "#7b4ea3", "#5b0f3c"];
 }
 
+/** Returns the ECharts element of a cell of heatCells(). */
 function drawCell(parameters, api) {
   const from = api.coord([api.value(0), api.value(3)]);
   const to = api.coord([api.value(2), api.value(1)]);
@@ -139,7 +150,7 @@ function drawCell(parameters, api) {
   return shape && { type: "rect", shape, style: { fill: api.visual("color") } };
 }
 
-/** A percentile of one column: a short line across it. */
+/** Returns the ECharts element of a percentile in one column: a short line across the column. */
 function drawMark(parameters, api) {
   const from = api.coord([api.value(0), api.value(2)]);
   const to = api.coord([api.value(1), api.value(2)]);
@@ -150,6 +161,7 @@ function drawMark(parameters, api) {
   };
 }
 
+/** Returns the tooltip of a cell of heatCells(). */
 function cellTip(course, [, low, , high, , count, column]) {
   return tip(spanOf(column), [
     ["", `${format.ns(low < 1 ? 0 : low)} to ${format.ns(high)}`, plural(count, "I/O")],
@@ -160,6 +172,7 @@ function cellTip(course, [, low, , high, , count, column]) {
   ]);
 }
 
+/** Returns a chart of latency over time: a heat map, with p50 and p99 marked in each column. */
 function heatMap(course) {
   const cells = heatCells(course);
   const least = Math.min(...cells.map((cell) => cell[1]));
@@ -221,7 +234,10 @@ function heatMap(course) {
   );
 }
 
-/** Bars by operation where all are chosen, else the chosen one alone. */
+/**
+ * Returns the series of the chosen operation, or of each operation if all are chosen. If the page has none
+ * of these, the series of all operations, if there is one.
+ */
 function coursesShown(view) {
   const names = view.operation ? [view.operation] : view.operations.map((one) => one.operation);
   const found = names.map((name) => courseOf(view.device, name)).filter(Boolean);
@@ -230,6 +246,7 @@ function coursesShown(view) {
   return whole ? [whole] : [];
 }
 
+/** Returns a chart of I/Os (key "ios") or bytes per second over time. told: formats a rate. */
 function throughput(view, key, told) {
   const perSecond = 1e9 / timeline.interval_ns;
   const lines = coursesShown(view).map((course, place) => ({
@@ -248,6 +265,7 @@ function missingCourse() {
   return el("p", { class: "note" }, "Not in this page: it holds I/O over time for the busiest devices only.");
 }
 
+/** Returns a chart of queue depth over time: of the chosen device, or of the busiest ones. */
 function queueDepth(view) {
   const mean = (x) => (x < 10 ? three(x) : format.count(x));
   const devices = timeline.depths.filter((one) => !view.device || one.device === view.device);

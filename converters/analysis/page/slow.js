@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slowest I/Os, each to be opened: stages, events, what was in the way.
+// The slowest I/Os as a list; each one opens to show its stages, events, and the device's other I/O.
 
 function slowWhat(io) {
   const where = io.sector !== null && io.bytes ? ` at sector ${io.sector}` : "";
@@ -8,6 +8,7 @@ function slowWhat(io) {
   return `${io.partition || io.device} ${io.operation}${io.flags ? ` ${io.flags}` : ""}${size}${where}, ${who}`;
 }
 
+/** Returns a bar of an I/O's stages. */
 function stageParts(io) {
   const parts = io.stages.map((stage) => {
     const part = el("i", { title: `${stage.stage} ${format.ns(stage.ns)} (${format.share(stage.share)})` });
@@ -22,7 +23,7 @@ function longestStage(io) {
   return io.stages.reduce((best, stage) => (!best || stage.ns > best.ns ? stage : best), null);
 }
 
-/** "3 (2 write 8.0 KiB, 1 read 4.0 KiB; by fio 3)". */
+/** Returns a group of I/Os as text: "3 (2 write 8.0 KiB, 1 read 4.0 KiB; by fio 3)", or "none". */
 function crowd(group) {
   if (!group || !group.ios) return "none";
   const ops = Object.entries(group.operations).map(
@@ -39,6 +40,7 @@ function moment(at) {
   );
 }
 
+/** Returns a list of what else the device had in flight; null without surroundings. */
 function aroundList(around) {
   if (!around) return null;
   const rows = [
@@ -118,6 +120,7 @@ function eventTable(slow, path) {
   );
 }
 
+/** Returns a heading and a list of related I/Os, null if there are none. left: how many are left out. */
 function familyList(title, ios, left) {
   if (!ios.length) return null;
   return [
@@ -131,6 +134,7 @@ function familyList(title, ios, left) {
   ];
 }
 
+/** Returns the details of a slow I/O. path: of the I/O in the data. */
 function slowInside(slow, path) {
   const { io } = slow;
   const marks = [
@@ -168,7 +172,7 @@ function slowInside(slow, path) {
   );
 }
 
-/** What is inside is made when it is opened. */
+/** Returns the row of a slow I/O; its details are made when the row is opened. path: of the I/O in the data. */
 function slowRow(slow, path) {
   const longest = longestStage(slow.io);
   const row = el(

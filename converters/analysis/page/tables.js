@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cards with figures and tables. Each figure names its place in the report's JSON.
+// Cards with figures and tables. Each figure has its path in the data as `data-path`.
 
 const report = data.report;
 
@@ -12,7 +12,7 @@ const TIMES = [
   ["max", "max_ns"],
 ];
 
-/** Columns of a summary's times; of(row) gives [summary, its path]. */
+/** Returns the columns of a summary's times. of(row): returns [summary, its path in the data]. */
 function timeColumns(of) {
   return TIMES.map(([title, key]) => [
     title,
@@ -80,6 +80,7 @@ function summaryCard(view) {
   );
 }
 
+/** Returns the rows of the table of stages: of each group the latency, its stages, and D2C of requests. */
 function stageRows(view) {
   return view.groups.flatMap(({ group, path }) => {
     const device = group.requests.stages.findIndex((stage) => stage.stage === "D2C");
@@ -137,7 +138,7 @@ function stageCard(view) {
   );
 }
 
-/** Rows with a bar behind the I/Os' share of the most. */
+/** Returns a table of groups, with a bar behind each number of I/Os, relative to the largest one. */
 function groupTable(rows, path, names) {
   const most = Math.max(...rows.map((row) => row.ios), 1);
   const bar = (row, place) => {
@@ -161,6 +162,7 @@ function groupTable(rows, path, names) {
 
 const known = (name) => (name === null || name === undefined ? "not known" : name);
 
+/** Returns a function that makes the cell with a row's name, in the field `key`. */
 function named(key) {
   return (row) =>
     el(
@@ -170,7 +172,7 @@ function named(key) {
     );
 }
 
-/** A file's path, or why there is none. */
+/** Returns the cell with a file's path, or with the reason for which there is no file. */
 function fileName(row) {
   const why = {
     device: `(${row.device}: metadata, or the device itself)`,
@@ -183,6 +185,7 @@ function fileName(row) {
   return el("td", { class: "name left", title: text }, text);
 }
 
+/** Returns the card of a list of the report's groups; null if it is empty. names: columns with names. */
 function whoCard(title, list, names, all) {
   const rows = report[list];
   const left = data.left_out[list];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A slow I/O over time: its stages, what the device had before it, its requests, mates and relatives.
-// Bars stand where the data's times put them; `data-path` says which part of the data each one is.
+// The timeline of a slow I/O: its stages, the I/Os that the device had before it, its requests, the other
+// bios of these requests, its parents and children. Each bar has its path in the data as `data-path`.
 
 const MOST_TICKS = 6;
 const CLOSE = 0.03;
-/** How much of the time before it was queued is shown, beside its own. */
+/** Time shown before the I/O was queued, at most, as a share of the I/O's own time. */
 const EARLIER = 0.5;
 
-/** Nanoseconds from and to which lanes are drawn, since the I/O was queued. */
+/** Returns [from, to], the times between which lanes are drawn, ns since the I/O was queued. */
 function rangeOf(slow, lanes) {
   const to = Math.max(slow.io.waited_ns, 1) * 1.02;
   const first = Math.min(0, ...lanes.flatMap((lane) => lane.bars.map((bar) => bar.start)));
@@ -16,6 +16,7 @@ function rangeOf(slow, lanes) {
 
 const placeIn = ([from, to], at) => (Math.min(Math.max(at, from), to) - from) / (to - from);
 
+/** Returns the element of a bar. start, ns: since the I/O was queued; text is shown if it fits. */
 function barElement(range, { start, ns, colour, kind, title, path, text }) {
   const [left, right] = [placeIn(range, start), placeIn(range, start + ns)];
   const made = el(
@@ -28,7 +29,7 @@ function barElement(range, { start, ns, colour, kind, title, path, text }) {
   return made;
 }
 
-/** Times to name on the axis: round ones, a few. */
+/** Returns the times (ns) of the axis's ticks: about MOST_TICKS round numbers. */
 function ticks([from, to]) {
   const rough = (to - from) / MOST_TICKS;
   const scale = 10 ** Math.floor(Math.log10(rough));
@@ -40,7 +41,10 @@ function ticks([from, to]) {
 
 const signed = (ns) => (ns < 0 ? `−${format.ns(-ns)}` : format.ns(ns));
 
-/** Q, D and C where they lie; letters that would touch share one place. */
+/**
+ * Returns {marks, letters}: the times of Q, D and C (or the log's end), and their letters with times;
+ * letters that would touch are joined.
+ */
 function moments(range, { io }) {
   const marks = [
     ["Q", 0],
@@ -56,6 +60,7 @@ function moments(range, { io }) {
   return { marks: marks.map(([, at]) => at), letters: found };
 }
 
+/** Returns a line of texts above or below the lanes. texts: [ns, text]. */
 function labels(range, texts, kind) {
   return el(
     "div",
@@ -72,6 +77,7 @@ function labels(range, texts, kind) {
   );
 }
 
+/** Returns the element of a lane: its name, its bars, and a mark at each time of `marks`. */
 function laneElement(range, marks, { name, title, bars, kind }) {
   return el(
     "div",
@@ -96,7 +102,7 @@ const spansOf = (io, offset, path, named) =>
     text: named ? stage.stage : "",
   }));
 
-/** A lane of another I/O that is in the data whole: a mate, or one above or below. */
+/** Returns the lane of a related I/O: a mate, a parent or a child. */
 function relativeLane(slow, io, path) {
   const offset = io.queue_ns === null ? 0 : io.queue_ns - slow.begin_ns;
   return {
@@ -111,7 +117,7 @@ function relativeLane(slow, io, path) {
   };
 }
 
-/** What went to the device before it: hatched while it waited, then coloured while in the device. */
+/** Returns the lane of an I/O issued before this one: hatched from Q to D, then coloured until C. */
 function beforeLane(slow, other, path) {
   const until = other.end_ns === null ? slow.io.waited_ns : other.end_ns;
   const issued = other.issue_ns !== null;
@@ -143,6 +149,7 @@ function beforeLane(slow, other, path) {
   };
 }
 
+/** Returns the lane of a request: allocated, in the scheduler, in the device. place: from 0. */
 function requestLane(slow, request, place, path) {
   const end = request.complete_ns === null ? slow.io.waited_ns : request.complete_ns;
   const parts = [
@@ -163,6 +170,7 @@ function requestLane(slow, request, place, path) {
   };
 }
 
+/** Returns the lane of the device's flush requests; one without completion goes on to `waited` (ns). */
 function flushLane(around, waited, path) {
   return {
     name: "the device's cache flushes",
@@ -176,6 +184,7 @@ function flushLane(around, waited, path) {
   };
 }
 
+/** Returns all lanes of a slow I/O, the I/O's own lane first. path: of the I/O in the data. */
 function lanesOf(slow, path) {
   const around = slow.surroundings;
   const several = (list, left) => format.count(list.length + (left || 0));
@@ -217,6 +226,7 @@ function lanesOf(slow, path) {
   ];
 }
 
+/** Returns the timeline of a slow I/O; null if it has no stages. path: of the I/O in the data. */
 function timelineOf(slow, path) {
   const lanes = lanesOf(slow, path);
   if (!lanes[0].bars.length) return null;

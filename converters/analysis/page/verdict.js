@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the report says in a few sentences, and which I/O it is of.
+// The card with the report's findings in a few sentences, and the I/O that they are about.
 
 function verdictCard() {
   const said = report.verdict.slice(0, data.shown_sentences);

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report: accumulators, one tree of figures, and its JSON and CSV."""
+"""The report: accumulators, the tree of figures made from them, and its JSON and CSV."""

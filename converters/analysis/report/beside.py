@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much I/O of other operations each bio found in flight on its device when it was queued."""
+"""Bytes of other operations that were in flight on a bio's device when the bio was queued."""
 
 import numpy as np
 
@@ -8,22 +8,26 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, Bios, Lifecycles
 
 NOT_KNOWN = -1
+"""Bytes beside a bio whose Q is not in the log."""
 _FAR = np.iinfo(np.int64).max
 
 
 class Beside:
-    """Window after window: what a bio found is counted at its Q and told when it has ended.
+    """Bytes in flight at each bio's Q, summed in the window of the Q, returned in that of the end.
 
-    All that was in flight at a time within a window is in its tables, so windows do not matter but
-    for bios whose end was lost: these count as in flight until the window that gives them up.
+    A window's tables have all I/O that was in flight at any time within the window. So the result
+    does not depend on how windows cut the log, except for bios whose completion was lost: these
+    count as in flight until the window that gives them up.
     """
 
     def __init__(self) -> None:
         self._number = np.zeros(0, dtype=np.int64)
+        """(n,): numbers of the bios under way at the last window's end, ascending."""
         self._found = np.zeros(0, dtype=np.int64)
+        """(n,): bytes beside each of them, or NOT_KNOWN."""
 
     def add(self, window: Lifecycles, context: Context) -> I64:
-        """Take in the next window; return bytes per row of its `bios`, NOT_KNOWN: Q not seen."""
+        """Add the next window; return the bytes beside each of its `bios`, or NOT_KNOWN, (n,)."""
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
         if len(self._number) and len(both):
@@ -50,11 +54,15 @@ class Beside:
 
 
 def _in_flight(begin: I64, end: I64, size: I64, times: I64) -> I64:
-    """Return the bytes of I/Os with begin <= time < end, at each time (ns)."""
+    """Return the bytes in flight at each time: the sum over I/Os with begin <= time < end.
+
+    begin, end: ns (n,) of each I/O; size: its bytes (n,). times: ns (m,), as the result.
+    """
     return _until(begin, size, times) - _until(end, size, times)
 
 
 def _until(at: I64, size: I64, times: I64) -> I64:
+    """Return, at each time (m,), the sum of the sizes with `at` (n,) not after that time."""
     order = np.argsort(at)
     sums = np.concatenate([[0], np.cumsum(size[order])])
     return np.asarray(sums[np.searchsorted(at[order], times, side="right")], dtype=np.int64)

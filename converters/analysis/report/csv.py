@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as CSV: a line for each stage of each group. docs/report.md lists the columns."""
+"""A report as CSV: a line per stage of each group. docs/report.md lists the columns."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +14,10 @@ NAMES = (
     *("file", "file_kind", "file_dev", "inode"),
 )
 SCOPE = ("filters", "cut", "chosen")
-"""Which I/O was recorded, and which of that was read: the same in every line."""
+"""Columns that say which I/O was recorded and which part of the log was read; the same in every
+line."""
 LATER = ("dir", "inodes")
-"""Names that came later: at the lines' end, so that the columns before them keep their places."""
+"""Name columns added in later versions, behind the others so that those keep their places."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
     "format",
@@ -41,25 +42,32 @@ COLUMNS = (
 )
 
 _COUNTED = ("failed", "unfinished", "tries", "tried_bytes")
+"""Counters that are columns of their own."""
 
 Line = dict[str, Any]
+"""Column → value; absent columns are empty."""
 
 
 Labelled = tuple[str, Report, Mapping[str, str]]
-"""A report with the recording's label (empty: the only one), and its columns of SCOPE."""
+"""(label of the recording, its report, its values of the SCOPE columns). label: "" if there is
+only one recording."""
 
 
 def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -> None:
-    """Write the head, then all lines. scope: what each line has in the columns of SCOPE."""
+    """Write the header line, then all lines of one report to `out`.
+
+    scope: values of the SCOPE columns; None: empty.
+    """
     write_all([("", report, scope or {})], out)
 
 
 def write_all(
     reports: Sequence[Labelled], out: TextIO, cell: Callable[[str], str] = guarded
 ) -> None:
-    """Write the head, then all lines of each report.
+    """Write the header line, then all lines of each report to `out`.
 
-    Where labels are not empty, a column `recording` has them. cell: what stands for a text.
+    If the first report has a label, there is a column `recording` with the labels. cell: maps each
+    text to what is written for it.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")
@@ -72,17 +80,18 @@ def write_all(
 
 
 class _Rows:
-    """Takes rows that end in CR LF, so that csv quotes a CR in a name; they end in LF."""
+    """Output of csv's writer, which ends rows with CR LF, so that it quotes a CR in a name."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def write(self, row: str) -> None:
+        """Write a row with LF instead of CR LF at its end."""
         self._out.write(row.removesuffix("\r\n") + "\n")
 
 
 def lines(report: Report) -> Iterator[Line]:
-    """All lines, by column; what is not known is empty."""
+    """Yield the report's lines: total, devices, lists of groups, then intervals."""
     whole = {"begin_ns": report.begin_ns, "end_ns": report.end_ns}
     for line in _both(report.total.bios, report.total.requests):
         yield {"section": "total", **whole, **line}
@@ -108,12 +117,16 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
+    """Yield the lines of bios, then those of requests."""
     yield from _lines(bios, "bios")
     yield from _lines(requests, "requests")
 
 
 def _lines(group: GroupReport, of: str) -> Iterator[Line]:
-    """The whole (Q2C; of requests: their life), then the stages."""
+    """Yield a line for the whole latency (stage Q2C; of requests: all), then one per stage.
+
+    of: "bios" or "requests", the column `of`.
+    """
     work = {
         **group.name,
         "of": of,

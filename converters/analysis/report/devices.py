@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of a device as a whole: depth, active time, patterns, flushes shared."""
+"""Figures of each device as a whole: queue depths with active time, and patterns."""
 
 from dataclasses import dataclass, field
 
@@ -14,31 +14,34 @@ from biotrail.converters.events.tables import I64, U32, Bool, Lifecycles
 
 @dataclass
 class Device:
-    """One device: bios from Q to C, requests from D to C."""
+    """Depths and patterns of one device."""
 
     queue: Depth
-    """Bios."""
+    """Bios in flight, Q to C."""
     issued: Depth
-    """Requests."""
+    """Requests in flight, D to C."""
     queue_pattern: Pattern = field(default_factory=Pattern)
-    """Q2Q."""
+    """Bios in the order of Q."""
     issue_pattern: Pattern = field(default_factory=Pattern)
-    """D2D."""
+    """Requests in the order of D."""
     operations: dict[int, tuple[Depth, Depth]] = field(default_factory=dict)
-    """Bios and requests of one operation, by its number as in Samples.place; of the whole only."""
+    """Number of an operation (as in Samples.place) → (queue, issued) of that operation alone;
+    without intervals."""
 
 
 class Devices:
-    """All devices of a log. interval: ns, 0 none."""
+    """Depths and patterns of all devices of a log, window after window."""
 
     def __init__(self, interval: int = 0) -> None:
+        """interval: ns, of the depths; 0: no intervals."""
         self.by_dev: dict[int, Device] = {}
+        """dev_t → device; of devices on which a bio or request began or ended."""
         self._interval = interval
         self._bios, self._requests = Flow(), Flow()
         self._origin = -1
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Take in the next window of the log that `context` is of."""
+        """Add the next window. context: the log's."""
         if self._origin < 0:
             self._origin = window.begin
         queue = self._bios.bios(window, context)
@@ -54,37 +57,40 @@ class Devices:
             _add(issue, dev, device.issued, device.issue_pattern)
             self._add_operations(dev, device, (queue, issue))
 
-    def _add_operations(self, dev: int, device: Device, told: tuple[Steps, Steps]) -> None:
-        """Add a window's bios and requests to the depths of the device's operations."""
-        ops = [_of(s.start_op, s.start_dev, dev) for s in told]
-        ops += [_of(s.stop_op, s.stop_dev, dev) for s in told]
+    def _add_operations(self, dev: int, device: Device, both: tuple[Steps, Steps]) -> None:
+        """Add a window's steps to the depths of the device's operations.
+
+        both: steps of bios and of requests, of all devices.
+        """
+        ops = [_of(s.start_op, s.start_dev, dev) for s in both]
+        ops += [_of(s.stop_op, s.stop_dev, dev) for s in both]
         for op in np.unique(np.concatenate(ops)).tolist():
             if op not in device.operations:
-                now = told[0].begin
-                device.operations[op] = self._depth(now, 0), self._depth(now, 0)
+                begin = both[0].begin
+                device.operations[op] = self._depth(begin, 0), self._depth(begin, 0)
         for op, depths in device.operations.items():
-            for steps, depth in zip(told, depths, strict=True):
+            for steps, depth in zip(both, depths, strict=True):
                 up = _of(steps.start, steps.start_dev, dev, steps.start_op == op)
                 down = _of(steps.stop, steps.stop_dev, dev, steps.stop_op == op)
                 depth.update(steps.begin, steps.end, up, down)
 
     def widen(self) -> None:
-        """Two intervals become one."""
+        """Double the interval: merge each two neighbouring intervals of all devices into one."""
         self._interval *= 2
         for device in self.by_dev.values():
             device.queue.widen()
             device.issued.widen()
 
     def get(self, dev: int) -> Device:
-        """A device; one on which nothing was seen to begin or end is an empty one."""
+        """Return a device; if no beginning or end on it is known, a new one without figures."""
         return self.by_dev.get(dev) or Device(Depth(self._origin), Depth(self._origin))
 
     def _new(self, now: int) -> Device:
-        """A device that was idle from the beginning to now."""
+        """Return a device that was idle from the log's beginning to `now` (ns)."""
         return Device(self._depth(now, self._interval), self._depth(now, self._interval))
 
     def _depth(self, now: int, interval: int) -> Depth:
-        """A depth that was 0 from the beginning to now."""
+        """Return a depth that was 0 from the log's beginning to `now` (ns). interval: ns, or 0."""
         depth = Depth(self._origin, interval)
         nothing = np.zeros(0, dtype=np.int64)
         if now > self._origin:
@@ -93,12 +99,13 @@ class Devices:
 
 
 def _of(values: I64, devs: U32, dev: int, rows: Bool | None = None) -> I64:
-    """Return the values on one device, of the rows given by a mask."""
+    """Return the values (n,) whose device is `dev`, of the rows of the mask (None: of all)."""
     mine = devs == dev
     return np.asarray(values[mine if rows is None else mine & rows])
 
 
 def _add(steps: Steps, dev: int, depth: Depth, pattern: Pattern) -> None:
+    """Add the steps on one device to its depth and its pattern."""
     depth.update(
         steps.begin,
         steps.end,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flush requests, and how many bios waited for each."""
+"""Flush requests by device, and how many bios waited for each of them."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,29 +10,33 @@ from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles, RequestKind, Stage
 
 LINGER_NS = 10_000_000_000
-"""How long after a flush its bios may still be told: they may be part of a family that goes on."""
+"""ns after a flush's completion for which later windows may bring bios that waited for it: a bio
+comes when its whole family has ended."""
 _WAITS = (Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH)
 
 
 @dataclass
 class Flush:
-    """Flushes of one device."""
+    """Flush requests of one device, and the bios that waited for them."""
 
     requests: int = 0
-    """Flush requests that ended."""
+    """Flush requests with D and C."""
     waits: int = 0
-    """Times that a bio waited for one: before its data, after it, or without data."""
+    """Times that a bio waited for a flush: before its data, after its data, or without data."""
     unmatched: int = 0
-    """Of these, how many ended with no flush request in the log."""
+    """Waits during which no flush request in the log was issued and completed."""
     shared: Counter[int] = field(default_factory=Counter)
-    """Flush requests by how many bios waited for them."""
+    """Number of bios that waited for one flush request → number of such requests."""
     times: Distribution = field(default_factory=Distribution)
     """ns from D to C of flush requests."""
 
 
 @dataclass
 class _Recent:
-    """Flush requests that bios of a later window may have waited for."""
+    """Flush requests for which bios of a later window may have waited, (n,) each.
+
+    bios: how many bios waited for each request so far; changed in place.
+    """
 
     dev: U32
     issue: I64
@@ -41,15 +45,16 @@ class _Recent:
 
 
 class Flushes:
-    """All devices' flushes, window after window."""
+    """Flush requests of all devices, window after window; call `finish` after the last window."""
 
     def __init__(self) -> None:
         self.by_dev: dict[int, Flush] = {}
+        """dev_t → flushes; of devices with a flush request or a wait."""
         none = np.zeros(0, dtype=np.int64)
         self._recent = _Recent(np.zeros(0, dtype=np.uint32), none, none, none)
 
     def add(self, window: Lifecycles) -> None:
-        """The next window."""
+        """Add the next window's flush requests, and match its bios' waits with requests."""
         old, new = self._recent, self._ended(window)
         known = _Recent(
             np.concatenate([old.dev, new.dev]),
@@ -63,13 +68,14 @@ class Flushes:
         self._retire(known, known.complete < window.begin - LINGER_NS)
 
     def finish(self) -> None:
-        """No window follows."""
+        """Count the flush requests of the last LINGER_NS; to be called after the last window."""
         self._retire(self._recent, np.ones(len(self._recent.dev), dtype=np.bool_))
 
     def _device(self, dev: int) -> Flush:
         return self.by_dev.setdefault(dev, Flush())
 
     def _ended(self, window: Lifecycles) -> _Recent:
+        """Return the window's flush requests with D and C, and add their times to the devices."""
         requests = window.requests
         chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
         rows = np.flatnonzero(chosen & (requests.complete != NEVER))
@@ -79,6 +85,10 @@ class Flushes:
         return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
 
     def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
+        """Count the window's waits in the devices, and in `known.bios` those matched.
+
+        waits: rows of `window.bio_stages`.
+        """
         stages = window.bio_stages
         owner = np.searchsorted(window.bios.number, stages.owner[waits])
         dev, start, end = window.bios.dev[owner], stages.start[waits], stages.end[waits]
@@ -92,7 +102,7 @@ class Flushes:
             np.add.at(known.bios, met[met >= 0], 1)
 
     def _retire(self, known: _Recent, old: Bool) -> None:
-        """Counts the old ones, which no bio will ask for any more; keeps the others."""
+        """Count the requests of the mask `old` in the devices; keep the others in `_recent`."""
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
             device = self._device(dev)
             device.requests += 1
@@ -103,7 +113,11 @@ class Flushes:
 
 
 def _last_within(start: I64, end: I64, known: _Recent, order: I64) -> I64:
-    """Per wait: the last flush request (row of `known`) begun and ended in it; -1 none."""
+    """Return, per wait (n,), the row in `known` of the last flush request within it, or -1.
+
+    start, end: ns (n,) of each wait; a request is within a wait from D to C. order: rows of
+    `known` to choose from, ascending by completion.
+    """
     if not len(order):
         return np.full(len(start), -1, dtype=np.int64)
     at = np.searchsorted(known.complete[order], end, side="right") - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as JSON: stable, versioned, with the unit in each name. docs/report.md lists it."""
+"""A report as JSON: stable, versioned, with the unit in each key. docs/report.md lists the keys."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _NOT_EVENTS = ("ios", *_SIZES)
 
 
 def as_dict(report: Report) -> dict[str, Any]:
-    """Plain values for json.dumps."""
+    """Return the report as plain values for json.dumps; parts of the report are not copied."""
     span = report.span_ns
     return {
         "format": FORMAT,
@@ -67,7 +67,10 @@ def as_dict(report: Report) -> dict[str, Any]:
 
 
 def summary(values: Summary, unit: str) -> dict[str, Any]:
-    """unit: "ns", "bytes", or "" for plain numbers; the ending of each name."""
+    """Return a summary as plain values. unit: "ns", "bytes", or "" for plain numbers.
+
+    The unit is appended to each key but count: `p99_ns`.
+    """
     end = f"_{unit}" if unit else ""
     return {
         "count": values.count,
@@ -83,13 +86,16 @@ def summary(values: Summary, unit: str) -> dict[str, Any]:
 
 
 def buckets(found: Buckets, unit: str) -> list[dict[str, int]]:
-    """A histogram: `end` is not in its bucket."""
+    """Return a histogram as plain values: begin, end (excluded) and count of each bucket.
+
+    unit: as for `summary`.
+    """
     end = f"_{unit}" if unit else ""
     return [{f"begin{end}": b, f"end{end}": e, "count": c} for b, e, c in found]
 
 
 def group(one: GroupReport) -> dict[str, Any]:
-    """Bios (or requests) that have something in common."""
+    """Return the report of a group of bios (or requests) as plain values."""
     counters = one.counters
     return {
         **one.name,
@@ -110,7 +116,10 @@ def group(one: GroupReport) -> dict[str, Any]:
 
 
 def operation(one: OperationReport) -> dict[str, Any]:
-    """Bios, with their requests beside them."""
+    """Return an operation as plain values: of its bios, with those of its requests in `requests`.
+
+    `requests` has no name of its own. `depth` is there only if the operation has depths.
+    """
     requests = group(one.requests)
     return {
         **group(one.bios),
@@ -120,13 +129,14 @@ def operation(one: OperationReport) -> dict[str, Any]:
 
 
 def _depths(one: OperationReport) -> dict[str, Any]:
-    """Of an operation of one device: what was in flight of it."""
+    """Return the key `depth` with the operation's depths; empty if it has none."""
     if one.queue is None or one.issued is None:
         return {}
     return {"depth": {"queue": _depth(one.queue), "issued": _depth(one.issued)}}
 
 
 def _device(device: DeviceReport) -> dict[str, Any]:
+    """Return a device as plain values; `flushes` is None if it had none."""
     return {
         "device": device.device,
         "dev": device.dev,
@@ -142,6 +152,7 @@ def _device(device: DeviceReport) -> dict[str, Any]:
 
 
 def _depth(depth: DepthReport) -> dict[str, Any]:
+    """Return a depth as plain values; numbers are rounded to 6 decimals."""
     return {
         "mean": round(depth.mean, 6),
         "max": depth.max,
@@ -152,6 +163,7 @@ def _depth(depth: DepthReport) -> dict[str, Any]:
 
 
 def _pattern(pattern: PatternReport) -> dict[str, Any]:
+    """Return a pattern as plain values."""
     return {
         "sequential": pattern.sequential,
         "forward": pattern.forward,
@@ -163,6 +175,7 @@ def _pattern(pattern: PatternReport) -> dict[str, Any]:
 
 
 def _flushes(flushes: FlushReport) -> dict[str, Any]:
+    """Return a device's flushes as plain values; the keys of `shared` are text."""
     return {
         "requests": flushes.requests,
         "waits": flushes.waits,
@@ -174,6 +187,7 @@ def _flushes(flushes: FlushReport) -> dict[str, Any]:
 
 
 def _stacked(pair: StackedReport) -> dict[str, Any]:
+    """Return a pair of stacked devices as plain values."""
     return {
         "device": pair.device,
         "below": pair.below,
@@ -186,6 +200,7 @@ def _stacked(pair: StackedReport) -> dict[str, Any]:
 
 
 def _interval_depth(depth: IntervalDepth) -> dict[str, Any]:
+    """Return a device's depths in an interval as plain values."""
     return {
         "device": depth.device,
         "queue_mean": round(depth.mean_queue, 6),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where one I/O begins after the one before it: sequential share, seeks, time between."""
+"""Where each I/O begins relative to the previous one's end: sequential share, seeks, gaps."""
 
 from dataclasses import dataclass, field
 
@@ -13,28 +13,33 @@ SECTOR_SHIFT = 9
 
 @dataclass
 class Pattern:
-    """One device's I/O with data, in the order of time."""
+    """Distances between successive I/Os with data of one device, in time order."""
 
     sequential: int = 0
-    """Began at the sector where the one before it ended."""
+    """I/Os that began at the sector where the previous one ended."""
     forward: int = 0
-    """Began after that."""
+    """I/Os that began after that sector."""
     backward: int = 0
-    """Began before that."""
+    """I/Os that began before that sector."""
     seek: Distribution = field(default_factory=Distribution)
-    """Bytes between the end of one and the beginning of the next, whichever way; 0 too."""
+    """Bytes from the previous I/O's end to the beginning, in either direction; 0: sequential."""
     gap: Distribution = field(default_factory=Distribution)
     """ns from one beginning to the next."""
     _end: int = -1
+    """Sector where the last I/O ended."""
     _at: int = -1
+    """ns when the last I/O began; -1 before the first one."""
 
     @property
     def sequential_share(self) -> float:
-        """Of all that had one before."""
+        """Share of sequential I/Os among all but the first, 0 to 1; 0.0 without any."""
         return self.sequential / self.seek.count if self.seek.count else 0.0
 
     def update(self, at: I64, sector: U64, size: I64) -> None:
-        """More I/O. at: ns, ascending; sector: of 512 bytes; size: bytes."""
+        """Add I/Os that follow the earlier ones; those of size 0 are ignored.
+
+        at: ns (n,), ascending. sector: first 512-byte sector (n,). size: bytes (n,).
+        """
         some = size > 0
         if not some.any():
             return

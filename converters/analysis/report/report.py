@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report: one pass over a trace's windows, in memory that does not grow with it."""
+"""The report: one pass over a trace's windows, in memory that does not grow with the trace."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -52,11 +52,12 @@ from biotrail.recorder.schema.records import BY_KIND, Kind
 
 
 class Reporter:
-    """Takes windows in order, then tells what they held.
+    """Adds up a log's windows, in order, and makes a report of the sums.
 
-    interval: ns of each part of a time series, 0 for none. by: a word of KEYS; then I/O is
-    also grouped by it, and the series is of these groups instead of devices and operations.
-    timeline: gets the windows, too, and says how long the intervals of depths are.
+    interval: ns of each interval of the time series; 0: no time series. by: a word of KEYS; I/O
+    is then also grouped by that key, and the time series is of these groups instead of devices and
+    operations. timeline: gets the windows, too, and its devices' depths are used, so that these
+    have the timeline's intervals.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Reporter:
         by: str | None = None,
         timeline: Timeline | None = None,
     ) -> None:
-        """Raises ConversionError: by file, inode or directory, and the log tells no files."""
+        """Raise ConversionError if `by` is file, inode or dir, and the log has no files."""
         if by in OF_FILES and not context.has_files:
             raise ConversionError(NO_FILES)
         self._context = context
@@ -89,9 +90,13 @@ class Reporter:
         self._tails = Tails()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
+        """ns: where the first window with events begins; -1 before."""
 
     def add(self, window: Lifecycles) -> None:
-        """The next window."""
+        """Add the next window; windows without a begin (of a log without events) are ignored.
+
+        Raises ConversionError if the log has too many intervals (check_interval).
+        """
         if window.begin < 0:
             return
         if self.begin < 0:
@@ -117,19 +122,20 @@ class Reporter:
             self._series.add(self._chosen.codes(window, bios), bios, window.end)
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """The same windows, added in passing."""
+        """Yield the windows unchanged, after adding each."""
         for window in windows:
             self.add(window)
             yield window
 
     def _close(self, code: int, group: Group) -> GroupReport:
+        """Return the report of a group in one interval, with an empty `group`."""
         name = name_of(self._chosen, code)
         report = group_report(name, group, self._interval, self._context)
-        report.group = Group()  # or memory would grow with the trace's length
+        report.group = Group()  # keeping every interval's would take memory by the trace's length
         return report
 
     def finish(self, trace: Trace) -> Report:
-        """The report; `trace` is what the windows came from, read to its end."""
+        """Return the report. trace: the trace of the windows, read to its end."""
         self._flushes.finish()
         context = self._context
         begin, end = extent(trace)
@@ -164,6 +170,11 @@ class Reporter:
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
+        """Return the groups of one list, most I/O first; CPUs by number.
+
+        which: "processes", "cgroups", "cpus", "files" or "by". span: ns that rates are per. Groups
+        whose codes turned out to be the same group (`canonical`) are merged.
+        """
         key = self._keys.get(which, self._chosen)
         groups: dict[int, list[Group]] = {}
         for code, group in sorted(self._groups[which].by_code.items()):
@@ -177,6 +188,7 @@ class Reporter:
         return found if which == "cpus" else sorted(found, key=lambda g: -g.counters["ios"])
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
+        """Return the devices with I/O, most bios first. span: ns that rates are per."""
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
             events.setdefault(dev, {})[letter] = count
@@ -199,7 +211,11 @@ class Reporter:
         return sorted(found, key=lambda d: -d.total.bios.counters["ios"])
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
-        """Return every interval; the last one ends with the log (ns), and its rates are so."""
+        """Return all intervals up to the last one with I/O; empty if there is no time series.
+
+        The last interval ends at `log_end` (ns) if that is earlier, and its rates are per that
+        shorter time.
+        """
         if self._series is None:
             return []
         self._series.finish()
@@ -235,7 +251,10 @@ def make_report(
     interval: int = 0,
     by: str | None = None,
 ) -> Report:
-    """A trace's report. windows: trace.lifecycles(), or what passes them on."""
+    """Read a trace to its end and return its report. interval, by: as for Reporter.
+
+    windows: the windows of `trace.lifecycles()`, possibly restricted; None: all of them.
+    """
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
         reporter.add(window)
@@ -243,7 +262,7 @@ def make_report(
 
 
 def loss_report(trace: Trace) -> LossReport:
-    """What is missing, from what the reader and the account counted."""
+    """Return what is missing from a trace that was read, by its reader's and account's counts."""
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
     for window in trace.losses:

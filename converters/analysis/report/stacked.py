@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacked devices: where the time of a bio went between its device and the one below."""
+"""Stacked devices: how a bio's time divides between its device and the lower device's bios."""
 
 from dataclasses import dataclass, field
 
@@ -12,28 +12,29 @@ from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 
 @dataclass
 class Below:
-    """Bios of one upper device and operation, with those they became on one lower device."""
+    """Times of the children that one upper device's operation has on one lower device."""
 
     children: int = 0
+    """Number of children."""
     to_child: Distribution = field(default_factory=Distribution)
-    """ns from the parent's Q to the child's."""
+    """ns from the parent's Q to the child's Q."""
     child: Distribution = field(default_factory=Distribution)
-    """ns from the child's Q to its C."""
+    """ns from the child's Q to the child's C."""
     from_child: Distribution = field(default_factory=Distribution)
-    """ns from the child's C to the parent's."""
+    """ns from the child's C to the parent's C."""
 
 
 class Stacked:
-    """All pairs of devices, window after window."""
+    """Times of children by pair of devices and operation, window after window."""
 
     def __init__(self) -> None:
         self.by_pair: dict[tuple[int, int, int], Below] = {}
-        """By (upper device, lower device, operation's number)."""
+        """(upper dev_t, lower dev_t, number of the parent's operation) → times."""
         self.unmatched = 0
-        """Children whose parent did not end in the same window."""
+        """Children whose parent did not end in the same window; they are in no pair."""
 
     def add(self, window: Lifecycles) -> None:
-        """The next window: parents end with the children that they waited for."""
+        """Add the next window's children; a window has a parent together with its children."""
         bios = window.bios
         child = np.flatnonzero(bios.parent != NEVER)
         if not len(child):
@@ -56,5 +57,6 @@ class Stacked:
 
 
 def _add(into: Distribution, begin: I64, end: I64) -> None:
+    """Count end - begin (ns) of the rows that have both times, unless it is negative."""
     known = (begin != NEVER) & (end != NEVER) & (end >= begin)
     into.add((end - begin)[known])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accumulated figures become the plain tables of a report."""
+"""Makes the plain tables of a report from accumulated figures."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -43,7 +43,7 @@ STAGE_ORDER = (
     Stage.FAILED,
     Stage.UNKNOWN,
 )
-"""As an I/O meets them."""
+"""Stages in the order in which an I/O meets them."""
 
 EVENT_NAMES = {
     "M": "back_merges",
@@ -56,14 +56,17 @@ EVENT_NAMES = {
     "P": "plugs",
     "U": "unplugs",
 }
-"""Events that are counted for each device, by letter."""
+"""Letter → name of the events that are counted for each device."""
 
 Places = dict[int, Group]
-"""By Samples.place."""
+"""Place (as in Samples.place) → group."""
 
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
-    """span_ns: what rates are of."""
+    """Return the report of a group, which keeps a reference to `group`.
+
+    span_ns: the time that rates are per; 0: rates are 0.
+    """
     seconds = span_ns / 1e9
     whole = sum(times.sum for times in group.stages.values())
     known = sorted(group.statuses.items())
@@ -87,7 +90,7 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
 
 
 def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
-    """Return the report with rates of another span (ns); 0 where that is empty."""
+    """Return a copy of the report with rates per `span_ns`; 0: rates are 0."""
     seconds = span_ns / 1e9
     counters = report.counters
     return replace(
@@ -100,7 +103,10 @@ def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
 def operation_report(
     name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
 ) -> OperationReport:
-    """Bios and requests of one name, each the sum of the groups given."""
+    """Return the reports of bios and of requests, each of the sum of the given groups.
+
+    name: of both. span_ns: the time that rates are per. queue and issued stay None.
+    """
     return OperationReport(
         group_report(name, merged(bios), span_ns, context),
         group_report(name, merged(requests), span_ns, context),
@@ -115,7 +121,11 @@ def operation_reports(
     span_ns: int,
     context: Context,
 ) -> list[OperationReport]:
-    """The operations of a device, those with most bios first. depths: as Device.operations."""
+    """Return the operations of a device, those with most bios (or requests) first.
+
+    bios, requests: groups of all devices. depths: as Device.operations; an operation that is not
+    there has no queue and issued. span_ns: the time that rates are per.
+    """
     places = {p for p in (*bios, *requests) if p >> OP_BITS == dev}
     found = [
         operation_report(
@@ -143,23 +153,27 @@ def device_report(
     span_ns: int,
     context: Context,
 ) -> DeviceReport:
-    """One device. events: by letter."""
+    """Return the report of a device.
+
+    flush: None if the device had no flushes. operations: as of operation_reports; their sum is the
+    total. events: letter → number of events. span_ns: the time that rates are per.
+    """
     entry = context.devices.get(dev, {})
-    name = context.device_name(dev)
+    device_name = context.device_name(dev)
     return DeviceReport(
-        device=name,
+        device=device_name,
         dev=dev_numbers(dev),
         kind=str(entry.get("kind", "")),
         stacked_on=[context.device_name(below) for below in context.lower_devices(dev)],
         total=operation_report(
-            {"device": name},
+            {"device": device_name},
             [o.bios.group for o in operations],
             [o.requests.group for o in operations],
             span_ns,
             context,
         ),
         operations=operations,
-        events={told: events[letter] for letter, told in EVENT_NAMES.items() if letter in events},
+        events={name: events[letter] for letter, name in EVENT_NAMES.items() if letter in events},
         queue=depth_report(device.queue),
         issued=depth_report(device.issued),
         q2q=pattern_report(device.queue_pattern),
@@ -169,7 +183,7 @@ def device_report(
 
 
 def depth_report(depth: Depth) -> DepthReport:
-    """In flight on one device."""
+    """Return the report of a device's (or operation's) depth over all windows."""
     whole = depth.whole
     return DepthReport(
         mean=whole.mean,
@@ -182,7 +196,7 @@ def depth_report(depth: Depth) -> DepthReport:
 
 
 def pattern_report(pattern: Pattern) -> PatternReport:
-    """Seeks of one device."""
+    """Return the report of a device's pattern."""
     return PatternReport(
         sequential=pattern.sequential,
         forward=pattern.forward,
@@ -195,7 +209,7 @@ def pattern_report(pattern: Pattern) -> PatternReport:
 
 
 def flush_report(flush: Flush) -> FlushReport:
-    """Flush requests of one device."""
+    """Return the report of a device's flushes."""
     waited = flush.waits - flush.unmatched
     return FlushReport(
         requests=flush.requests,
@@ -208,7 +222,7 @@ def flush_report(flush: Flush) -> FlushReport:
 
 
 def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
-    """Each pair of devices and operation, those with most bios first."""
+    """Return each pair of devices with an operation, those with most children first."""
     found = [
         StackedReport(
             device=context.device_name(upper),

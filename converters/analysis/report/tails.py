@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slowest I/Os of each device and operation as a group: how many, how long, in which stages.
+"""The slow I/Os of each device and operation as a group: how many, how long, in which stages.
 
-What counts as slow is known when the log was read: times the median. So I/O is added up by
-powers of two of its latency, and those from a power of two on are the group.
+Slow is TIMES the median latency, which is known only after the log was read. So I/Os are added up
+by powers of two of their latency (octaves), and the octaves from TIMES the median on are the group.
 """
 
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ from biotrail.converters.events.tables import I64, STAGE_NAMES, Lifecycles, Stag
 
 OCTAVES = 64
 MOST_PLACES = 1024
-"""Devices with an operation that are looked at; later ones have no tail."""
+"""Pairs of device and operation that are looked at; later pairs have no tail."""
 TIMES = 10
-"""How many times the median is slow."""
+"""Multiple of the median latency from which on an I/O is slow."""
 
 
 @dataclass
@@ -32,65 +32,65 @@ class Tail:
     operation: str
     median_ns: int
     from_ns: int
-    """The least power of two that is TIMES the median or more."""
+    """Least latency of a slow I/O: the least power of two that is TIMES the median or more."""
     count: int
-    """I/Os that took from_ns or more."""
+    """Number of slow I/Os: latency of `from_ns` or more."""
     of: int
-    """I/Os with a latency."""
+    """Number of all I/Os with a latency."""
     ns: int
-    """Their time."""
+    """Sum of the slow I/Os' latencies."""
     of_ns: int
-    """All I/Os' time."""
+    """Sum of all latencies."""
     stages: dict[str, int]
-    """ns of the slow I/Os' stages, by name; the longest first."""
+    """Stage → ns that the slow I/Os spent in it, the longest stage first."""
     beside: float
-    """Bytes of other operations in flight on the device when a slow I/O was queued, their mean."""
+    """Mean, over slow I/Os, of the bytes of other operations in flight on the device at their Q."""
     beside_others: float
-    """The same of the I/Os that were not slow."""
+    """The same mean over the I/Os that were not slow."""
 
 
 @dataclass
 class _Octaves:
-    """One place's I/O by octave of latency; int64."""
+    """Sums of one place's I/Os by octave of latency, (OCTAVES,) or (OCTAVES, stages) int64."""
 
     count: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
     ns: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
     stages: I64 = field(default_factory=lambda: np.zeros((OCTAVES, len(Stage)), dtype=np.int64))
     queued: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-    """I/Os of which `beside` is known."""
+    """I/Os whose bytes in flight beside them at Q are known."""
     beside: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
 
 
 @dataclass
 class Tails:
-    """All devices and operations, window after window."""
+    """Sums by octave of all devices and operations, window after window."""
 
     by_place: dict[int, _Octaves] = field(default_factory=dict)
-    """By Samples.place."""
+    """Place (as in Samples.place) → sums."""
     _beside: Beside = field(default_factory=Beside)
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        """Add a window's bios to their places. bios: the window's as samples."""
+        """Add the next window's bios to their places. bios: samples of the window's bios."""
         beside = self._beside.add(window, context)
         octave = _octaves(bios.latency)
         for place in np.unique(bios.place).tolist():
             if place not in self.by_place and len(self.by_place) >= MOST_PLACES:
                 continue
-            found = self.by_place.setdefault(place, _Octaves())
+            sums = self.by_place.setdefault(place, _Octaves())
             mine = (bios.place == place) & (bios.latency >= 0)
-            np.add.at(found.count, octave[mine], 1)
-            np.add.at(found.ns, octave[mine], bios.latency[mine])
-            told = mine & (beside != NOT_KNOWN)
-            np.add.at(found.queued, octave[told], 1)
-            np.add.at(found.beside, octave[told], beside[told])
+            np.add.at(sums.count, octave[mine], 1)
+            np.add.at(sums.ns, octave[mine], bios.latency[mine])
+            known = mine & (beside != NOT_KNOWN)
+            np.add.at(sums.queued, octave[known], 1)
+            np.add.at(sums.beside, octave[known], beside[known])
             rows = np.flatnonzero(mine[bios.stage_owner])
             cells = octave[bios.stage_owner[rows]], bios.stage[rows].astype(np.int64)
-            np.add.at(found.stages, cells, bios.stage_ns[rows])
+            np.add.at(sums.stages, cells, bios.stage_ns[rows])
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
-        """Return the tail of each place that has one, the most time first.
+        """Return the tail of each place with slow I/Os, those with most time in total first.
 
-        bios: all bios by Samples.place, for their medians.
+        bios: place → group of all the log's bios, from which the medians are taken.
         """
         found = [
             _tail(place, octaves, bios[place].latency, context)
@@ -101,16 +101,18 @@ class Tails:
 
 
 def _octaves(latency: I64) -> I64:
-    """Return the power of two of each latency: n for 2**n <= ns < 2**(n + 1); 0 for 0 and -1."""
+    """Return the octave of each latency (n,): k for 2**k <= ns < 2**(k + 1); 0 for 0 and -1."""
     _, exponent = np.frexp(np.maximum(latency, 1).astype(np.float64))
     return np.asarray(exponent - 1, dtype=np.int64)
 
 
 def _mean(sums: I64, counts: I64) -> float:
+    """Return the sum of `sums` by the sum of `counts`; 0.0 if that is 0."""
     return float(sums.sum() / counts.sum()) if counts.any() else 0.0
 
 
 def _tail(place: int, octaves: _Octaves, latency: Distribution, context: Context) -> Tail:
+    """Return the tail of a place; its count is 0 if no I/O was slow. latency: of all its bios."""
     [median] = latency.percentiles((0.5,))
     first = min(max(TIMES * median - 1, 0).bit_length(), OCTAVES)
     stages = octaves.stages[first:].sum(axis=0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """I/O and queue depth over time in a bounded number of columns, however long the log is.
 
-Nobody knows a log's length before it was read. So columns begin narrow, and whenever there
-would be too many, two neighbours become one: counts add up, nothing is lost.
+A log's length is not known before it was read. So columns begin narrow, and whenever there would
+be too many, each two neighbours are merged: counts add up, nothing is lost.
 """
 
 import itertools
@@ -18,47 +18,52 @@ from biotrail.converters.events.tables import I64, Lifecycles
 
 MOST_COLUMNS = 256
 FIRST_INTERVAL = 1_000
-"""ns: the narrowest a column is."""
+"""Width of a column at first, ns."""
 MOST_PLACES = 64
-"""Devices with an operation that are kept apart; later ones are added up as OTHERS."""
+"""Pairs of device and operation that are kept apart; I/O of later pairs is added to OTHERS."""
 
 _IOS, _BYTES = COUNTERS.index("ios"), COUNTERS.index("bytes")
 _COLUMN, _ROW = 16, 32
-"""Where a key's column and its row begin; below the column is the bucket."""
+"""Bits of a key below its column and its row: `row << _ROW | column << _COLUMN | bucket`."""
 _MOST_WAITING = 500_000
+"""Latencies that wait to be counted, at most."""
 _NONE = np.iinfo(np.int64).max
+"""Least latency of a row and column without I/O."""
 
 
 @dataclass
 class Course:
-    """What became of one place (or several) over time; arrays by column, int64."""
+    """I/O of one place (or several together) over time; arrays are (columns,) int64."""
 
     ios: I64
+    """Bios that ended in each column."""
     bytes: I64
+    """Their bytes."""
     latency: dict[int, Distribution] = field(default_factory=dict)
-    """By column, where any I/O ended."""
+    """Column → latencies, ns; columns without a latency are absent."""
 
     def merge(self, other: "Course") -> None:
-        """Adds another one's."""
+        """Add the I/O of another course with the same columns; `other` is not changed."""
         self.ios, self.bytes = self.ios + other.ios, self.bytes + other.bytes
         for column, times in other.latency.items():
             self.latency.setdefault(column, Distribution()).merge(times)
 
 
 class Timeline:
-    """I/O by the column in which it ended, and how much was in flight then.
-
-    interval: ns, the width of a column; it grows. origin: ns where the first one begins.
-    """
+    """Bios by the column in which they ended, and each device's queue depth in each column."""
 
     def __init__(self, most: int = MOST_COLUMNS) -> None:
-        """most: columns, an even number."""
+        """most: columns at most, an even number."""
         self.interval = FIRST_INTERVAL
+        """Width of a column, ns; doubles as the log goes on."""
         self.origin = -1
+        """ns where column 0 begins; -1 before the first window."""
         self.devices = Devices(self.interval)
-        """With intervals like the columns; to be given each window after `add`."""
+        """Depths, with the columns as intervals. The caller of `add` has to add each window here,
+        too, afterwards."""
         self._most = most
         self._rows: dict[int, int] = {OTHERS: 0}
+        """Place (as in Samples.place) → row of the arrays below, which are by (row, column)."""
         shape = (MOST_PLACES + 1, most)
         self._ios, self._bytes, self._ns, self._max = np.zeros((4, *shape), dtype=np.int64)
         self._min = np.full(shape, _NONE)
@@ -68,7 +73,7 @@ class Timeline:
         self._last = -1
 
     def add(self, window: Lifecycles, bios: Samples) -> None:
-        """The next window's bios."""
+        """Add the next window. bios: samples of its bios, counted in the column of their end."""
         if self.origin < 0:
             self.origin = window.begin
         last = max(window.end - 1, int(bios.end.max(initial=0)))
@@ -86,11 +91,14 @@ class Timeline:
 
     @property
     def columns(self) -> int:
-        """How many there are."""
+        """Number of columns up to the log's end so far; 0 before the first window."""
         return (self._last - self.origin) // self.interval + 1 if self.origin >= 0 else 0
 
     def courses(self) -> dict[int, Course]:
-        """By Samples.place; OTHERS: of those that were too many."""
+        """Return place (as in Samples.place) → course; OTHERS: places past the first MOST_PLACES.
+
+        Places without I/O are absent.
+        """
         self._fold()
         width = self.columns
         places = {row: place for place, row in self._rows.items() if self._ios[row].any()}
@@ -113,15 +121,18 @@ class Timeline:
         return found
 
     def _rows_of(self, place: I64) -> I64:
+        """Return the row of each place (n,); new places get a row."""
         names, which = np.unique(place, return_inverse=True)
         rows = np.array([self._row(one) for one in names.tolist()], dtype=np.int64)
         return np.asarray(rows[which])
 
     def _row(self, place: int) -> int:
+        """Return the row of a place: a new row if there is room, else 0, the row of OTHERS."""
         full = len(self._rows) > MOST_PLACES and place not in self._rows
         return 0 if full else self._rows.setdefault(place, len(self._rows))
 
     def _add_latency(self, row: I64, column: I64, latency: I64) -> None:
+        """Add latencies (ns) in their rows and columns, (n,) each; buckets wait for `_fold`."""
         np.add.at(self._ns, (row, column), latency)
         np.minimum.at(self._min, (row, column), latency)
         np.maximum.at(self._max, (row, column), latency)
@@ -130,7 +141,7 @@ class Timeline:
             self._fold()
 
     def _fold(self) -> None:
-        """Counts what waits."""
+        """Count the waiting latencies in `_keys` and `_counts`."""
         if self._waiting:
             self._keys, self._counts = _counted(
                 np.concatenate([self._keys, *self._waiting]),
@@ -139,7 +150,7 @@ class Timeline:
             self._waiting = []
 
     def _widen(self) -> None:
-        """Two columns become one."""
+        """Double `interval`: merge each two neighbouring columns into one, in `devices`, too."""
         self._fold()
         self.interval *= 2
         self.devices.widen()
@@ -153,12 +164,13 @@ class Timeline:
 
 
 def _halve(of: I64, pairs: I64, nothing: int) -> None:
+    """Write the merged columns `pairs` to the front of `of`, and `nothing` to the rest."""
     width = pairs.shape[1]
     of[:, :width], of[:, width:] = pairs, nothing
 
 
 def _counted(keys: I64, counts: I64) -> tuple[I64, I64]:
-    """Each key once, in order, with the sum of its counts."""
+    """Return (keys, counts) with each key once, ascending, and the sum of its counts."""
     if not len(keys):
         return keys, counts
     order = np.argsort(keys, kind="stable")

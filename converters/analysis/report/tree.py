@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as plain data: what text, JSON, CSV and pages are made of. ns and bytes."""
+"""A report as plain data, from which text, JSON, CSV and pages are made. Units: ns and bytes."""
 
 from dataclasses import dataclass, field
 
@@ -9,18 +9,18 @@ from biotrail.converters.analysis.distributions.sketch import RELATIVE_ERROR, Di
 from biotrail.converters.analysis.report.tails import Tail
 
 FORMAT = 1
-"""Of the JSON and CSV: a reader of this number can read what later versions add to it."""
+"""Format number of the JSON and CSV. Later versions may add keys without changing the number."""
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
-"""p50, p90, p99, p99.9."""
+"""Shares of the percentiles p50, p90, p99 and p99.9."""
 
 Buckets = list[tuple[int, int, int]]
-"""(begin, end, count): end is not in it."""
+"""(begin, end, count) of each bucket of a histogram; end is excluded."""
 
 
 @dataclass
 class Summary:
-    """A distribution's figures. All but the percentiles are exact."""
+    """A distribution's figures, exact except the percentiles; all 0 without values."""
 
     count: int
     sum: int
@@ -34,7 +34,7 @@ class Summary:
 
     @classmethod
     def of(cls, values: Distribution, *, low: bool = False) -> "Summary":
-        """Zeros when nothing was counted. low: as in Distribution.percentiles."""
+        """Return the summary of a distribution. low: as in Distribution.percentiles."""
         p50, p90, p99, p99_9 = values.percentiles(SHARES, low=low)
         return cls(
             values.count, values.sum, values.mean, values.min, p50, p90, p99, p99_9, values.max
@@ -43,98 +43,109 @@ class Summary:
 
 @dataclass
 class StageTimes:
-    """One stage of a group."""
+    """Time that the bios or requests of a group spent in one stage."""
 
     stage: str
+    """Name of the stage, as in STAGE_NAMES."""
     share: float
-    """Of the time of all the group's stages."""
+    """Share of the time of all the group's stages, 0 to 1."""
     time: Summary
     """ns."""
 
 
 @dataclass
 class GroupReport:
-    """Bios or requests that have something in common."""
+    """Figures of the bios or requests of one group."""
 
     name: Name
+    """Field → value; empty for the total."""
     counters: dict[str, int]
-    """As samples.COUNTERS."""
+    """Name as in samples.COUNTERS → sum."""
     ios_per_s: float
     bytes_per_s: float
     errors: dict[str, int]
-    """How many failed, by status name."""
+    """Status name → number of bios or requests that failed with that status."""
     size: Summary
     """bytes."""
     sizes: Buckets
-    """By powers of two."""
+    """Histogram of the sizes (bytes) by powers of two."""
     latency: Summary
-    """ns from Q (a request's start) to the end."""
+    """ns from Q (of requests: from allocation) to completion."""
     latencies: Buckets
-    """By powers of two."""
+    """Histogram of the latencies (ns) by powers of two."""
     stages: list[StageTimes]
+    """Stages that occurred, in the order in which an I/O meets them."""
     group: Group = field(repr=False)
-    """What it was made of, for histograms and comparisons; empty in intervals."""
+    """The group that the figures are of, for histograms and comparisons; empty in intervals."""
 
 
 @dataclass
 class DepthReport:
-    """How many were in flight."""
+    """Number of bios or requests in flight on a device."""
 
     mean: float
-    """Weighted by time."""
+    """Mean, weighted by time."""
     max: int
     busy_ns: int
-    """Time with any in flight."""
+    """Time with at least one in flight."""
     idle_ns: int
+    """Time with none in flight."""
     at_start: Summary
-    """How many were in flight when another began."""
+    """For each bio (request) that began: number of others in flight then."""
     at_starts: Buckets
+    """Histogram of these numbers by powers of two."""
 
 
 @dataclass
 class PatternReport:
-    """Where I/O with data began after the one before it."""
+    """Where each I/O with data began, relative to the end of the previous one on the device."""
 
     sequential: int
+    """I/Os that began where the previous one ended."""
     forward: int
+    """I/Os that began after that sector."""
     backward: int
+    """I/Os that began before that sector."""
     sequential_share: float
+    """`sequential` by the sum of the three, 0 to 1; 0.0 if there are none."""
     seek: Summary
-    """bytes, without the sign."""
+    """Distance in bytes, forward or backward."""
     seeks: Buckets
+    """Histogram of the distances by powers of two."""
     gap: Summary
-    """ns from one to the next."""
+    """ns from one beginning to the next."""
 
 
 @dataclass
 class FlushReport:
-    """Flush requests."""
+    """Flush requests of a device; the counts are as in flushes.Flush."""
 
     requests: int
     waits: int
     unmatched: int
     bios_per_request: float
+    """Matched waits by flush requests."""
     shared: dict[int, int]
-    """Flush requests by how many bios waited for each."""
+    """Number of bios that waited for one flush request → number of such requests."""
     time: Summary
     """ns from D to C."""
 
 
 @dataclass
 class OperationReport:
-    """One device and operation."""
+    """Bios and requests of one device and operation, or of several together."""
 
     bios: GroupReport
     requests: GroupReport
     queue: DepthReport | None = None
-    """Its bios from Q to C; None of several devices together, and where none is known."""
+    """Bios from Q to C. None for totals and sums over devices, and where no beginning is known."""
     issued: DepthReport | None = None
-    """Its requests from D to C."""
+    """Requests from D to C; None as `queue`."""
 
 
 @dataclass
 class DeviceReport:
-    """One device."""
+    """Figures of one device."""
 
     device: str
     dev: str
@@ -144,33 +155,42 @@ class DeviceReport:
     total: OperationReport
     operations: list[OperationReport]
     events: dict[str, int]
-    """Merges, splits and the like, as the kernel told them: all events of the log."""
+    """Name as in summaries.EVENT_NAMES → number of such events in the log (merges, splits, …)."""
     queue: DepthReport
     """Bios from Q to C."""
     issued: DepthReport
     """Requests from D to C."""
     q2q: PatternReport
+    """Bios in the order of Q."""
     d2d: PatternReport
+    """Requests in the order of D."""
     flushes: FlushReport | None
-    """None where there are none."""
+    """None where the device had no flushes."""
 
 
 @dataclass
 class StackedReport:
-    """Bios of an upper device and what they became on a lower one."""
+    """Bios of an upper device's operation, and their children on one lower device."""
 
     device: str
+    """Upper device."""
     below: str
+    """Lower device."""
     operation: str
+    """Operation of the parents."""
     children: int
+    """Number of children."""
     to_child: Summary
+    """ns from the parent's Q to the child's Q."""
     child: Summary
+    """ns from the child's Q to the child's C."""
     from_child: Summary
+    """ns from the child's C to the parent's C."""
 
 
 @dataclass
 class IntervalDepth:
-    """A device in one interval."""
+    """Queue depths of one device in one interval: of bios (queue) and requests (issued)."""
 
     device: str
     mean_queue: float
@@ -178,11 +198,12 @@ class IntervalDepth:
     mean_issued: float
     max_issued: int
     busy_ns: int
+    """Time with at least one bio in flight."""
 
 
 @dataclass
 class IntervalReport:
-    """One interval of time."""
+    """Figures of the I/O that ended in one interval of time."""
 
     begin_ns: int
     end_ns: int
@@ -195,35 +216,44 @@ class LossReport:
     """What is missing from the log."""
 
     lost_records: dict[str, int]
-    """By the record's letter; "?" where the kind is not known."""
+    """Letter of the record's kind ("?" if the kind is not known) → number of records lost."""
     loss_windows: int
+    """Stretches of time in which records were lost."""
     loss_ns: int
-    """Sum of the windows' lengths."""
+    """Sum of these stretches' lengths."""
     damaged_windows: int
+    """Damaged stretches of the log."""
     interrupted: bool
+    """Whether the log has no end: the recorder was killed, or the rest of the log is missing."""
     completions_not_seen: int
+    """Requests whose completion was lost."""
     late_events: int
+    """Events that came too late for their window."""
     unreadable_bytes: int
+    """Bytes of the log that could not be read."""
     unknown_records: int
+    """Records of kinds that this version does not know."""
     problems: list[str]
+    """Sentences about damage."""
     remarks: list[str]
+    """Sentences about other things to know of the log."""
 
 
 @dataclass
 class Percentiles:
-    """How percentiles were made."""
+    """How the report's percentiles were made."""
 
     method: str = "log-linear buckets"
     buckets_per_octave: int = round(1 / (2 * RELATIVE_ERROR))
     relative_error: float = RELATIVE_ERROR
-    """A percentile is at most this share of its value off."""
+    """Largest error of a percentile, as a share of its value."""
     without: int = 0
-    """Bios that are in no percentile of Q2C, because their beginning or end is not known."""
+    """Bios that are not in the percentiles of Q2C, because Q or C is not in the log."""
 
 
 @dataclass
 class Report:
-    """All of it. Times are CLOCK_MONOTONIC of the recording host."""
+    """The whole report. Times are CLOCK_MONOTONIC of the recording host."""
 
     log_id: str
     host: str
@@ -231,31 +261,34 @@ class Report:
     begin_ns: int
     end_ns: int
     begin: str | None
-    """ISO 8601, UTC; None where the log's clocks do not tell."""
+    """Wall-clock time of `begin_ns`, ISO 8601 in UTC; None as for extent.begin_text."""
     total: OperationReport
     devices: list[DeviceReport]
     stacked: list[StackedReport]
     stacked_unmatched: int
+    """Child bios that are not in `stacked`: their parent did not end in the same window."""
     processes: list[GroupReport]
     cgroups: list[GroupReport]
     cpus: list[GroupReport]
     files: list[GroupReport]
-    """Empty where the log does not tell files."""
+    """Empty if the log was recorded without files."""
     by: str | None
+    """Word of --by; None without."""
     groups: list[GroupReport]
-    """Of --by; empty without."""
+    """Groups of --by; empty without."""
     interval_ns: int
-    """0: none."""
+    """Length of an interval; 0: no intervals."""
     intervals: list[IntervalReport]
     intervals_left_out: int
+    """I/Os that came after their interval was closed (Series.left_out)."""
     certainty: dict[str, int]
-    """Bios by certainty."""
+    """Name of the certainty, lower case → number of bios."""
     loss: LossReport
     percentiles: Percentiles
     tails: list[Tail] = field(default_factory=list)
-    """The slow I/Os of each device and operation, most time first."""
+    """The slow I/Os of each device and operation, those with most time in total first."""
 
     @property
     def span_ns(self) -> int:
-        """How long the log is."""
+        """Length of the log."""
         return self.end_ns - self.begin_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""I/Os that a device had before one of its I/Os, one by one: a bounded list, for a timeline."""
+"""I/Os that were with a device while another one waited, one by one: a bounded list."""
 
 from dataclasses import dataclass, field
 
@@ -8,37 +8,41 @@ import numpy as np
 from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Tasks
 
 MOST_BEFORE = 16
-"""Kept of each I/O: those that were with the device for most of its time."""
+"""Neighbours kept for each I/O: those with the longest time beside the I/O."""
 
 _LOOKED_AT = 4096
-"""Bios of a window that are sorted; of more, those that were beside the I/O the longest."""
+"""Bios of a window that are grouped and sorted; of more, those with the longest time beside the
+I/O are chosen first."""
 
 
 @dataclass
 class Neighbour:
-    """One other I/O of the device, or those that one request carried: issued and over together.
+    """Another bio of the device, or several that were issued and completed at the same times.
 
-    Times: ns since the I/O in question was queued.
+    Several such bios were carried by one request. The fields of the bio with the least number
+    stand for all of them, except the sums `ios` and `bytes`. Times are ns since the I/O in
+    question was queued.
     """
 
     number: int
-    """Of the bio; of several of the one with the least number, as all else but sums."""
+    """Number of the bio."""
     operation: str
     ios: int
-    """How many bios."""
+    """Number of bios."""
     bytes: int
-    """Their sum."""
+    """Sum of the bios' sizes."""
     comm: str | None
+    """Name of the submitting thread; None: not known."""
     queue_ns: int
-    """Negative: queued earlier."""
+    """Time of Q; negative: queued before the I/O in question."""
     issue_ns: int | None
-    """None: bios of its kind or device are not issued."""
+    """Time of D; None: not issued (a flush without data, a bio-based device), or not recorded."""
     end_ns: int | None
-    """None: its completion is not in the log, or it was still under way."""
+    """Time of C; None: not in the log, or still in flight at the log's end."""
     waited_ns: int | None
-    """Q to D."""
+    """Q to D; None without D."""
     in_device_ns: int | None
-    """D to C."""
+    """D to C; None without D or C."""
 
 
 @dataclass
@@ -48,19 +52,23 @@ class Before:
     queue: int
     """ns: when the I/O in question was queued."""
     end: int
-    """ns: when it was over."""
+    """ns: when the I/O in question ended."""
     mates: frozenset[int] = frozenset()
-    """Numbers of bios that shared its requests: these are no neighbours."""
+    """Numbers of bios that shared requests with the I/O in question, and so are no neighbours."""
     _kept: list[tuple[int, Neighbour]] = field(default_factory=list)
-    """(ns that it was with the device while the I/O was under way, neighbour)."""
+    """(time beside the I/O in question, neighbour), longest first. The time, ns, is the overlap of
+    the neighbour's D (or Q) to C with `queue` to `end`."""
     left_out: int = 0
+    """Bios that had less time beside the I/O than those kept."""
 
     def add(
         self, bios: Bios, end: I64, rows: Bool, operations: list[str], codes: I64, tasks: Tasks
     ) -> None:
-        """Takes in bios of a window. rows: which; end: ns, FOREVER while under way, shape (n,).
+        """Add bios of a window; keep the MOST_BEFORE neighbours that were longest beside the I/O.
 
-        operations: names; codes: of each bio the place among these.
+        rows: mask (n,) of the bios to add. end: ns (n,) when each bio ended, or the largest int64
+        while it is in flight. operations, codes: bio i is an `operations[codes[i]]`. tasks: names
+        that `bios.task` points to.
         """
         at = np.flatnonzero(rows & ~self._mates_of(bios))
         if not len(at):
@@ -69,7 +77,7 @@ class Before:
         beside = np.minimum(end[at], self.end) - np.maximum(began, self.queue)
         if len(at) > _LOOKED_AT:
             least = np.partition(beside, -_LOOKED_AT)[-_LOOKED_AT]
-            near = beside >= least  # those of one request are as long beside it
+            near = beside >= least  # bios of one request tie, so none of them is split off
             self.left_out += int((~near).sum())
             at, began, beside = at[near], began[near], beside[near]
         pairs = np.stack([began, end[at]])
@@ -81,24 +89,25 @@ class Before:
         best = np.lexsort((bios.number[at[first]], -beside[first]))
         for one in best[:MOST_BEFORE].tolist():
             row = int(at[first[one]])
-            found = self._neighbour(bios, row, operations[codes[row]], tasks)
-            found.ios, found.bytes = int(ios[one]), int(size[one])
-            self._kept.append((int(beside[first[one]]), found))
-        self._kept.sort(key=lambda found: (-found[0], found[1].number))
+            neighbour = self._neighbour(bios, row, operations[codes[row]], tasks)
+            neighbour.ios, neighbour.bytes = int(ios[one]), int(size[one])
+            self._kept.append((int(beside[first[one]]), neighbour))
+        self._kept.sort(key=lambda kept: (-kept[0], kept[1].number))
         self.left_out += int(ios[best[MOST_BEFORE:]].sum())
-        self.left_out += sum(found.ios for _, found in self._kept[MOST_BEFORE:])
+        self.left_out += sum(neighbour.ios for _, neighbour in self._kept[MOST_BEFORE:])
         del self._kept[MOST_BEFORE:]
 
     def _mates_of(self, bios: Bios) -> Bool:
-        """Which bios are mates: bool, shape (n,)."""
+        """Mark the bios that are in `mates`: bool, shape (n,)."""
         found = np.zeros(len(bios), dtype=np.bool_)
         mates = np.array(sorted(self.mates), dtype=np.int64)
-        at = np.searchsorted(bios.number, mates)  # bios come in the order of their numbers
+        at = np.searchsorted(bios.number, mates)  # bios are sorted by number
         at, mates = at[at < len(bios)], mates[at < len(bios)]
         found[at[bios.number[at] == mates]] = True
         return found
 
     def _neighbour(self, bios: Bios, row: int, operation: str, tasks: Tasks) -> Neighbour:
+        """Return the bio in a row as a neighbour on its own."""
         queue, issue, complete = (
             None if time == NEVER else int(time) - self.queue
             for time in (bios.queue[row], bios.issue[row], bios.complete[row])
@@ -118,8 +127,8 @@ class Before:
         )
 
     def neighbours(self) -> list[Neighbour]:
-        """Those kept, in the order in which they went to the device."""
-        found = [neighbour for _, neighbour in self._kept]
+        """Return the kept neighbours, by the time of D (without D: of Q)."""
+        kept = [neighbour for _, neighbour in self._kept]
         return sorted(
-            found, key=lambda n: (n.queue_ns if n.issue_ns is None else n.issue_ns, n.number)
+            kept, key=lambda n: (n.queue_ns if n.issue_ns is None else n.issue_ns, n.number)
         )

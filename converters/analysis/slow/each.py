@@ -11,33 +11,41 @@ from biotrail.converters.lifecycles.lifecycles import Result
 from biotrail.converters.pipeline import Trace
 
 OF_EACH = 5
+"""Slowest I/Os kept of each device and operation."""
 MOST_EACH = 24
-"""Devices with an operation of which the slowest are looked for."""
+"""Pairs of device and operation of which the slowest I/Os are kept; later pairs have none."""
 _OP_BITS = 16
 
 
 class _Rows(Choice):
-    """Rows of a window that were chosen before."""
+    """A choice whose mask is set from outside, for each window anew."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.rows: Bool = np.zeros(0, dtype=np.bool_)
+        """Mask of the next window's bios."""
 
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
-        """As Choice's."""
+        """Return a copy of `rows`, whatever the bios are."""
         return self.rows.copy()
 
 
 class SlowestEach:
-    """`watch` is for `Trace.lifecycles(on_window=...)`; then `finish`."""
+    """Finds the slowest I/Os of a choice, and of each device and operation.
+
+    Pass `watch` to `Trace.lifecycles(on_window=...)`, read all windows, then call `finish`.
+    """
 
     def __init__(self, trace: Trace, choice: Choice, wanted: Wanted, whole: bool) -> None:
-        """whole: as Slowest.whole_families; of one device I/Os count that serve others, too."""
+        """whole: as Slowest.whole_families, for the slowest of all.
+
+        The slowest of a device and operation may always be children of upper devices' I/Os.
+        """
         self.all = Slowest(trace, choice, wanted, whole)
         self._each: dict[tuple[int, str], Slowest] = {}
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Takes in one window."""
+        """Add one window's I/Os. result: what the window's tables were made from."""
         self.all.watch(result, window)
         bios = window.bios
         chosen = self.all.choice.mask(bios, window.tasks)
@@ -53,15 +61,22 @@ class SlowestEach:
             one.watch(result, window)
 
     def _new(self) -> Slowest:
+        """Return an empty list of the slowest I/Os for one device and operation."""
         trace = self.all.trace
         return Slowest(trace, _Rows(trace.context), Wanted(OF_EACH), whole_families=False)
 
     def finish(self) -> tuple[Slowest, int]:
-        """(the slowest of all, then those of each that are not among them; how many of all)."""
+        """Return (slowest, whole), and end the search.
+
+        slowest: `self.all`, with the slowest of each device and operation appended to its `found`
+        if they were not there. whole: how many of `found`, from the first on, are the slowest of
+        all.
+        """
         whole = len(self.all.found)
         known = {slow.io.number for slow in self.all.found}
         more: list[SlowIO] = []
-        for place in range(OF_EACH):  # what does not fit in a page is at the end
+        # By rank, so that the least slow are at the end, where a page leaves out what does not fit.
+        for place in range(OF_EACH):
             for one in self._each.values():
                 more += [s for s in one.found[place : place + 1] if s.io.number not in known]
         self.all.found += more

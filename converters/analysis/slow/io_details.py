@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the tables as plain values with names: of the few I/Os that are told one by one."""
+"""Rows of the tables as plain values with names, for the few I/Os that are shown one by one."""
 
 from dataclasses import dataclass, field
 
@@ -26,18 +26,21 @@ NO_SECTOR = 2**64 - 1
 
 @dataclass
 class Span:
-    """One stage: ns since the I/O was queued (a request: since it was started)."""
+    """One stage of an I/O."""
 
     stage: str
+    """Name of the stage, as in STAGE_NAMES."""
     start_ns: int
+    """ns since the I/O was queued or, if that was not recorded, since its first stage began."""
     ns: int
+    """Duration."""
     share: float
-    """Of the whole time, 0 to 1."""
+    """Share of the I/O's whole time, 0 to 1."""
 
 
 @dataclass
 class IO:
-    """One bio. Times: ns; sectors of 512 bytes; None: not known."""
+    """One bio. Times are ns, sectors are 512 bytes; None: not known."""
 
     number: int
     device: str
@@ -52,17 +55,18 @@ class IO:
     comm: str | None
     cgroup: str | None
     file: str | None
-    """Path of the file whose pages it carries; None also where the log does not tell files."""
+    """Path of the file whose pages the bio carries; None also for a block device's own pages, and
+    where the log has no files."""
     queue_ns: int | None
-    """CLOCK_MONOTONIC."""
+    """Time of Q, CLOCK_MONOTONIC."""
     issue_ns: int | None
-    """Since it was queued."""
+    """Time of the first D, since Q."""
     latency_ns: int | None
-    """Q2C; None: its completion is not in the log."""
+    """Q2C; None: Q or C is not in the log."""
     waited_ns: int
-    """Q2C, or how long it had waited when the log ended, or what is known of it."""
+    """Q2C; if under way, from Q to the log's end; else the end of the bio's known stages, or 0."""
     under_way: bool
-    """Not complete when the log ended."""
+    """Whether the bio was in flight when the log ended."""
     status: str
     certainty: str
     fragments: int
@@ -73,13 +77,13 @@ class IO:
 
     @property
     def longest(self) -> Span | None:
-        """The stage that took most of the time."""
+        """The longest stage; None without stages."""
         return max(self.stages, key=lambda span: span.ns, default=None)
 
 
 @dataclass
 class RequestFacts:
-    """One request of an I/O. Times: ns since the I/O was queued; None: not seen."""
+    """One request of an I/O. Times are ns since the I/O was queued; None: not known."""
 
     number: int
     operation: str
@@ -95,8 +99,9 @@ class RequestFacts:
     issue_ns: int | None
     complete_ns: int | None
     bios: int
+    """Bios that the request served."""
     others: int
-    """Bios that the recording's filters left out."""
+    """Further bios that the request served: left out by the recording's filters, or its own I/O."""
     requeues: int
     status: str
     certainty: str
@@ -104,21 +109,26 @@ class RequestFacts:
 
 
 def _or_none(value: int, none: int = NEVER) -> int | None:
+    """Return the value, or None if the value is the sentinel `none`."""
     return None if value == none else int(value)
 
 
 def _since(time: int, origin: int | None) -> int | None:
+    """Return ns from `origin` to `time`; None if either is not known (None, NEVER)."""
     return None if time == NEVER or origin is None else int(time) - origin
 
 
 def row_of(number: I64, wanted: int) -> int:
-    """Row of `wanted` in the ascending numbers; -1: it is not there."""
+    """Return the row of `wanted` in the ascending numbers (n,), or -1 if no row has that number."""
     at = int(np.searchsorted(number, wanted))
     return at if at < len(number) and number[at] == wanted else -1
 
 
 def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
-    """The bio in that row of the window's bios. end: ns, when the log ends."""
+    """Return the bio in a row of the window's bios, with its stages.
+
+    end: ns, when the log ends; a bio that is under way has waited until then.
+    """
     bios = window.bios
     one = bios.take(np.array([row]))
     codes, names = operations(context, one.opf, one.bytes)
@@ -127,7 +137,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     task = int(one.task[0])
     certainty = Certainty(int(one.certainty[0]))
     dev, part, cgroup = int(one.dev[0]), int(one.part[0]), int(one.cgroup[0])
-    found = IO(
+    io = IO(
         number=int(one.number[0]),
         device=context.device_name(dev),
         partition=None if part == dev else context.device_name(part),
@@ -153,31 +163,36 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         dev=dev,
         part=part,
     )
-    if found.under_way:
-        found.waited_ns = end - queue
-    found.stages = _spans(window.bio_stages, found)
-    if found.under_way:
-        found.stages += _so_far(one, found)
-    if found.latency_ns is None:
-        found.waited_ns = max(found.waited_ns, *(s.start_ns + s.ns for s in found.stages), 0)
-    return found
+    if io.under_way:
+        io.waited_ns = end - queue
+    io.stages = _spans(window.bio_stages, io)
+    if io.under_way:
+        io.stages += _so_far(one, io)
+    if io.latency_ns is None:
+        io.waited_ns = max(io.waited_ns, *(s.start_ns + s.ns for s in io.stages), 0)
+    return io
 
 
 def _file(context: Context, row: int) -> str | None:
+    """Return the path of the file in a row of Context.files; None: row -1, or a block device."""
     if row < 0 or context.files[row].device:
         return None
     return context.files[row].path
 
 
 def under_way(bios: Bios) -> np.ndarray:
-    """Which bios of a log's end were not complete, as far as anybody knows: bool, shape (n,)."""
+    """Mark bios that were in flight when the log ended: bool, shape (n,).
+
+    These have Q, no C, and Certainty.INCOMPLETE (LOST: the completion was lost, not to come).
+    """
     unended = (bios.queue != NEVER) & (bios.complete == NEVER)
     result: np.ndarray = unended & (bios.certainty == Certainty.INCOMPLETE)
     return result
 
 
 def _spans(stages: Stages, io: IO) -> list[Span]:
-    # Owners come in the order of their numbers.
+    """Return the stages of one bio, in time order; empty if it has none."""
+    # Stages are sorted by their owner's number.
     rows = np.arange(*np.searchsorted(stages.owner, [io.number, io.number + 1]).tolist())
     origin = io.queue_ns
     if origin is None and len(rows):
@@ -192,7 +207,10 @@ def _spans(stages: Stages, io: IO) -> list[Span]:
 
 
 def _so_far(one: Bios, io: IO) -> list[Span]:
-    """The stage that had not ended when the log did."""
+    """Return, as a list of one, the stage in which a bio was when the log ended.
+
+    The stage begins where the last known one ended. Empty if no time is left.
+    """
     known = max((span.start_ns + span.ns for span in io.stages), default=0)
     if one.issue[0] != NEVER:
         stage = Stage.D2C
@@ -209,12 +227,16 @@ def _so_far(one: Bios, io: IO) -> list[Span]:
 def requests_of(
     context: Context, requests: Requests, numbers: list[int], origin: int | None
 ) -> list[RequestFacts]:
-    """The requests with these numbers. origin: ns when their I/O was queued."""
+    """Return the requests with these numbers; numbers that are not in the table are left out.
+
+    origin: ns, when the I/O was queued, from which times count; None: all times are None.
+    """
     rows = [row for n in numbers if (row := row_of(requests.number, n)) >= 0]
     return [_request(context, requests.take(np.array([row])), origin) for row in rows]
 
 
 def _request(context: Context, one: Requests, origin: int | None) -> RequestFacts:
+    """Return the only request of a table of one row. origin: as for requests_of."""
     return RequestFacts(
         number=int(one.number[0]),
         operation=context.op_name(int(one.opf[0])),

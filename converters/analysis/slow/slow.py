@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slowest I/Os of a log, each with all that is known of it. Memory: by how many are kept.
+"""The slowest I/Os of a log with their events, requests and related bios.
 
-One pass finds them and takes their events: the window in which an I/O is given out holds all
-of them, and all that shares a request with it or is above or below it. What else the device
-had to do at that time is a second pass: `surroundings`.
+Memory depends on how many I/Os are kept. One pass finds the slowest I/Os and copies their events:
+the window that has an I/O among its `bios` also has all events of that I/O, the bios that share a
+request with it, and its parents and children. The other I/Os of the device at that time need a
+second pass: `surroundings`.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +36,9 @@ from biotrail.recorder.schema.records import BY_KIND, NO_TAG, Kind
 MOST_EVENTS = 1000
 """Events kept of one I/O: a discard of a whole disk has thousands of pieces."""
 MOST_MATES = 64
+"""Other bios of an I/O's requests that are kept."""
 MOST_CHILDREN = 64
+"""Bios below an I/O that are kept."""
 _WITH_TASK = frozenset({Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A})
 _WITH_TAG = frozenset({Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D})
 
@@ -45,47 +48,58 @@ class Step:
     """One event of an I/O."""
 
     offset_ns: int
-    """Since it was queued."""
+    """ns since the I/O was queued."""
     letter: str
+    """Letter of the event: Q, G, I, D, C, …"""
     name: str
+    """Name of the event's record kind."""
     cpu: int
     tid: int | None
+    """Thread in which the event happened; None: not recorded for this kind."""
     comm: str | None
+    """Name of that thread; None: not known."""
     request: int | None
-    """Number of the request that it is about; None: the bio, or a piece of it."""
+    """Number of the event's request; None: an event of the bio, or of a piece of the bio."""
     device: str
     sector: int | None
     bytes: int
     tag: int | None
+    """Tag in the event's record; None: no tag, or none recorded for this kind."""
     bios: int | None
-    """D: how many bios the request holds."""
+    """Number of bios that the request holds; only of D."""
     status: str | None
-    """C, E, c: how it ended."""
+    """Status with which the bio or request ended; only of C, E and c."""
 
 
 @dataclass
 class SlowIO:
-    """One slow I/O, whole."""
+    """One slow I/O with its events, requests and related bios."""
 
     io: IO
     begin_ns: int
-    """CLOCK_MONOTONIC: when it was queued; where that was not seen, its first event."""
+    """CLOCK_MONOTONIC: time of Q; if not recorded, of the first event; 0 without any event."""
     events: list[Step]
+    """All events in time order; of more than MOST_EVENTS the first and the last ones."""
     events_left_out: int
     requests: list[RequestFacts]
+    """Requests that served the bio, by number."""
     mates: list[IO]
-    """Other bios of its requests, in the order in which they were queued."""
+    """Other bios of these requests, in the order in which they were queued."""
     mates_left_out: int
     parents: list[IO]
-    """The bio above it, the one above that, and so on."""
+    """The parent (the upper device's bio), then the parent's parent, and so on."""
     children: list[IO]
-    """Bios on lower devices that do its work, theirs too, by time."""
+    """Bios on lower devices that serve this one, at any depth, in the order of their Q."""
     children_left_out: int
     surroundings: Surroundings | None = None
+    """None unless a second pass filled it in."""
 
     @property
     def longest_pause(self) -> tuple[Step, Step] | None:
-        """The two neighbouring events that are furthest apart; None: fewer than two, or not all."""
+        """The two successive events with the most time between.
+
+        None: fewer than two events, or some were left out.
+        """
         if len(self.events) < 2 or self.events_left_out:
             return None
         pairs = zip(self.events, self.events[1:], strict=False)
@@ -93,9 +107,10 @@ class SlowIO:
 
     @property
     def below(self) -> tuple[int, int] | None:
-        """ns from its issue to the first lower I/O's queueing, and from there to the last's end.
+        """ns from D (without D: Q) to the first child's Q, and from there to the last child's C.
 
-        From its queueing, where it has no issue. None: there are none, or not all is known.
+        None: no children, a time is not known, some children were left out, or a child was queued
+        before D.
         """
         ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
         known = all(c.latency_ns is not None for c in self.children) and self.io.latency_ns
@@ -108,48 +123,55 @@ class SlowIO:
 
 @dataclass(frozen=True)
 class Wanted:
-    """top: how many at most. over: ns, at least that slow. failed: only those with an error."""
+    """Which of the chosen I/Os to keep."""
 
     top: int = 20
+    """How many at most."""
     over: int = 0
+    """Only I/Os that took at least this long, ns."""
     failed: bool = False
+    """Only I/Os that ended with an error."""
 
 
 @dataclass
 class Counts:
-    """Of all that was looked at; plain numbers."""
+    """Numbers of I/Os that a Slowest looked at."""
 
     ios: int = 0
-    """I/Os of the chosen devices and operations; those that do the work of others do not count."""
+    """Chosen I/Os without tries; of whole families only the topmost bios."""
     matching: int = 0
-    """Of these, how many are as slow as wanted (or failed)."""
+    """I/Os of these that are as slow as wanted (and failed, if only failed ones are wanted)."""
     under_way: int = 0
-    """Not complete when the log ended."""
+    """I/Os of these that were in flight when the log ended."""
     without_latency: int = 0
-    """Their queueing or their completion is not in the log: nobody knows how long they took."""
+    """I/Os of these whose duration is not known, because Q or C is not in the log."""
     tries: int = 0
-    """NOWAIT tries that failed at once (tries.py); they are not among the others."""
+    """NOWAIT tries that failed at once (tries.py); not counted in the other numbers."""
 
 
 @dataclass
 class Slowest:
-    """Finds the slowest I/Os; `watch` is for `Trace.lifecycles(on_window=...)`."""
+    """Finds the slowest I/Os of a choice. Pass `watch` to `Trace.lifecycles(on_window=...)`."""
 
     trace: Trace
     choice: Choice
     wanted: Wanted
     whole_families: bool = True
-    """Whether I/Os that do the work of others are told with these alone."""
+    """Whether bios that serve an upper device's bio are only shown as that bio's children."""
     counts: Counts = field(default_factory=Counts)
     found: list[SlowIO] = field(default_factory=list)
-    """The slowest first."""
+    """The slowest I/Os so far, at most `wanted.top`, the slowest first."""
     devices: set[int] = field(default_factory=set)
-    """Where there were I/Os."""
+    """dev_t of all devices with bios, chosen or not."""
     _end: int = NEVER
-    """When the log ends, ns; known in the last window, and only there is anything under way."""
+    """Latest time known of the log, ns: in the last window, the log's end. Only that window has
+    bios that are under way."""
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Takes in one window."""
+        """Count the window's I/Os, and keep in `found` those that are among the slowest.
+
+        result: what the window's tables were made from; has the events.
+        """
         bios = window.bios
         self._end = self._log_end()
         self.devices.update(np.unique(bios.dev).tolist())
@@ -173,29 +195,32 @@ class Slowest:
         return self.trace.context
 
     def _log_end(self) -> int:
-        """ns: the last reading of the log's clock so far, or its last event."""
+        """Return the time of the last clock reading or event so far, whichever is later, ns."""
         readings = [int(reading["monotonic"]) for reading in self._context.clocks]
         return max([self.trace.account.last_ns, *readings])
 
     def _count(self, bios: Bios, chosen: Bool, known: Bool) -> None:
+        """Count the bios of the mask `chosen`; known: whether each one's duration is known."""
         self.counts.ios += int(chosen.sum())
         self.counts.under_way += int((chosen & under_way(bios)).sum())
         self.counts.without_latency += int((chosen & ~known).sum())
 
     def _slowest(self, rows: I64, waited: I64, number: I64) -> I64:
-        """Of the rows, those that are among the slowest so far."""
+        """Return those of the rows that may be among the `wanted.top` slowest, slowest first."""
         if len(self.found) == self.wanted.top:
             rows = rows[waited[rows] >= self.found[-1].io.waited_ns]
         order = np.lexsort((number[rows], -waited[rows]))
         return rows[order[: self.wanted.top]]
 
     def _take(self, result: Result, window: Lifecycles, rows: I64) -> None:
+        """Add the bios in these rows to `found`, and keep the `wanted.top` slowest."""
         steps = histories(result, window.bios.number[rows])
         self.found += [self._whole(result, window, steps, row) for row in rows.tolist()]
         self.found.sort(key=lambda slow: (-slow.io.waited_ns, slow.io.number))
         del self.found[self.wanted.top :]
 
     def _whole(self, result: Result, window: Lifecycles, steps: Histories, row: int) -> SlowIO:
+        """Return the bio in a row with its events and relatives. steps: has its events."""
         io = io_at(self._context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
         ours = steps.take(np.arange(first, stop))
@@ -207,13 +232,13 @@ class Slowest:
         mates = _others_of(window, numbers, io.number)
         children = _children(window, io.number)
         shown = _bounded(ours)
-        told = _steps(self.trace.tasks, window, self._context, events, shown)
-        for step in told:
+        listed = _steps(self.trace.tasks, window, self._context, events, shown)
+        for step in listed:
             step.offset_ns -= origin
         return SlowIO(
             io=io,
             begin_ns=origin,
-            events=told,
+            events=listed,
             events_left_out=len(ours) - len(shown),
             requests=requests_of(self._context, window.requests, numbers, origin),
             mates=self._ios(window, mates[:MOST_MATES]),
@@ -228,7 +253,7 @@ class Slowest:
 
 
 def _bounded(ours: Histories) -> Histories:
-    """The first and the last events of what has too many."""
+    """Return the events of one bio; of more than MOST_EVENTS the first and the last half each."""
     if len(ours) <= MOST_EVENTS:
         return ours
     half = MOST_EVENTS // 2
@@ -236,7 +261,11 @@ def _bounded(ours: Histories) -> Histories:
 
 
 def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
-    """How long each took, or had waited at `end` (ns), and whether that is known."""
+    """Return (waited, known) per bio, (n,) each.
+
+    waited: ns from Q to C or, for bios under way, from Q to `end` (ns); 0 if not known. known:
+    whether the bio has Q, and C or is under way.
+    """
     going_on = under_way(bios)
     known = (bios.queue != NEVER) & ((bios.complete != NEVER) | going_on)
     until = np.where(going_on, end, bios.complete)
@@ -244,13 +273,14 @@ def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
 
 
 def _others_of(window: Lifecycles, requests: list[int], bio: int) -> list[int]:
-    """Rows of the other bios of these requests, in the order of their numbers."""
+    """Return the rows of the other bios of these requests, by number; bio: the one left out."""
     edges = window.edges
     mates = np.unique(edges.bio[np.isin(edges.request, requests) & (edges.bio != bio)])
     return [row for n in mates.tolist() if (row := row_of(window.bios.number, n)) >= 0]
 
 
 def _parents(window: Lifecycles, row: int) -> list[int]:
+    """Return the rows of the bio's parent, the parent's parent, …; at most 64."""
     bios = window.bios
     found: list[int] = []
     while (upper := int(bios.parent[row])) != NEVER and len(found) < 64:
@@ -262,7 +292,7 @@ def _parents(window: Lifecycles, row: int) -> list[int]:
 
 
 def _children(window: Lifecycles, bio: int) -> list[int]:
-    """Rows of the bios below, at every depth, in the order of their numbers."""
+    """Return the rows of the children of a bio (by number), at any depth, in ascending order."""
     bios = window.bios
     found: list[int] = []
     level = np.array([bio])
@@ -277,7 +307,10 @@ def _children(window: Lifecycles, bio: int) -> list[int]:
 def _steps(
     tasks: TaskNames, window: Lifecycles, context: Context, events: Events, shown: Histories
 ) -> list[Step]:
-    """The events of one I/O; offsets are those of the log, for the caller to shift."""
+    """Return the events of one I/O.
+
+    offset_ns is CLOCK_MONOTONIC here; the caller has to subtract the time of Q.
+    """
     found = [
         _step(context, events, event, request)
         for event, request in zip(shown.event.tolist(), shown.request.tolist(), strict=True)
@@ -290,6 +323,7 @@ def _steps(
 
 
 def _step(context: Context, events: Events, event: int, request: int) -> Step:
+    """Return an event, without comm. event: index in `events`. request: number, or NEVER."""
     kind = Kind(int(events.kind[event]))
     record = BY_KIND[kind]
     fields = events.fields(kind, np.array([event]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What else a device had to do while one of its I/Os waited: before it, beside it, past it."""
+"""The other I/Os of a device while one of its I/Os waited: ahead, in the device, overtaking."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -25,13 +25,15 @@ from biotrail.converters.events.tables import (
 
 FOREVER = np.iinfo(np.int64).max
 MOST_TASKS = 8
+"""Thread names kept in a Group besides OTHERS."""
 MOST_FLUSHES = 64
+"""Flushes listed for each I/O."""
 UNKNOWN_TASK = "(unknown)"
 
 
 @dataclass
 class Share:
-    """How many I/Os, and how many bytes."""
+    """Number of I/Os, and the sum of their bytes."""
 
     ios: int = 0
     bytes: int = 0
@@ -39,85 +41,97 @@ class Share:
 
 @dataclass
 class Group:
-    """I/Os (bios) that have something in common; by operation, and by the task that sent them."""
+    """A set of bios, counted by operation and by submitting thread."""
 
     ios: int = 0
     bytes: int = 0
     operations: dict[str, Share] = field(default_factory=dict)
     tasks: dict[str, int] = field(default_factory=dict)
-    """I/Os by thread name, at most MOST_TASKS of them; the rest under "others"."""
+    """Thread name → I/Os, for the MOST_TASKS names with most I/Os; the rest under OTHERS."""
 
 
 @dataclass
 class Moment:
-    """The device at one time, without the I/O itself."""
+    """The other I/Os that a device had in flight at one time."""
 
     waiting: Group = field(default_factory=Group)
-    """Queued, not yet with the driver."""
+    """Bios that were queued but not yet issued to the driver."""
     in_device: Group = field(default_factory=Group)
-    """With the driver (D to C)."""
+    """Bios that were issued to the driver and not complete (D to C)."""
     requests_allocated: int = 0
-    """Requests in use, whether waiting or with the driver."""
+    """Requests allocated and not complete, whether waiting or issued."""
     requests_in_device: int = 0
-    """Requests with the driver, flushes and the driver's own included."""
+    """Requests issued and not complete, flushes and passthrough requests included."""
 
 
 @dataclass
 class Flush:
-    """A flush request that was with the device; ns since the I/O was queued."""
+    """A flush request that was with the device. Times are ns since the I/O was queued."""
 
     issue_ns: int
     complete_ns: int | None
-    """None: its completion is not in the log."""
+    """None: the completion is not in the log."""
 
 
 @dataclass
 class Surroundings:
-    """What the I/O met on its device."""
+    """The other bios and the flush requests on an I/O's device while the I/O was under way."""
 
     when_queued: Moment = field(default_factory=Moment)
+    """The device at the I/O's Q."""
     when_issued: Moment | None = None
-    """None: it was not issued (a flush, a bio-based device), or nobody saw it."""
+    """The device at the I/O's D. None: the I/O was not issued (a flush without data, a bio-based
+    device), or its D was not recorded."""
     ahead: Group = field(default_factory=Group)
-    """Waiting when it was queued, and issued before it."""
+    """Bios waiting when the I/O was queued, and issued before it."""
     overtook_it: Group = field(default_factory=Group)
-    """Queued after it, and issued before it."""
+    """Bios queued after the I/O, and issued before it."""
     it_overtook: Group = field(default_factory=Group)
-    """Queued before it, and issued after it."""
+    """Bios queued before the I/O and waiting then, and issued after it, or never."""
     completed_meanwhile: Group = field(default_factory=Group)
-    """Completed while it was in the device (while it was under way, where it was not issued)."""
+    """Bios completed while the I/O was in the device; if it was not issued, while it was under
+    way."""
     of_these_issued_later: Group = field(default_factory=Group)
-    """Issued after it (queued after it, likewise), and completed before it."""
+    """Bios of `completed_meanwhile` issued after the I/O; if it was not issued, queued after it."""
     flushes: list[Flush] = field(default_factory=list)
-    """Flushes of the device's cache while it was under way, by time."""
+    """Flush requests in the device while the I/O was under way, in the order of D."""
     flushes_left_out: int = 0
-    """Beyond MOST_FLUSHES."""
+    """Flushes past the first MOST_FLUSHES."""
     before: list[Neighbour] = field(default_factory=list)
-    """I/Os that went to the device before it and were not complete when it was queued."""
+    """Bios issued before the I/O and not complete when it was queued, by the time of D; without
+    the bios of the I/O's own requests. If the I/O was not issued, bios queued before its Q or
+    issued before its end."""
     before_left_out: int = 0
-    """Others of these, with less time beside it; without bios of its own requests."""
+    """Further such bios, with less time beside the I/O."""
 
 
 @dataclass
 class _Target:
+    """An I/O whose surroundings are gathered. Times are ns of CLOCK_MONOTONIC."""
+
     io: IO
     queue: int
     issue: int
-    """NEVER: not issued."""
+    """NEVER: not issued, or D not recorded."""
     end: int
     found: Surroundings
     before: Before
 
 
 class Neighbourhood:
-    """Gathers the surroundings of some I/Os in a pass over the windows. Memory: by their number."""
+    """Gathers the surroundings of some I/Os in one pass over a log's windows.
+
+    Call `add` with each window until it returns True, then `finish`, then `of` for each I/O.
+    Memory depends on the number of I/Os.
+    """
 
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
     ) -> None:
-        """ios: those that were queued in the log; others get no surroundings.
+        """ios: the I/Os; those without a Q in the log get no surroundings.
 
-        mates: of an I/O's number the numbers of bios in its requests, which `before` leaves out.
+        mates: number of an I/O → numbers of the other bios of its requests, which
+        `Surroundings.before` leaves out.
         """
         self._context = context
         self._targets = [
@@ -126,46 +140,49 @@ class Neighbourhood:
             if io.queue_ns is not None
         ]
         self.last_ns = max((t.end for t in self._targets), default=NEVER)
-        """Windows that begin after this have nothing to add."""
+        """ns: the last of the I/Os' ends; later windows add nothing. NEVER without I/Os."""
         self._over = not self._targets
 
     def of(self, io: IO) -> Surroundings | None:
-        """What was found for one of the I/Os."""
+        """Return the surroundings of one of the I/Os; None: its Q is not in the log."""
         return next((t.found for t in self._targets if t.io.number == io.number), None)
 
     def add(self, window: Lifecycles) -> bool:
-        """Takes in the next window; whether that was the last one that matters."""
+        """Add the next window's bios and requests; return True if no later window is needed."""
         if self._over:
             return True
         self._over = window.end > self.last_ns
         bios, requests = [window.bios], [window.requests]
         if self._over:
-            # The rest is still to come, and all that matters of it is known by now.
+            # The I/Os have all ended, so what later windows say of the open ones does not matter.
             bios.append(window.open_bios)
             requests.append(window.open_requests)
-        for table in bios:
-            self._bios(table, window)
-        for held in requests:
-            self._requests(held)
+        for bio_table in bios:
+            self._bios(bio_table, window)
+        for request_table in requests:
+            self._requests(request_table)
         return self._over
 
     def _bios(self, table: Bios, window: Lifecycles) -> None:
+        """Add the bios of a table of the window to the surroundings of I/Os on the same device."""
         codes, names = operations(self._context, table.opf, table.bytes)
         for dev in {t.io.dev for t in self._targets}:
             rows = np.flatnonzero(table.dev == np.uint32(dev))
             ours = table.take(rows)
             others = _Others(ours, _ends(ours), codes[rows], names, window.tasks)
             for target in (t for t in self._targets if t.io.dev == dev):
-                others.tell(target)
-        self._forget_the_rest()
+                others.add_to(target)
+        self._bound_tasks()
 
-    def _forget_the_rest(self) -> None:
+    def _bound_tasks(self) -> None:
+        """Shorten groups with many thread names between windows, so that memory is bounded."""
         for target in self._targets:
             for group in _groups(target.found):
                 if len(group.tasks) > 4 * MOST_TASKS:
                     _shorten(group, 2 * MOST_TASKS)
 
     def _requests(self, table: Requests) -> None:
+        """Add a table's requests to the moments and flushes of I/Os on the same device."""
         going_on = (table.complete == NEVER) & (table.certainty == Certainty.INCOMPLETE)
         end = np.where(going_on & (table.absorbed_by == NEVER), FOREVER, table.complete)
         first, last = int(table.start.min(initial=FOREVER)), int(end.max(initial=NEVER))
@@ -183,7 +200,7 @@ class Neighbourhood:
             _add_flushes(target, table.take(flush))
 
     def finish(self) -> None:
-        """Brings what was found into its final form."""
+        """Complete the surroundings: sort flushes, set `before`, shorten lists of thread names."""
         for target in self._targets:
             target.found.flushes.sort(key=lambda flush: flush.issue_ns)
             target.found.before = target.before.neighbours()
@@ -193,6 +210,7 @@ class Neighbourhood:
 
 
 def _target(io: IO, mates: frozenset[int]) -> _Target:
+    """Return an I/O with empty surroundings. mates: numbers of the other bios of its requests."""
     queue = io.queue_ns or 0
     issue = NEVER if io.issue_ns is None else queue + io.issue_ns
     found = Surroundings(when_issued=None if issue == NEVER else Moment())
@@ -201,6 +219,7 @@ def _target(io: IO, mates: frozenset[int]) -> _Target:
 
 
 def _add_flushes(target: _Target, flushes: Requests) -> None:
+    """Append flush requests to the target's list; count those past the first MOST_FLUSHES."""
     found = target.found
     for issue, complete in zip(flushes.issue.tolist(), flushes.complete.tolist(), strict=True):
         if len(found.flushes) == MOST_FLUSHES:
@@ -211,6 +230,7 @@ def _add_flushes(target: _Target, flushes: Requests) -> None:
 
 
 def _moments(target: _Target) -> list[tuple[Moment, int]]:
+    """Return each moment of the target's surroundings with its time (ns): at Q, and at D if any."""
     found = [(target.found.when_queued, target.queue)]
     if target.found.when_issued is not None:
         found.append((target.found.when_issued, target.issue))
@@ -218,6 +238,7 @@ def _moments(target: _Target) -> list[tuple[Moment, int]]:
 
 
 def _groups(found: Surroundings) -> list[Group]:
+    """Return all groups of the surroundings, those of its moments included."""
     moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
     return [
         *(group for m in moments for group in (m.waiting, m.in_device)),
@@ -230,7 +251,10 @@ def _groups(found: Surroundings) -> list[Group]:
 
 
 def _ends(bios: Bios) -> I64:
-    """When each was over; FOREVER: not yet. One whose end was lost: when last heard of."""
+    """Return when each bio ended, ns (n,): its completion or, if that was lost, its last event.
+
+    FOREVER: still in flight.
+    """
     heard = np.stack([bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue]).max(axis=0)
     lost = bios.certainty == Certainty.LOST
     end = np.where(bios.complete != NEVER, bios.complete, np.where(lost, heard, FOREVER))
@@ -239,11 +263,13 @@ def _ends(bios: Bios) -> I64:
 
 @dataclass
 class _Others:
-    """The bios of one device in one window."""
+    """The bios of one device in one window, (n,)."""
 
     bios: Bios
     end: I64
+    """(n,): ns when each bio ended, as of _ends."""
     codes: I64
+    """(n,): index of each bio's operation in `names`."""
     names: list[str]
     tasks: Tasks
 
@@ -251,8 +277,8 @@ class _Others:
         self._first = int(self.bios.queue.min(initial=FOREVER))
         self._last = int(self.end.max(initial=NEVER))
 
-    def tell(self, target: _Target) -> None:
-        """Adds to the target's surroundings."""
+    def add_to(self, target: _Target) -> None:
+        """Add the bios to the target's surroundings; the target's own bio is left out."""
         bios, end, found = self.bios, self.end, target.found
         if self._last < target.queue or self._first > target.end:
             return
@@ -276,7 +302,7 @@ class _Others:
             self._add(found.when_issued.in_device, other & before & (end > at))
             first = other & before & (end > target.queue)
         else:
-            # A flush meets what is issued; on a bio-based device nothing ever is.
+            # A flush without data waits for issued bios; a bio-based device issues none.
             began = np.where(issued, bios.issue, bios.queue)
             first = earlier | (issued & other)
             first &= (began < target.end) & (end > target.queue)
@@ -286,6 +312,7 @@ class _Others:
         self._add(found.of_these_issued_later, meanwhile & (order > since))
 
     def _add(self, group: Group, rows: Bool) -> None:
+        """Add the bios of the mask `rows` (n,) to the group."""
         if not rows.any():
             return
         at = np.flatnonzero(rows)
@@ -304,7 +331,7 @@ OTHERS = "others"
 
 
 def _shorten(group: Group, most: int) -> None:
-    """Keeps the tasks with most I/Os, the rest as one."""
+    """Keep the `most` thread names with most I/Os in `group.tasks`; add up the rest as OTHERS."""
     rest = group.tasks.pop(OTHERS, 0)
     ranked = sorted(group.tasks.items(), key=lambda item: (-item[1], item[0]))
     rest += sum(number for _, number in ranked[most:])

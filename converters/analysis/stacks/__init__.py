@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who queued the I/O: call stacks, and flame graphs of them."""
+"""Call stacks that queued I/O, and flame graphs of these stacks."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flame graph's frames: callers as a tree from the command inwards, bounded for any log."""
+"""A flame graph's frames: call stacks as a tree from the command inwards, bounded for any log."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,23 +22,23 @@ from biotrail.converters.events.stacks import Stack
 ROOM = 3_500_000
 """Characters of JSON that a tree may have, so that a page is below 5 MB."""
 OF_EACH = 200
-"""Characters of a frame beside its name, at most."""
+"""Characters of JSON that a frame has besides its name, at most."""
 MOST_NAME = 500
-"""Characters of a function's name: C++ has longer ones, and a log may say anything."""
+"""Characters of a frame's name at most: C++ has longer names, and a log may hold any text."""
 
 
 class Recorded(NamedTuple):
     """Callers of one recording."""
 
     label: str
-    """The outermost frame below all, where there are several recordings; empty: none."""
+    """Name of the recording, shown as a frame below "all"; "" if there is only one recording."""
     callers: Iterable[Callers]
     stacks: list[Stack]
-    """By row, as the callers point to them."""
+    """Stacks by row, as in Trace.stacks; `Callers.stack` is the row."""
 
 
 class Side(StrEnum):
-    """What a frame is: its colour."""
+    """Kind of a frame, from which its colour follows."""
 
     ALL = "all"
     RECORDING = "recording"
@@ -58,26 +58,28 @@ COLOURS = {
     Side.MODULE: ("#e98a6d", "#ee9a80", "#e57f61", "#f0a58d", "#ea9077"),
     Side.UNKNOWN: ("#d7d7d7",),
 }
-"""Shades of each side, by the name: neighbours differ, and a function has the same everywhere."""
+"""Shades of each side. The name chooses one, so that a function has the same colour everywhere."""
 
 
 @dataclass
 class Node:
-    """One function, with all that came through it and its callers."""
+    """One frame: a function called in one way, with the I/O that came through it."""
 
     name: str
     side: Side
     parent: int
-    """Place of its caller in the list of nodes; of the first, which is all of it, -1."""
+    """Index of the caller in the list of nodes; -1 for the first node, which is "all"."""
     depth: int
+    """Number of frames outside this one; 0 for the first node."""
     bios: int = 0
     bytes: int = 0
     latency_ns: int = 0
+    """Sum of the bios' latencies."""
     below: dict[tuple[str, Side], int] = field(default_factory=dict, repr=False)
-    """Places of the functions that it called."""
+    """(name, side) of each function called → its index in the list of nodes."""
 
     def weight(self, by: Weight) -> int:
-        """Bios, bytes, or ns."""
+        """Return the node's weight: bios, bytes, or ns of latency."""
         return {
             Weight.COUNT: self.bios,
             Weight.BYTES: self.bytes,
@@ -86,25 +88,27 @@ class Node:
 
     @property
     def colour(self) -> str:
-        """A shade of its side: `#rrggbb`."""
+        """Colour of the frame: a shade of its side, `#rrggbb`."""
         shades = COLOURS[self.side]
         return shades[crc32(self.name.encode("utf-8", "replace")) % len(shades)]
 
 
 @dataclass
 class Flame:
-    """Nodes in the order in which they are drawn: callers first, siblings by name."""
+    """The tree of a flame graph."""
 
     nodes: list[Node]
+    """Depth first, siblings by name; `below` is empty."""
     left_out: int
-    """Nodes that found no room; what their callers weigh has them in it."""
+    """Nodes for which there was no room; their I/O is still in their callers' weights."""
 
 
 def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
-    """Return callers as a tree: all, commands, then functions from the outermost inwards.
+    """Return call stacks as a tree: "all", recordings if labelled, commands, then functions.
 
-    As in `folded`, offsets are not told apart. room: characters of JSON; a frame is never kept
-    without its caller.
+    Functions go from the outermost inwards. Frames that differ only in the offset are one node, as
+    in `folded`. room: characters of JSON for the nodes; the heaviest are kept, none without its
+    caller.
     """
     nodes = [Node("all", Side.ALL, -1, 0)]
     for label, callers, stacks in recorded:
@@ -120,7 +124,7 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
 
 
 def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
-    """(name, side) of each frame: the command, then functions, the outermost first."""
+    """Return (name, side) of each frame: the command, then functions from the outermost inwards."""
     user = [frame_text(frame, kernel=False) for frame in shown_user(stack.user)]
     found = [(name, Side.UNKNOWN if name == UNKNOWN else Side.PROGRAM) for name in user[::-1]]
     if stack.missing:
@@ -132,22 +136,25 @@ def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
 
 
 def _new(nodes: list[Node], parent: int, name: tuple[str, Side]) -> int:
-    """Appends a node for a function that `parent` called, and returns its place."""
+    """Append a node for a function called by `parent`; return its index. name: (name, side)."""
     nodes.append(Node(*name, parent, nodes[parent].depth + 1))
     nodes[parent].below[name] = len(nodes) - 1
     return len(nodes) - 1
 
 
 def _add(node: Node, caller: Callers) -> None:
+    """Add the caller's I/O to the node."""
     node.bios += caller.bios
     node.bytes += caller.bytes
     node.latency_ns += caller.latency_ns
 
 
 def _heaviest(nodes: list[Node], room: int) -> set[int]:
-    """Places of the heaviest nodes that fit, by whichever weight shows most of them.
+    """Return the indices of the heaviest nodes whose JSON fits into `room` characters.
 
-    No function is heavier than its caller, and callers come first: they are kept, too.
+    A node ranks by the largest of its shares of all bios, bytes and latency. A function is never
+    heavier than its caller, and of equals the caller comes first; so every kept node's caller is
+    kept. The first node always is.
     """
     whole = [max(nodes[0].weight(by), 1) for by in Weight]
     shares = [
@@ -159,7 +166,7 @@ def _heaviest(nodes: list[Node], room: int) -> set[int]:
 
 
 def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
-    """The kept nodes depth first, siblings by name, with parents by their new places."""
+    """Return copies of the kept nodes, depth first, siblings by name; parents by new index."""
     found: list[Node] = []
     rest = [(0, -1)]
     while rest:
@@ -175,7 +182,7 @@ def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
 
 
 def as_dict(found: Flame, by: Weight) -> dict[str, object]:
-    """The tree as plain values for a page; `by`: by what its frames are wide at first."""
+    """Return the tree as plain values for a page. by: weight that frames' widths show at first."""
     return {
         "by": {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}[by],
         "frames": [

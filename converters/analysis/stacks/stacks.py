@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""I/O by initiating stack and command: bios, bytes, latencies. Bios that were merged count too."""
+"""I/O by the stack and command that queued it: bios (merged ones too), bytes, latencies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ BUCKETS = 64
 """Bucket b holds latencies of [2^b, 2^(b+1)) ns; bucket 0 also 0 ns."""
 UNKNOWN = "[unknown]"
 NO_OFFSET = -1
-"""Of a group's frame: the group's stacks are at different places of the function."""
+"""Offset of a frame that stands for frames at different offsets of the same function."""
 NO_STACK = Stack((), (), "no stack recorded")
 
 
 class Weight(StrEnum):
-    """What a stack is weighed by."""
+    """What a stack's weight is: number of bios, sum of their bytes, or sum of their latencies."""
 
     COUNT = "count"
     BYTES = "bytes"
@@ -30,24 +30,25 @@ class Weight(StrEnum):
 
 @dataclass
 class Callers:
-    """Bios of one command from one stack."""
+    """Figures of the bios that one command queued from one stack."""
 
     comm: str
+    """Name of the command's threads; UNKNOWN: not known."""
     stack: int
-    """Row in Trace.stacks; -1: none was recorded."""
+    """Row in Trace.stacks; -1: no stack was recorded."""
     bios: int = 0
     bytes: int = 0
     ended: int = 0
-    """Bios that were seen to be queued and to end: those that have a latency."""
+    """Bios with a latency: both Q and C are in the log."""
     latency_ns: int = 0
-    """Sum over them, queue to completion."""
+    """Sum of these bios' latencies, Q to C."""
     histogram: I64 = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
-    """Them by the power of two of their latency in ns."""
+    """(BUCKETS,): number of these bios by power of two of the latency in ns."""
     times: Distribution = field(default_factory=Distribution)
-    """Their latencies in finer buckets, for percentiles; empty unless the table keeps them."""
+    """These bios' latencies in finer buckets, for percentiles; empty if the table keeps none."""
 
     def merge(self, other: "Callers") -> None:
-        """Adds the other's bios to this one's; comm and stack stay."""
+        """Add the bios of other callers, which are not changed; comm and stack stay."""
         self.bios += other.bios
         self.bytes += other.bytes
         self.ended += other.ended
@@ -56,7 +57,7 @@ class Callers:
         self.times.merge(other.times)
 
     def weight(self, by: Weight) -> int:
-        """Bios, bytes, or ns."""
+        """Return the weight: bios, bytes, or ns of latency."""
         return {
             Weight.COUNT: self.bios,
             Weight.BYTES: self.bytes,
@@ -65,18 +66,19 @@ class Callers:
 
 
 class StackTable:
-    """Adds up windows; memory grows with the distinct pairs of stack and command alone."""
+    """Adds up windows' bios by stack and task; memory depends on the number of distinct pairs."""
 
     def __init__(self, percentiles: bool = False) -> None:
         """percentiles: whether each Callers' `times` are kept, too."""
         self._percentiles = percentiles
         self._by_task: dict[tuple[int, int], Callers] = {}
+        """(stack, task), rows or -1 each → figures, without comm."""
         self._comms: NDArray[np.object_] = np.zeros(0, np.object_)
         self.without_queue = 0
-        """Bios whose queue event is not in the log: nobody knows from where they came."""
+        """Bios without a Q in the log, and so without a stack; they are in no Callers."""
 
     def add(self, window: Lifecycles) -> None:
-        """Takes in the bios of a window."""
+        """Add the bios of the next window."""
         self._comms = window.tasks.comm
         bios = window.bios
         seen = bios.queue != NEVER
@@ -84,6 +86,7 @@ class StackTable:
         self._add(bios if seen.all() else bios.take(seen))
 
     def _add(self, bios: Bios) -> None:
+        """Add bios with a Q to `_by_task`."""
         if not len(bios):
             return
         key = (bios.stack.astype(np.int64) + 1 << 32) | (bios.task.astype(np.int64) + 1)
@@ -109,7 +112,7 @@ class StackTable:
             callers.times.merge(fine[at])
 
     def callers(self) -> list[Callers]:
-        """By command and stack: a command may have had many threads."""
+        """Return the figures by command and stack, all threads of a name added up."""
         found: dict[tuple[str, int], Callers] = {}
         for (stack, task), part in self._by_task.items():
             comm = str(self._comms[task]) if task >= 0 else UNKNOWN
@@ -118,13 +121,17 @@ class StackTable:
 
 
 def _sums(group: NDArray[np.intp], values: I64, groups: int) -> I64:
+    """Return the sum of the values (n,) of each group (groups,); group: (n,), 0 to groups - 1."""
     total = np.zeros(groups, np.int64)
     np.add.at(total, group, values)
     return total
 
 
 def log2(latency: I64) -> I32:
-    """Bucket of each latency (ns): the place of its highest bit, exact for all 63."""
+    """Return the bucket of each latency (ns, at least 0): the index of its highest bit; 0 for 0.
+
+    Exact for all int64, where a float's logarithm would be rounded.
+    """
     bucket = np.zeros(len(latency), np.int32)
     rest = latency.copy()
     for shift in (32, 16, 8, 4, 2, 1):
@@ -136,29 +143,30 @@ def log2(latency: I64) -> I32:
 
 
 def heaviest(callers: Iterable[Callers], by: Weight) -> list[Callers]:
-    """The heaviest first; among equals by command and stack, so that the order is the same."""
+    """Return the callers by weight, the heaviest first; among equals by command and stack."""
     return sorted(callers, key=lambda c: (-c.weight(by), c.comm, c.stack))
 
 
 @dataclass
 class Group:
-    """Bios of one command whose stacks read the same."""
+    """Callers of one command whose stacks have the same functions."""
 
     sums: Callers
-    """Of all of them; `stack` is the row of the heaviest, or -1."""
+    """Sum of the callers; `stack` is the row of the heaviest, or -1."""
     stack: Stack
-    """Its frames; in a group of several, NO_OFFSET and an empty `where` where these differ."""
+    """The stack; if there are several, the frames that they have in common, as of `_common`."""
     stacks: int
-    """How many recorded stacks there are in the group."""
+    """Number of stacks in the group."""
 
 
 def grouped(
     callers: Iterable[Callers], stacks: list[Stack], by: Weight, *, offsets: bool = False
 ) -> list[Group]:
-    """Return callers by command and functions, the heaviest first; `callers` are not changed.
+    """Return callers grouped by command and functions, the heaviest first.
 
-    Stacks of the same functions that differ in the places within these are one group, as in
-    `folded`. offsets: each recorded stack is a group of its own.
+    Stacks with the same functions that differ in offsets within them are one group, as in
+    `folded`. stacks: as in Trace.stacks. offsets: make each recorded stack a group of its own.
+    `callers` are not changed.
     """
     members: dict[tuple[object, ...], list[Callers]] = {}
     for caller in heaviest(callers, by):
@@ -166,11 +174,12 @@ def grouped(
         key = caller.stack if offsets else (*map(tuple, stack_texts(stack)), stack.missing)
         members.setdefault((caller.comm, key), []).append(caller)
     groups = [_group(found, stacks) for found in members.values()]
-    # Among equals the order of their heaviest members stays.
+    # The sort is stable: among equals the order of their heaviest members stays.
     return sorted(groups, key=lambda group: (-group.sums.weight(by), group.sums.comm))
 
 
 def _group(members: list[Callers], stacks: list[Stack]) -> Group:
+    """Return callers with the same command and functions, the heaviest first, as a group."""
     sums = Callers(members[0].comm, members[0].stack)
     for caller in members:
         sums.merge(caller)
@@ -183,26 +192,32 @@ def _group(members: list[Callers], stacks: list[Stack]) -> Group:
 
 
 def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
-    """Frames that read the same as one stack; what differs in a frame is left open."""
+    """Return one frame for each position of stacks that have the same names in all positions.
+
+    Where the frames at a position differ: the offset is NO_OFFSET; `where` is "" if the frames
+    have a name, else the first one's.
+    """
     frames = []
     for places in zip(*sides, strict=True):
         first = places[0]
         named = any(f.where != first.where for f in places) and first.name
-        where = "" if named else first.where  # without a name it is what people see
+        where = "" if named else first.where  # without a name, `where` is what is shown
         same = all(f.offset == first.offset for f in places)
         frames.append(Frame(first.name, where, first.offset if same else NO_OFFSET))
     return tuple(frames)
 
 
 def stack_at(stacks: list[Stack], row: int) -> Stack:
-    """Return the stack in that row; of -1 one without frames that says so."""
+    """Return the stack in a row of Trace.stacks; for -1 NO_STACK, whose `missing` says why."""
     return stacks[row] if row >= 0 else NO_STACK
 
 
 def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
-    """`ext4_sync_file`, `bio_map [dm_mod]`, `0xffffffff81af64dd`, `dd+0x12ab`, `[unknown]`.
+    """Return a frame as text: `ext4_sync_file`, or `bio_map [dm_mod]` for a module's function.
 
-    With offsets `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`.
+    With offsets: `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`. Without a function's name: the
+    file and offset `dd+0x12ab`; without a file, too, a kernel address `0xffffffff81af64dd`, or for
+    a user frame UNKNOWN.
     """
     if frame.name:
         name = f"{frame.name}+{frame.offset:#x}" if offsets else frame.name
@@ -213,23 +228,23 @@ def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
 
 
 def stack_texts(stack: Stack, *, offsets: bool = False) -> tuple[list[str], list[str]]:
-    """Kernel and user frames as text, the innermost first; unknown ones in a row become one."""
+    """Return (kernel, user) frames as text, the innermost first; runs of unknown ones are one."""
     kernel = [frame_text(frame, kernel=True, offsets=offsets) for frame in stack.kernel]
     user = [frame_text(frame, kernel=False, offsets=offsets) for frame in shown_user(stack.user)]
     return kernel, user
 
 
 def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
-    """User frames; of unknown ones in a row the first alone."""
+    """Return user frames, with only the first one of each run of unknown frames."""
     unknown = [frame_text(frame, kernel=False) == UNKNOWN for frame in user]
     return [f for at, f in enumerate(user) if not (unknown[at] and at and unknown[at - 1])]
 
 
 def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[str]:
-    """`comm;outermost;…;innermost WEIGHT`, one line per command and stack as text, sorted.
+    """Return lines `comm;outermost;…;innermost WEIGHT`, one per command and stack, sorted.
 
-    The form that flame graph tools read; latency is in microseconds. Stacks that differ in
-    offsets alone are one line.
+    This is the format that flame graph tools read. Weights are bios, bytes or microseconds of
+    latency. Stacks that differ only in offsets are one line.
     """
     weights: dict[str, int] = {}
     for caller in callers:
@@ -245,5 +260,5 @@ def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[
 
 
 def _plain(text: str) -> str:
-    """Without what the folded form gives a meaning to."""
+    """Return a name for the folded format: `;` as `:`, newlines as spaces, UNKNOWN if empty."""
     return text.replace(";", ":").replace("\n", " ") or UNKNOWN

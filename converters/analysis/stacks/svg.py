@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flame graph as an SVG: static, without scripts, fonts or anything from elsewhere."""
+"""A flame graph as an SVG: static, without scripts, embedded fonts or external references."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -10,33 +10,36 @@ from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.recorder.schema.strings import shown
 
 WIDTH = 1200
-"""Pixels, as all that follows."""
+"""Width of the picture. All sizes here are in pixels."""
 MARGIN = 10
 ROW = 18
 FONT = 11
 CHARACTER = 0.602 * FONT
 """Width of a character: the widest of the usual monospaced fonts."""
 NARROWEST = 0.2
-"""Frames that are narrower are not drawn."""
+"""Width below which a frame is not drawn."""
 LINE = 17
 MOST_LINE = 170
-"""Characters of a line above the frames."""
+"""Characters of a line above the frames, at most."""
 
 Told = Mapping[Weight, Callable[[int], str]]
-"""How a number of each weight is written."""
+"""Weight → function that formats a number of that weight."""
 
 
 class _Place(NamedTuple):
+    """A node, its left edge and its width."""
+
     node: Node
     x: float
     wide: float
 
 
 def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) -> str:
-    """Return the file's text. notes: lines below the title, as plain text.
+    """Return the text of the SVG file.
 
-    Frames are as wide as what came through them, the outermost at the bottom. Names may hold
-    anything: what is not printable is replaced, the rest escaped.
+    Frames are as wide as their weight, the outermost at the bottom. title, notes: plain text; notes
+    are lines below the title. told: formats the numbers in tooltips. Names may hold any text:
+    unprintable characters are replaced, the rest escaped.
     """
     places = [place for place in _places(flame.nodes, by) if place.wide >= NARROWEST]
     less = flame.left_out + len(flame.nodes) - len(places)
@@ -60,11 +63,11 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) 
 
 
 def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
-    """Where each node stands: siblings beside each other, from their caller's left edge on."""
+    """Return the place of each node: siblings side by side, from their caller's left edge on."""
     scale = (WIDTH - 2 * MARGIN) / max(nodes[0].weight(by), 1)
     found: list[_Place] = []
     free: list[float] = []
-    """Of each node so far where the next one that it called begins."""
+    """Per node so far: the left edge of the next function that it called."""
     for node in nodes:
         x = free[node.parent] if node.parent >= 0 else float(MARGIN)
         wide = node.weight(by) * scale
@@ -76,12 +79,17 @@ def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
 
 
 def _line(at: int, text: str) -> str:
+    """Return the element of line `at` above the frames; line 0 is the title."""
     y = MARGIN + LINE * at + FONT
     kind = 'font-size="14" font-weight="bold"' if at == 0 else 'fill="#5b6470"'
     return f'<text x="{MARGIN}" y="{y}" {kind}>{_text(_short(text, MOST_LINE))}</text>'
 
 
 def _frame(place: _Place, bottom: int, whole: Node, told: Told) -> str:
+    """Return the element of a frame, with a tooltip of its weights and shares of `whole`.
+
+    bottom: y of the lower edge of the outermost frame.
+    """
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)
     weights = ", ".join(
@@ -101,9 +109,10 @@ def _frame(place: _Place, bottom: int, whole: Node, told: Told) -> str:
 
 
 def _short(text: str, most: int) -> str:
+    """Return the text with at most `most` characters, the last one an ellipsis if it is cut."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _text(text: str) -> str:
-    """Return text for XML: shown by the rule of docs/names.md, so without control characters."""
+    """Return text escaped for XML, without control characters (by the rule of docs/names.md)."""
     return escape(shown(text))
