@@ -359,7 +359,7 @@ static __noinline int bt_put_file(struct bt_writer *w, struct bio *bio, struct b
 	if (!bt_tells_files() || !bt_host_of(w, bio, r, &host))
 		return 0;
 	if ((host.mode & BT_MODE_TYPE) == BT_MODE_BLOCK) {
-		/* Old kernels do not set i_ino of these inodes, so the device's number stands in. */
+		/* Old kernels leave i_ino of these inodes unset: i_rdev takes its place. */
 		host.inode = bt_read_u32(host.address + bpf_core_field_offset(inode->i_rdev));
 		host.dev = 0;
 	} else {

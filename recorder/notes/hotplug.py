@@ -10,7 +10,7 @@ from biotrail.recorder.host import cgroups, devices
 DEVICE_PERIOD_NS = 1_000_000_000
 CGROUP_PERIOD_NS = 10_000_000_000
 MANY_DEVICES = 512
-"""With more devices, a look reads only those that changed, not what stands on them."""
+"""With more devices, a look reads only changed devices, not the stacked devices above them."""
 COST_SHARE = 500
 """A look that takes t is not repeated before 500 t has passed: at most 0.2 % of a core."""
 _BLOCK = "/sys/dev/block"

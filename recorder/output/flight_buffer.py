@@ -89,12 +89,12 @@ class KeptLog:
 
     @property
     def deleted(self) -> int:
-        """How many dumps were deleted as the oldest beyond the limit."""
+        """Number of dumps that were deleted as the oldest beyond the limit."""
         return self._series.deleted
 
     @property
     def gone(self) -> int:
-        """How many dumps others deleted, moved away or replaced."""
+        """Number of dumps that others deleted, moved away or replaced."""
         return self._series.gone
 
     @property
@@ -176,8 +176,8 @@ class KeptLog:
         """
         if self._thread is not None:
             self._thread.join()
-        told = ("reason", "trigger", "triggers_let_pass")
-        why: dict[str, Any] = {key: end[key] for key in told if key in end}
+        keys = ("reason", "trigger", "triggers_let_pass")
+        why: dict[str, Any] = {key: end[key] for key in keys if key in end}
         made = self._snapshot(why, end["stopped"])
         self._write(made._replace(end={**made.end, "run": end}))
 

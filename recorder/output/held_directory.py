@@ -103,6 +103,6 @@ class HeldDirectory:
             return False
         try:
             os.unlink(name, dir_fd=self.fd)
-        except OSError:  # gone just now, or not ours to delete: nothing is lost
+        except OSError:  # deleted just now, or not permitted: the file stays, which harms nothing
             return False
         return True

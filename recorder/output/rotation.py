@@ -22,7 +22,7 @@ class Rotation:
 
     @property
     def deleted(self) -> int:
-        """How many files were deleted as the oldest beyond the limit."""
+        """Number of files that were deleted as the oldest beyond the limit."""
         return 0 if self._sink is None else self._sink.deleted
 
     def due(self, _now_ns: int) -> bool:
@@ -37,7 +37,7 @@ class Rotation:
 
     @property
     def gone(self) -> int:
-        """How many files others deleted, moved away or replaced."""
+        """Number of files that others deleted, moved away or replaced."""
         return 0 if self._sink is None else self._sink.gone
 
     def order(self, _clock: Clock) -> None:

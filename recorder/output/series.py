@@ -137,9 +137,9 @@ class Series:
         self.next = ""
         """Path of the file last created, once it is published."""
         self.made = 0
-        """How many files were published."""
+        """Number of files published."""
         self.deleted = 0
-        """How many files delete_old() deleted."""
+        """Number of files that delete_old() deleted."""
         self._gone = 0  # files that delete_old() found deleted or replaced by others
 
     @property
@@ -156,7 +156,7 @@ class Series:
 
     @property
     def gone(self) -> int:
-        """How many published files others have deleted, moved away or replaced."""
+        """Number of published files that others have deleted, moved away or replaced."""
         return self._gone + len(self._files) - len(self.files)
 
     def _directory(self) -> HeldDirectory:

@@ -149,12 +149,12 @@ class RotatingLog:
 
     @property
     def deleted(self) -> int:
-        """How many files were deleted as the oldest beyond the limit."""
+        """Number of files that were deleted as the oldest beyond the limit."""
         return self._series.deleted
 
     @property
     def gone(self) -> int:
-        """How many files others deleted, moved away or replaced."""
+        """Number of files that others deleted, moved away or replaced."""
         return self._series.gone
 
     def _open(self, clock: Clock) -> LogWriter:

@@ -39,7 +39,7 @@ class _Type(ctypes.Structure):
 
     @property
     def count(self) -> int:
-        """How many members, enum values or parameters follow this header in memory."""
+        """Number of members, enum values or parameters that follow this header in memory."""
         return int(self.info & 0xFFFF)
 
 

@@ -62,6 +62,9 @@ def require_rights() -> None:
         )
 
 
+# Each of the following functions returns the check that it is named after.
+
+
 def _rights() -> Check:
     missing = missing_rights()
     who = f"uid {os.geteuid()}"
@@ -108,6 +111,7 @@ def _object() -> Check:
 
 
 def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
+    """Return whether a program fits this kernel's tracepoint; required for ESSENTIAL events."""
     program, reason = offered(probe, btf)
     name = f"event {probe.letter} ({probe.tracepoint})"
     required = probe.letter in ESSENTIAL
@@ -162,6 +166,7 @@ def _tracefs() -> Check:
 
 
 def _lockdown() -> Check:
+    """Return a check that fails in lockdown mode "confidentiality", which forbids BPF to read."""
     try:
         text = _LOCKDOWN.read_text().strip()
     except OSError:

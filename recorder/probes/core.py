@@ -325,6 +325,7 @@ class CoreProbes(MappedProbes):
         return [self._program_info(choice) for choice in self._choices]
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
+        """Return a tracepoint's program with the kernel's counters. Raises RefusedError."""
         letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
         if choice.program is None:
             return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)

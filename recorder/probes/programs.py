@@ -127,7 +127,7 @@ def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
     """
     if btf.has_member("request_queue", "disk"):
         return choices
-    why = "this kernel does not tell whose a plug is, and devices were chosen"
+    why = "this kernel's plug events do not say which device they are for, and devices were chosen"
     return [
         replace(choice, program=None, reason=why)
         if choice.program and choice.probe.letter in "PU"
@@ -154,7 +154,7 @@ def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
     if count is None:
         return None, f"this kernel has no tracepoint {probe.tracepoint}"
     if count not in probe.programs:
-        return None, f"{probe.tracepoint} has {count} arguments, which no program knows"
+        return None, f"{probe.tracepoint} has {count} arguments: there is no program for that"
     return probe.programs[count], ""
 
 

@@ -16,6 +16,7 @@ _BPF_STATS_RUN_TIME = 0
 
 
 def _library() -> ctypes.CDLL:
+    """Return libbpf, without the bindings of libbpf.py. Raises OSError: not installed."""
     for name in _LIBRARIES[:-1]:
         try:
             return ctypes.CDLL(name)
@@ -25,6 +26,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _main() -> None:
+    """Keep CAP_SYS_ADMIN alone, then switch as standard input says, until its end."""
     # python -I -S: site-packages, and so an installed biotrail, is not on sys.path.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     from biotrail.recorder.rights import capabilities

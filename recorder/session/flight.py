@@ -41,12 +41,12 @@ class Flight:
 
     @property
     def deleted(self) -> int:
-        """How many dumps were deleted as the oldest beyond the limit."""
+        """Number of dumps that were deleted as the oldest beyond the limit."""
         return 0 if self._sink is None else self._sink.deleted
 
     @property
     def gone(self) -> int:
-        """How many dumps others deleted, moved away or replaced."""
+        """Number of dumps that others deleted, moved away or replaced."""
         return 0 if self._sink is None else self._sink.gone
 
     def messages(self) -> list[str]:

@@ -126,6 +126,7 @@ class Session:
         self._urgency = Urgency()
 
     def _find_command(self) -> Child | None:
+        """Return the command, not started; its output goes to stderr if stdout takes the log."""
         if not self._options.command:
             return None
         to_stderr = STDERR if self._options.output is None else None
@@ -202,6 +203,7 @@ class Session:
         return kept
 
     def _header(self, clock: dict[str, int]) -> dict[str, Any]:
+        """Return the log's header. `clock`: read before the programs were attached."""
         options, sizes = self._options, self._probes.sizes
         levels = [] if sizes is None else list(sizes.by_level)
         letters = sorted({p.letter for p in self._probes.programs() if p.attached})
@@ -286,6 +288,7 @@ class Session:
         return self._options.duration - (time.monotonic_ns() - self._began_ns) / 1e9
 
     def _round(self, now_ns: int) -> None:
+        """Do one round of the poll loop: drain, queue a chunk, run what is due, rotate or dump."""
         fill = self._probes.fill()
         self._pace.found(fill)
         self._urgency.found(fill)
@@ -328,6 +331,7 @@ class Session:
             border.order(self._clock)
 
     def _drain(self) -> bool:
+        """Add the rings' records to `_pending`, read `_clock`; return whether there were any."""
         segments = self._probes.drain()
         self._clock = clocks.reading()  # right after the copy: later events go to the next chunk
         size = sum(len(segment.data) for segment in segments)
@@ -361,6 +365,7 @@ class Session:
             self._windows = []
 
     def _look_around(self, now_ns: int) -> None:
+        """Queue notes of new devices, cgroups and mounts; stop if the output was removed."""
         if self._devices.due(now_ns):
             self._writer.offer(self._writer.note("devices", self._devices.changes))
         if self._cgroups.due(now_ns):
@@ -418,6 +423,7 @@ class Session:
         return summary
 
     def _take_rest(self) -> None:
+        """Detach the programs; copy out their last records, losses and triggers."""
         self._watch.end()
         self._probes.detach()
         while self._drain():
@@ -428,6 +434,7 @@ class Session:
         self._listen()
 
     def _last_job(self) -> Job:
+        """Return the job that writes all that is pending, then the END frame."""
         writer = self._writer
         jobs = self._stacks.jobs(writer)
         jobs += [writer.chunk(self._pending, self._clock)] if self._pending else []

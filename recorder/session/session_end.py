@@ -129,6 +129,7 @@ class Account:
         return self._of_output(ended, reason) or _of_recorder(failure)
 
     def _of_output(self, ended: bool, reason: str | None) -> TraceError | None:
+        """Return the error of the output as one for the user; None: the log was written."""
         if not ended:
             return OutputError(
                 "the output takes no more data: the end of the log could not be written; "

@@ -62,6 +62,7 @@ class StopRequests:
             os.close(descriptor)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Count the signal and wake the sleeper; Python runs it in the main thread."""
         if number in _DUMP_SIGNALS:
             self.asked_by = signal.Signals(number).name
             self.dumps += 1

@@ -48,6 +48,10 @@ def _headers() -> Check:
 
 
 def _tracepoints() -> Check:
+    """Return whether the essential tracepoints have the needed fields, with the letters that do.
+
+    Also ok where tracefs is not mounted and this process may mount it.
+    """
     place = tracefs.mounted()
     if place is None:
         if os.geteuid() == 0 and tracefs.absence() == "not mounted":

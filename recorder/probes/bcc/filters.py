@@ -42,12 +42,12 @@ def check(filters: Filters) -> None:
         "--min-size": filters.min_bytes,
     }
     unknown = [option for option, value in given.items() if value]
-    told = masks(filters.ops, OPS, "--op")
-    unknown += ["--op drv_out"] if OPS["DRV_OUT"] in told else []
+    wanted_ops = masks(filters.ops, OPS, "--op")
+    unknown += ["--op drv_out"] if OPS["DRV_OUT"] in wanted_ops else []
     if unknown:
         raise ProbeError(
-            f"the bcc backend cannot filter by {', '.join(unknown)}: tracepoints do not tell whose "
-            "request it is. It can by device, --op and --sectors; --backend core by all"
+            f"the bcc backend cannot filter by {', '.join(unknown)}: tracepoints do not say which "
+            "bio a request is for. It can by device, --op and --sectors; --backend core by all"
         )
 
 

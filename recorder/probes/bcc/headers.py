@@ -44,8 +44,8 @@ class Headers(NamedTuple):
 
     def environment(self) -> dict[str, str]:
         """Return a copy of this process's environment, with NAMED set to `directory` if any."""
-        told = {} if self.directory is None else {NAMED: str(self.directory)}
-        return {**os.environ, **told}
+        added = {} if self.directory is None else {NAMED: str(self.directory)}
+        return {**os.environ, **added}
 
 
 def find() -> Path | None:
@@ -102,7 +102,7 @@ def resolve(place: Path) -> Headers:
 
 
 def _is_found_by_bcc(place: Path) -> bool:
-    """Return whether bcc finds these headers of the running kernel without being told.
+    """Return whether bcc finds these headers of the running kernel by itself.
 
     True if NAMED is not set, and both /lib/modules/RELEASE/build and source exist.
     """

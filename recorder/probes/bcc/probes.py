@@ -89,12 +89,12 @@ class BccProbes(MappedProbes):
         bcc_filters.check(self.config.filters)
         if self.config.triggers:
             raise ProbeError(
-                "the bcc backend has no triggers: tracepoints do not tell which request ends; "
+                "the bcc backend has no triggers: tracepoints do not say which request completes; "
                 "leave out --trigger, or take --backend core"
             )
         if self.config.files:
             raise ProbeError(
-                "the bcc backend records no files: tracepoints do not tell them; "
+                "the bcc backend records no files: tracepoints do not report them; "
                 "leave out --files, or take --backend core"
             )
         bcc_load.require()
@@ -118,9 +118,9 @@ class BccProbes(MappedProbes):
             return f"not in the event set {self.config.events}"
         filters = self.config.filters
         if probe.letter in _PLUGS and (self.config.devices or filters.ops or filters.sectors):
-            return f"{probe.tracepoint} does not tell the device, nor what I/O it holds back"
+            return f"{probe.tracepoint} does not report the device, nor the I/O that it holds back"
         if lacking := bcc_source.lacks(probe.letter, form):
-            return f"{probe.tracepoint} does not tell {', '.join(lacking)}"
+            return f"{probe.tracepoint} does not report {', '.join(lacking)}"
         return ""
 
     def letters(self) -> list[str]:
@@ -209,8 +209,8 @@ class BccProbes(MappedProbes):
         biotrail's own numbers, for the programs make `opf` from the letters of rwbs; only flags
         that have a letter are in `flag_bits`.
         """
-        told = (*RWBS_FLAGS.values(), "PREFLUSH")
-        return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in told}}
+        lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
+        return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
     def absent(self) -> dict[str, list[str]]:
         """Return the names of fields that are always empty, by letter of the recorded events."""
@@ -234,6 +234,7 @@ class BccProbes(MappedProbes):
         return [self._program_info(probe) for probe in PROBES]
 
     def _program_info(self, probe: Probe) -> ProgramInfo:
+        """Return a tracepoint's program with the kernel's counters. Raises OSError."""
         reason = self._reasons[probe.letter]
         if reason:
             return ProgramInfo("", probe.letter, probe.tracepoint, False, reason, 0, 0, 0)

@@ -82,14 +82,14 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
     found: dict[str, list[str]] = {}
     for letter in letters:
         record = BY_LETTER[letter]
-        told = formats[record.tracepoint].fields
+        reported = formats[record.tracepoint].fields
         names = [field.name for field in record.fields]
         missing = [name for name in names if name in _NEVER]
         missing += (
-            ["ioprio"] if "ioprio" in names and (letter == "Q" or "ioprio" not in told) else []
+            ["ioprio"] if "ioprio" in names and (letter == "Q" or "ioprio" not in reported) else []
         )
         missing += ["dev"] if letter in "PU" else ["part"] if letter == "Q" else []
-        missing += ["status"] if "status" in names and "error" not in told else []
+        missing += ["status"] if "status" in names and "error" not in reported else []
         if missing:
             found[letter] = missing
     return found
