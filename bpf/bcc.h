@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the bcc backend's programs write. recorder/probes/bcc/source.py makes the programs
- * themselves from this kernel's tracepoint formats and puts them behind this text: each fills
- * a struct bt_said and calls one of the functions below.
+ * Functions of the bcc backend that write records. recorder/probes/bcc/source.py generates the
+ * programs from this kernel's tracepoint formats and puts them behind this text: each program
+ * fills a struct bt_said and calls one of the on_* functions below, all of which return 0.
  */
-/* Is it to be recorded? What is not is counted: events by kind, bios by reason. */
+/*
+ * Returns whether an event is to be recorded. Counts an event that is not: by kind in left_events,
+ * a Q also by reason in left_out.
+ */
 static inline __attribute__((always_inline)) int bt_wanted(struct bt_said *said, int kind)
 {
 	u64 reason = bt_judge(said);
@@ -24,14 +27,17 @@ static inline __attribute__((always_inline)) int bt_wanted(struct bt_said *said,
 	return 0;
 }
 
-/* Likewise for what comes from another device: either of the two will do. */
+/* As bt_wanted, for a remap: also true where only the source device is wanted. */
 static inline __attribute__((always_inline)) int bt_moved(struct bt_said *said, int kind)
 {
 	return (bt_judge(said) == BT_BY_DEVICE && bt_wanted_source(said->old_dev)) ||
 	       bt_wanted(said, kind);
 }
 
-/* Operation and flags by their letters; recorder/schema/kernel_names.py has the same in Python. */
+/*
+ * Returns operation and flags (bi_opf) for the letters of blk_fill_rwbs(), the first lowest. other:
+ * the operation for N and unknown letters. recorder/schema/kernel_names.py has the same tables.
+ */
 static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 {
 	u32 first = rwbs & 0xff, next = rwbs >> 8 & 0xff;
@@ -90,6 +96,7 @@ static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 	return opf;
 }
 
+/* Fills the members that all bio records share. */
 #define FILL_BIO(record, said)                                                                     \
 	do {                                                                                       \
 		(record)->bio = 0;                                                                 \
@@ -99,7 +106,7 @@ static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 		(record)->dev = (said)->dev;                                                       \
 	} while (0)
 
-/* Begins a bio's record `r` of `type`, or returns. */
+/* Declares `w` and `r` for a bio's record, and begins writing; returns if it is not wanted. */
 #define BEGIN_BIO(type, kind)                                                                      \
 	struct bt_writer w;                                                                        \
 	struct type *r;                                                                            \
@@ -116,7 +123,7 @@ static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
 	if (r) {
 		FILL_BIO(r, said);
 		r->tid = tid;
-		r->part = said->dev; /* the disk: which partition is not told */
+		r->part = said->dev; /* the disk: the tracepoint does not report the partition */
 		r->ioprio = 0;
 		r->hint = 0;
 		r->flags = BT_RECORDER && tgid == BT_RECORDER ? BT_Q_FLAG_OWN : 0;
@@ -156,7 +163,10 @@ static inline __attribute__((always_inline)) int on_merge(struct bt_said *said, 
 	return 0;
 }
 
-/* The front piece: from its own sector to where the rest begins, which may have wrapped. */
+/*
+ * The record is the front piece's: from its sector to new_sector, where the rest begins. The
+ * difference is taken in 32 bits, as the kernel passes new_sector as an unsigned int.
+ */
 static inline __attribute__((always_inline)) int on_split(struct bt_said *said)
 {
 	BEGIN_BIO(bt_x, BT_X);
@@ -189,7 +199,7 @@ static inline __attribute__((always_inline)) int on_remap(struct bt_said *said)
 		r->tid = tid;
 		r->from_sector = said->old_sector;
 		r->from_dev = said->old_dev;
-		r->part = said->dev; /* the disk: a partition is named as where it came from */
+		r->part = said->dev; /* the disk: a partition is only in from_dev */
 	}
 	bt_end(&w);
 	return 0;
@@ -209,9 +219,9 @@ static inline __attribute__((always_inline)) int on_bio_complete(struct bt_said 
 }
 
 /*
- * The text has sector 0 for the flush request and for a driver's own, which have none. The
- * letters are looked at once more for that: an opf that is compared has the verifier follow
- * every combination of letters to the program's end.
+ * Returns whether a request has no position: a flush request or passthrough, for which the
+ * tracepoint reports sector 0. Tests the letters again, not the opf: comparing the opf would make
+ * the verifier follow every combination of letters to the end of the program.
  */
 static inline __attribute__((always_inline)) int bt_nowhere(struct bt_said *said)
 {
@@ -224,7 +234,10 @@ static inline __attribute__((always_inline)) int bt_nowhere(struct bt_said *said
 	return said->sector == BT_NO_SECTOR || (!said->sector && !said->nr_sector);
 }
 
-/* N without a place is a driver's own request; its direction is not told. */
+/*
+ * Fills the members that all request records share. N without a position is passthrough, whose
+ * direction the tracepoint does not report: recorded as DRV_IN.
+ */
 #define FILL_RQ(record, said)                                                                      \
 	do {                                                                                       \
 		int nowhere = bt_nowhere(said);                                                    \
@@ -327,7 +340,7 @@ static inline __attribute__((always_inline)) int on_done(struct bt_said *said)
 	return 0;
 }
 
-/* Plugs do not name their device. */
+/* block_plug and block_unplug do not report a device. */
 static inline __attribute__((always_inline)) int on_plug(struct bt_said *said)
 {
 	struct bt_writer w;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Rings and tasks for the bcc backend, which knows no global variables and rewrites
- * look-ups by itself. recorder/probes/bcc/source.py puts records.h and its constants before
- * this text, and bcc.h behind it. It uses nothing of the kernel's headers.
+ * Rings and TASK records for the bcc backend, separate from ring.h because bcc has no global
+ * variables and rewrites map look-ups. recorder/probes/bcc/source.py puts constants and records.h
+ * before this text, and bcc.h behind it. Nothing of the kernel's headers is used.
  *
- * The rings are those of ring.h (recorder/probes/ring.py reads both), of which level 0 alone is used:
- * the kernel runs one program on a CPU's tracepoints at a time, and counts what it skips.
+ * The layout is that of ring.h (recorder/probes/ring.py reads both), but only level 0 is used: the
+ * kernel runs one tracepoint program at a time on a CPU and counts those that it skips
+ * (trace_call_bpf(), bpf_prog_active).
  */
 #define BT_LEVELS 3
 #define BT_KINDS 64
@@ -18,11 +19,11 @@
 #define opaque(var) asm volatile("" : "+r"(var))
 #define bt_barrier() asm volatile("" ::: "memory")
 
-/* An element of the map begins with it; recorder/probes/ring.py knows the offsets. */
+/* Header of each element of bt_rings; recorder/probes/ring.py has the same offsets. */
 struct bt_area {
 	u64 depth;
 	u64 head[BT_LEVELS];
-	u64 generation; /* counted up by user space: every dictionary record is due again */
+	u64 generation; /* incremented by user space to have every TASK record written again */
 	u64 pad[3];
 	u64 lost[BT_LEVELS][BT_KINDS];
 	u64 too_deep[BT_KINDS];
@@ -49,22 +50,22 @@ struct bt_slot {
 BPF_F_TABLE("array", u32, struct bt_element, bt_rings, BT_CPUS, BPF_F_MMAPABLE);
 BPF_ARRAY(bt_tasks, struct bt_slot, BT_TASK_SLOTS);
 
-/* What a tracepoint says; 0 where its format has no such field. */
+/* A tracepoint's fields; 0 where its format has no such field. */
 struct bt_said {
 	u64 sector;
 	u64 old_sector;
 	u64 new_sector;
-	u64 rwbs; /* the letters, the first lowest */
+	u64 rwbs; /* the letters, the first in the lowest byte */
 	u32 dev;
 	u32 old_dev;
 	u32 nr_sector;
-	u32 bytes; /* where it says none: nr_sector's */
+	u32 bytes; /* nr_sector * 512 where the format has no bytes */
 	u32 nr_rq;
 	s32 error;
 	u16 ioprio;
 };
 
-/* A program's hold on its ring. */
+/* A program's use of its CPU's ring, between bt_begin and bt_end; members as in ring.h. */
 struct bt_writer {
 	struct bt_area *area;
 	u64 now;

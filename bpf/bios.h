@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs on bios and plugs write. */
+/* Bodies of the programs on tracepoints of bios and plugs. All on_* functions return 0. */
 #ifndef BIOTRAIL_BIOS_H
 #define BIOTRAIL_BIOS_H
 
@@ -8,7 +8,7 @@
 #include "stacks.h"
 #include "trigger.h"
 
-/* The prefix that all bio records share. */
+/* Fills the members that all bio records share. */
 #define FILL_BIO(record, bio_, place)                                                              \
 	do {                                                                                       \
 		(record)->bio = (__u64)(bio_);                                                     \
@@ -58,7 +58,7 @@ static __always_inline int on_getrq(struct bio *bio)
 	struct bt_g *r;
 	__u32 tid;
 
-	/* Up to 5.10 passthrough has no bio here. */
+	/* Up to 5.10 the tracepoint also fires for passthrough, with a NULL bio. */
 	if (!bio)
 		return 0;
 	place = bt_bio_place(bio);
@@ -74,7 +74,7 @@ static __always_inline int on_getrq(struct bio *bio)
 	return 0;
 }
 
-/* bt_m and bt_f are the same but for their names. */
+/* bt_m and bt_f have the same layout, so on_merge serves both. */
 _Static_assert(sizeof(struct bt_m) == sizeof(struct bt_f), "merges");
 _Static_assert(__builtin_offsetof(struct bt_m, rq) == __builtin_offsetof(struct bt_f, rq), "rq");
 
@@ -151,8 +151,9 @@ static __always_inline int on_remap(struct bio *bio, __u32 from_dev, __u64 from_
 }
 
 /*
- * NVMe multipath tells a bio's end on behalf of the disk above, before its request has ended:
- * that one's C is yet to come, and ends both.
+ * Returns whether this completion was reported by NVMe multipath for the upper disk, whose queue
+ * `q` is not the one of the bio's disk. The request on the path has not completed yet: the C that
+ * follows ends the bio, which has to be followed until then.
  */
 static __always_inline bool bt_is_foretold(struct request_queue *q, struct bio *bio)
 {

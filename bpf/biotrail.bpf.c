@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * One program per tracepoint of the block layer, each writing one kind of record.
+ * The programs, one for each tracepoint of the block layer and kind of record.
  *
- * Where the tracepoint's arguments differ between kernels there are two programs on it; the one
- * whose name ends in _q has the request_queue as first argument. The loader counts the
- * parameters in the kernel's BTF and loads the one that fits (recorder/probes/core.py).
+ * Where a tracepoint's arguments differ between kernels there are two programs for it; the one
+ * whose name ends in _q has the request_queue as an argument as well. The loader counts the
+ * parameters in the kernel's BTF and loads the program that fits (recorder/probes/programs.py).
  *
- * A name that ends in _p belongs to a program that holds preemption off by itself, for kernels
- * whose tracepoints no longer do (7.0 and later): the rings' nesting depth relies on it.
+ * A program whose name ends in _p disables preemption itself, for kernels whose tracepoints no
+ * longer do (7.0 and later): the rings' nesting depth relies on it.
  *
  * `ctx` holds the tracepoint's arguments, 8 bytes each.
  */
@@ -24,13 +24,13 @@ extern void bpf_local_irq_save(unsigned long *flags) __ksym __weak;
 extern void bpf_local_irq_restore(unsigned long *flags) __ksym __weak;
 
 /*
- * Lets preemption on again without giving up the CPU here. What asked for it while the program ran
- * would get it at once, and until the task comes back the kernel skips this program for all others
- * on the CPU (prog->active). With interrupts off nothing is preempted; the next occasion comes when
- * the program has ended.
+ * Enables preemption, but does not reschedule here. If need_resched was set while the program ran,
+ * bpf_preempt_enable() alone would schedule at once, and until this task runs again the kernel
+ * would skip this program for every other task on the CPU (prog->active). With interrupts off,
+ * preempt_schedule() returns; the task is preempted after the program has ended.
  *
- * A function of its own: the kernel takes a pointer into the stack that a kfunc is given for a use
- * of all that is there, and would follow each path through a program to its end (7.2).
+ * A function of its own: the verifier (7.2) takes a stack pointer passed to a kfunc as a read of
+ * the whole stack frame, which would keep it from pruning paths through the calling program.
  */
 static __attribute__((noinline)) void bt_preempt_enable(void)
 {
@@ -50,7 +50,7 @@ static __attribute__((noinline)) void bt_preempt_enable(void)
 	{                                                                                          \
 		return body;                                                                       \
 	}
-/* A program, and its twin for kernels whose tracepoints leave preemption on. */
+/* A program, and its _p variant for kernels whose tracepoints leave preemption on. */
 #define PROGRAMS(name, tracepoint, body)                                                           \
 	PROGRAM(name, tracepoint, body)                                                            \
 	SEC("tp_btf/" #tracepoint) int name##_p(__u64 *ctx)                                        \
@@ -94,6 +94,6 @@ PROGRAMS(bt_io_done, block_io_done, on_done(RQ(0)))
 PROGRAMS(bt_hold, block_plug, on_plug(QUEUE(0)))
 PROGRAMS(bt_release, block_unplug, on_unplug(QUEUE(0), ctx[1], ctx[2] & 0xff))
 
-/* Loaded where the children of recorded processes are to be recorded. Uses no ring. */
+/* Loaded for --children only. Writes no record. */
 PROGRAM(bt_fork, sched_process_fork,
 	on_fork((struct task_struct *)ctx[0], (struct task_struct *)ctx[1]))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Reading bios and requests, and the device filter. */
+/* Reads members of bios and requests as each kernel has them; the device filter. */
 #ifndef BIOTRAIL_BLOCK_H
 #define BIOTRAIL_BLOCK_H
 
@@ -10,7 +10,7 @@
 #define BT_MAX_OP 63
 #define BT_UNKNOWN_HCTX 0xffff
 
-/* Where a bio or request goes. */
+/* The device of a bio or request, as dev_t; 0: not known. */
 struct bt_place {
 	__u32 dev; /* the disk */
 	__u32 part; /* bi_bdev: the partition, or the disk; 0: no bio */
@@ -56,9 +56,9 @@ static __always_inline struct bt_place bt_bio_place(struct bio *bio)
 	return place;
 }
 
+/* Returns the dev_t of a queue's disk; 0 before 5.17, where request_queue has no `disk`. */
 static __always_inline __u32 bt_queue_dev(struct request_queue *q)
 {
-	/* Before 5.17 a queue does not know its disk. */
 	if (!bpf_core_field_exists(q->disk) || !q)
 		return 0;
 	return bt_disk_dev(q->disk);
@@ -73,6 +73,10 @@ static __always_inline __u32 bt_rq_dev(struct request *rq)
 	return bt_queue_dev(rq->q);
 }
 
+/*
+ * The device filter. Without bi_bdev (before 5.12) a partition is recognized by `sector` on its
+ * disk. Without a known partition (place.part 0) the disk alone decides.
+ */
 static __always_inline bool bt_wanted(struct bt_place place, __u64 sector)
 {
 	if (!config.nr_filters)
@@ -90,7 +94,7 @@ static __always_inline bool bt_wanted(struct bt_place place, __u64 sector)
 	return false;
 }
 
-/* Is `dev`, as the remap event names it, a device to record? */
+/* Returns whether a remap's source device is one of the chosen disks or partitions. */
 static __always_inline bool bt_wanted_source(__u32 dev)
 {
 	for (__u32 i = 0; i < BT_MAX_FILTERS && i < config.nr_filters; i++) {
@@ -102,7 +106,7 @@ static __always_inline bool bt_wanted_source(__u32 dev)
 	return false;
 }
 
-/* By the partition of the request's bio where it has one, else by the disk alone. */
+/* The device filter for a request: by its bio's partition, or by the disk if it has no bio. */
 static __always_inline bool bt_wanted_rq(struct request *rq, __u32 dev)
 {
 	struct bt_place place = { .dev = dev };
@@ -156,7 +160,10 @@ static __always_inline __u16 bt_rq_hctx(struct request *rq)
 	return hctx ? hctx->queue_num : BT_UNKNOWN_HCTX;
 }
 
-/* Address of the bio's first page: what links a loop device's bio to the one below it. */
+/*
+ * Returns the address of the bio's first page, by which readers link a loop device's bio to the
+ * bio on the backing file's device. 0: no data, or an operation without pages.
+ */
 static __always_inline __u64 bt_bio_page(struct bio *bio, __u32 opf)
 {
 	struct bio_vec *vec = bio->bi_io_vec;
@@ -168,8 +175,8 @@ static __always_inline __u64 bt_bio_page(struct bio *bio, __u32 opf)
 		return 0;
 	if (index) {
 		/*
-		 * A clone that begins inside its origin's vector. The verifier adds no variable to
-		 * a typed pointer, so the vector's address is read as a number.
+		 * A clone that begins inside the bio_vec array of its original. The verifier allows
+		 * no variable offset on a typed pointer, so the address is read as a scalar.
 		 */
 		__u64 address = 0;
 
@@ -179,7 +186,11 @@ static __always_inline __u64 bt_bio_page(struct bio *bio, __u32 opf)
 		return page;
 	}
 	page = (__u64)vec->bv_page;
-	opaque(page); /* two loads: the verifier refuses one that serves both pointers */
+	/*
+	 * Keeps this load apart from the one above: the verifier refuses an instruction that
+	 * loads by a typed pointer on one path and not on another.
+	 */
+	opaque(page);
 	return page;
 }
 

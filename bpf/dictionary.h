@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * TASK and CGROUP records: written before the first record that uses them, and again when what
- * they say has changed or the direct-mapped slot was taken by another.
+ * TASK and CGROUP records: names, written before the first record that has the task's or cgroup's
+ * id, and again when the name has changed or another id has replaced it in its cache slot.
+ * recorder/log/names.py mirrors these direct-mapped caches, with as many slots.
  */
 #ifndef BIOTRAIL_DICTIONARY_H
 #define BIOTRAIL_DICTIONARY_H
@@ -24,12 +25,13 @@ struct bt_cgroup_slot {
 };
 
 /*
- * Slots are shared by all CPUs without a lock: a torn slot matches no task, and its task is
- * written once more.
+ * The caches, shared by all CPUs without a lock: a slot torn by two writers matches no task, so
+ * the worst case is one more record.
  */
 struct bt_task_slot bt_tasks[BT_TASK_SLOTS] = {};
 struct bt_cgroup_slot bt_cgroups[BT_CGROUP_SLOTS] = {};
 
+/* Fills `now` with the running task; bpf_get_current_task_btf() is there since 5.11. */
 static __always_inline void bt_current(struct bt_task_slot *now)
 {
 	if (bpf_core_enum_value_exists(enum bpf_func_id___task,
@@ -51,7 +53,7 @@ static __always_inline void bt_current(struct bt_task_slot *now)
 	now->generation = bt_generation;
 }
 
-/* The running thread's id, its TASK record written if need be. */
+/* Returns the running thread's id and sets w->tgid; writes a TASK record if it is not cached. */
 static __always_inline __u32 bt_task(struct bt_writer *w)
 {
 	struct bt_task_slot now, *slot;
@@ -92,7 +94,10 @@ static __always_inline void bt_write_cgroup(struct bt_writer *w, struct kernfs_n
 	slot->generation = generation;
 }
 
-/* Id of the cgroup that is charged for the bio, its CGROUP record written if need be; 0: none. */
+/*
+ * Returns the id of the cgroup that is charged for the bio, 0 if there is none; writes a CGROUP
+ * record if the id is not cached.
+ */
 static __always_inline __u64 bt_cgroup(struct bt_writer *w, struct bio *bio)
 {
 	struct blkcg_gq *blkg;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whose pages a bio carries: a FILE record behind its Q, and the file's path, name by name, before
- * the first FILE that means it, and again when the direct-mapped slot was taken by another.
+ * The file that a bio's first page belongs to: a FILE record behind its Q. Before the first FILE
+ * record of a file come FILE_NAME records with its path, one component each; again when another
+ * file has replaced it in its cache slot.
  *
- * The page tells only while the page cache moves it: it is locked while it is read, and marked as
- * under writeback while it is written. Without that mark it may be memory that a program has
- * mapped from some file and gives to direct I/O on another. What direct I/O that iomap does (ext4,
- * XFS and others) is about tells its own state, known by the function that ends the bio.
+ * page->mapping identifies the file only while the page cache does the I/O: then the page is
+ * locked (read) or under writeback (write). Without that flag the page may be memory that a program
+ * has mapped from one file and uses for direct I/O on another. For direct I/O by iomap (ext4, XFS
+ * and others) the file is found by bi_private, a struct iomap_dio, if bi_end_io is
+ * iomap_dio_bio_end_io().
  */
 #ifndef BIOTRAIL_FILES_H
 #define BIOTRAIL_FILES_H
@@ -15,7 +17,7 @@
 
 #define BT_FILE_SLOT_BITS 15 /* recorder/log/file_names.py has the same */
 #define BT_FILE_HASH 0x9e3779b97f4a7c15ULL /* 2^64 / golden ratio */
-#define BT_NAME_RECORDS 32 /* of one path, at most */
+#define BT_NAME_RECORDS 32 /* at most, for one path */
 #define BT_MODE_TYPE 0170000 /* S_IFMT, include/uapi/linux/stat.h */
 #define BT_MODE_BLOCK 0060000 /* S_IFBLK */
 #define BT_OP_WRITES 1 /* op_is_write(): odd operations move data to the device */
@@ -24,10 +26,10 @@ struct bt_file_slot {
 	__u64 inode;
 	__u32 dev;
 	__u32 generation;
-	__u64 log; /* bt_generation when it was written */
+	__u64 log; /* bt_generation when the path was written */
 };
 
-/* As large as BT_FILE_SLOT_BITS say where files are asked for. */
+/* The loader sets 2^BT_FILE_SLOT_BITS entries if files are recorded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -35,7 +37,7 @@ struct {
 	__type(value, struct bt_file_slot);
 } bt_file_slots SEC(".maps");
 
-/* Of include/linux/page-flags.h; the kernel's own values are put in when loading. */
+/* From include/linux/page-flags.h; values are relocated to the running kernel's. */
 enum pageflags { PG_locked, PG_writeback };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -76,14 +78,14 @@ struct iomap_dio {
 	struct kiocb *iocb;
 };
 
-/* Where the union has no name. */
+/* As kernels declare it where the union is anonymous. */
 struct dentry___flat {
 	struct hlist_node d_alias;
 };
 
 #pragma clang attribute pop
 
-/* An inode, of a page's cache or of an open file. */
+/* An inode: mapping->host of a page, or of an open file. */
 struct bt_host {
 	__u64 address;
 	__u64 inode;
@@ -92,6 +94,7 @@ struct bt_host {
 	__u32 mode;
 };
 
+/* The page flag that the page cache sets while it does this operation. */
 static __always_inline __u64 bt_transit_bit(__u32 opf)
 {
 	if (opf & BT_OP_WRITES)
@@ -99,7 +102,7 @@ static __always_inline __u64 bt_transit_bit(__u32 opf)
 	return 1ULL << bpf_core_enum_value(enum pageflags, PG_locked);
 }
 
-/* Whether this kernel's structures lead from a page to its inode. */
+/* Whether this kernel has the members that lead from a page to its inode. */
 static __always_inline bool bt_tells_files(void)
 {
 	struct page___memdesc *new = NULL;
@@ -110,13 +113,13 @@ static __always_inline bool bt_tells_files(void)
 	       (bpf_core_field_exists(page->flags) || bpf_core_field_exists(new->flags));
 }
 
-/* A file's page, or a block device's own, of which there is no such mark. */
+/* Whether the page cache does this I/O, by the page's flag. A block device's pages need none. */
 static __always_inline bool bt_host_counts(const struct bt_host *host, __u64 flags, __u32 opf)
 {
 	return (host->mode & BT_MODE_TYPE) == BT_MODE_BLOCK || flags & bt_transit_bit(opf);
 }
 
-/* All but its mode. */
+/* Fills all members from the inode at host->address, but not its mode. */
 static __always_inline void bt_read_host(struct bt_host *host)
 {
 	struct inode *inode = NULL;
@@ -129,7 +132,7 @@ static __always_inline void bt_read_host(struct bt_host *host)
 	host->dev = bt_read_u32(super + bpf_core_field_offset(sb->s_dev));
 }
 
-/* Direct I/O that iomap does. */
+/* Fills `host` for a bio of iomap's direct I/O, from its struct iomap_dio; false: not found. */
 static __always_inline bool bt_host_of_direct(struct bio *bio, struct bt_host *host)
 {
 	struct iomap_dio *dio = NULL;
@@ -144,12 +147,15 @@ static __always_inline bool bt_host_of_direct(struct bio *bio, struct bt_host *h
 	host->address = bt_read_u64(at + bpf_core_field_offset(file->f_inode));
 	if (!host->address)
 		return false;
-	host->mode = 0; /* a regular file: block devices have a way of their own */
+	host->mode = 0; /* not a block device: those do direct I/O without iomap */
 	bt_read_host(host);
 	return true;
 }
 
-/* By address: for the page of a clone and for the tail of a compound page. */
+/*
+ * Fills `host` for a page whose address is a scalar to the verifier: a clone's, or a tail page of
+ * a compound page. false: not a page of the page cache, or no I/O by the page cache.
+ */
 static __always_inline bool bt_host_by_address(__u64 page, __u32 opf, struct bt_host *host)
 {
 	struct page___memdesc *new = NULL;
@@ -177,8 +183,8 @@ static __always_inline bool bt_host_by_address(__u64 page, __u32 opf, struct bt_
 }
 
 /*
- * The same by plain loads, which a typed pointer allows. word: memory for values that shall be
- * numbers to the verifier.
+ * As bt_host_by_address, but by direct loads, which a typed pointer allows. word: memory through
+ * which pointers pass, so that the verifier takes them for scalars and permits bit operations.
  */
 static __always_inline bool bt_host_by_type(struct page *page, __u32 opf, volatile __u64 *word,
 					    struct bt_host *host)
@@ -207,7 +213,7 @@ static __always_inline bool bt_host_by_type(struct page *page, __u32 opf, volati
 	return true;
 }
 
-/* Whether the bio's first page stands alone, or first in a compound page. */
+/* Whether bv_page of the first bio_vec is the bio's first page, and no tail page. */
 static __always_inline bool bt_is_head(struct bio *bio, struct page *page, volatile __u64 *word)
 {
 	if (bpf_core_field_exists(page->compound_head))
@@ -219,6 +225,7 @@ static __always_inline bool bt_is_head(struct bio *bio, struct page *page, volat
 	return !(*word & 1) && !bio->bi_iter.bi_idx;
 }
 
+/* Fills `host` with the inode of the bio's first page (r->page); false: it is no file's. */
 static __always_inline bool bt_host_of(struct bt_writer *w, struct bio *bio, struct bt_q *r,
 				       struct bt_host *host)
 {
@@ -237,7 +244,7 @@ static __always_inline bool bt_host_of(struct bt_writer *w, struct bio *bio, str
 	return bt_host_by_address(*word, r->opf, host);
 }
 
-/* Where one of the names of an inode is kept; 0: the kernel knows none now. */
+/* Returns the address of one of the inode's dentries (i_dentry); 0: none is cached. */
 static __always_inline __u64 bt_dentry_of(__u64 inode_address)
 {
 	struct dentry___flat *flat = NULL;
@@ -271,7 +278,10 @@ static __always_inline __u64 bt_name_of(__u64 dentry_address)
 	return bt_read_u64(dentry_address + bpf_core_field_offset(dentry->d_name.name));
 }
 
-/* Writes all names from the file up to its file system's root; whether there was room. */
+/*
+ * Writes the path's components from the file up to its file system's root, long ones in pieces.
+ * false: the ring is full, or there is no dentry with a parent.
+ */
 static __always_inline bool bt_write_names(struct bt_writer *w, const struct bt_host *host)
 {
 	__u64 dentry = bt_dentry_of(host->address), parent, above, name;
@@ -281,7 +291,7 @@ static __always_inline bool bt_write_names(struct bt_writer *w, const struct bt_
 	__u8 level = 0, piece = 0;
 
 	parent = dentry ? bt_parent_of(dentry) : 0;
-	if (parent == dentry) /* a name without a place, or none at all */
+	if (parent == dentry) /* IS_ROOT(): disconnected; or no dentry at all */
 		return false;
 	name = bt_name_of(dentry);
 	for (int i = 0; i < BT_NAME_RECORDS; i++) {
@@ -317,6 +327,7 @@ static __always_inline bool bt_write_names(struct bt_writer *w, const struct bt_
 	return true;
 }
 
+/* Writes the file's path unless it is cached. */
 static __always_inline void bt_name_file(struct bt_writer *w, const struct bt_host *host)
 {
 	__u32 place = ((host->inode + ((__u64)host->dev << 32)) * BT_FILE_HASH) >>
@@ -336,8 +347,8 @@ static __always_inline void bt_name_file(struct bt_writer *w, const struct bt_ho
 }
 
 /*
- * r: the bio's Q. A function of its own, for a recording without files shall not have its
- * registers go to what the verifier removes.
+ * Writes the FILE record of a bio, if it has a file. r: its Q record. Not inlined, so that in a
+ * recording without files, where the verifier removes the call, on_queue() spills no registers.
  */
 static __noinline int bt_put_file(struct bt_writer *w, struct bio *bio, struct bt_q *r)
 {
@@ -348,7 +359,7 @@ static __noinline int bt_put_file(struct bt_writer *w, struct bio *bio, struct b
 	if (!bt_tells_files() || !bt_host_of(w, bio, r, &host))
 		return 0;
 	if ((host.mode & BT_MODE_TYPE) == BT_MODE_BLOCK) {
-		/* Old kernels give these inodes no number. */
+		/* Old kernels leave i_ino of these inodes unset: i_rdev takes its place. */
 		host.inode = bt_read_u32(host.address + bpf_core_field_offset(inode->i_rdev));
 		host.dev = 0;
 	} else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which I/O is wanted: judged once, when its bio is queued, from what the bio and its task say. */
+/* Decides which I/O is recorded: once, at Q, by the bio and the running task. */
 #ifndef BIOTRAIL_FILTERS_H
 #define BIOTRAIL_FILTERS_H
 
@@ -22,9 +22,9 @@ enum bt_reason {
 	BT_BY_TID,
 	BT_BY_COMM,
 	BT_BY_CGROUP,
-	BT_NO_BIO, /* a request or plug that tells no bio, where bios are asked for */
-	BT_TABLE_FULL, /* wanted, but no room to remember it: a loss */
-	BT_BY_OWN, /* wanted, but the recorder's own */
+	BT_NO_BIO, /* a request without bio, or a plug, where a filter needs a bio */
+	BT_TABLE_FULL, /* wanted, but bt_followed is full: counted as lost */
+	BT_BY_OWN, /* wanted, but the recorder's own I/O */
 	BT_ADMITTED,
 };
 _Static_assert(BT_ADMITTED <= BT_REASONS, "reasons");
@@ -40,7 +40,10 @@ struct {
 	__type(value, __u64);
 } bt_ids SEC(".maps");
 
-/* id << 1 | wanted: one word each, so that it is never torn. A cgroup never changes its parent. */
+/*
+ * Cache of the cgroup filter's answers by cgroup id: id << 1 | wanted, in one word, so that it is
+ * never torn. An answer stays right because a cgroup never changes its parent.
+ */
 __u64 bt_verdicts[BT_VERDICTS] = {};
 
 static __always_inline bool bt_id_wanted(__u64 id)
@@ -60,7 +63,7 @@ static __always_inline bool bt_comm_wanted(const struct bt_task_slot *now)
 	return false;
 }
 
-/* The running task: what queues the bio, which for written-back pages is a kworker. */
+/* Filters by the running task, the one that queues the bio: for write-back that is a kworker. */
 static __always_inline enum bt_reason bt_judge_task(void)
 {
 	struct bt_task_slot now;
@@ -86,7 +89,7 @@ static __always_inline bool bt_cgroup_listed(__u64 id)
 	return false;
 }
 
-/* By the cgroup that is charged for the bio, whoever queues it, and that cgroup's ancestors. */
+/* Filters by the cgroup that is charged for the bio (bi_blkg), or an ancestor of that cgroup. */
 static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 {
 	struct cgroup_subsys_state *css;
@@ -115,7 +118,7 @@ static __always_inline bool bt_cgroup_wanted(struct bio *bio)
 	return wanted;
 }
 
-/* The bio's operation; an empty write that flushes is a flush. */
+/* Returns the bio's operation; REQ_OP_FLUSH for an empty write with REQ_PREFLUSH. */
 static __always_inline __u32 bt_bio_op(struct bio *bio)
 {
 	__u32 opf = bio->bi_opf;
@@ -147,6 +150,7 @@ static __always_inline bool bt_sectors_wanted(__u64 start, __u64 end)
 	return !config.nr_ranges;
 }
 
+/* Applies all filters to a bio: BT_ADMITTED, or the first reason to leave it out. */
 static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place place)
 {
 	__u64 sector = bio->bi_iter.bi_sector;
@@ -161,7 +165,7 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 		return BT_BY_FLAGS;
 	if (size < config.min_bytes)
 		return BT_BY_SIZE;
-	/* No data, no sectors. */
+	/* A bio without data touches no sectors, so it matches no range. */
 	if (config.nr_ranges && (!size || !bt_sectors_wanted(sector, sector + (size + 511) / 512)))
 		return BT_BY_SECTORS;
 	reason = bt_judge_task();
@@ -174,13 +178,13 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 	return BT_ADMITTED;
 }
 
-/* Is anything asked for that only a bio can tell? */
+/* Whether there is a filter that only a bio can be tested by. */
 static __always_inline bool bt_asks_bios(void)
 {
 	return config.nr_flags || config.nr_ranges || config.min_bytes || config.nr_cgroups;
 }
 
-/* A request without a queued bio: the flush machinery's, a driver's own. */
+/* Filters a request that has no queued bio: the flush machinery's (flush_rq), or passthrough. */
 static __always_inline enum bt_reason bt_judge_bare(struct request *rq, __u32 dev)
 {
 	struct bt_place place = { .dev = dev };
@@ -194,7 +198,7 @@ static __always_inline enum bt_reason bt_judge_bare(struct request *rq, __u32 de
 	return BT_ADMITTED;
 }
 
-/* Plugs belong to a task and a device. */
+/* Filters a plug event, which has a task and a device. */
 static __always_inline enum bt_reason bt_judge_plug(struct bt_place place)
 {
 	if (!bt_wanted(place, 0))
@@ -205,8 +209,8 @@ static __always_inline enum bt_reason bt_judge_plug(struct bt_place place)
 }
 
 /*
- * A child of a recorded process is recorded too. What begins with a number that a recorded
- * process had, and is no such child, is not.
+ * Adds the child of a recorded process to bt_ids. Removes a process id that was recorded, has been
+ * freed, and is reused by a child of another process.
  */
 static __always_inline int on_fork(struct task_struct *parent, struct task_struct *child)
 {

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whole lifecycles or nothing: a bio's admission is remembered from its Q to the completion that
- * ends it, and inherited by what is split off it. A request is recorded if any of its bios is.
+ * With filters, lifecycles are recorded whole or not at all: bt_followed holds the admitted bios
+ * from Q to the completion that ends them. A split's front piece inherits the admission. A request
+ * is recorded if any bio of its chain is followed.
  *
- * The table holds bios alone. Whether a request is recorded is asked of its chain, which is in
- * place from the first event to the last: so there is no state of requests to go wrong.
- * What remains in the table by mistake (after an error, or a completion that was not seen)
- * is judged anew when the address is queued again.
+ * There is no table of requests that could go stale: the bio chain (rq->bio) is in place from the
+ * first event to the last. A bio that stays in the table by mistake (after an error, or a
+ * completion that was not recorded) is judged again when its address is queued again.
  */
 #ifndef BIOTRAIL_FOLLOW_H
 #define BIOTRAIL_FOLLOW_H
 
 #include "filters.h"
 
-/* Bios of one request that are looked at. */
+/* Most bios of one request that are visited. */
 #ifndef BT_MAX_WALK
 #define BT_MAX_WALK 1024
 #endif
 #define BT_ENDING_SLOTS 1024
 
-/* Size set before loading. */
+/* Addresses of the admitted bios in flight. The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -27,12 +27,15 @@ struct {
 	__type(value, __u64);
 } bt_followed SEC(".maps");
 
-/* Requests whose recorded C awaits its `d`, which no longer knows its bios. Direct-mapped. */
+/*
+ * Addresses of requests whose C was recorded, so that the `d` that follows, when the request has
+ * no bios any more, is recorded too. Direct-mapped.
+ */
 __u64 bt_ending[BT_ENDING_SLOTS] = {};
 
-/* What a request's records say of it. */
+/* Whether a request is recorded, and the `bio` of its records. */
 struct bt_share {
-	struct bio *head; /* the first bio of the chain that is recorded */
+	struct bio *head; /* with filters the first followed bio of the chain, else rq->bio */
 	bool wanted;
 };
 
@@ -43,7 +46,7 @@ static __always_inline struct bt_area *bt_this_area(void)
 	return bpf_map_lookup_elem(&bt_rings, &cpu);
 }
 
-/* Atomic: an interrupt's program counts in the same words. */
+/* Counts an event that filters left out. Atomic: a program in an interrupt counts here too. */
 static __always_inline void bt_left_event(enum bt_kind kind)
 {
 	struct bt_area *area = bt_this_area();
@@ -69,7 +72,7 @@ static __always_inline bool bt_is_followed(struct bio *bio)
 	return bpf_map_lookup_elem(&bt_followed, &key);
 }
 
-/* No room counts as a loss of the event that should have begun the lifecycle. */
+/* Adds a bio to bt_followed. false: the table is full, counted as a lost record of `kind`. */
 static __always_inline bool bt_follow(struct bio *bio, enum bt_kind kind)
 {
 	__u64 key = (__u64)bio, one = 1;
@@ -92,12 +95,12 @@ static __always_inline void bt_forget(struct bio *bio)
 {
 	__u64 key = (__u64)bio;
 
-	/* The look-up takes no lock, and mostly there is nothing to forget. */
+	/* Deleting takes a lock, looking up does not, and mostly the bio is not in the table. */
 	if (bpf_map_lookup_elem(&bt_followed, &key))
 		bpf_map_delete_elem(&bt_followed, &key);
 }
 
-/* Q: the judgement that the rest of the lifecycle inherits. */
+/* Q: applies the filters; the bio's later events follow from the answer. */
 static __always_inline bool bt_queue_wanted(struct bio *bio, struct bt_place place)
 {
 	enum bt_reason reason;
@@ -112,6 +115,7 @@ static __always_inline bool bt_queue_wanted(struct bio *bio, struct bt_place pla
 	return false;
 }
 
+/* Whether a bio's event after Q is recorded. */
 static __always_inline bool bt_bio_wanted(struct bio *bio, struct bt_place place, enum bt_kind kind)
 {
 	if (!config.follow)
@@ -122,7 +126,7 @@ static __always_inline bool bt_bio_wanted(struct bio *bio, struct bt_place place
 	return false;
 }
 
-/* A front piece is recorded if what it was split from is. */
+/* X: whether the bio that was split (bi_private of the front piece) is followed; then both are. */
 static __always_inline bool bt_split_wanted(struct bio *bio, struct bt_place place,
 					    __u32 new_sector)
 {
@@ -131,7 +135,7 @@ static __always_inline bool bt_split_wanted(struct bio *bio, struct bt_place pla
 	if (!config.follow)
 		return bt_wanted(place, bio->bi_iter.bi_sector);
 	if ((__u32)bio->bi_iter.bi_sector == new_sector) {
-		/* dm since 6.1: this is what was split, and what is left of it. */
+		/* dm since 6.1: the bio is the original, advanced to the remaining sectors. */
 		wanted = bt_is_followed(bio);
 	} else {
 		wanted = bt_is_followed(bio->bi_private);
@@ -145,8 +149,9 @@ static __always_inline bool bt_split_wanted(struct bio *bio, struct bt_place pla
 }
 
 /*
- * A remap comes before Q where a partition's bio begins, and after it where a bio goes on to the
- * device below; pieces that md splits off unannounced are first seen here.
+ * A: a remap from partition to disk (from_dev is the bio's partition) comes before the bio's Q, one
+ * to a lower device after it. For pieces that md splits off without a split event the remap is the
+ * first event, so they are judged here.
  */
 static __always_inline bool bt_remap_wanted(struct bio *bio, struct bt_place place, __u32 from_dev)
 {
@@ -161,6 +166,7 @@ static __always_inline bool bt_remap_wanted(struct bio *bio, struct bt_place pla
 	return false;
 }
 
+/* Returns the first followed bio of a chain; NULL: none of the first BT_MAX_WALK bios is. */
 static __always_inline struct bio *bt_first_followed(struct bio *bio)
 {
 	for (int i = 0; i < BT_MAX_WALK; i++) {
@@ -171,6 +177,7 @@ static __always_inline struct bio *bt_first_followed(struct bio *bio)
 	return NULL;
 }
 
+/* Whether a request has bios that were queued: not for passthrough, whose bios have no Q. */
 static __always_inline bool bt_has_bios(struct request *rq)
 {
 	__u32 op = rq->cmd_flags & BT_OP_MASK;
@@ -178,6 +185,7 @@ static __always_inline bool bt_has_bios(struct request *rq)
 	return rq->bio && !(op <= BT_MAX_OP && (config.own_ops >> op & 1));
 }
 
+/* Whether a request's event is recorded: by its chain, or judged itself if it has no queued bio. */
 static __always_inline struct bt_share bt_rq_wanted(struct request *rq, __u32 dev,
 						    enum bt_kind kind)
 {
@@ -202,7 +210,10 @@ static __always_inline struct bt_share bt_rq_wanted(struct request *rq, __u32 de
 	return share;
 }
 
-/* A word of memory for values that the verifier shall not follow; NULL: nested too deep. */
+/*
+ * Returns memory for a value that the verifier shall not track, which would multiply the program
+ * states; NULL: nested too deep.
+ */
 static __always_inline volatile __u64 *bt_scratch(void)
 {
 	struct bt_area *area = bt_this_area();
@@ -217,8 +228,8 @@ static __always_inline volatile __u64 *bt_scratch(void)
 }
 
 /*
- * C of `bytes`: the bios that they cover have ended. But for one that the flush machinery runs,
- * whose flags it took off the request: its end is the C of no bytes that follows.
+ * C: removes the bios that `bytes` complete from bt_followed. Not a bio whose PREFLUSH or FUA
+ * blk_insert_flush() has cleared in the request: it ends with the C of 0 bytes that follows.
  */
 static __always_inline void bt_forget_done(struct request *rq, __u32 bytes)
 {
@@ -246,7 +257,7 @@ static __always_inline void bt_forget_done(struct request *rq, __u32 bytes)
 	}
 }
 
-/* The bios of a request that dm clones onto a lower device are never queued: judged here. */
+/* Bios of a request cloned by request-based dm have no Q, so they are judged at its remap. */
 static __always_inline void bt_judge_clone(struct request *rq)
 {
 	struct bio *bio = rq->bio;
@@ -261,7 +272,7 @@ static __always_inline void bt_judge_clone(struct request *rq)
 	}
 }
 
-/* A pointer as a number: the verifier lets nobody calculate with pointers. 0: no room. */
+/* Returns a pointer as a scalar, on which the verifier permits arithmetic; 0: nested too deep. */
 static __always_inline __u64 bt_address(void *pointer)
 {
 	volatile __u64 *word = bt_scratch();

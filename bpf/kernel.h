@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The few members of kernel structures that are read, relocated to the running kernel (CO-RE).
- * A flavour (name after ___) shows a member as some kernels have it; its presence is asked
- * of the running kernel's BTF, never of its version.
+ * A flavour (name with ___) declares a member as only some kernels have it; the running kernel's
+ * BTF decides whether it is there, never the kernel's version.
  */
 #ifndef BIOTRAIL_KERNEL_H
 #define BIOTRAIL_KERNEL_H
@@ -51,7 +51,7 @@ struct block_device {
 	__u32 bd_dev;
 };
 
-/* Here since 5.17; before, a request names its disk (struct request___disk). */
+/* `disk` is here since 5.17; before, the request has a pointer to it (struct request___disk). */
 struct request_queue {
 	struct gendisk *disk;
 };
@@ -63,7 +63,7 @@ struct bio_vec {
 	__u32 bv_offset;
 };
 
-/* Packed in the kernel; here not, or clang would read it byte by byte. */
+/* Packed in the kernel. Not here, or clang would load the members byte by byte. */
 struct bvec_iter {
 	__u64 bi_sector;
 	__u32 bi_size;
@@ -99,18 +99,18 @@ struct bio {
 	__u16 bi_ioprio;
 	__u8 bi_status;
 	struct bvec_iter bi_iter;
-	void *bi_end_io; /* a function; its address is all that is asked */
+	void *bi_end_io; /* only compared */
 	void *bi_private;
 	struct blkcg_gq *bi_blkg;
 	struct bio_vec *bi_io_vec;
 };
 
-/* Before 5.12: no bi_bdev, and bi_partno is 0 once the partition was added to bi_sector. */
+/* Before 5.12: no bi_bdev; bi_partno is 0 once bi_sector has been remapped to the disk. */
 struct bio___disk {
 	struct gendisk *bi_disk;
 };
 
-/* The write hint: unsigned short up to 5.17, gone, and an enum of one byte since 6.9. */
+/* The write hint: unsigned short up to 5.17, absent until 6.8, an enum of one byte since 6.9. */
 enum rw_hint { WRITE_LIFE_NOT_SET } __attribute__((packed));
 
 struct bio___hint16 {
@@ -141,7 +141,7 @@ struct request___disk {
 	struct gendisk *rq_disk;
 };
 
-/* A request has a priority of its own up to 6.11; since then it is its bio's. */
+/* Up to 6.11 a request has a priority of its own; since then only its bio has one. */
 struct request___ioprio {
 	__u16 ioprio;
 };
@@ -167,7 +167,7 @@ struct task_struct {
 
 #define barrier() asm volatile("" ::: "memory")
 
-/* A scalar that the compiler must not reason about, so that a bound stays where it was tested. */
+/* Hides a scalar's value from the compiler, so that it keeps a bounds check where it is written. */
 #define opaque(value) asm volatile("" : "+r"(value))
 
 #endif

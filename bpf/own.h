@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Is a bio I/O of the recording itself? It is where the recorder's own process queues it, and
- * where it writes the page cache of a file that the recorder writes: that is done by kworkers,
- * so the page's inode tells. What a file system writes besides (its journal, its metadata, copies
- * that it compresses or encrypts) belongs to no file here, and counts as others' I/O.
+ * Recognizes the recording's own I/O: bios queued by the recorder's process, and write-back of
+ * files that it writes. Write-back is done by kworkers, so there the page's inode decides. What a
+ * file system writes besides (journal, metadata, copies that it compresses or encrypts) has no
+ * page of the file and counts as I/O of others.
  *
- * Addresses are read as numbers, for the page of a clone and the head of a compound page are
- * none that the verifier knows; what is not there reads as 0.
+ * Pages are read by bpf_probe_read_kernel() at addresses that are scalars to the verifier, as it
+ * has no typed pointer to a clone's page or a compound page's head. A read that faults gives 0.
  */
 #ifndef BIOTRAIL_OWN_H
 #define BIOTRAIL_OWN_H
@@ -21,7 +21,7 @@ struct bt_own_file {
 	__u64 inode; /* 0: this slot and those behind it are free */
 	__u32 dev; /* of its file system's super block */
 	__u32 generation;
-	__u32 has_generation; /* 0: the file system does not tell it */
+	__u32 has_generation; /* 0: the file system does not report it */
 	__u32 reserved;
 };
 volatile struct bt_own_file bt_own_files[BT_OWN_FILES] SEC(".data.own") = {};
@@ -71,9 +71,9 @@ struct address_space {
 
 #pragma clang attribute pop
 
-/* No page has so high an address; masks do. */
+/* A compound_info of at least this value is a mask, not the address of a struct page. */
 #define BT_MASKS 0xffffffff00000000ULL
-/* Low bits of `mapping`: anonymous memory, or no page cache's. */
+/* Low bits of page->mapping that are set if it is no address_space (PAGE_MAPPING_FLAGS). */
 #define BT_NO_FILE 3
 
 static __always_inline __u64 bt_read_u64(__u64 address)
@@ -92,6 +92,7 @@ static __always_inline __u32 bt_read_u32(__u64 address)
 	return value;
 }
 
+/* Returns the head page of a compound page's tail page; otherwise the page itself. */
 static __always_inline __u64 bt_head_page(__u64 page)
 {
 	struct page *old = NULL;
@@ -107,7 +108,7 @@ static __always_inline __u64 bt_head_page(__u64 page)
 	return word >= BT_MASKS ? page & word : word - 1;
 }
 
-/* Whether an inode is that of a file that the recorder writes. The number decides mostly. */
+/* Whether an inode is one of bt_own_files. Its number is compared first, as it mostly differs. */
 static __always_inline bool bt_own_inode(__u64 host)
 {
 	struct super_block *sb = NULL;
@@ -141,7 +142,7 @@ static __always_inline bool bt_own_page(__u64 page)
 
 	if (!bpf_core_field_exists(cached->mapping))
 		return false;
-	/* A copy is a number to the verifier, which lets nobody reckon with a pointer. */
+	/* A copy is a scalar to the verifier, which permits no arithmetic on a pointer. */
 	page = bt_read_u64((__u64)&page);
 	mapping = bt_read_u64(bt_head_page(page) + bpf_core_field_offset(cached->mapping));
 	if (!mapping || mapping & BT_NO_FILE)
@@ -149,7 +150,10 @@ static __always_inline bool bt_own_page(__u64 page)
 	return bt_own_inode(bt_read_u64(mapping + bpf_core_field_offset(space->host)));
 }
 
-/* Whether the running task is the recorder's. In a container it knows only its number there. */
+/*
+ * Whether the running task is the recorder's process. In a container the recorder knows its id
+ * only in its pid namespace.
+ */
 static __always_inline bool bt_by_recorder(__u32 tgid)
 {
 	struct bpf_pidns_info here = {};
@@ -163,7 +167,7 @@ static __always_inline bool bt_by_recorder(__u32 tgid)
 	return config.recorder && tgid == config.recorder;
 }
 
-/* Whether the pages that a bio of data carries can be those of a file that the recorder writes. */
+/* Whether the operation can be a write of a file's pages, and the recorder writes any file. */
 static __always_inline bool bt_writes_file(__u32 opf)
 {
 	__u32 op = opf & BT_OP_MASK;
@@ -171,7 +175,7 @@ static __always_inline bool bt_writes_file(__u32 opf)
 	return op <= BT_MAX_OP && (config.file_ops >> op & 1) && bt_own_files[0].inode;
 }
 
-/* For filters, before there is a record. */
+/* As bt_is_own, for filters, which have no record yet. */
 static __always_inline bool bt_bio_is_own(struct bio *bio)
 {
 	struct bt_task_slot now;
@@ -198,9 +202,10 @@ static __always_inline bool bt_listed(__u64 inode)
 }
 
 /*
- * Spares others' writes the reads by address: a typed pointer's members are plain loads. Only what
- * can be such a pointer is followed, for a load that faults takes long. What is stored in `word`
- * and read again is a number, which a bit can be asked of.
+ * A fast test by direct loads of a typed pointer's members; false: the bio writes no file of the
+ * recorder. Spares other writers' bios the slow reads of bt_own_page. Pointers are followed only
+ * if they can be valid, as a faulting load is slow. word: memory through which a pointer passes, so
+ * that the verifier takes it for a scalar whose bits may be tested.
  */
 static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 {
@@ -220,7 +225,10 @@ static __always_inline bool bt_may_be_own(struct bio *bio, volatile __u64 *word)
 	return *word && !(*word & BT_NO_FILE) && bt_listed(page->mapping->host->i_ino);
 }
 
-/* tgid: of the running task. r: the bio's record; its cgroup is not yet written. */
+/*
+ * Whether a bio is the recording's own I/O. tgid: the running task's. r: the bio's Q record;
+ * overwrites r->cgroup, which the caller fills in afterwards.
+ */
 static __always_inline bool bt_is_own(struct bio *bio, __u32 tgid, struct bt_q *r)
 {
 	if (bt_by_recorder(tgid))

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs on requests write. */
+/* Bodies of the programs on tracepoints of requests. All on_* functions return 0. */
 #ifndef BIOTRAIL_REQUESTS_H
 #define BIOTRAIL_REQUESTS_H
 
 #include "follow.h"
 #include "trigger.h"
 
-/* CHAIN records per D: BT_CHAIN_SLOTS bios each, beyond the head. */
+/* Most CHAIN records per D, each with BT_CHAIN_SLOTS bios after the first one. */
 #ifndef BT_MAX_CHAIN
 #define BT_MAX_CHAIN 43
 #endif
 
-/* The prefix that all request records share. */
+/* Fills the members that all request records share. */
 #define FILL_RQ(record, rq_, bio_, bytes_, dev_)                                                   \
 	do {                                                                                       \
 		(record)->rq = (__u64)(rq_);                                                       \
@@ -22,14 +22,14 @@
 		(record)->dev = (dev_);                                                            \
 	} while (0)
 
-/* -1, no tag, becomes BT_NO_TAG. */
+/* A tag of -1 (none) becomes BT_NO_TAG by conversion. */
 #define FILL_TAGS(record, rq_)                                                                     \
 	do {                                                                                       \
 		(record)->tag = (rq_)->tag;                                                        \
 		(record)->sched_tag = (rq_)->internal_tag;                                         \
 	} while (0)
 
-/* s, I, R and m are the same but for their names. */
+/* The records of s, I, R and m have the same layout, so on_request serves all four. */
 _Static_assert(sizeof(struct bt_start) == sizeof(struct bt_i), "s and I");
 _Static_assert(sizeof(struct bt_start) == sizeof(struct bt_r), "s and R");
 _Static_assert(sizeof(struct bt_start) == sizeof(struct bt_rq_merge), "s and m");
@@ -56,7 +56,10 @@ static __always_inline int on_request(struct request *rq, enum bt_kind kind)
 	return 0;
 }
 
-/* Writes one CHAIN record; returns the last bio taken, *nr counts those taken. */
+/*
+ * Fills a CHAIN record with the bios after `bio`, unused slots with 0. Returns the last bio
+ * written, and adds the number written to *nr.
+ */
 static __always_inline struct bio *write_link(struct bt_chain *r, struct bio *bio, __u32 *nr)
 {
 	struct bio *next = bio->bi_next;
@@ -72,7 +75,10 @@ static __always_inline struct bio *write_link(struct bt_chain *r, struct bio *bi
 	return bio;
 }
 
-/* The bios after the head go to CHAIN records; D says how many there are and if it was cut. */
+/*
+ * Writes CHAIN records with the bios after `bio`, a request's first. Sets d->nr_bios to the number
+ * of bios recorded, and BT_D_FLAG_CHAIN_CUT if there are more.
+ */
 static __always_inline void write_chain(struct bt_writer *w, struct bt_d *d, struct request *rq,
 					struct bio *bio)
 {
@@ -94,7 +100,10 @@ complete:
 	d->nr_bios = nr;
 }
 
-/* A slot for one bio of a request that filters judged; see write_share. */
+/*
+ * Returns the slot's value for one bio in write_share: its address if it is followed (counted in
+ * d->nr_bios), BT_CHAIN_COUNT + 1 if it was left out, 0 for the head and at the chain's end.
+ */
 static __always_inline __u64 chain_slot(struct bt_d *d, struct bio *bio, struct bio *head)
 {
 	if (!bio || bio == head)
@@ -105,7 +114,10 @@ static __always_inline __u64 chain_slot(struct bt_d *d, struct bio *bio, struct 
 	return (__u64)bio;
 }
 
-/* Bios beyond the CHAIN records' bound: how many of them were left out. */
+/*
+ * Returns how many of the bios from `bio` on, which found no slot, were left out by filters. Sets
+ * BT_D_FLAG_CHAIN_CUT if one of them is followed.
+ */
 static __always_inline __u64 count_others(struct bt_writer *w, struct bt_d *d, struct bio *bio)
 {
 	volatile __u64 *others = &w->area->scratch[w->level];
@@ -124,9 +136,10 @@ static __always_inline __u64 count_others(struct bt_writer *w, struct bt_d *d, s
 }
 
 /*
- * The same for a request that filters judged: slots in the order of the chain, one for each bio
- * but the D's own. A bio that was left out is a count of one; those beyond the bound are counted
- * in one slot more. Counters are in memory, or the verifier would follow each of their values.
+ * As write_chain, with filters: slots in the order of the chain, one for each bio but `head`, which
+ * is in D. A bio that was left out is a slot of BT_CHAIN_COUNT + 1. After BT_MAX_CHAIN records one
+ * more has the number of left out bios that remain. Counters are in memory, as the verifier would
+ * explore every value of a counter in a register.
  */
 static __always_inline void write_share(struct bt_writer *w, struct bt_d *d, struct request *rq,
 					struct bio *head)
@@ -135,7 +148,7 @@ static __always_inline void write_share(struct bt_writer *w, struct bt_d *d, str
 	struct bt_chain *r;
 	__u64 others;
 
-	opaque(next); /* loaded here: the verifier knows of `bio` alone that it is no null */
+	opaque(next); /* loads it here, where the verifier knows that `bio` is not NULL */
 	if (bio == head)
 		bio = next;
 	for (int i = 0; i < BT_MAX_CHAIN; i++) {
@@ -221,7 +234,7 @@ static __always_inline void write_completion(struct request *rq, struct bio *hea
 	bt_end(&w);
 }
 
-/* C and E: `bytes` of the request are done; blk_status_t, or an errno before 5.16. */
+/* C and E: `bytes` of the request are complete. status: blk_status_t, or an errno before 5.16. */
 static __always_inline int on_complete(struct request *rq, __s32 status, __u32 bytes,
 				       enum bt_kind kind)
 {
@@ -240,7 +253,7 @@ static __always_inline int on_complete(struct request *rq, __s32 status, __u32 b
 		return 0;
 	address = bt_address(rq);
 	*bt_ending_slot(address) = address;
-	/* After an error the bios are still wanted: E follows. */
+	/* After an error block_rq_error follows, which looks the bios up as well. */
 	if (!status)
 		bt_forget_done(rq, bytes);
 	return 0;
@@ -272,6 +285,7 @@ static __always_inline int on_rq_remap(struct request *rq, __u32 from_dev, __u64
 	return 0;
 }
 
+/* Whether a `d` is recorded: with filters, if the request's C was. Clears its slot in bt_ending. */
 static __always_inline bool bt_done_wanted(struct request *rq, __u32 dev)
 {
 	__u64 address, *slot;

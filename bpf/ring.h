@@ -4,12 +4,12 @@
  *
  *   element: | header page | ring of level 0 (ring_bytes) | level 1 | level 2 (upper_bytes) |
  *
- * Tracepoints run with preemption off, so what interrupts a program here is a softirq or a
- * hardirq, and each ends before what it interrupted goes on. The nesting depth chooses the
- * ring: every ring has one producer at a time, and plain stores suffice. The head is published
- * last: all below it is committed. User space copies [tail, head) and moves the tail.
+ * Programs run with preemption off, so only a softirq or hardirq interrupts one, and its programs
+ * end before the interrupted one goes on. The nesting depth chooses the ring: every ring has one
+ * producer at a time, and plain stores suffice. The head is stored last, so all records below it
+ * are complete. User space copies [tail, head) and advances the tail.
  *
- * A record never crosses a block of 4096 bytes; a PAD record leaves what is left of the block.
+ * A record never crosses a block of 4096 bytes; a PAD record marks the rest of a block as empty.
  */
 #ifndef BIOTRAIL_RING_H
 #define BIOTRAIL_RING_H
@@ -22,20 +22,20 @@
 #define BT_HEADER_BYTES 4096
 #define BT_REASONS 16 /* enum bt_reason, filters.h */
 
-/* recorder/probes/ring.py knows these offsets. */
+/* Header page of each CPU's element; recorder/probes/ring.py has the same offsets. */
 struct bt_area {
 	__u64 depth;
 	__u64 head[BT_LEVELS];
 	__u64 pad[4];
-	__u64 lost[BT_LEVELS][BT_KINDS]; /* the ring was full */
-	__u64 too_deep[BT_KINDS]; /* more than BT_LEVELS programs nested */
+	__u64 lost[BT_LEVELS][BT_KINDS]; /* records for which the ring was full */
+	__u64 too_deep[BT_KINDS]; /* events with more than BT_LEVELS programs nested */
 	struct {
 		__u64 position;
 		__u64 pad[7]; /* written by user space: a cache line of its own */
 	} tail[BT_LEVELS];
-	__u64 left_out[BT_REASONS]; /* bios by the filter that did not want them */
-	__u64 left_events[BT_KINDS]; /* events by kind */
-	__u64 scratch[BT_LEVELS]; /* values that the verifier shall not follow */
+	__u64 left_out[BT_REASONS]; /* bios left out by filters, by enum bt_reason */
+	__u64 left_events[BT_KINDS]; /* events left out by filters, by kind */
+	__u64 scratch[BT_LEVELS]; /* memory for values that the verifier shall not track */
 };
 _Static_assert(__builtin_offsetof(struct bt_area, lost) == 64, "lost");
 _Static_assert(__builtin_offsetof(struct bt_area, too_deep) == 1600, "too_deep");
@@ -44,7 +44,7 @@ _Static_assert(__builtin_offsetof(struct bt_area, left_out) == 2304, "left_out")
 _Static_assert(__builtin_offsetof(struct bt_area, left_events) == 2432, "left_events");
 _Static_assert(sizeof(struct bt_area) <= BT_HEADER_BYTES, "header page");
 
-/* Both sizes are set before loading. */
+/* The loader sets max_entries to the number of possible CPUs, value_size to config.area_bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -53,19 +53,22 @@ struct {
 	__uint(value_size, BT_HEADER_BYTES);
 } bt_rings SEC(".maps");
 
-/* One program's hold on its ring, between bt_begin and bt_end. */
+/* One program's use of its CPU's ring, between bt_begin and bt_end. */
 struct bt_writer {
 	struct bt_area *area;
 	__u64 level;
-	__u64 now; /* ns, masked to the record's time stamp */
-	__u64 head; /* where the next record goes; not yet published */
-	__u64 tail;
-	__u64 base; /* of the ring in the element */
-	__u64 size; /* of the ring */
-	__u32 tgid; /* of the running task, once bt_task was asked */
+	__u64 now; /* ns of CLOCK_MONOTONIC, masked to the records' time stamp */
+	__u64 head; /* position of the next record; stored in the area by bt_end */
+	__u64 tail; /* position up to which user space has copied */
+	__u64 base; /* offset of the ring in the element */
+	__u64 size; /* bytes of the ring */
+	__u32 tgid; /* the running task's; set by bt_task */
 };
 
-/* Takes this CPU's ring of the present nesting level; false: counted as too deep. */
+/*
+ * Enters the next nesting level and fills `w` for its ring; has to be followed by bt_end. false:
+ * all levels are in use, counted in too_deep.
+ */
 static __always_inline bool bt_begin(struct bt_writer *w, enum bt_kind kind)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -95,7 +98,7 @@ static __always_inline bool bt_begin(struct bt_writer *w, enum bt_kind kind)
 	return true;
 }
 
-/* Publishes what was written and gives the ring back. */
+/* Publishes the records written since bt_begin, and leaves the nesting level. */
 static __always_inline void bt_end(struct bt_writer *w)
 {
 	barrier();
@@ -104,6 +107,7 @@ static __always_inline void bt_end(struct bt_writer *w)
 	*(volatile __u64 *)&w->area->depth = w->level;
 }
 
+/* Returns the address of `size` bytes at a position of the ring; NULL only for the verifier. */
 static __always_inline void *bt_at(struct bt_writer *w, __u64 position, __u64 size)
 {
 	__u64 offset = w->base + (position & (w->size - 1));
@@ -114,7 +118,10 @@ static __always_inline void *bt_at(struct bt_writer *w, __u64 position, __u64 si
 	return (void *)w->area + offset;
 }
 
-/* Room for one record with its head filled in; NULL: the ring is full, counted. */
+/*
+ * Returns space for one record of `size` bytes, with kind and time stamp filled in; the caller
+ * fills in the rest before bt_end. NULL: the ring is full, counted in lost.
+ */
 static __always_inline void *bt_reserve(struct bt_writer *w, enum bt_kind kind, __u64 size)
 {
 	__u64 left = BT_BLOCK_BYTES - (w->head & (BT_BLOCK_BYTES - 1));

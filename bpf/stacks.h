@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Where a bio is queued from: a STACK record behind its Q, with the ids of stacks that the
- * kernel keeps once each. The recorder reads them from the maps, and removes none while it
- * records, so that an id means one stack for as long.
+ * Call stacks at Q: a STACK record behind the Q has the ids of kernel and user stack in the maps
+ * below, which hold each distinct stack once. The recorder reads new stacks from the maps and
+ * removes none while it records, so an id never changes its meaning.
  */
 #ifndef BIOTRAIL_STACKS_H
 #define BIOTRAIL_STACKS_H
@@ -11,9 +11,9 @@
 
 #define BT_NOT_ASKED (-1)
 #define BT_EEXIST 17
-#define BT_OWN_FRAMES 3 /* the program's and the tracepoint's, above the block layer's first */
+#define BT_OWN_FRAMES 3 /* innermost frames, of program and tracepoint, in every stack */
 
-/* Sizes are set before loading where stacks are asked for. */
+/* The loader sets the sizes of both maps if stacks are recorded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
 	__uint(max_entries, 1);
@@ -21,7 +21,7 @@ struct {
 	__uint(value_size, sizeof(__u64));
 } bt_kernel_stacks SEC(".maps");
 
-/* By build id and offset: they name a place in a file for good, an address only in a process. */
+/* Frames as build id and file offset: unlike addresses, valid after the process has ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
 	__uint(map_flags, BPF_F_STACK_BUILD_ID);
@@ -31,8 +31,9 @@ struct {
 } bt_user_stacks SEC(".maps");
 
 /*
- * The id is a hash, and the place of another stack is not taken. Without its first frames, which
- * are the tracing's own in every stack, the same stack has another hash.
+ * Returns the kernel stack's id, or a negative errno. The id is the stack's hash; if another stack
+ * is in that bucket, bpf_get_stackid() returns -EEXIST. Then it is called again without the
+ * innermost frames, which are tracing's in every stack: that changes the hash.
  */
 static __always_inline int bt_kernel_stack(void *ctx)
 {
@@ -43,6 +44,7 @@ static __always_inline int bt_kernel_stack(void *ctx)
 	return id;
 }
 
+/* Writes the STACK record of a bio if stacks are recorded. ctx: the program's. */
 static __always_inline void bt_stack(struct bt_writer *w, void *ctx, struct bio *bio)
 {
 	struct bt_stack *r;
@@ -55,7 +57,10 @@ static __always_inline void bt_stack(struct bt_writer *w, void *ctx, struct bio 
 	r->bio = (__u64)bio;
 	r->kernel = bt_kernel_stack(ctx);
 	r->user = BT_NOT_ASKED;
-	/* By the hash alone once a stack is known: comparing would look up every frame's file. */
+	/*
+	 * BPF_F_FAST_STACK_CMP compares hashes only; comparing the stacks would look up the build
+	 * id of every frame's file each time.
+	 */
 	if (config.user_stacks)
 		r->user = bpf_get_stackid(ctx, &bt_user_stacks,
 					  BPF_F_USER_STACK | BPF_F_FAST_STACK_CMP);

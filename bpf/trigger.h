@@ -2,9 +2,9 @@
 /*
  * Triggers of a flight recorder: an I/O that took long, one that failed, many in flight.
  *
- * What is not asked for is constant zero when the verifier runs, and costs nothing. Requests in
- * flight stand in a direct-mapped table; one whose slot another holds is timed from its
- * allocation, and not counted in the depth.
+ * A trigger that is not set is constant zero when the verifier runs, which removes its code.
+ * Requests in flight are in a direct-mapped table; a request that finds its slot occupied is timed
+ * from its allocation, and not counted in the depth.
  */
 #ifndef BIOTRAIL_TRIGGER_H
 #define BIOTRAIL_TRIGGER_H
@@ -15,40 +15,40 @@
 #define BT_INFLIGHT_SLOTS 65536
 #define BT_DEPTH_SLOTS 4096
 #define BT_FIRED_SLOTS 64
-/* A request in flight for longer was completed unseen: its slot may be taken. */
+/* An entry that is older belongs to a request whose completion was not recorded: replaced. */
 #define BT_STALE_NS 300000000000ULL
 
 enum bt_trigger { BT_SLOW = 1, BT_FAILED, BT_DEPTH };
 
-/* recorder/probes/trigger_maps.py fills it. */
+/* The triggers that are set; 0: off. recorder/probes/trigger_maps.py fills it. */
 struct bt_triggers {
-	__u64 slow_ns; /* 0: off, as for the others */
-	__u32 failed;
-	__u32 depth;
+	__u64 slow_ns; /* an I/O that took at least so long */
+	__u32 failed; /* an I/O that ended with an error */
+	__u32 depth; /* at least so many requests of a device in flight */
 };
 const volatile struct bt_triggers triggers SEC(".rodata.trigger") = {};
 
-/* Counted up by user space when it has read what fired: the next of each CPU is told. */
+/* Incremented by user space when it has read bt_fired: then the next trigger of each CPU fires. */
 volatile __u64 bt_armed SEC(".data.armed") = 1;
 
-/* By CPU; recorder/probes/trigger_maps.py reads it. */
+/* The first trigger that fired on a CPU since bt_armed changed; trigger_maps.py reads it. */
 struct bt_fired {
-	__u64 armed; /* bt_armed as it was when the rest was written */
-	__u64 now;
+	__u64 armed; /* bt_armed when the trigger fired */
+	__u64 now; /* ns, masked as a record's time stamp */
 	__u64 sector;
-	__u64 value; /* ns, status, requests */
-	__u32 dev;
-	__u32 trigger;
+	__u64 value; /* BT_SLOW: ns; BT_FAILED: status; BT_DEPTH: requests in flight */
+	__u32 dev; /* the disk's dev_t */
+	__u32 trigger; /* enum bt_trigger */
 };
 struct bt_fired bt_fired[BT_FIRED_SLOTS] SEC(".data.fired") = {};
 
 struct bt_inflight {
 	__u64 key; /* address of the request or bio; 0: free */
-	__u64 since; /* ns, masked */
+	__u64 since; /* ns, masked: issue of the request, Q of the bio */
 	__u64 dev;
 };
 
-/* One entry each, unless triggers need them. */
+/* Direct-mapped tables. The loader sets more than one entry if a trigger needs the table. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -79,7 +79,7 @@ struct gendisk___queue {
 
 #pragma clang attribute pop
 
-/* Whether the bio's device makes requests, which are timed instead: spares Q the table. */
+/* Whether the bio's device has requests (blk-mq), which are timed in place of bios. */
 static __always_inline bool bt_by_requests(struct bio *bio)
 {
 	struct gendisk___queue *disk;
@@ -90,7 +90,7 @@ static __always_inline bool bt_by_requests(struct bio *bio)
 	return disk->queue->mq_ops != NULL;
 }
 
-/* The verifier lets nobody reckon with a kernel pointer: a copy of it is a plain number. */
+/* Returns a pointer as a scalar, by a copy: the verifier permits no arithmetic on a pointer. */
 static __always_inline __u64 bt_number(void *pointer)
 {
 	__u64 number = 0;
@@ -104,6 +104,7 @@ static __always_inline __u32 bt_inflight_slot(__u64 address)
 	return (address >> 4) * 0x9e3779b97f4a7c15ULL >> 48;
 }
 
+/* Records that a trigger fired, unless one has fired on this CPU since bt_armed changed. */
 static __always_inline void bt_fire(enum bt_trigger trigger, __u64 now, __u32 dev, __u64 sector,
 				    __u64 value)
 {
@@ -121,7 +122,10 @@ static __always_inline void bt_fire(enum bt_trigger trigger, __u64 now, __u32 de
 	*(volatile __u64 *)&fired->armed = armed;
 }
 
-/* Adds to a device's requests in flight; gives them. Devices of one slot count together. */
+/*
+ * Adds `change` to a device's requests in flight and returns their number. Devices that share a
+ * slot are counted together.
+ */
 static __always_inline __s64 bt_depth(__u32 dev, __s64 change)
 {
 	__u32 slot = (dev ^ (dev >> 20) * 97) & (BT_DEPTH_SLOTS - 1);
@@ -133,7 +137,7 @@ static __always_inline __s64 bt_depth(__u32 dev, __s64 change)
 	return *(volatile __s64 *)depth;
 }
 
-/* D: the request is with the driver. */
+/* D: puts the request into the table, and fires BT_DEPTH. */
 static __always_inline void bt_trigger_issue(struct request *rq, __u64 now, __u32 dev)
 {
 	struct bt_inflight *entry;
@@ -148,7 +152,7 @@ static __always_inline void bt_trigger_issue(struct request *rq, __u64 now, __u3
 	entry = bpf_map_lookup_elem(&bt_requests, &slot);
 	if (!entry)
 		return;
-	if (entry->key == key) { /* requeued, or its completion was not seen */
+	if (entry->key == key) { /* requeued and reissued, or its completion was missed */
 		entry->since = now;
 		return;
 	}
@@ -168,13 +172,16 @@ static __always_inline void bt_trigger_issue(struct request *rq, __u64 now, __u3
 		bt_fire(BT_DEPTH, now, dev, rq->__sector, depth);
 }
 
-/* BLK_STS_AGAIN, or -EAGAIN: what was not to wait has not failed. */
+/* BLK_STS_AGAIN (12) or -EAGAIN (before 5.16) ends a REQ_NOWAIT bio and is no failure. */
 static __always_inline bool bt_has_failed(__s32 status)
 {
 	return status && status != 12 && status != -11;
 }
 
-/* How long it took, by the table; where that has no room, since the request was allocated. */
+/*
+ * Returns the request's time in ns since its issue, or since its allocation if it is not in the
+ * table; 0: neither is known. Removes the entry if `bytes` complete the request.
+ */
 static __always_inline __u64 bt_took(struct request *rq, __u64 now, __u32 bytes)
 {
 	__u64 key = bt_number(rq);
@@ -196,7 +203,7 @@ static __always_inline __u64 bt_took(struct request *rq, __u64 now, __u32 bytes)
 	return (now - since) & BT_TIMESTAMP_MASK;
 }
 
-/* C, before the kernel takes `bytes` off the request. */
+/* C: fires BT_SLOW and BT_FAILED. The tracepoint comes before rq->__data_len is reduced. */
 static __always_inline void bt_trigger_complete(struct request *rq, __u64 now, __u32 dev,
 						__s32 status, __u32 bytes)
 {
@@ -211,7 +218,7 @@ static __always_inline void bt_trigger_complete(struct request *rq, __u64 now, _
 		bt_fire(BT_FAILED, now, dev, rq->__sector, (__u64)(__s64)status);
 }
 
-/* Q: only bios that end without a request are looked up again. */
+/* Q: puts a bio into the table if its device has no requests, so that only the bio can be timed. */
 static __always_inline void bt_trigger_queue(struct bio *bio, __u64 now)
 {
 	struct bt_inflight *entry;
@@ -229,7 +236,7 @@ static __always_inline void bt_trigger_queue(struct bio *bio, __u64 now)
 	entry->since = now;
 }
 
-/* c: a bio ended without a request. */
+/* c: fires BT_SLOW for a bio in the table, and BT_FAILED. */
 static __always_inline void bt_trigger_bio(struct bio *bio, __u64 now, __u32 dev)
 {
 	struct bt_inflight *entry;

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recording cost, and what was lost."""
+"""What recording cost, how many events there were, and how many were lost."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recording cost and lost, between two moments: for a log's end and for the user."""
+"""Measures what recording cost between two readings, and builds the END frame's statistics."""
 
 import resource
 import time
@@ -16,7 +16,11 @@ from biotrail.recorder.schema.records import BY_KIND, Kind
 
 @dataclass(frozen=True)
 class Reading:
-    """Running totals at one moment."""
+    """Running totals at one moment.
+
+    monotonic: that moment, ns of CLOCK_MONOTONIC. cpu_seconds: user and system time of the
+    recorder's process. programs: with their counters.
+    """
 
     monotonic: int
     cpu_seconds: float
@@ -24,18 +28,21 @@ class Reading:
 
 
 def read(programs: Sequence[ProgramInfo]) -> Reading:
-    """The totals now."""
+    """Return the totals now, with `programs` as they were given."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return Reading(time.monotonic_ns(), used.ru_utime + used.ru_stime, programs)
 
 
 def max_rss_bytes() -> int:
-    """The most memory that the recorder had."""
+    """Return the recorder's largest resident set so far (ru_maxrss), in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
-    """Each program's runs since `then` (None: since it was loaded), for the END frame."""
+    """Return a row per program for the END frame: its counters' growth from `then` to `now`.
+
+    `then` None: since the programs were loaded. run_ns is in ns.
+    """
     before = {} if then is None else {(p.letter, p.tracepoint): p for p in then.programs}
     rows = []
     for p in now.programs:
@@ -54,15 +61,18 @@ def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
 
 
 class Losses:
-    """Adds up loss windows: what one file's END says of them."""
+    """Sums over the loss windows of one file, for its END frame."""
 
     def __init__(self) -> None:
         self.lost: dict[str, int] = {}
+        """Records lost to full rings or too deep nesting, by kind number as text."""
         self.too_deep = 0
+        """How many of `lost` were lost to too deep nesting."""
         self.skipped: dict[str, int] = {}
+        """Events whose program was already running, by letter; "?" for a kind without one."""
 
     def add(self, windows: Sequence[Window]) -> None:
-        """Take in the windows that went into the file."""
+        """Add the counts of windows that were written to the file."""
         for window in windows:
             kind, count = window["kind"], window["count"]
             if window["cpu"] == NOT_ONE_CPU:
@@ -77,9 +87,11 @@ class Losses:
 def end_facts(
     reason: str, began: Reading, now: Reading, losses: Losses, stopped: dict[str, int]
 ) -> dict[str, Any]:
-    """Statistics for the END frame of one file; the writer adds the log's size.
+    """Return the statistics for the END frame of one file; the log writer adds the log's size.
 
-    `stopped`: the clocks when the last records of this file were taken.
+    `reason`: why the file ended, such as "rotated". `began`, `now`: totals when it began and ended.
+    `losses`: sums of its loss windows. `stopped`: the clocks (name → ns) when its last records
+    were copied from the rings.
     """
     return {
         "reason": reason,

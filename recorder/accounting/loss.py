@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running totals of what was lost, turned into windows: what, where, and between which samples."""
+"""Turns the programs' running totals of lost events into loss windows: one per sample and counter.
+
+A window says how many records of which kind were lost on which CPU and level, between two samples.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,38 +10,41 @@ from numpy.typing import NDArray
 from biotrail.recorder.schema.records import BY_LETTER
 
 NOT_ONE_CPU = -1
-"""cpu of a window whose counter is kept for the whole machine."""
+"""`cpu` of a window for skipped events, whose counter is the whole machine's."""
 
 Window = dict[str, int]
+"""{"start", "end" (ns of CLOCK_MONOTONIC), "cpu", "level", "kind", "count"}."""
 
 
 class LossCounters:
-    """Compares counters with their last sample. Times are ns of CLOCK_MONOTONIC."""
+    """The counters' last samples, and sums of what was lost. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, start_ns: int) -> None:
+        """`start_ns`: start of the first windows."""
         self._ring_ns = start_ns
         self._program_ns = start_ns
         self._ring: NDArray[np.uint64] | None = None
         self._programs: dict[str, int] = {}
         self.by_kind: dict[int, int] = {}
-        """Records that found their ring full, or all levels in use, by kind."""
+        """Records lost because their ring was full or all levels were in use, by kind."""
         self.too_deep = 0
-        """How many of them found all levels in use."""
+        """How many of `by_kind` were lost because all levels were in use."""
         self.skipped: dict[str, int] = {}
         """Events whose program the kernel did not run because it was already running, by letter."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Events and records lost so far: `by_kind` and `skipped`."""
         return sum(self.by_kind.values()) + sum(self.skipped.values())
 
     def sample_rings(
         self, lost: NDArray[np.uint64], too_deep: NDArray[np.uint64], now_ns: int
     ) -> list[Window]:
-        """Windows for what was lost since the last sample.
+        """Return windows for the records lost since the last sample, and add them to the sums.
 
-        Running totals by record kind: lost to full rings, shape (cpus, levels, 256), and to
-        too deep nesting, shape (cpus, 256), which is given the level above the highest.
+        `lost`: running totals of records lost to full rings, (cpus, levels, 256) by kind.
+        `too_deep`: running totals of events lost to too deep nesting, (cpus, 256) by kind; their
+        windows have as level the number of levels. `now_ns`: the windows' end.
         """
         totals = np.concatenate([lost, too_deep[:, np.newaxis, :]], axis=1)
         before, since = self._ring, self._ring_ns
@@ -53,7 +59,11 @@ class LossCounters:
         return windows
 
     def sample_programs(self, misses: dict[str, int], now_ns: int) -> list[Window]:
-        """Windows for events whose program was skipped; misses: running totals by letter."""
+        """Return windows for events skipped since the last sample, and add them to `skipped`.
+
+        `misses`: running totals by letter. The windows' cpu is NOT_ONE_CPU, their level 0; their
+        kind is 0 for a letter without record.
+        """
         since, self._program_ns = self._program_ns, now_ns
         windows = []
         for letter, total in misses.items():

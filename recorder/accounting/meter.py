@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many events a chunk holds, estimated from a few blocks: counting all would cost too much.
+"""Estimates how many events a chunk holds from a few blocks, as counting all costs too much.
 
-Rings are made of blocks that begin with a record. A handful of blocks, spread evenly over a
-chunk, gives the mean record size; a small chunk is counted whole. Nothing but a record's kind
-is looked at.
+Each block of 4096 bytes of a ring begins with a record. Eight blocks, spread evenly over a chunk,
+give its events per byte; a chunk of at most eight blocks' size is counted exactly. Of a record
+only the kind is read.
 """
 
 import struct
@@ -13,24 +13,27 @@ from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
 
 SAMPLES = 8
-"""Blocks looked at per chunk."""
+"""Blocks that are counted of a chunk; a chunk of at most so many blocks is counted exactly."""
 _HEAD = struct.Struct("<Q")
 _SIZES = {int(r.kind): r.size for r in RECORDS if r.kind != Kind.PAD}
+"""Size of a record in bytes by kind. Padding and unknown kinds end a block, so have none."""
 _NO_EVENTS = frozenset({int(Kind.CHAIN), int(Kind.TASK), int(Kind.CGROUP)})
+"""Kinds of records that only add to an event's record."""
 
 
 class Meter:
-    """Adds up the events of chunks."""
+    """Sums of events and bytes over chunks."""
 
     def __init__(self) -> None:
         self.events = 0.0
+        """Number of events, estimated unless `exact`."""
         self.exact = True
-        """Whether every block was counted."""
+        """Whether every block of all chunks was counted."""
         self.bytes = 0
-        """Of the chunks' records."""
+        """Size of the chunks' records."""
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Count, or estimate, the events of one chunk."""
+        """Add the events, counted or estimated, and the bytes of one chunk; may clear `exact`."""
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total
         if total <= SAMPLES * BLOCK_BYTES:
@@ -45,6 +48,7 @@ class Meter:
 
 
 def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
+    """Yield (data, start, end) for each block of a segment; the first and last may be partial."""
     start = 0
     while start < len(segment.data):
         end = start + BLOCK_BYTES - (segment.position + start) % BLOCK_BYTES
@@ -55,7 +59,10 @@ def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
 def _spread(
     segments: Sequence[Segment], total: int
 ) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """SAMPLES blocks (data, start, end) at even distances through all segments."""
+    """Yield SAMPLES blocks (data, start, end) at even distances over all segments' bytes.
+
+    `total`: size of all segments in bytes.
+    """
     picks = iter([(2 * i + 1) * total // (2 * SAMPLES) for i in range(SAMPLES)])
     pick, base = next(picks), 0
     for segment in segments:
@@ -69,7 +76,7 @@ def _spread(
 
 
 def _count(data: bytes | memoryview, start: int, end: int) -> int:
-    """Events from `start`, where a record begins, to `end` or the block's padding."""
+    """Count the events in data[start:end], up to padding; a record begins at `start`."""
     events = 0
     while start < end:
         kind = _HEAD.unpack_from(data, start)[0] >> TIMESTAMP_BITS

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log holds beside events: call stacks, files, devices that appear."""
+"""Notes that a log holds beside events: call stacks, mounts, devices and cgroups that appear."""

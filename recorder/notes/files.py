@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording files: whether the backend can, and where file systems are mounted.
+"""Recording files: checks that the backend can, and writes notes of the mount points.
 
-The kernel tells a file's path within its file system; the mount point goes before it. What is
-mounted where is told in notes, in the mount namespace of the recorder.
+FILE_NAME records hold a file's path within its file system; readers put the mount point before
+it. Notes say what is mounted where, in the mount namespace of the recorder.
 """
 
 import time
@@ -16,27 +16,30 @@ from biotrail.recorder.probes.file_maps import Files
 from biotrail.recorder.schema.errors import ProbeError
 
 PERIOD_NS = 500_000_000
+"""Time between two readings of mountinfo, at least."""
 MOUNTS_PER_DEVICE = 64
+"""Mounts of parts of one file system (bind mounts, subvolumes) that are recorded."""
 
 
 @runtime_checkable
 class TellsFiles(Protocol):
-    """A backend that records whose pages bios carry."""
+    """A backend that records which file a bio's pages belong to."""
 
     @property
     def files(self) -> Files:
-        """What of them is recorded; once open."""
+        """Which file facts are recorded; set once open."""
 
 
 class FileWatch:
-    """What a session does for files, where they are wanted and the backend tells them."""
+    """A session's part in recording files: a header entry, and notes of mounts."""
 
     def __init__(self, wanted: bool, probes: object) -> None:
-        """`probes`: open. Raises ProbeError: no such backend."""
+        """`probes`: open. Raises ProbeError: files are `wanted`, and the backend records none."""
         self.lacking = ""
-        """Why they are not recorded though wanted."""
+        """Message saying why files are not recorded though wanted; else ""."""
         self.facts: dict[str, Any] = {}
-        """What the header says of them: `direct`, whether those of iomap's direct I/O too."""
+        """For the log's header: {"files": {"direct": whether files of iomap's direct I/O are
+        recorded}}, or {} where files are not recorded."""
         self._mounts: MountWatch | None = None
         if not wanted:
             return
@@ -48,27 +51,31 @@ class FileWatch:
             self.facts = {"files": {"direct": probes.files.iomap_end_io != 0}}
 
     def jobs(self, writer: WriterThread) -> list[Job]:
-        """What writes where file systems are mounted, if that is news."""
+        """Return the jobs that write a note of new mounts, if there are any; [] without files."""
         return [] if self._mounts is None else [writer.note("mounts", self._mounts.changes)]
 
     def look(self, writer: WriterThread, now_ns: int) -> None:
-        """Have it written when it is time to look again."""
+        """Queue the jobs if a look is due at `now_ns`; skipped if the writer's queue is full."""
         if self._mounts is not None and self._mounts.due(now_ns):
             for job in self.jobs(writer):
                 writer.offer(job)
 
 
 class MountWatch(Periodic):
-    """Tells where file systems are mounted that were not told before."""
+    """Finds mounts that are new or changed since the last look."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
+        """Begin without mounts, so that the first `changes` returns all of them."""
         super().__init__(PERIOD_NS)
         self._proc = proc
         self._text = ""
         self._known: dict[str, list[list[str]]] = {}
 
     def changes(self) -> dict[str, Any] | None:
-        """A `mounts` note {s_dev: [[root, mount point], …]} of what is new; None: nothing is."""
+        """Return a `mounts` note of new and changed file systems; None: there are none.
+
+        {dev_t of the super block, as text: [[root within the file system, mount point], …]}.
+        """
         began = time.monotonic_ns()
         text = _read(self._proc / "self" / "mountinfo")
         if text == self._text:
@@ -82,6 +89,10 @@ class MountWatch(Periodic):
         return fresh or None
 
     def _mounts(self, text: str) -> dict[str, list[list[str]]]:
+        """Return the mounts of file systems with a device in a mountinfo `text`, as `changes`.
+
+        Of each root one mount point, the first; a mount of the whole file system alone if any.
+        """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
         found: dict[str, list[list[str]]] = {}
@@ -92,13 +103,14 @@ class MountWatch(Periodic):
             pairs = found.setdefault(str(mount.st_dev), [])
             known = {root for root, _ in pairs}
             if mount.root == "/" and "/" not in known:
-                pairs[:] = [["/", mount.point]]  # all of it: what shows a part adds nothing
+                pairs[:] = [["/", mount.point]]  # covers every path, so mounts of parts go
             elif not known & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
                 pairs.append([mount.root, mount.point])
         return found
 
 
 def _read(path: Path) -> str:
+    """Return a file's text; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

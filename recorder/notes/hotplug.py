@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and cgroups that appear while recording, as notes for the log."""
+"""Finds devices and cgroups that appear or change while recording, for notes in the log."""
 
 import os
 import time
@@ -10,31 +10,34 @@ from biotrail.recorder.host import cgroups, devices
 DEVICE_PERIOD_NS = 1_000_000_000
 CGROUP_PERIOD_NS = 10_000_000_000
 MANY_DEVICES = 512
+"""With more devices, a look reads only changed devices, not the stacked devices above them."""
 COST_SHARE = 500
 """A look that takes t is not repeated before 500 t has passed: at most 0.2 % of a core."""
 _BLOCK = "/sys/dev/block"
 
 
 def fingerprint() -> dict[str, str]:
-    """{major:minor: disk sequence number}; changes when a device comes, goes or is set anew.
+    """Return {"major:minor": disk sequence number as text, "" if unknown} of all block devices.
 
-    The sequence number (kernels 5.15 and later) tells a loop device with another file, or a
-    changed medium, apart from what had its number before.
+    It changes when a device is added, removed or set up anew. The sequence number (since 5.15)
+    grows when a loop device gets another file, or a drive another medium. It is unknown for
+    partitions, on older kernels, and for a device that has just been removed.
     """
     found = {}
     for name in os.listdir(_BLOCK):
         try:
             with open(f"{_BLOCK}/{name}/diskseq") as file:
                 found[name] = file.read()
-        except OSError:  # a partition, an old kernel, or gone by now
+        except OSError:  # a partition, an old kernel, or just removed
             found[name] = ""
     return found
 
 
 def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
-    """Devices that came or were set anew; None, all: what stands on them may have changed too.
+    """Return the dev_t of devices that are new or changed; None: look at all devices.
 
-    A look at a device takes about a millisecond: with thousands, only these are looked at.
+    None with at most MANY_DEVICES, as a change may also concern devices above the changed one.
+    Reading a device's sysfs entries takes about a millisecond, too long for thousands.
     """
     if len(now) <= MANY_DEVICES:
         return None
@@ -43,33 +46,40 @@ def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
 
 
 class Periodic:
-    """When to look again."""
+    """When something is to be looked at again."""
 
     def __init__(self, period_ns: int) -> None:
-        """Not at once: the header has what is there."""
+        """First due after one period, as the log's header has the present state."""
         self._period = period_ns
         self._next = time.monotonic_ns() + period_ns
 
     def due(self, now_ns: int) -> bool:
-        """Whether it is time to."""
+        """Return whether a look is due at `now_ns` (CLOCK_MONOTONIC)."""
         return now_ns >= self._next
 
     def looked(self, began_ns: int) -> None:
-        """It was looked from `began_ns` until now."""
+        """Set the time of the next look, after one that took from `began_ns` until now.
+
+        After a period, or after COST_SHARE times the look's duration if that is longer.
+        """
         now = time.monotonic_ns()
         self._next = now + max(self._period, (now - began_ns) * COST_SHARE)
 
 
 class DeviceWatch(Periodic):
-    """Tells device entries that are new or changed since the header, or since the last call."""
+    """Finds devices that are new or changed since the header, or since the last look."""
 
     def __init__(self, known: list[dict[str, Any]]) -> None:
+        """`known`: the header's device entries (host.devices.snapshot)."""
         super().__init__(DEVICE_PERIOD_NS)
         self._known = {int(entry["dev"]): entry for entry in known}
         self._seen = fingerprint()
 
     def changes(self) -> dict[str, Any] | None:
-        """A `devices` note with the new entries, None when nothing changed."""
+        """Return a `devices` note with the new and changed entries; None: there are none.
+
+        Removed devices are not reported.
+        """
         began = time.monotonic_ns()
         now = fingerprint()
         if now == self._seen:
@@ -87,18 +97,19 @@ class DeviceWatch(Periodic):
 
 
 class CgroupWatch(Periodic):
-    """Tells cgroups that were not told before."""
+    """Finds cgroups that are new or renamed since the last look."""
 
     def __init__(self) -> None:
+        """Begin without cgroups, so that the first `changes` returns all of them."""
         super().__init__(CGROUP_PERIOD_NS)
         self._where = cgroups.hierarchy()
         self._known: dict[int, str] = {}
 
     def changes(self) -> dict[str, Any] | None:
-        """A `cgroups` note {id: path} of what is new, None when nothing is."""
+        """Return a `cgroups` note {id as text: path} of new cgroups; None: there are none."""
         began = time.monotonic_ns()
         now = cgroups.paths(self._where)
         fresh = {number: path for number, path in now.items() if self._known.get(number) != path}
-        self._known = now  # what is gone is forgotten: ids do not come back
+        self._known = now  # without removed cgroups, whose ids are not reused
         self.looked(began)
         return {str(number): path for number, path in fresh.items()} or None

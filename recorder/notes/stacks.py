@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks as notes for the log, with the names of their functions.
+"""Makes notes of new call stacks for the log, with the names of their functions.
 
-Names are looked up when a stack is first seen, not at the end: its process and its files are
-there then, and a log that breaks off, each rotated file and each dump has them.
+Names are looked up when a stack first occurs, not at the end: its process and its files still
+exist then, and an interrupted log, each rotated file and each dump has the names.
 """
 
 import shutil
@@ -21,7 +21,7 @@ from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from biotrail.recorder.symbols.user_symbols import UserSymbols
 
 HURRIED_NS = 100_000_000
-"""How often to look for user stacks without waiting for a chunk: programs may end soon."""
+"""How often to look for user stacks without waiting for a chunk: their process may end soon."""
 COST_SHARE = 100
 """A look that takes t is not repeated before 100 t has passed: at most 1 % of a core."""
 
@@ -33,30 +33,31 @@ NAMELESS = (
 Frame = list[Any]
 """[name, where, offset]: function, module or file, bytes into the function.
 
-Without a name, the offset is in the file; without either, it is an address."""
+name "": the offset is in the file `where`. name and where "": the offset is an address."""
 
 
 @runtime_checkable
 class TakesStacks(Protocol):
-    """A backend that records stacks."""
+    """A backend that records call stacks."""
 
     def fresh_stacks(self) -> FreshStacks:
-        """Stacks that were not read before."""
+        """Return the stacks that are new since the last call."""
 
 
 class StackWatch:
-    """Tells stacks that were not told before; nothing where none are recorded."""
+    """Makes notes of new stacks; none where no stacks are recorded."""
 
     def __init__(self, wanted: Stacks, probes: object, command: Sequence[str] = ()) -> None:
-        """Reads the kernel's symbols, which takes a while. Raises ProbeError: no such backend.
+        """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
-        command: what will be recorded while it runs.
+        `probes`: open. `command`: the command whose run is recorded; its program is searched for
+        names too. Raises ProbeError: stacks are wanted, and the backend records none.
         """
         self._probes: TakesStacks | None = None
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
         self.count = 0
-        """Distinct stacks so far."""
+        """Number of distinct stacks so far."""
         if wanted == Stacks.NONE:
             return
         if not isinstance(probes, TakesStacks):
@@ -68,11 +69,14 @@ class StackWatch:
 
     @property
     def nameless(self) -> bool:
-        """Whether the kernel hides its symbols from this process."""
+        """Whether stacks are recorded and the kernel hides its symbols from this process."""
         return self._probes is not None and not self._kernel.known
 
     def hurry(self, writer: WriterThread) -> Callable[[int], None]:
-        """Something to do every HURRIED_NS, given the time."""
+        """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
+
+        It queues jobs for new stacks, if user stacks are recorded and a look is due.
+        """
 
         def look(now_ns: int) -> None:
             if self._user is not None and self.due(now_ns):
@@ -81,19 +85,23 @@ class StackWatch:
         return look
 
     def due(self, now_ns: int) -> bool:
-        """Whether it may look again."""
+        """Return whether stacks are recorded and a look is due at `now_ns`."""
         return self._probes is not None and now_ns >= self._next
 
     def put(self, writer: WriterThread) -> bool:
-        """Have what is new written behind all that is queued; whether it will be."""
+        """Queue the jobs for new stacks; return False if the writer's queue is full."""
         return all(writer.offer(job) for job in self.jobs(writer))
 
     def jobs(self, writer: WriterThread) -> list[Job]:
-        """What writes it."""
+        """Return the jobs that find and write new stacks; [] where no stacks are recorded."""
         return [] if self._probes is None else [writer.notes("stacks", self.changes)]
 
     def changes(self) -> list[dict[str, Any]]:
-        """`stacks` notes with what is new."""
+        """Return `stacks` notes of the new stacks: {"kernel" or "user": {id as text: [Frame, …]}}.
+
+        Runs in the writer thread. Adds to `count`, and sets when the next look is due: not before
+        COST_SHARE times what reading the maps took.
+        """
         if self._probes is None:
             return []
         began = time.monotonic_ns()
@@ -111,11 +119,13 @@ class StackWatch:
         return [self._kernel_frame(address) for address in addresses.tolist()]
 
     def _kernel_frame(self, address: int) -> Frame:
-        # All are addresses to return to: the call is right before, if need be in another function.
+        # A return address may lie behind its function's end, if the call does not return; the byte
+        # before it is the call's.
         found = self._kernel.find(address - 1)
         return ["", "", address] if found is None else [found.name, found.module, found.offset + 1]
 
     def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
+        """Return the frames of user stacks by ("user", id as text), after finding their files."""
         if self._user is None:
             return {}
         known = [frames[frames["status"] == BY_BUILD_ID] for frames in stacks.values()]
@@ -128,6 +138,7 @@ class StackWatch:
         }
 
     def _user_frame(self, frame: np.void, *, called: bool) -> Frame:
+        """Return a BUILD_ID_FRAME's names. `called`: it is a return address, so not innermost."""
         place = int(frame["ip"])
         if self._user is None or frame["status"] != BY_BUILD_ID:
             return ["", "", place]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flight recorder's log: the newest chunks, compressed, in memory; written out when asked.
+"""A flight recorder's log: the newest chunks, compressed, in memory; dumped to files on request.
 
-Written by the writer thread; a dump goes to its file in a thread of its own, so that a slow
-disk, which may be the very reason for the dump, holds nothing up.
+The writer thread adds chunks; each dump is written by a thread of its own, so that a slow disk,
+which may be the very reason for the dump, delays neither chunks nor recording.
 """
 
 import threading
@@ -23,9 +23,10 @@ from biotrail.recorder.schema.errors import OutputError
 
 
 class _Kept(NamedTuple):
-    """What one drain gave: chunks, their bytes in memory, the names found in them.
+    """The records of one write_chunk call.
 
-    events: how many, about. last_ns: time of the newest.
+    chunks: compressed. size: their bytes in memory. found: name records in them. events: estimated
+    number. last_ns: time of the newest record (CLOCK_MONOTONIC), or of the call if there is none.
     """
 
     chunks: list[Packed]
@@ -36,7 +37,11 @@ class _Kept(NamedTuple):
 
 
 class _Dump(NamedTuple):
-    """All that one dump needs: what goes on being recorded does not touch it."""
+    """A snapshot of all that one dump is made of, which recording does not change.
+
+    header: the file's. opening: facts behind the header. end: the END frame's facts. facts: the
+    header's key "kept": reason, seconds, limit.
+    """
 
     header: dict[str, Any]
     opening: Facts
@@ -45,16 +50,20 @@ class _Dump(NamedTuple):
     end: dict[str, Any]
     facts: dict[str, Any]
     events: int
-    """About how many."""
+    """Number of events in `chunks`, estimated."""
 
 
 class KeptLog:
-    """The newest chunks within a limit of bytes, seconds, or both."""
+    """A sink that keeps the newest chunks in memory, within a limit of bytes, seconds, or both."""
 
     def __init__(
         self, series: Series, header: dict[str, Any], limit: Limit, programs: Programs, level: int
     ) -> None:
-        """`series`: the dumps' files. Nothing is written yet."""
+        """Begin without chunks; no file is made.
+
+        `series`: the dumps' files. `header`: the recording's. `programs`: returns the probes'
+        programs with their counters. `level`: of compression.
+        """
         self._series = series
         self._limit = limit
         self._programs = programs
@@ -69,23 +78,23 @@ class KeptLog:
         self._began = cost.read(programs())
         self._thread: threading.Thread | None = None
         self.size = 0
-        """Bytes in memory."""
+        """Bytes of compressed chunks in memory."""
         self.messages: SimpleQueue[str] = SimpleQueue()
-        """What the user is to be told."""
+        """Messages for the user: a dump was written, or failed."""
 
     @property
     def files(self) -> list[str]:
-        """The dumps that are there."""
+        """Paths of the dumps that still exist, oldest first."""
         return self._series.files
 
     @property
     def deleted(self) -> int:
-        """Dumps that were deleted for being the oldest."""
+        """Number of dumps that were deleted as the oldest beyond the limit."""
         return self._series.deleted
 
     @property
     def gone(self) -> int:
-        """Dumps that others deleted or moved away."""
+        """Number of dumps that others deleted, moved away or replaced."""
         return self._series.gone
 
     @property
@@ -94,7 +103,11 @@ class KeptLog:
         return self._thread is not None and self._thread.is_alive()
 
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
-        """Keep what a drain gave, and let go of what is too old; returns its bytes."""
+        """Add records to the memory, drop the oldest beyond the limit; return the bytes added.
+
+        `clock`: read when the records were copied from the rings. The newest call's chunks stay
+        even if they alone are larger than the limit of bytes.
+        """
         chunks = self._packer.chunks(segments, clock)
         size = sum(len(chunk.stored) for chunk in chunks)
         meter = Meter()
@@ -110,9 +123,9 @@ class KeptLog:
         return size
 
     def _forget_old(self) -> None:
-        """Let go of drains, and losses, before the time that is kept, which the clock tells.
+        """Drop chunks and losses that are older than the limit of seconds, reckoned from `_clock`.
 
-        Going by the newest event would keep what is long past on a host that has become idle.
+        Counting from the newest event would keep old chunks on a host that has become idle.
         """
         seconds = self._limit.seconds
         if seconds is None:
@@ -124,6 +137,7 @@ class KeptLog:
             self._forget_losses(begins)
 
     def _let_go(self) -> None:
+        """Drop the oldest call's chunks, but not their names, and losses older than the rest."""
         oldest = self._kept.popleft()
         self.size -= oldest.size
         self._background.learn(oldest.found)
@@ -135,18 +149,19 @@ class KeptLog:
             self._losses.popleft()
 
     def write_loss(self, windows: list[Window]) -> None:
-        """Keep loss windows as long as the chunks of their time."""
+        """Add loss windows, which are kept as long as the chunks of their time."""
         self._losses.extend(windows)
 
     def write_note(self, name: str, payload: dict[str, Any]) -> None:
-        """Every dump has what is known of devices and cgroups."""
+        """Add a note's facts (devices, cgroups, mounts, stacks), which every later dump repeats."""
         self._background.note(name, payload)
 
     def dump(self, facts: dict[str, Any], clock: Clock | None = None) -> None:
-        """Write what is kept to a new file, in a thread; not while `busy`.
+        """Start a thread that writes the chunks in memory to a new file. Not while `busy`.
 
-        facts: why. clock: the reading up to which all that was recorded was handed over, so
-        the dump's end; None: that of the last chunk.
+        `facts`: {"reason", "trigger", …} for the header. `clock`: the dump's end, up to which all
+        records were passed to write_chunk; None: that of the last chunk. The thread puts a
+        message about success or failure into `messages`.
         """
         made = self._snapshot(facts, clock or self._clock)
         self._thread = threading.Thread(
@@ -155,25 +170,29 @@ class KeptLog:
         self._thread.start()
 
     def close(self, end: dict[str, Any]) -> None:
-        """Write the last dump. Raises OutputError where it fails."""
+        """Wait for the dump under way, then write the last dump in this thread.
+
+        `end`: facts of the whole recording, for "run" in the END frame. Raises OutputError.
+        """
         if self._thread is not None:
             self._thread.join()
-        told = ("reason", "trigger", "triggers_let_pass")
-        why: dict[str, Any] = {key: end[key] for key in told if key in end}
+        keys = ("reason", "trigger", "triggers_let_pass")
+        why: dict[str, Any] = {key: end[key] for key in keys if key in end}
         made = self._snapshot(why, end["stopped"])
         self._write(made._replace(end={**made.end, "run": end}))
 
     def release(self) -> None:
-        """Nothing is open between dumps."""
+        """Do nothing: no file is open between dumps."""
 
     def discard(self) -> None:
-        """Nothing was made."""
+        """Do nothing: no file is made before the first dump."""
 
     def removed(self) -> bool:
-        """Dumps may be moved away at any time."""
+        """Return False: dumps may be deleted or moved away without harm to the recording."""
         return False
 
     def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
+        """Return a dump of what is kept up to `moment`; first drops what is too old by then."""
         if moment["monotonic"] > self._clock["monotonic"]:
             self._clock = moment
         self._forget_old()
@@ -197,10 +216,11 @@ class KeptLog:
         )
 
     def _begin_of(self, chunks: list[Packed]) -> Clock:
-        """Return the clocks when the period that these chunks cover began.
+        """Return the clocks at the beginning of the period that the dump covers.
 
-        Everything since the last chunk that was let go is here; of that at most the time asked
-        for is claimed, or as far back as the oldest event lies.
+        That is the time of the last dropped chunk (or the recording's beginning), since when all
+        records are there, but not before the limit of seconds; earlier only if a chunk has an older
+        event.
         """
         begin, seconds = self._first_clock["monotonic"], self._limit.seconds
         if seconds is not None:
@@ -211,14 +231,18 @@ class KeptLog:
         return shifted(nearest, begin)
 
     def _write_and_tell(self, dump: _Dump) -> None:
-        """Runs in the dump's thread."""
+        """Write a dump in its own thread; a failure becomes a message."""
         try:
             self._write(dump)
         except OutputError as error:
             self.messages.put(f"a dump failed: {error}")
 
     def _write(self, dump: _Dump) -> None:
-        """Runs in the dump's thread, or in the writer's at the end. Raises OutputError."""
+        """Write a dump to the series' next file, and delete the oldest files beyond the limit.
+
+        Runs in the dump's thread; the last dump's in the writer thread. Puts a message of success.
+        Raises OutputError, which says how many events are not in the file.
+        """
         log: LogWriter | None = None
         try:
             with self._series.create() as stream:
@@ -236,14 +260,17 @@ class KeptLog:
 
 
 def _period(dump: _Dump) -> str:
-    """`the last 5.0 s, 1,204 events`."""
+    """Return what a dump covers, e.g. `the last 5.0 s, 1,204 events`."""
     events = "event" if dump.events == 1 else "events"
     count = f"{dump.events:,} {events}" if dump.events else "no event in them"
     return f"the last {dump.facts['seconds']:.1f} s, {count}"
 
 
 def _missing(dump: _Dump, log: LogWriter | None) -> str:
-    """How much of a dump that failed is not in its file; in all of it, if there is no file."""
+    """Return a text about how many events of a failed dump are not in its file.
+
+    `log`: the file's log; None: it was not begun, and all events are missing.
+    """
     total = sum(chunk.records for chunk in dump.chunks)
     written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
     left = round(dump.events * (1 - max(0, written) / total)) if total else 0
@@ -251,6 +278,7 @@ def _missing(dump: _Dump, log: LogWriter | None) -> str:
 
 
 def _write_all(log: LogWriter, dump: _Dump) -> None:
+    """Write everything behind the header, and close the log."""
     dump.opening.write(log)
     for chunk in dump.chunks:
         log.write_packed(chunk)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory that is held by its descriptor while files are made and deleted in it.
+"""Holds a directory by its descriptor while files are made and deleted in it.
 
-Whoever may write to the directory above can move this one away and put a link in its place.
-A recorder that runs as root for weeks must not follow such a link: it looks the path up once.
+Whoever may write to the parent directory can move this one away and put a symbolic link in its
+place. A recorder that runs as root for weeks must not follow such a link, so it resolves the path
+once.
 """
 
 import os
@@ -12,13 +13,13 @@ from contextlib import suppress
 from biotrail.recorder.output.output import explain
 
 FileId = tuple[int, int]
-"""st_dev and st_ino."""
+"""st_dev and st_ino of a file."""
 
 _HOLD = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def identity(fd: int) -> FileId:
-    """Return the file of an open descriptor. Raises OSError."""
+    """Return (st_dev, st_ino) of the file behind an open descriptor. Raises OSError."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
@@ -26,14 +27,15 @@ def identity(fd: int) -> FileId:
 class HeldDirectory:
     """The directory that a path led to when this object was made.
 
-    One that is deleted and made again is taken up again, if it stands under the same name in the
-    same directory above, is no link, and belongs to the same user and group.
+    If the directory was deleted, a new one is opened in its stead where it has the same name in
+    the same parent directory, is no symbolic link, and belongs to the same user and group.
     """
 
     def __init__(self, path: str, *, shown: str = "") -> None:
-        """`path`: "" is the working directory. shown: the file that an error is about.
+        """Open the directory and its parent, without checking whether files can be made in it.
 
-        Raises OutputError.
+        `path`: "" is the working directory. `shown`: the file that an error message names; "" for
+        `path`. Raises OutputError: there is no such directory, or it is not accessible.
         """
         self.path = path
         try:
@@ -47,19 +49,23 @@ class HeldDirectory:
         self._closing = [weakref.finalize(self, os.close, fd) for fd in (self._fd, self._above)]
 
     def close(self) -> None:
-        """Give the descriptors back; may be called again."""
+        """Close the descriptors. Closing again has no effect."""
         for closing in self._closing:
             closing()
 
     @property
     def fd(self) -> int:
-        """The descriptor (O_PATH), for functions that take `dir_fd`. Raises OSError."""
+        """The directory's descriptor (O_PATH), for the argument `dir_fd`. Raises OSError.
+
+        Looks for a new directory first where the held one was deleted. close() closes it.
+        """
         if os.fstat(self._fd).st_nlink == 0:
             self._look_again()
         return self._fd
 
     def _look_again(self) -> None:
-        with suppress(OSError):  # whoever makes a file is told that there is no directory
+        """Replace the descriptor of the deleted directory by that of a new one, if it qualifies."""
+        with suppress(OSError):  # making a file in the deleted directory fails with ENOENT
             found = os.open(self._name, _HOLD | os.O_NOFOLLOW, dir_fd=self._above)
             status = os.fstat(found)
             if (status.st_uid, status.st_gid) != self._owner:
@@ -70,7 +76,10 @@ class HeldDirectory:
             self._closing[0] = weakref.finalize(self, os.close, found)
 
     def place(self) -> str:
-        """Return a path that leads to the directory now: the given one, unless it was moved."""
+        """Return a path to the directory: the given one, or where it was moved to.
+
+        The given one too where neither leads to it, as for a deleted directory.
+        """
         try:
             if os.path.samestat(os.stat(self.path or "."), os.fstat(self.fd)):
                 return self.path
@@ -81,7 +90,7 @@ class HeldDirectory:
         return self.path
 
     def holds(self, name: str, file: FileId) -> bool:
-        """Return whether `name` in the directory is still that file."""
+        """Return whether `name` in the directory is `file`; False if it cannot be looked up."""
         try:
             status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError:
@@ -89,11 +98,11 @@ class HeldDirectory:
         return (status.st_dev, status.st_ino) == file
 
     def remove(self, name: str, file: FileId) -> bool:
-        """Delete `name` if it is still that file; return whether it was deleted."""
+        """Delete `name` if it is `file`; return whether it was deleted."""
         if not self.holds(name, file):
             return False
         try:
             os.unlink(name, dir_fd=self.fd)
-        except OSError:  # gone just now, or not ours to delete: nothing is lost
+        except OSError:  # deleted just now, or not permitted: the file stays, which harms nothing
             return False
         return True

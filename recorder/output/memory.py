@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the memory that chunks are built in, so that the kernel need not give it anew each time."""
+"""Keeps freed memory in the process, so that building a chunk causes no new page faults."""
 
 import ctypes
 from contextlib import suppress
@@ -10,11 +10,11 @@ _KEPT = 256 << 20
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc's malloc to keep what is freed; elsewhere nothing happens.
+    """Set glibc's malloc to keep freed memory; does nothing with another C library.
 
     Copies of the rings are megabytes long. By default each is a mapping of its own, and
-    the page faults of a fresh mapping cost five times what the copy itself does. One arena
-    lets the poll loop use again what the writer freed.
+    the page faults of a fresh mapping cost five times what the copy itself does. With a single
+    arena the poll loop reuses what the writer thread freed.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that biotrail writes: private, never through a link, never over something by surprise.
+"""Makes the files that biotrail writes: private, never through a link, replacing only on request.
 
 Logs and traces name processes, files and sectors of a production host and are often
 written by root. So a file is created with mode 0600 by O_EXCL and O_NOFOLLOW, belongs to
@@ -22,7 +22,7 @@ from biotrail.recorder.schema.errors import OutputError
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 _BUFFER = 1 << 20
-_NO_ID = (1 << 32) - 1
+_NO_ID = (1 << 32) - 1  # (uid_t)-1
 _ID_DIGITS = len(str(_NO_ID))
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _REMEDIES = {
@@ -41,20 +41,21 @@ _REMEDIES = {
 
 
 def explain(error: OSError, path: str | os.PathLike[str]) -> OutputError:
-    """An OutputError that says what failed on `path` and what to do next."""
+    """Return an OutputError that says why writing to `path` failed, and what to do about it."""
     reason = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
     return OutputError(f"cannot write {os.fspath(path)}: {reason}")
 
 
 def owner() -> tuple[int, int] | None:
-    """(uid, gid) of the user who called sudo; None when we are not root under sudo.
+    """Return (uid, gid) of the user who called sudo, from SUDO_UID and SUDO_GID.
 
-    Variables that hold no ids of a user count as none: the file stays the recorder's.
+    None: this process is not root, or one of the variables is not set or no valid id. Files then
+    belong to this process's user.
     """
     ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
     if os.geteuid() != 0 or not all(text.isascii() and text.isdecimal() for text in ids):
         return None
-    # Nobody has the largest: it is -1, which tells chown to change nothing.
+    # The largest is (uid_t)-1, which chown takes as "do not change", so it is no user's id.
     found = [int(text) if len(text) <= _ID_DIGITS else _NO_ID for text in ids]
     return (found[0], found[1]) if max(found) < _NO_ID else None
 
@@ -67,11 +68,11 @@ def ensure_free(
     at: int | None = None,
     shown: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Raise OutputError unless `path` is free, or may be replaced.
+    """Raise OutputError unless nothing is at `path`, or what is there may be replaced.
 
-    With `force` a regular file (or, with `directory`, a directory) may be replaced; links,
-    devices and the like never are. at: descriptor of the directory that `path` is a name in.
-    shown: what messages call it, where that is not `path`.
+    With `force` a regular file (or, with `directory`, a directory) may be replaced; symbolic
+    links, devices and the like never. `at`: descriptor of the directory that `path` is relative
+    to. `shown`: the path in error messages; None: `path`.
     """
     called = os.fspath(path if shown is None else shown)
     try:
@@ -94,10 +95,10 @@ def create(
     force: bool = False,
     shown: str | os.PathLike[str] | None = None,
 ) -> BinaryIO:
-    """A new, empty, private file at `path`, unbuffered; the caller closes it.
+    """Make a private file (mode 0600) at `path`; return it open and unbuffered.
 
     With `force` an existing regular file is unlinked first: whoever has it open keeps the
-    old one. The directory is looked up once. shown: as in `ensure_free`. Raises OutputError.
+    old one. The directory is looked up once. `shown`: as in `ensure_free`. Raises OutputError.
     """
     called = os.fspath(path if shown is None else shown)
     directory, name = os.path.split(os.fspath(path))
@@ -114,7 +115,7 @@ def create(
 
 
 def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryIO:
-    """As `create`, in the directory whose descriptor is `at`. Raises OutputError."""
+    """As `create`, for a file `name` in the directory whose descriptor is `at`."""
     ensure_free(name, force, at=at, shown=shown)
     try:
         if force:
@@ -130,6 +131,8 @@ def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryI
 
 
 def _open_private(at: int, name: str, shown: str) -> BinaryIO:
+    """Create a file with O_EXCL, set mode and owner, and return it open; deleted if that fails."""
+
     def opener(_shown: str, _flags: int) -> int:
         return os.open(name, _CREATE, PRIVATE_FILE, dir_fd=at)
 
@@ -145,6 +148,7 @@ def _open_private(at: int, name: str, shown: str) -> BinaryIO:
 
 
 def _give_to_owner(fd: int, shown: str) -> None:
+    """Change a file's owner to the user who called sudo, if any. Raises OutputError."""
     if (ids := owner()) is None:
         return
     try:
@@ -157,15 +161,16 @@ def _give_to_owner(fd: int, shown: str) -> None:
 
 
 def _temporary(path: Path) -> Path:
+    """Return an unguessable hidden name beside `path`."""
     return path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.part")
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[BinaryIO]:
-    """A private file that gets its name only when the block ends well.
+    """Yield a buffered private file that gets the name `path` when the block ends without error.
 
-    Until then it stands beside `path` under an unguessable name; an error removes it.
-    Raises OutputError, also for any OSError of writing inside the block.
+    Until then the file is beside `path` under an unguessable name; an error deletes it. `force`:
+    replace an existing regular file. Raises OutputError, also for an OSError inside the block.
     """
     final = Path(path)
     ensure_free(final, force)
@@ -185,9 +190,11 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
 def publish(
     part: str | Path, final: str | Path, force: bool, *, at: int | None = None, shown: str = ""
 ) -> None:
-    """Give a file its final name; `part` may be left as a second one. Raises OutputError.
+    """Give the file `part` its final name, in the same directory.
 
-    at: descriptor of the directory that both are names in. shown: what messages call `final`.
+    Without `force` by a hard link if possible, so that `part` is left as a second name. `at`:
+    descriptor of the directory that both are relative to. `shown`: the path in error messages; ""
+    for `final`. Raises OutputError: `final` may not be replaced; OSError.
     """
     called = shown or os.fspath(final)
     ensure_free(final, force, at=at, shown=called)
@@ -207,11 +214,12 @@ def publish(
 def replacing_directory(
     path: str | os.PathLike[str], *, force: bool = False, marker: str
 ) -> Iterator[Path]:
-    """A private directory that gets its name only when the block ends well.
+    """Yield a private directory that gets the name `path` when the block ends without error.
 
-    With `force` an existing directory is replaced, but only one that holds a file like
-    `marker` (a name or a pattern), so that a mistyped path deletes nothing of value. Raises
-    OutputError.
+    Until then it is beside `path` under an unguessable name; an error deletes it. With `force` an
+    existing directory is deleted for it, but only if it is empty or has an entry that matches the
+    glob pattern `marker`, so that a mistyped path deletes nothing of value. Raises OutputError,
+    also for an OSError inside the block.
     """
     final = Path(path)
     _ensure_ours(final, force, marker)
@@ -234,10 +242,11 @@ def replacing_directory(
 def adding_to_directory(
     path: str | os.PathLike[str], *, force: bool = False, marker: str
 ) -> Iterator[Path]:
-    """A private directory whose files get their place under `path` when the block ends well.
+    """Yield a private directory whose files move into `path` when the block ends without error.
 
-    `path` is made where it does not exist; else it has to hold something like `marker`. With
-    `force` files of the same name are replaced. Raises OutputError.
+    `path` is made if it does not exist; otherwise it has to be empty or have an entry that matches
+    the glob pattern `marker`. `force`: replace files of the same name. Raises OutputError, also for
+    an OSError inside the block.
     """
     final = Path(path)
     if not os.path.lexists(final):
@@ -263,6 +272,7 @@ def adding_to_directory(
 
 
 def _make_parents(root: Path, file: Path) -> None:
+    """Make the missing private directories between `root` and root / file."""
     for parent in reversed(file.parents[:-1]):
         folder = root / parent
         if not folder.exists():
@@ -272,6 +282,10 @@ def _make_parents(root: Path, file: Path) -> None:
 
 
 def _ensure_ours(final: Path, force: bool, marker: str) -> None:
+    """Raise OutputError unless `final` is free, or a directory that may be replaced.
+
+    As `ensure_free`; besides, the directory has to be empty or match `marker`.
+    """
     ensure_free(final, force, directory=True)
     if final.exists() and any(final.iterdir()) and not any(final.glob(marker)):
         raise OutputError(
@@ -280,6 +294,7 @@ def _ensure_ours(final: Path, force: bool, marker: str) -> None:
 
 
 def _make_private(directory: Path) -> None:
+    """Set private modes, and the owner, of a directory and all that is in it."""
     ids = owner()
     for folder, _, names in os.walk(directory):
         os.chmod(folder, PRIVATE_DIRECTORY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a new file begins: decided by the poll loop, done by the writer thread."""
+"""Decides in the poll loop when a rotating log needs a new file; the writer thread makes it."""
 
 from biotrail.recorder.output.series import Clock
 from biotrail.recorder.output.sinks import LogSink, RotatingLog, Sink
@@ -7,26 +7,29 @@ from biotrail.recorder.output.writer import WriterThread
 
 
 class Rotation:
-    """Knows whether a new file is due, and orders it once."""
+    """Rotation of one recording's log; orders one new file at a time."""
 
     def __init__(self, sink: Sink, writer: WriterThread) -> None:
-        """A sink that does not rotate is never due."""
+        """`sink`: unless it is a RotatingLog, `due` is always False."""
         self._sink = sink if isinstance(sink, RotatingLog) else None
         self._writer = writer
         self._ordered = False
 
     @property
     def possible(self) -> bool:
-        """Whether there can be a next file."""
+        """Whether the sink rotates."""
         return self._sink is not None
 
     @property
     def deleted(self) -> int:
-        """Files that were deleted for being the oldest."""
+        """Number of files that were deleted as the oldest beyond the limit."""
         return 0 if self._sink is None else self._sink.deleted
 
     def due(self, _now_ns: int) -> bool:
-        """Whether the present file is full, old enough, or was removed by others."""
+        """Return whether the present file has reached its limit, or was deleted by others.
+
+        False while an ordered rotation is under way.
+        """
         sink = self._sink
         if sink is None or self._ordered:
             return False
@@ -34,14 +37,15 @@ class Rotation:
 
     @property
     def gone(self) -> int:
-        """Files that others deleted or moved away."""
+        """Number of files that others deleted, moved away or replaced."""
         return 0 if self._sink is None else self._sink.gone
 
     def order(self, _clock: Clock) -> None:
-        """End the file behind all that is queued; not now, where the queue is full."""
+        """Queue the end of the present file behind all other jobs, unless the queue is full."""
         self._ordered = self._writer.offer(self._rotate)
 
     def _rotate(self, _log: LogSink) -> None:
+        """End the present file, unless writing failed; runs in the writer thread."""
         try:
             if self._sink is not None and self._writer.error is None:
                 self._sink.rotate()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of one recording that is kept in several: their names, and what each must repeat."""
+"""The files of a recording that is written to several: names, and facts that each file repeats."""
 
 import os
 import secrets
@@ -16,23 +16,28 @@ from biotrail.recorder.output.held_directory import FileId, HeldDirectory, ident
 from biotrail.recorder.output.stack_notes import StackNotes
 
 Clock = dict[str, int]
+"""A reading of the clocks: ns by name ("monotonic", "boottime", "realtime", "uncertainty")."""
 OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
 MAX_CGROUPS = 1 << 16
+"""Cgroups that are repeated in later files, the newest."""
 
 
 def shifted(clock: Clock, monotonic: int) -> Clock:
-    """A reading of the clocks moved to an earlier time, from when on nothing stepped them."""
+    """Return a copy of a clock reading, moved back to `monotonic` (ns), with the same uncertainty.
+
+    Right if no clock was stepped in between.
+    """
     back = clock["monotonic"] - monotonic
-    # Not below 0, where no clock has been: the reading's uncertainty can be more than its time.
+    # A clock never reads less than 0, but soon after boot the shift can be more than its time.
     return {k: ns if k == "uncertainty" else max(0, ns - back) for k, ns in clock.items()}
 
 
 class Background:
-    """What went by while recording and every later file has to say again by itself."""
+    """Facts recorded so far that every later file has to repeat, as it must be readable alone."""
 
     def __init__(self, header: dict[str, Any]) -> None:
-        """`header` of the recording, as it began."""
+        """`header`: the recording's first, with the devices at its beginning."""
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
         self._cgroups: dict[str, str] = {}
@@ -41,7 +46,7 @@ class Background:
         self._names = Names()
 
     def note(self, name: str, payload: dict[str, Any]) -> None:
-        """Take in a note as the recorder writes them."""
+        """Add the facts of a note ("devices", "cgroups", "mounts" or "stacks"); ignore others."""
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
         elif name == "cgroups":
@@ -54,11 +59,14 @@ class Background:
             self._stacks.add(payload)
 
     def learn(self, found: Found) -> None:
-        """Take in the name records of a chunk."""
+        """Add the name records of a chunk."""
         self._names.learn(found)
 
     def header(self, clock: Clock, facts: dict[str, Any]) -> dict[str, Any]:
-        """The header of a file that begins at `clock`."""
+        """Return the header of a file that begins at `clock`, with a log_id of its own.
+
+        `facts`: more keys for the header, such as "series" or "kept".
+        """
         return {
             **self._header,
             "log_id": secrets.token_hex(16),
@@ -68,13 +76,17 @@ class Background:
         }
 
     def facts(self, clock: Clock) -> "Facts":
-        """What the file is to begin with, as it is now."""
+        """Return a copy of the present facts, for a file that begins at `clock`."""
         names = self._names.segments(clock["monotonic"])
         return Facts(dict(self._cgroups), dict(self._mounts), self._stacks.all(), names, clock)
 
 
 class Facts(NamedTuple):
-    """Cgroups, mounts, stacks and names that a log begins with."""
+    """Facts that a later file has right behind its header.
+
+    cgroups, mounts, stacks: payloads of notes. names: records of TASK, CGROUP and FILE_NAME
+    names, which form a chunk of their own. clock: the time at which the file begins.
+    """
 
     cgroups: dict[str, str]
     mounts: dict[str, Any]
@@ -83,7 +95,7 @@ class Facts(NamedTuple):
     clock: Clock
 
     def write(self, log: LogWriter) -> None:
-        """Right behind the header."""
+        """Write the notes, then the chunk of names; none that would be empty."""
         if self.cgroups:
             log.write_note("cgroups", dict(self.cgroups))
         if self.mounts:
@@ -95,7 +107,7 @@ class Facts(NamedTuple):
 
 
 class Series:
-    """Numbered files `STEM-20261107T101530Z-000001.biotrail` of this run.
+    """The numbered files of one run: `STEM-20261107T101530Z-000001.biotrail`, time in UTC.
 
     Their directory is looked up once. Only files that this run made are ever deleted.
     """
@@ -109,10 +121,11 @@ class Series:
         on_file: OnFile = lambda _stream: None,
         directory: HeldDirectory | None = None,
     ) -> None:
-        """`path`: what the files are named after, its suffix left out.
+        """Make no file yet.
 
-        on_file: called with each new file, in the thread that makes it. directory: that of
-        `path`; None: it is looked up when the first file is made.
+        `path`: the stem, with or without SUFFIX. `max_files`: see `delete_old`; None: no limit.
+        `force`: replace existing files. `on_file`: called with each new file, in the thread that
+        makes it. `directory`: that of `path`; None: it is opened when the first file is made.
         """
         self._on_file = on_file
         self.stem = path.removesuffix(SUFFIX)
@@ -122,14 +135,19 @@ class Series:
         self._files: deque[tuple[str, FileId]] = deque()
         self._hidden = self._name = ""
         self.next = ""
-        """Path that the file last created has, or will have."""
+        """Path of the file last created, once it is published."""
         self.made = 0
+        """Number of files published."""
         self.deleted = 0
-        self._gone = 0
+        """Number of files that delete_old() deleted."""
+        self._gone = 0  # files that delete_old() found deleted or replaced by others
 
     @property
     def files(self) -> list[str]:
-        """Paths that are there, oldest first; where the directory was moved, of its new place."""
+        """Paths of published files that still exist, oldest first.
+
+        In the directory's new place, if it was moved.
+        """
         held = self._held
         if held is None:
             return []
@@ -138,16 +156,17 @@ class Series:
 
     @property
     def gone(self) -> int:
-        """How many files others have deleted, moved away or replaced."""
+        """Number of published files that others have deleted, moved away or replaced."""
         return self._gone + len(self._files) - len(self.files)
 
     def _directory(self) -> HeldDirectory:
+        """Return the directory, opened at the first call. Raises OutputError."""
         if self._held is None:
             self._held = HeldDirectory(os.path.dirname(self.stem), shown=self.next or self.stem)
         return self._held
 
     def create(self) -> BinaryIO:
-        """The next file, under a hidden name until `publish`. Raises OutputError."""
+        """Make the next file, with a hidden name until `publish`; return it open. OutputError."""
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.next = f"{self.stem}-{when}-{self.made + 1:06d}{SUFFIX}"
         self._name = os.path.basename(self.next)
@@ -159,7 +178,11 @@ class Series:
         return stream
 
     def publish(self, stream: BinaryIO) -> None:
-        """Give it its name: from now on it reads as a log, whatever happens. Raises OutputError."""
+        """Give the file that was created last its name, and count it as made.
+
+        Called when the header is written, so that a file with this name always reads as a log.
+        `stream`: that file. Raises OutputError.
+        """
         at = self._directory().fd
         try:
             output.publish(self._hidden, self._name, self._force, at=at, shown=self.next)
@@ -170,18 +193,19 @@ class Series:
         self.made += 1
 
     def give_up(self) -> None:
-        """Remove what was created and not published."""
+        """Delete the hidden name of the file created last; nothing happens if it has none."""
         if self._held is None:
             return
         with suppress(OSError):
             os.unlink(self._hidden, dir_fd=self._held.fd)
 
     def delete_old(self) -> None:
-        """Delete the oldest files beyond the limit, unless others have taken their names."""
+        """Delete the oldest files beyond `max_files`, except names that are other files now."""
         while self._max is not None and len(self._files) > self._max:
             self._delete(*self._files.popleft())
 
     def _delete(self, name: str, file: FileId) -> None:
+        """Delete a file; count it in `deleted`, or as gone where others deleted or replaced it."""
         held = self._directory()
         if held.remove(name, file):
             self.deleted += 1
@@ -189,13 +213,16 @@ class Series:
             self._gone += 1
 
     def discard(self) -> None:
-        """Delete all files: the recording could not begin."""
+        """Delete all published files, as the recording could not begin."""
         while self._files:
             self._directory().remove(*self._files.popleft())
 
 
 def removed(stream: BinaryIO) -> bool:
-    """Whether the file has no name any more: what is written to it ends with this process."""
+    """Return whether an open file has no name any more, so that it is freed when it is closed.
+
+    False where its status cannot be read.
+    """
     try:
         return os.fstat(stream.fileno()).st_nlink == 0
     except OSError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a recording goes: one log, or a series of logs that each read alone.
+"""Where a recording goes: one log, or a series of logs of which each is readable alone.
 
-A sink is written by the writer thread; `due` and `removed` are asked by the poll loop.
+The writer thread writes to a sink; the poll loop calls `due` and `removed` meanwhile.
 """
 
 import time
@@ -18,56 +18,64 @@ from biotrail.recorder.probes.core import ProgramInfo
 from biotrail.recorder.schema.errors import OutputError
 
 Programs = Callable[[], list[ProgramInfo]]
+"""Returns the probes' programs with their counters."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How much: whichever is reached first; None: no limit."""
+    """A limit of bytes, seconds, or both: whichever is reached first. None: not limited by that."""
 
     bytes: int | None = None
     seconds: float | None = None
 
 
 class LogSink(Protocol):
-    """What the writer thread needs of a log."""
+    """The methods that the writer thread calls. All may raise OutputError or OSError."""
 
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
-        """As LogWriter's."""
+        """Write records as one or more chunks; return the bytes written.
+
+        `clock`: read when the records were copied from the rings.
+        """
 
     def write_loss(self, windows: list[Window]) -> None:
-        """As LogWriter's."""
+        """Write loss windows."""
 
     def write_note(self, name: str, payload: dict[str, Any]) -> None:
-        """As LogWriter's."""
+        """Write a note."""
 
     def close(self, end: dict[str, Any]) -> None:
-        """As LogWriter's; `end` says what is true of the whole recording."""
+        """Write the END frame, with the facts `end` of the whole recording, and end the log."""
 
 
 class Sink(LogSink, Protocol):
-    """What a session needs of its output."""
+    """The methods that a session calls on its output."""
 
     @property
     def files(self) -> list[str]:
-        """Paths of what was written and is still there, oldest first; empty for a pipe."""
+        """Paths of the files written that still exist, oldest first; empty for a pipe."""
 
     def release(self) -> None:
-        """Close the files, whatever state they are in."""
+        """Close open files, without ending the log. Calling again has no effect."""
 
     def discard(self) -> None:
-        """Remove what was made: the recording could not begin."""
+        """Delete the files made so far, as the recording could not begin."""
 
     def removed(self) -> bool:
-        """Whether the file being written has been deleted by others."""
+        """Return whether the file being written has been deleted by others."""
 
 
 class PlainLog:
-    """One log in one file, or down a pipe."""
+    """A sink that writes one log to one file or pipe."""
 
     def __init__(
         self, stream: BinaryIO, path: str | None, header: dict[str, Any], level: int, sync: bool
     ) -> None:
-        """`path`: None for a pipe, which cannot be removed."""
+        """Write the header to `stream`. Raises OSError.
+
+        `path`: of the file; None for standard output. `level`: of compression. `sync`: see
+        LogWriter.
+        """
         self._stream = stream
         self._path = path
         name = path or "standard output"
@@ -79,32 +87,32 @@ class PlainLog:
 
     @property
     def files(self) -> list[str]:
-        """The one path."""
+        """The log's path, also if the file was deleted; empty for standard output."""
         return [] if self._path is None else [self._path]
 
     @property
     def size(self) -> int:
-        """Bytes written."""
+        """Bytes written to the log."""
         return self._log.size
 
     def release(self) -> None:
-        """Closes the file, not standard output."""
+        """Close the file, but not standard output."""
         if self._path is not None:
             self._stream.close()
 
     def discard(self) -> None:
-        """Nothing: who made the file removes it."""
+        """Do nothing: the caller that made the file removes it (session/sinks_open.py)."""
 
     def removed(self) -> bool:
-        """Whether the file has lost its name."""
+        """Return whether the file has no name any more; False for standard output."""
         return self._path is not None and removed(self._stream)
 
 
 class RotatingLog:
-    """A series of logs, each with all that is needed to read it alone.
+    """A sink that writes a series of logs, of which each is readable alone.
 
-    After `rotate` the next file is made when its first chunk comes, so that its header can
-    carry a time that no event in it is older than.
+    After `rotate` the next file is made when its first chunk comes, so that the header's time is
+    not later than any event in the file.
     """
 
     def __init__(
@@ -116,7 +124,11 @@ class RotatingLog:
         level: int,
         sync: bool,
     ) -> None:
-        """Makes the first file. Raises OutputError."""
+        """Make the first file of `series`. Raises OutputError or OSError.
+
+        `limit`: of each file. `programs`: returns the probes' programs with their counters.
+        `level`, `sync`: as in PlainLog.
+        """
         self._series = series
         self._limit = limit
         self._programs = programs
@@ -132,20 +144,24 @@ class RotatingLog:
 
     @property
     def files(self) -> list[str]:
-        """What was not deleted again."""
+        """Paths of the files that still exist, oldest first."""
         return self._series.files
 
     @property
     def deleted(self) -> int:
-        """How many were."""
+        """Number of files that were deleted as the oldest beyond the limit."""
         return self._series.deleted
 
     @property
     def gone(self) -> int:
-        """How many others deleted or moved away."""
+        """Number of files that others deleted, moved away or replaced."""
         return self._series.gone
 
     def _open(self, clock: Clock) -> LogWriter:
+        """Begin the next file at `clock`: header, repeated facts, and losses that wait for a file.
+
+        Sets `_stream`, `_log` and `_losses`, and deletes the oldest files beyond the limit.
+        """
         facts = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
         self._stream = stream = self._series.create()
@@ -167,11 +183,12 @@ class RotatingLog:
         return log
 
     def _put_losses(self, log: LogWriter, windows: list[Window]) -> None:
+        """Write loss windows to the present file, and add them to its sums."""
         log.write_loss(windows)
         self._losses.add(windows)
 
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
-        """Writes to the present file, or the next; returns bytes written."""
+        """Write a chunk to the present file, or to a new one after `rotate`; return its bytes."""
         log = self._log
         if log is None:
             border = first_time(segments, self._clock["monotonic"])
@@ -182,20 +199,20 @@ class RotatingLog:
         return size
 
     def write_loss(self, windows: list[Window]) -> None:
-        """Writes to the present file, or keeps them for the next."""
+        """Write loss windows to the present file; between two files keep them for the next."""
         if self._log is None:
             self._waiting += windows
         else:
             self._put_losses(self._log, windows)
 
     def write_note(self, name: str, payload: dict[str, Any]) -> None:
-        """Writes to the present file; every later one has it too."""
+        """Write a note to the present file, if any; every later file repeats its facts."""
         if self._log is not None:
             self._log.write_note(name, payload)
         self._background.note(name, payload)
 
     def due(self) -> bool:
-        """Whether the present file has reached its limit."""
+        """Return whether the present file has reached its limit; False between two files."""
         log, limit = self._log, self._limit
         if log is None:
             return False
@@ -205,13 +222,17 @@ class RotatingLog:
         return limit.seconds is not None and age >= limit.seconds
 
     def rotate(self) -> None:
-        """End the present file; what comes goes to the next one."""
+        """End the present file, if any; the next chunk begins a new one."""
         if self._log is not None:
             self._end("rotated", self._clock, {})
 
     def _end(self, reason: str, stopped: Clock, run: dict[str, Any]) -> None:
+        """Write the present file's END frame and close the file.
+
+        `run`: more facts for the frame: {"run": …} at the recording's end, else {}.
+        """
         if self._log is None:
-            raise OutputError("the log was ended already")  # never: callers look first
+            raise OutputError("the log was ended already")  # not reached: callers check _log
         now = cost.read(self._programs())
         facts = cost.end_facts(reason, self._began, now, self._losses, stopped)
         self._log.close({**facts, **run})
@@ -220,22 +241,22 @@ class RotatingLog:
         self.release()
 
     def close(self, end: dict[str, Any]) -> None:
-        """End the last file, whose END frame also has the whole run's facts as `run`."""
+        """End the last file, whose END frame also has `end`, of the whole recording, as "run"."""
         if self._log is None:
             self._open(self._clock)
         self._end(end["reason"], end["stopped"], {"run": end})
 
     def release(self) -> None:
-        """Closes the present file."""
+        """Close the present file."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     def discard(self) -> None:
-        """Removes the files."""
+        """Delete all files made."""
         self._series.discard()
 
     def removed(self) -> bool:
-        """Whether the present file has lost its name."""
+        """Return whether the present file has no name any more; False between two files."""
         stream = self._stream
         return stream is not None and not stream.closed and removed(stream)

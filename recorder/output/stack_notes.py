@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All `stacks` notes of a recording so far, for files that begin later."""
+"""Keeps the stacks of all `stacks` notes so far, to repeat them in files that begin later."""
 
 from typing import Any
 
 STACKS_PER_NOTE = 1000
-"""So that no note comes near the log's limits, however deep the stacks are."""
+"""Stacks in one note, so few that however deep they are no note reaches the log's size limit."""
 
 
 class StackNotes:
-    """Every stack that was told; their number is bounded by the kernel's maps."""
+    """Every stack that was recorded; their number is bounded by the size of the kernel's maps."""
 
     def __init__(self) -> None:
         self._stacks: dict[tuple[str, str], list[Any]] = {}
 
     def add(self, payload: dict[str, Any]) -> None:
-        """Take in a note as the recorder writes them."""
+        """Add the stacks of a note {"kernel" or "user": {id: frames}}."""
         for side, stacks in payload.items():
             self._stacks.update({(side, number): frames for number, frames in stacks.items()})
 
     def all(self) -> list[dict[str, Any]]:
-        """Notes that together say all of it."""
+        """Return notes that together hold all stacks."""
         return pieces(self._stacks)
 
 
 def pieces(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str, Any]]:
-    """Notes of limited size from stacks by (side, number)."""
+    """Split stacks into notes {side: {id: frames}} of at most STACKS_PER_NOTE stacks.
+
+    `stacks`: frames by (side, id), where side is "kernel" or "user".
+    """
     items = list(stacks.items())
     found = []
     for first in range(0, len(items), STACKS_PER_NOTE):

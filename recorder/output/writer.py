@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one thread that compresses and writes, so that the poll loop never waits for a disk."""
+"""The thread that compresses and writes the log, so that the poll loop never waits for a disk."""
 
 import queue
 import threading
@@ -14,8 +14,9 @@ from biotrail.recorder.output.sinks import LogSink
 from biotrail.recorder.schema.errors import OutputError
 
 QUEUE_JOBS = 64
+"""Jobs that may wait in the queue."""
 QUEUE_BYTES = 64 << 20
-"""Bytes of records that may wait; beyond that the rings hold, and count, what comes."""
+"""Bytes of records that may wait; beyond that they stay in the rings, whose losses are counted."""
 
 _NO_MEMORY = (
     "there was not enough memory to write the log: what was written before reads back as an "
@@ -30,9 +31,13 @@ Job = Callable[[LogSink], None]
 
 
 class WriterThread:
-    """Runs jobs on a sink in order. After an error it only discards what is queued."""
+    """A thread that runs jobs on a sink in order.
+
+    After an error the jobs of `chunk`, `note`, `notes` and `loss` write nothing any more.
+    """
 
     def __init__(self, log: LogSink) -> None:
+        """Start the thread; every job is called with `log`."""
         self._log = log
         self._jobs: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS)
         self._thread = threading.Thread(target=self._run, name="biotrail-write", daemon=True)
@@ -42,28 +47,29 @@ class WriterThread:
         self.log_bytes = 0
         """Bytes of chunks written to the log so far."""
         self.raw_bytes = 0
-        """Bytes of records in them."""
+        """Bytes of the records in these chunks."""
         self.chunks = 0
+        """How many chunk jobs wrote their records."""
         self.meter = Meter()
-        """Counts the events of what was written."""
+        """Events of the records that were written."""
         self.until: Clock | None = None
-        """The clocks when the newest of it was taken from the rings; None: nothing was."""
+        """The clocks when the newest written records left the rings; None: none was written."""
         self.unwritten = Meter()
-        """Counts the events of what could not be written."""
+        """Events of the records whose job did not write them."""
         self.progress_ns = time.monotonic_ns()
-        """CLOCK_MONOTONIC when a job last ended."""
+        """When a job last ended, ns of CLOCK_MONOTONIC."""
         self._thread.start()
 
     def ready(self) -> bool:
-        """Whether more records may be taken from the rings."""
+        """Return whether more records may be copied from the rings: the queue has room."""
         return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
 
     def submit(self, job: Job) -> None:
-        """Queue a job; waits while the queue is full."""
+        """Queue a job, waiting while the queue is full."""
         self._jobs.put(job)
 
     def offer(self, job: Job) -> bool:
-        """Queue a job unless the queue is full; whether it was taken."""
+        """Queue a job unless the queue is full; return whether it was queued."""
         try:
             self._jobs.put_nowait(job)
         except queue.Full:
@@ -72,14 +78,14 @@ class WriterThread:
 
     @property
     def thread(self) -> int:
-        """The kernel's id of the thread; 0 before it runs, which means the caller's."""
+        """The kernel's id of the thread; until it runs 0, which system calls take as the caller."""
         return self._thread.native_id or 0
 
     def finish(self, last: Job, waited: Callable[[], bool]) -> bool:
-        """Run all that is queued, then `last`, and end the thread.
+        """Have the thread run all queued jobs, then `last`, and wait for its end.
 
         `waited` is called about every 0.1 s; when it returns True, waiting is given up.
-        Returns whether the thread ended.
+        Returns whether the thread has ended.
         """
         for job in (last, None):
             while self._thread.is_alive():
@@ -96,6 +102,7 @@ class WriterThread:
         return True
 
     def _run(self) -> None:
+        """Run jobs until None is queued; the first error stays in `error`."""
         try:
             while (job := self._jobs.get()) is not None:
                 try:
@@ -107,11 +114,15 @@ class WriterThread:
                 self.progress_ns = time.monotonic_ns()
             self._ended = True
         finally:
-            if not self._ended:  # a fault of ours, whose traceback is printed: stop, say so
+            if not self._ended:  # an unexpected exception: threading prints its traceback
                 self.error = self.error or OutputError(_FELL_OVER)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """A job that writes the segments as one chunk and keeps count."""
+        """Return a job that writes the segments as one chunk.
+
+        The job adds to the counters, and to `unwritten` where nothing was written. `clock`: read
+        when the segments were copied from the rings.
+        """
         raw = sum(len(segment.data) for segment in segments)
 
         def write(log: LogSink) -> None:
@@ -127,7 +138,7 @@ class WriterThread:
         return write
 
     def offer_chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> bool:
-        """Queue a chunk unless the queue is full; whether it was taken."""
+        """Queue a chunk's job unless the queue is full; return whether it was queued."""
         if not self.offer(self.chunk(segments, clock)):
             return False
         self._given += sum(len(segment.data) for segment in segments)
@@ -136,6 +147,7 @@ class WriterThread:
     def _write_chunk(
         self, log: LogSink, segments: list[Segment], clock: dict[str, int], raw: int
     ) -> None:
+        """Write a chunk of `raw` bytes of records and add it to the counters; writer thread."""
         self.log_bytes += log.write_chunk(segments, clock)
         self.raw_bytes += raw
         self.chunks += 1
@@ -143,7 +155,10 @@ class WriterThread:
         self.meter.add(segments)
 
     def note(self, name: str, make: Callable[[], dict[str, Any] | None]) -> Job:
-        """A job that collects a note in this thread and writes it, unless it is None."""
+        """Return a job that calls `make` and writes its result as note `name`, unless it is None.
+
+        `make` runs in the writer thread, so that slow look-ups do not delay the poll loop.
+        """
 
         def write(log: LogSink) -> None:
             if self.error is None and (payload := make()) is not None:
@@ -152,7 +167,7 @@ class WriterThread:
         return write
 
     def notes(self, name: str, make: Callable[[], list[dict[str, Any]]]) -> Job:
-        """A job that collects notes in this thread and writes them."""
+        """Return a job that calls `make` and writes each note that it returns, as `note` does."""
 
         def write(log: LogSink) -> None:
             if self.error is None:
@@ -162,7 +177,7 @@ class WriterThread:
         return write
 
     def loss(self, windows: list[dict[str, int]]) -> Job:
-        """A job that writes loss windows."""
+        """Return a job that writes loss windows (accounting.loss.Window)."""
 
         def write(log: LogSink) -> None:
             if self.error is None:
@@ -172,10 +187,11 @@ class WriterThread:
 
 
 def merge(segments: Sequence[Segment]) -> list[Segment]:
-    """Segments with those of one ring that follow each other joined, in order of first sight.
+    """Join consecutive segments of each ring; return them by ring, in order of first appearance.
 
-    A chunk holds many polls; their segments are contiguous in each ring, so this leaves one
-    per ring and spares the log the framing of the others.
+    A chunk holds the segments of many polls, which are contiguous in each ring, so one segment per
+    ring is left and the log saves the framing of the others. A segment that has none to join is
+    returned itself; joined data is a copy.
     """
     rings: dict[tuple[int, int], list[list[Segment]]] = {}
     for segment in segments:
@@ -188,6 +204,7 @@ def merge(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _join(run: list[Segment]) -> Segment:
+    """Return the segments of one ring as a single one; they follow each other without a gap."""
     if len(run) == 1:
         return run[0]
     first = run[0]

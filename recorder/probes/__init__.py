@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BPF programs in the kernel: loading, rings, maps, and what the kernel offers."""
+"""Loading and attaching BPF programs, their rings and maps, and what the kernel offers."""

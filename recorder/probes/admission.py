@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`struct bt_config` (bpf/config.h): what the loader decides, filters above all."""
+"""Builds `struct bt_config` (bpf/config.h): the constants that the programs are loaded with.
+
+Filters, ring sizes, numbers of this kernel's operations, and how to know the recorder's own I/O.
+"""
 
 import ctypes
 import os
@@ -17,14 +20,16 @@ from biotrail.recorder.schema.errors import ProbeError
 MAX_DEVICES = 32
 """Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
 MAX_COMMS = 8
+"""Task names in one recording's filter (BT_MAX_COMMS); the next three likewise."""
 MAX_CGROUPS = 16
 MAX_FLAGS = 8
 MAX_RANGES = 8
 
 ID_PID = 1 << 32
+"""Marks a key of the map bt_ids as a process id (the lower 32 bits); ID_TID: as a thread id."""
 ID_TID = 2 << 32
 
-_COMM_BYTES = 15
+_COMM_BYTES = 15  # TASK_COMM_LEN without the NUL
 _NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
 _OWN_OPS = ("DRV_IN", "DRV_OUT", "SCSI_IN", "SCSI_OUT")
 _FILE_OPS = ("WRITE", "ZONE_APPEND")
@@ -34,7 +39,11 @@ Enums = Mapping[str, Mapping[str, int]]
 
 
 class DeviceFilter(ctypes.Structure):
-    """`struct bt_filter` (bpf/config.h)."""
+    """`struct bt_filter` (bpf/config.h): a disk, or a partition with its sectors on the disk.
+
+    disk, part: dev_t; part is 0 for a whole disk. start, end: first 512-byte sector of the
+    partition on the disk, and the sector after its last; 0 for a whole disk.
+    """
 
     _fields_ = (
         ("disk", ctypes.c_uint32),
@@ -45,19 +54,19 @@ class DeviceFilter(ctypes.Structure):
 
 
 class _Comm(ctypes.Structure):
-    """`struct bt_comm`."""
+    """`struct bt_comm`: a task name, and a mask of 255 for each byte that has to be equal."""
 
     _fields_ = (("name", ctypes.c_char * 16), ("mask", ctypes.c_uint8 * 16))
 
 
 class _Range(ctypes.Structure):
-    """`struct bt_range`."""
+    """`struct bt_range`: 512-byte sectors from `start` up to, not including, `end`."""
 
     _fields_ = (("start", ctypes.c_uint64), ("end", ctypes.c_uint64))
 
 
 class Config(ctypes.Structure):
-    """`struct bt_config` (bpf/config.h)."""
+    """`struct bt_config` (bpf/config.h), which says what each member means."""
 
     _fields_ = (
         ("ring_bytes", ctypes.c_uint32),
@@ -97,7 +106,11 @@ class Config(ctypes.Structure):
 
 
 def _partition_sectors(dev: int) -> tuple[int, int]:
-    """First sector on the disk and the one after the last, from sysfs."""
+    """Return a partition's first sector on its disk and the sector after its last, from sysfs.
+
+    `dev`: the partition's dev_t. Sectors of 512 bytes. Raises ProbeError: sysfs has no such
+    partition.
+    """
     base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
     try:
         start = int((base / "start").read_text())
@@ -110,7 +123,10 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
 
 
 def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
-    """(disk, partition or 0) with the sectors of the partitions. Raises ProbeError."""
+    """Return a DeviceFilter for each (dev_t of the disk, dev_t of the partition or 0).
+
+    Raises ProbeError: more than MAX_DEVICES, or a partition that sysfs does not have.
+    """
     if len(devices) > MAX_DEVICES:
         raise ProbeError(
             f"{len(devices)} devices were named, at most {MAX_DEVICES} can be: "
@@ -123,15 +139,16 @@ def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
 
 
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
-    """Whether bios have to be followed from their Q.
+    """Return whether the programs keep a table of admitted bios from Q to completion.
 
-    Whole disks that stand on no others need it not: every event of an I/O tells its disk.
+    Not needed where only whole disks without lower devices are chosen: every event of such an
+    I/O carries the disk's number. `devices`: as in `device_filters`.
     """
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 
 
 def _comm(name: str) -> _Comm:
-    """A task's name, NUL included, or its beginning where a star ends it."""
+    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *."""
     prefix = name.endswith("*")
     text = (name[:-1] if prefix else name).encode()[:_COMM_BYTES]
     length = len(text) if prefix else len(text) + 1
@@ -139,6 +156,7 @@ def _comm(name: str) -> _Comm:
 
 
 def _bits(names: Sequence[str], known: Mapping[str, int]) -> int:
+    """Return a mask with bit N set for each name that has number N; other names add no bit."""
     numbers = (known.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
 
@@ -156,7 +174,12 @@ def config(
     stacks: Stacks = Stacks.NONE,
     files: Files = NO_FILES,
 ) -> Config:
-    """All of it. enums: the kernel's `op_enum` and `flag_bits`. Raises ProbeError."""
+    """Return the programs' whole configuration, but for `hold_irqs`, which the caller sets.
+
+    `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for all. `enums`: this
+    kernel's `op_enum` and `flag_bits` (btf.kernel_enums). Raises ProbeError: too many devices or
+    filter values, or a partition, cgroup, operation or flag that this machine does not have.
+    """
     ops, bits = enums["op_enum"], enums["flag_bits"]
     chosen = device_filters(devices)
     found = Config(
@@ -186,7 +209,10 @@ def config(
 
 
 def _set_own(found: Config, filters: Filters, ops: Mapping[str, int]) -> None:
-    """What the recorder's own I/O is known by; its files come when they are opened."""
+    """Set in `found` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
+
+    Its files are not known yet: each is passed to OwnFiles when it is opened.
+    """
     space = pid_namespace()
     found.file_ops = _bits(_FILE_OPS, ops)
     found.recorder, found.leave_own = os.getpid(), not filters.own_io
@@ -195,6 +221,7 @@ def _set_own(found: Config, filters: Filters, ops: Mapping[str, int]) -> None:
 
 
 def _set_lists(found: Config, filters: Filters, bits: Mapping[str, int]) -> None:
+    """Set in `found` the task names, flags, cgroups and sector ranges of `filters`."""
     _refuse_many(len(filters.comms), MAX_COMMS, "task names")
     _refuse_many(len(filters.cgroups), MAX_CGROUPS, "cgroups")
     _refuse_many(len(filters.flags), MAX_FLAGS, "sets of flags")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the running kernel's BTF says: tracepoints' prototypes and the block layer's enums.
+"""Reads the running kernel's BTF: tracepoint prototypes, struct members, block layer enums.
 
 The prototype decides which program fits a tracepoint, never the kernel's version:
 distributions backport.
@@ -19,7 +19,7 @@ _KIND_ENUM = 6
 _KIND_TYPEDEF = 8
 _KIND_FUNC = 12
 _KIND_FUNC_PROTO = 13
-_OP_ENUMS = ("req_op", "req_opf")  # req_opf up to 5.19
+_OP_ENUMS = ("req_op", "req_opf")  # enum req_opf up to 5.19, enum req_op since
 _FLAG_ENUM = "req_flag_bits"
 
 
@@ -34,12 +34,12 @@ class _Type(ctypes.Structure):
 
     @property
     def kind(self) -> int:
-        """BTF_KIND_*."""
+        """The type's BTF_KIND_* number."""
         return int(self.info >> 24 & 0x1F)
 
     @property
     def count(self) -> int:
-        """Members, values or parameters that follow."""
+        """Number of members, enum values or parameters that follow this header in memory."""
         return int(self.info & 0xFFFF)
 
 
@@ -60,10 +60,10 @@ class _Member(ctypes.Structure):
 
 
 class KernelBtf:
-    """The BTF of the running kernel (a context manager)."""
+    """The running kernel's BTF, parsed by libbpf; a context manager that frees it."""
 
     def __init__(self) -> None:
-        """Raises ProbeError where the kernel has none."""
+        """Load /sys/kernel/btf/vmlinux. Raises ProbeError: the file cannot be read."""
         self._lib = load_library()
         self._btf: int | None = self._lib.pointer(
             "the kernel's type information (BTF) cannot be read from /sys/kernel/btf/vmlinux, "
@@ -72,7 +72,7 @@ class KernelBtf:
         )
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Return this object."""
         return self
 
     def __exit__(
@@ -81,20 +81,22 @@ class KernelBtf:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Frees the BTF."""
+        """Free the BTF."""
         self.close()
 
     def close(self) -> None:
-        """Frees the BTF; may be called again."""
+        """Free the BTF; nothing can be read afterwards. Closing again has no effect."""
         if self._btf is not None:
             self._lib.void("btf__free", self._btf)
             self._btf = None
 
     def _find(self, name: str, kind: int) -> int | None:
+        """Return the id of the type `name` of BTF_KIND_* `kind`; None: there is no such type."""
         number = int(self._lib.get("btf__find_by_name_kind")(self._btf, name.encode(), kind))
         return number if number > 0 else None
 
     def _address(self, number: int) -> int:
+        """Return the address of the `struct btf_type` with this id. Raises ProbeError."""
         doing = f"type {number} of the kernel's BTF cannot be read"
         return self._lib.pointer(doing, "btf__type_by_id", self._btf, number)
 
@@ -102,7 +104,10 @@ class KernelBtf:
         return _Type.from_address(self._address(number))
 
     def parameters(self, tracepoint: str) -> int | None:
-        """How many arguments a tracepoint passes to its probes; None: no such tracepoint."""
+        """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
+
+        Raises ProbeError: `btf_trace_{tracepoint}` is no function type.
+        """
         number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF)
         if number is None:
             return None
@@ -114,7 +119,7 @@ class KernelBtf:
         return kind.count - 1  # the first is the probe's own data
 
     def enum(self, name: str) -> dict[str, int] | None:
-        """Values of an enum by name; None: no such enum."""
+        """Return an enum's values by name (kernel names in full); None: no such enum."""
         number = self._find(name, _KIND_ENUM)
         if number is None:
             return None
@@ -124,11 +129,11 @@ class KernelBtf:
         return {self._name(value.name_off): int(value.value) for value in values}
 
     def has_function(self, name: str) -> bool:
-        """Whether BTF describes a kernel function (a kfunc always is)."""
+        """Return whether BTF describes the kernel function `name`, as it does every kfunc."""
         return self._find(name, _KIND_FUNC) is not None
 
     def members(self, name: str) -> list[str] | None:
-        """Names of a struct's members; None: no such struct."""
+        """Return the names of a struct's direct members ("" if anonymous); None: no such struct."""
         number = self._find(name, _KIND_STRUCT)
         if number is None:
             return None
@@ -138,11 +143,15 @@ class KernelBtf:
         return [self._name(member.name_off) for member in members]
 
     def has_member(self, name: str, member: str) -> bool:
-        """Whether a struct has a member, also in a union or struct without a name in it."""
+        """Return whether struct `name` has `member`, directly or in an anonymous union or struct.
+
+        False also where there is no such struct.
+        """
         number = self._find(name, _KIND_STRUCT)
         return number is not None and self._holds(number, member)
 
     def _holds(self, number: int, member: str) -> bool:
+        """As `has_member`, for the id of a struct or union; descends into anonymous members."""
         address = self._address(number)
         count = _Type.from_address(address).count
         members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
@@ -160,6 +169,10 @@ class KernelBtf:
 
 
 def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dict[str, int]:
+    """Return the values whose name begins with `prefix`, named without it, but those in `without`.
+
+    `without`: full names, such as the last value that only counts the others.
+    """
     return {
         name.removeprefix(prefix): value
         for name, value in values.items()
@@ -168,9 +181,9 @@ def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dic
 
 
 def kernel_enums(btf: KernelBtf) -> dict[str, dict[str, int]]:
-    """The log header's `op_enum` {"READ": 0, ...} and `flag_bits` {"SYNC": bit, ...}.
+    """Return the log header's `op_enum` {"READ": 0, …} and `flag_bits` {"SYNC": bit number, …}.
 
-    Raises ProbeError where the kernel's BTF lacks them.
+    Raises ProbeError: the kernel's BTF lacks one of the enums.
     """
     ops = next((found for name in _OP_ENUMS if (found := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)

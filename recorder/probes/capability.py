@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine can record, and what to do about what is missing (`biotrail doctor`)."""
+"""Checks what this machine can record, with a remedy for each lack (`biotrail doctor`)."""
 
 import os
 import resource
@@ -31,7 +31,11 @@ _RIGHTS_REMEDY = "run as root (sudo), or give the process CAP_BPF and CAP_PERFMO
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. `required`: recording is impossible without; else it only says less."""
+    """One line of `biotrail doctor`.
+
+    remedy: what the user can do, "" if nothing is wrong or needed. required: nothing can be
+    recorded unless `ok`; otherwise the recording only has less in it.
+    """
 
     name: str
     ok: bool
@@ -41,18 +45,24 @@ class Check:
 
 
 def missing_rights() -> list[str]:
-    """Names of the capabilities that this process lacks for recording."""
+    """Return the names of the capabilities that this process lacks for recording.
+
+    CAP_SYS_ADMIN alone suffices; otherwise CAP_BPF and CAP_PERFMON are needed.
+    """
     if capabilities.holds("CAP_SYS_ADMIN"):
         return []
     return [name for name in ("CAP_BPF", "CAP_PERFMON") if not capabilities.holds(name)]
 
 
 def require_rights() -> None:
-    """Raises ProbeError where this process may not load BPF programs for tracing."""
+    """Raise ProbeError where this process may not load BPF programs for tracing."""
     if missing := missing_rights():
         raise ProbeError(
             f"recording needs {' and '.join(missing)}, which this process lacks: {_RIGHTS_REMEDY}"
         )
+
+
+# Each of the following functions returns the check that it is named after.
 
 
 def _rights() -> Check:
@@ -64,7 +74,7 @@ def _rights() -> Check:
 
 
 def _lacking() -> list[Check]:
-    """What recording does without, and what would help."""
+    """Return a check for each optional right: what works with it, or what is lacking without."""
     missing = {lack.key for lack in rights.lacking()}
     return [
         Check(lack.works, False, str(lack), lack.remedy, required=False)
@@ -101,6 +111,7 @@ def _object() -> Check:
 
 
 def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
+    """Return whether a program fits this kernel's tracepoint; required for ESSENTIAL events."""
     program, reason = offered(probe, btf)
     name = f"event {probe.letter} ({probe.tracepoint})"
     required = probe.letter in ESSENTIAL
@@ -111,7 +122,10 @@ def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
 
 
 def _kernel() -> list[Check]:
-    """What the kernel's BTF says; nothing where there is none, which `_btf` reports."""
+    """Return the checks that read the kernel's BTF: operations, tracepoints, preemption, memory.
+
+    One failed check in their place where BTF cannot be read.
+    """
     try:
         with KernelBtf() as btf:
             ops = kernel_enums(btf)["op_enum"]
@@ -131,9 +145,10 @@ def _locked_memory(btf: KernelBtf) -> Check:
 
 
 def locked_memory_problem(btf: KernelBtf) -> str | None:
-    """Why RLIMIT_MEMLOCK limits BPF maps here; None: it does not.
+    """Return why RLIMIT_MEMLOCK limits BPF maps here; None: it does not.
 
-    Kernels before 5.11 charge maps against it, and have a structure to do so.
+    Kernels before 5.11 charge maps against the limit; they are known by struct bpf_map_memory.
+    None too where this process has CAP_SYS_RESOURCE, or where the limit is infinity.
     """
     if btf.members("bpf_map_memory") is None or capabilities.holds("CAP_SYS_RESOURCE"):
         return None
@@ -151,6 +166,7 @@ def _tracefs() -> Check:
 
 
 def _lockdown() -> Check:
+    """Return a check that fails in lockdown mode "confidentiality", which forbids BPF to read."""
     try:
         text = _LOCKDOWN.read_text().strip()
     except OSError:
@@ -180,7 +196,10 @@ def _symbols() -> Check:
 
 
 def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
-    """A sysctl that changes nothing for root but is worth knowing."""
+    """Return a check that never fails: the sysctl's value and what that value means.
+
+    `path`: its file. `meanings`: text by value.
+    """
     try:
         value = Path(path).read_text().strip()
     except OSError:
@@ -213,7 +232,7 @@ def _jit() -> Check:
 
 
 def report() -> list[Check]:
-    """Everything that recording depends on, in the order in which to put it right."""
+    """Return the checks of all that the core backend depends on, in the order to fix them."""
     checks: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
     rest: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
     found = [*(check() for check in checks), *_kernel(), *(check() for check in rest)]
@@ -221,5 +240,5 @@ def report() -> list[Check]:
 
 
 def possible(checks: list[Check]) -> bool:
-    """Whether anything can be recorded, given what `report` found."""
+    """Return whether the core backend can record: every required check of `report` is ok."""
     return all(check.ok for check in checks if check.required)

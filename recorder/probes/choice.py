@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend records: core where the kernel describes its types, bcc otherwise."""
+"""Chooses the backend: core where the kernel has BTF, bcc otherwise."""
 
 from typing import Any
 
@@ -12,7 +12,10 @@ BACKENDS = ("auto", "core", "bcc")
 
 
 def make_probes(backend: str, config: ProbeConfig) -> CoreProbes | BccProbes:
-    """The probes, not yet open. Raises ProbeError for an unknown backend."""
+    """Return the probes of a backend ("auto", "core" or "bcc"), not yet open.
+
+    "auto" is core if /sys/kernel/btf/vmlinux exists, else bcc. Raises ProbeError: another name.
+    """
     if backend not in BACKENDS:
         raise ProbeError(f"there is no backend {backend!r}: choose one of {', '.join(BACKENDS)}")
     if backend == "auto":
@@ -21,10 +24,11 @@ def make_probes(backend: str, config: ProbeConfig) -> CoreProbes | BccProbes:
 
 
 def backend_facts(probes: object) -> dict[str, Any]:
-    """What a log's header says of the open probes' backend: its name, and what it cannot tell.
+    """Return what a log's header says of the backend of these open probes.
 
-    `absent`: field names by letter that are empty in this log's records. `counts_skips`: events
-    that the kernel skips are counted among the losses.
+    For bcc {"backend": "bcc", "absent": names of the fields that are empty in this log's records,
+    by event letter}; otherwise {"backend": "core", "counts_skips": whether events whose program
+    was already running on that CPU are counted as losses}.
     """
     if isinstance(probes, BccProbes):
         return {"backend": "bcc", "absent": probes.absent()}

@@ -32,7 +32,7 @@ from biotrail.recorder.probes.trigger_maps import TriggerMaps
 from biotrail.recorder.schema.errors import ProbeError
 
 _OLD_LIMIT = 4 << 20
-"""Array elements that old kernels (5.10) accept are no larger: KMALLOC_MAX_SIZE."""
+"""Largest array element, in bytes, that old kernels (5.10) accept: KMALLOC_MAX_SIZE."""
 
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
@@ -43,8 +43,9 @@ _FORK_PROGRAM = "bt_fork"
 class ProbeConfig:
     """What to record.
 
-    `devices`: (dev_t of the disk, dev_t of the partition or 0); empty for every device.
-    `ring_bytes`: of a CPU's main ring; None chooses.
+    events: an event set, a key of programs.EVENT_SETS. devices: (dev_t of the disk, dev_t of
+    the partition or 0); empty for every device. ring_bytes: size of each CPU's main ring; None:
+    chosen by RingSizes. files: also record which file a bio belongs to.
     """
 
     events: str = "lifecycle"
@@ -52,7 +53,7 @@ class ProbeConfig:
     ring_bytes: int | None = None
     filters: Filters = field(default_factory=Filters)
     preemptible: bool | None = None
-    """Programs hold preemption off by themselves; None: where the kernel needs it."""
+    """Whether to load the programs that disable preemption; None: where the kernel needs it."""
     triggers: Triggers = field(default_factory=Triggers)
     stacks: Stacks = Stacks.NONE
     files: bool = False
@@ -60,10 +61,12 @@ class ProbeConfig:
 
 @dataclass(frozen=True)
 class ProgramInfo:
-    """One tracepoint's program: attached, or the reason why not.
+    """One tracepoint and its program's counters.
 
-    `run_count` and `run_ns` stay 0 unless kernel.bpf_stats_enabled is on.
-    `recursion_misses`: events skipped because the program was already running on that CPU.
+    name: the program's; "" where none was loaded, with the reason. reason: "" otherwise.
+    run_count, run_ns: running totals, 0 unless the kernel counts runs (kernel.bpf_stats_enabled or
+    BPF_ENABLE_STATS). recursion_misses: events for which the kernel did not run the program
+    because it was already running on that CPU, a running total.
     """
 
     name: str
@@ -77,27 +80,29 @@ class ProgramInfo:
 
 
 class _Data(ctypes.Structure):
-    """.data of the object."""
+    """Section .data of the BPF object: a change of `generation` renews the dictionaries."""
 
     _fields_ = (("generation", ctypes.c_uint64),)
 
 
 def _allow_locked_memory() -> None:
-    """Before 5.11 BPF maps count against RLIMIT_MEMLOCK; later kernels ignore it."""
+    """Raise RLIMIT_MEMLOCK as far as permitted: kernels before 5.11 charge BPF maps to it."""
     try:
         resource.setrlimit(
             resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         )
     except (ValueError, OSError):
-        # Not ours to raise further; where that matters, rings become smaller.
+        # Without CAP_SYS_RESOURCE only up to the hard limit; _load_fitting then halves the rings.
         most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
 
 
 def _may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
-    """Whether smaller rings can help: a limit of old kernels, or of memory (a cgroup's).
+    """Return whether smaller rings may load where these were refused.
 
-    `locked`: what maps take counts as locked memory, beyond which the kernel says EPERM.
+    `number`: the errno. E2BIG: the element is larger than _OLD_LIMIT. ENOMEM (a cgroup's limit)
+    and, if `locked`, EPERM: the ring is larger than the smallest. `locked`: maps are charged to
+    RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
     """
     if number == errno.E2BIG:
         return sizes.area_bytes > _OLD_LIMIT
@@ -106,13 +111,14 @@ def _may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
 
 
 class CoreProbes(MappedProbes):
-    """The programs from load to unload: open(), attach(), drain() again and again, close().
+    """The core backend's programs: open(), attach(), drain() repeatedly, detach(), close().
 
-    Nothing is pinned: when the process ends, however it does, everything is gone.
+    A context manager: entering opens, leaving closes. Nothing is pinned, so the kernel detaches
+    and frees everything when the process ends, however it ends.
     """
 
     def __init__(self, config: ProbeConfig, object_path: Path | None = None) -> None:
-        """Only keeps its arguments."""
+        """Keep the arguments; nothing is loaded. `object_path`: None for the installed object."""
         super().__init__()
         self.config = config
         self.enums: dict[str, dict[str, int]] = {}
@@ -125,12 +131,12 @@ class CoreProbes(MappedProbes):
         self._locked: str | None = None
         self._hold_irqs = False
         self.counts_skips = False
-        """Whether the kernel counts events whose program was already running; once open."""
+        """Whether the kernel counts events whose program was already running; set by open()."""
         self.files = file_maps.NO_FILES
-        """What of files is recorded; once open."""
+        """Which file facts are recorded; set by open()."""
 
     def __enter__(self) -> Self:
-        """Opens."""
+        """Open, and return this object."""
         self.open()
         return self
 
@@ -140,13 +146,14 @@ class CoreProbes(MappedProbes):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Closes."""
+        """Close."""
         self.close()
 
     def open(self) -> None:
-        """Loads the programs and maps the rings; nothing is recorded yet.
+        """Load the programs and map the rings; nothing is recorded until attach().
 
-        Raises ProbeError: rights, BTF, libbpf or the object are missing, or the kernel
+        Sets `enums`, `sizes`, `counts_skips` and `files`. Raises ProbeError: rights, BTF, libbpf,
+        the object file or an essential tracepoint is missing, a filter is invalid, or the kernel
         refuses the programs.
         """
         require_rights()
@@ -160,7 +167,8 @@ class CoreProbes(MappedProbes):
             if self.config.devices:
                 self._choices = without_plugs(self._choices, btf)
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
-            # Since 6.2 it is called for programs on tracepoints, and so is a function of its own.
+            # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
+            # in a function that BTF lists.
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
             _allow_locked_memory()
             self._locked = locked_memory_problem(btf)
@@ -175,10 +183,11 @@ class CoreProbes(MappedProbes):
             raise ProbeError(f"{error}\nIt may be --files: try without.") from error
 
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Loads with rings of `sizes`, or smaller ones where the kernel asks for it.
+        """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
-        Where memory is limited, half of what fits is taken: the recorder itself needs some too,
-        and would be killed for it.
+        Where memory was short (ENOMEM), the sizes that fit are halved once more: the recorder
+        needs memory of the same cgroup and would be killed by the OOM killer. Raises ProbeError
+        where even the smallest rings do not fit, or for any other refusal.
         """
         short_of_memory = False
         while True:
@@ -210,6 +219,7 @@ class CoreProbes(MappedProbes):
                 raise
 
     def _refuse_missing(self) -> None:
+        """Raise ProbeError where no program fits an essential tracepoint (Q, D, C)."""
         for choice in self._choices:
             if choice.program is None and choice.probe.letter in ESSENTIAL:
                 raise ProbeError(
@@ -218,6 +228,7 @@ class CoreProbes(MappedProbes):
                 )
 
     def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:
+        """Size the maps of `bpf`, load it, fill in the process and thread ids, map the rings."""
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
@@ -240,18 +251,24 @@ class CoreProbes(MappedProbes):
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes)
 
     def attach(self) -> None:
-        """Starts recording. Raises ProbeError where an essential tracepoint cannot be had."""
+        """Attach the chosen programs, which starts recording.
+
+        Raises ProbeError: not open, or a program cannot be attached.
+        """
         bpf = self._opened()
         if self.config.filters.children:
             self._follow_forks(bpf)
-        # Requests' ends before their beginnings: what is seen to begin is seen to end.
+        # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for choice in reversed(self._choices):
             if choice.program is not None:
                 bpf.attach(choice.program)
                 self._attached.add(choice.program)
 
     def _follow_forks(self, bpf: BpfObject) -> None:
-        """First those to come, then those there are: none slips through between."""
+        """Add the chosen processes' descendants to bt_ids, now and whenever they fork.
+
+        The fork program comes first, so that no child forked meanwhile is missed.
+        """
         bpf.attach(_FORK_PROGRAM)
         known: set[int] = set()
         while more := descendants(self.config.filters.pids) - known:
@@ -260,11 +277,11 @@ class CoreProbes(MappedProbes):
             known |= more
 
     def detach(self) -> None:
-        """Stops recording; what the rings hold can still be drained."""
+        """Detach the programs, which stops recording; the rings can still be drained."""
         self._opened().detach()
 
     def close(self) -> None:
-        """Detaches, unmaps and unloads everything; may be called again."""
+        """Detach and unload the programs and unmap the rings. Closing again has no effect."""
         self._run_stats.switch(False)
         if self._rings is not None:
             self._rings.close()
@@ -274,36 +291,41 @@ class CoreProbes(MappedProbes):
             self._object = None
 
     def _opened(self) -> BpfObject:
+        """Return the loaded object. Raises ProbeError before open() and after close()."""
         if self._object is None:
             raise ProbeError("the probes are not open: call open() first")
         return self._object
 
     def triggered(self) -> list[Hit]:
-        """Triggers that fired since the last call, the first first."""
+        """Return the triggers that fired since the last call, ordered by time."""
         return self._triggers.hits()
 
     def fresh_stacks(self) -> FreshStacks:
-        """Stacks that were not read before."""
+        """Return the call stacks that appeared in the kernel's maps since the last call."""
         return self._stacks.fresh()
 
     def own_file(self, file: OwnFile) -> None:
-        """What writes back the pages of this file is the recording's own I/O."""
+        """Have the programs mark write-back of this file's pages as the recording's own I/O."""
         self._own_files.add(file)
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
-        """`op_enum` and `flag_bits` of this kernel, for the log's header."""
+        """Return `op_enum` and `flag_bits` of this kernel (btf.kernel_enums), once open."""
         return self.enums
 
     def renew_dictionaries(self) -> None:
-        """Has TASK, CGROUP and FILE_NAME records written again: a new log needs its own."""
+        """Have the programs write TASK, CGROUP and FILE_NAME records again, as a new log needs.
+
+        Increments the generation in .data, which invalidates the programs' caches of names.
+        """
         self._generation += 1
         self._opened().update_section(".data", _Data(generation=self._generation))
 
     def programs(self) -> list[ProgramInfo]:
-        """Every tracepoint: its program's account, or why it has none."""
+        """Return a ProgramInfo for every tracepoint, in the order of PROBES. Raises ProbeError."""
         return [self._program_info(choice) for choice in self._choices]
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
+        """Return a tracepoint's program with the kernel's counters. Raises RefusedError."""
         letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
         if choice.program is None:
             return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bpf/files.h needs of the kernel, and the table that it keeps."""
+"""Finds out whether bpf/files.h can work on this kernel, and sizes its table of files."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,9 @@ from biotrail.recorder.probes.libbpf import BpfObject
 from biotrail.recorder.symbols.kallsyms import address_of
 
 _SLOT_BYTES = 24
-"""`struct bt_file_slot`."""
+"""Size of `struct bt_file_slot` (bpf/files.h)."""
 _END_OF_DIRECT = "iomap_dio_bio_end_io"
+"""bi_end_io of a bio of iomap's direct I/O, by which bpf/files.h knows such a bio."""
 _MEMBERS = (
     ("page", "flags"),
     ("page", "mapping"),
@@ -21,23 +22,29 @@ _MEMBERS = (
     ("dentry", "d_parent"),
     ("dentry", "d_name"),
 )
+"""(struct, member) that the programs follow from a bio's page to its file's path."""
 
 
 class Files(NamedTuple):
-    """What of files is recorded."""
+    """Which file facts are recorded."""
 
     recorded: bool = False
+    """Whether bios are recorded with their file, by way of their first page."""
     iomap_end_io: int = 0
-    """Address of the function that ends bios of iomap's direct I/O; 0: its files are not known."""
+    """Address of iomap_dio_bio_end_io; 0: files of iomap's direct I/O are not recorded."""
     lacking: str = ""
-    """Why they are not recorded though asked for."""
+    """Message saying why files are not recorded though asked for; else ""."""
 
 
 NO_FILES = Files()
 
 
 def files_of(btf: KernelBtf) -> Files:
-    """What can be recorded on this kernel."""
+    """Return which file facts can be recorded on this kernel.
+
+    `lacking` is set where a struct member is missing. `iomap_end_io` stays 0 where iomap's structs
+    are not in BTF, or where the kernel hides its symbols.
+    """
     missing = [f"{name}.{member}" for name, member in _MEMBERS if not btf.has_member(name, member)]
     if missing:
         lacking = f"files are not recorded: this kernel has no {' and no '.join(missing)}"
@@ -47,5 +54,5 @@ def files_of(btf: KernelBtf) -> Files:
 
 
 def set_size(bpf: BpfObject, files: Files) -> None:
-    """Before the object is loaded; without files, the table has one place."""
+    """Set the size of bt_file_slots before `bpf` is loaded: one slot if files are not recorded."""
     bpf.set_map_size("bt_file_slots", _SLOT_BYTES, 1 << SLOT_BITS if files.recorded else 1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little of libbpf that is needed, through ctypes and the distribution's library.
+"""Bindings by ctypes to the functions that are needed of the distribution's libbpf.
 
-What libbpf prints is kept; a failure becomes one ProbeError that quotes the lines that matter.
+What libbpf prints is kept, and quoted in the ProbeError of the next failure.
 """
 
 import ctypes
@@ -17,11 +17,14 @@ from biotrail.recorder.schema.errors import ProbeError
 
 _NAMES = ("libbpf.so.1", "libbpf.so.0")
 _MAX_ERRNO = 4095
+"""The largest errno in an ERR_PTR (include/linux/err.h)."""
 _KEPT_MESSAGES = 400
+"""Lines of libbpf's output that are kept, the newest; of these _QUOTED_MESSAGES are quoted."""
 _QUOTED_MESSAGES = 12
 
 _PrintFunction = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 
+# (result type, argument types) by function.
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_object__open_file": (c_void_p, (c_char_p, c_void_p)),
     "bpf_object__load": (c_int, (c_void_p,)),
@@ -53,16 +56,19 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class RefusedError(ProbeError):
-    """libbpf or the kernel refused something; `number` is the errno, 0 if unknown."""
+    """A failed call of libbpf; `number` is the errno, 0 if unknown."""
 
     def __init__(self, message: str, number: int) -> None:
-        """Keeps the errno beside the message."""
+        """Keep the errno beside the message."""
         super().__init__(message)
         self.number = number
 
 
 class ProgInfo(ctypes.Structure):
-    """`struct bpf_prog_info` (include/uapi/linux/bpf.h); the kernel fills what it knows."""
+    """`struct bpf_prog_info` (include/uapi/linux/bpf.h), up to attach_btf_id.
+
+    Members that are newer than the running kernel stay 0.
+    """
 
     _fields_ = (
         ("type", c_uint32),
@@ -107,10 +113,13 @@ class ProgInfo(ctypes.Structure):
 
 
 class Libbpf:
-    """The library: checked calls, and what it printed since the last failure."""
+    """Checked calls of libbpf, and the warnings that libbpf printed since the last failure."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Declares the functions of `_SIGNATURES`; raises ProbeError where one is missing."""
+        """Declare the functions of `_SIGNATURES`, and take over libbpf's output.
+
+        Raises ProbeError: the library lacks one of the functions.
+        """
         self._library = library
         self._libc = ctypes.CDLL(None)
         self._messages: deque[str] = deque(maxlen=_KEPT_MESSAGES)
@@ -122,11 +131,12 @@ class Libbpf:
                     f"libbpf {self.version} lacks {name}: install libbpf 0.8 or newer"
                 ) from error
             function.restype, function.argtypes = result, arguments
-        # Kept for as long as the library may call it.
+        # An attribute, so that the callback is not freed while libbpf may call it.
         self._print = _PrintFunction(self._keep_message)
         library.libbpf_set_print(self._print)
 
     def _keep_message(self, level: int, template: bytes, arguments: int) -> int:
+        """Add a formatted message to `_messages`; libbpf_print_fn_t, `arguments` is the va_list."""
         buffer = ctypes.create_string_buffer(1 << 16)
         self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
         if level < 2:  # LIBBPF_DEBUG
@@ -135,7 +145,7 @@ class Libbpf:
 
     @property
     def version(self) -> str:
-        """As the library says, e.g. "1.1"."""
+        """The library's version, e.g. "1.1"; "below 0.6" where it does not say."""
         try:
             major = self._library.libbpf_major_version()
             return f"{major}.{self._library.libbpf_minor_version()}"
@@ -143,16 +153,22 @@ class Libbpf:
             return "below 0.6"
 
     def call(self, doing: str, name: str, *arguments: Any) -> int:
-        """Calls a function that returns a negative error; raises RefusedError then."""
+        """Call function `name` and return its result, 0 or more.
+
+        Raises RefusedError where the result is negative. `doing`: how the error's message begins.
+        """
         ctypes.set_errno(0)
         result = int(getattr(self._library, name)(*arguments))
         if result < 0:
-            # -1 with errno, or the error itself.
+            # Some functions return -1 and set errno, others return -errno.
             raise self._failure(doing, ctypes.get_errno() or -result)
         return result
 
     def pointer(self, doing: str, name: str, *arguments: Any) -> int:
-        """Calls a function that returns an object; raises RefusedError where it is an error."""
+        """Call function `name` and return the address of the object that it returns.
+
+        Raises RefusedError for NULL and for an ERR_PTR. `doing`: how the error's message begins.
+        """
         ctypes.set_errno(0)
         result = getattr(self._library, name)(*arguments)
         value = int(result or 0)
@@ -163,15 +179,19 @@ class Libbpf:
         return value
 
     def void(self, name: str, *arguments: Any) -> None:
-        """Calls a function whose result does not matter."""
+        """Call function `name` and ignore its result."""
         getattr(self._library, name)(*arguments)
 
     def get(self, name: str) -> Callable[..., Any]:
-        """The bare function, for callers that judge its result themselves."""
+        """Return function `name` unchecked, for callers that interpret its result themselves."""
         function: Callable[..., Any] = getattr(self._library, name)
         return function
 
     def _failure(self, doing: str, number: int) -> RefusedError:
+        """Return an error that quotes libbpf's last messages, and forget all messages so far.
+
+        `number`: the errno; 0 reads "not found".
+        """
         said = [line for line in self._messages if line.strip()][-_QUOTED_MESSAGES:]
         self._messages.clear()
         reason = os.strerror(number) if number else "not found"
@@ -182,7 +202,7 @@ class Libbpf:
 
 @cache
 def load_library() -> Libbpf:
-    """The distribution's libbpf. Raises ProbeError where there is none."""
+    """Return the distribution's libbpf, loaded once. Raises ProbeError: none is installed."""
     for name in _NAMES:
         try:
             return Libbpf(ctypes.CDLL(name, use_errno=True))
@@ -194,10 +214,13 @@ def load_library() -> Libbpf:
 
 
 class BpfObject:
-    """One BPF object file from open to close. Programs are loaded only where asked for."""
+    """One BPF object file: opened when made, then sized, load(), attach(), close().
+
+    Sections of global variables (".rodata", ".data") are maps of one element.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Opens `path`; raises ProbeError."""
+        """Open and parse `path`; nothing is loaded. Raises RefusedError."""
         self._lib = load_library()
         self._links: list[int] = []
         self._object: int | None = self._lib.pointer(
@@ -208,6 +231,7 @@ class BpfObject:
         )
 
     def _program(self, name: str) -> int:
+        """Return the `struct bpf_program *` of a program. Raises RefusedError: there is none."""
         return self._lib.pointer(
             f"the BPF object has no program {name}",
             "bpf_object__find_program_by_name",
@@ -216,6 +240,7 @@ class BpfObject:
         )
 
     def _map(self, name: str) -> int:
+        """Return the `struct bpf_map *` of a map or section. Raises RefusedError: there is none."""
         return self._lib.pointer(
             f"the BPF object has no map {name}",
             "bpf_object__find_map_by_name",
@@ -224,19 +249,19 @@ class BpfObject:
         )
 
     def set_autoload(self, program: str, wanted: bool) -> None:
-        """Whether load() loads `program`."""
+        """Set whether load() loads `program`."""
         self._lib.call(
             f"program {program}", "bpf_program__set_autoload", self._program(program), wanted
         )
 
     def set_map_size(self, name: str, value_size: int, max_entries: int) -> None:
-        """Sizes of a map, in bytes and elements, before load()."""
+        """Set the size of a map's values in bytes and its number of elements, before load()."""
         bpf_map = self._map(name)
         self._lib.call(f"map {name}", "bpf_map__set_value_size", bpf_map, value_size)
         self._lib.call(f"map {name}", "bpf_map__set_max_entries", bpf_map, max_entries)
 
     def set_initial_value(self, name: str, value: ctypes.Structure) -> None:
-        """The content of a section (".rodata"), of exactly its size, before load()."""
+        """Set the content of a section (".rodata") before load(); `value` has exactly its size."""
         self._lib.call(
             f"section {name}",
             "bpf_map__set_initial_value",
@@ -246,15 +271,15 @@ class BpfObject:
         )
 
     def load(self) -> None:
-        """Creates the maps and has the kernel verify the programs; raises ProbeError."""
+        """Create the maps, and have the kernel verify the programs. Raises RefusedError."""
         self._lib.call("the kernel refused the BPF programs", "bpf_object__load", self._object)
 
     def map_fd(self, name: str) -> int:
-        """File descriptor of a loaded map; it belongs to the object."""
+        """Return the file descriptor of a loaded map; close() closes it, not the caller."""
         return self._lib.call(f"map {name}", "bpf_map__fd", self._map(name))
 
     def update_section(self, name: str, value: ctypes.Structure) -> None:
-        """Replaces the content of a writable section (".data") while programs run."""
+        """Replace the content of a writable section (".data"), after load()."""
         self._lib.call(
             f"section {name}",
             "bpf_map_update_elem",
@@ -265,14 +290,14 @@ class BpfObject:
         )
 
     def read_section(self, name: str, value: ctypes.Structure) -> None:
-        """Copies the content of a writable section (".data") to `value`."""
+        """Copy the content of a writable section (".data") into `value`, after load()."""
         fd = self.map_fd(name)
         self._lib.call(
             f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)
         )
 
     def keys(self, name: str) -> Iterator[int]:
-        """Keys of a map whose keys are numbers of four bytes, while programs add more."""
+        """Yield a map's keys, 32-bit numbers, while programs may add more."""
         fd = self.map_fd(name)
         step = self._lib.get("bpf_map_get_next_key")
         key, following = c_uint32(0), c_uint32(0)
@@ -283,12 +308,12 @@ class BpfObject:
             yield key.value
 
     def read_value(self, name: str, key: int, value: "ctypes.Array[ctypes.c_char]") -> bool:
-        """Copies the value of a four-byte key to `value`; whether there is one."""
+        """Copy the value of a 32-bit key into `value`; return whether the map has that key."""
         look_up = self._lib.get("bpf_map_lookup_elem")
         return bool(look_up(self.map_fd(name), byref(c_uint32(key)), byref(value)) == 0)
 
     def add_key(self, name: str, key: int) -> None:
-        """Puts a key of eight bytes, with the value 1, into a hash map."""
+        """Add a 64-bit key with the 64-bit value 1 to a hash map."""
         self._lib.call(
             f"map {name}",
             "bpf_map_update_elem",
@@ -299,7 +324,7 @@ class BpfObject:
         )
 
     def attach(self, program: str) -> None:
-        """Attaches by a file descriptor: gone with this process, however it ends."""
+        """Attach a loaded program. The kernel detaches it when this process ends. RefusedError."""
         self._links.append(
             self._lib.pointer(
                 f"program {program} cannot be attached",
@@ -309,7 +334,7 @@ class BpfObject:
         )
 
     def info(self, program: str) -> ProgInfo:
-        """What the kernel knows of a loaded program."""
+        """Return the kernel's description and counters of a loaded program. Raises RefusedError."""
         info = ProgInfo()
         size = c_uint32(ctypes.sizeof(info))
         fd = self._lib.call(f"program {program}", "bpf_program__fd", self._program(program))
@@ -317,13 +342,13 @@ class BpfObject:
         return info
 
     def detach(self) -> None:
-        """Detaches everything, the last attached first; the maps stay readable until close()."""
+        """Detach all programs, the last attached first; the maps stay readable until close()."""
         for link in reversed(self._links):
             self._lib.void("bpf_link__destroy", link)
         self._links.clear()
 
     def close(self) -> None:
-        """Detaches and unloads everything; may be called again."""
+        """Detach all programs and free the object. Closing again has no effect."""
         self.detach()
         if self._object is not None:
             self._lib.void("bpf_object__close", self._object)

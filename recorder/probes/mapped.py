@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every backend's probes give from their mapped rings."""
+"""The part that both backends' probes share: reading their mapped rings."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,10 @@ from biotrail.recorder.schema.errors import ProbeError
 
 
 class MappedProbes:
-    """Probes whose programs write into rings that are mapped here. A backend opens them."""
+    """Base of the backends' probes, whose open() sets `_rings`.
+
+    Every method but `count_runs` raises ProbeError while the probes are not open.
+    """
 
     def __init__(self) -> None:
         self._rings: Rings | None = None
@@ -24,25 +27,25 @@ class MappedProbes:
         return self._rings
 
     def drain(self) -> list[Segment]:
-        """Bulk copy of all committed records, one Segment per ring that has any."""
+        """Copy out all committed records and free their space: one Segment per non-empty ring."""
         return self._mapped().drain()
 
     def lost(self) -> NDArray[np.uint64]:
-        """Records lost to full rings: shape (cpus, levels, 256) by kind, running totals."""
+        """Return counts of records lost to full rings, (cpus, levels, 256) by kind, since open."""
         return self._mapped().lost()
 
     def too_deep(self) -> NDArray[np.uint64]:
-        """Events lost to too deep nesting: shape (cpus, 256) by kind, running totals."""
+        """Return counts of events lost because all levels were in use, (cpus, 256) by kind."""
         return self._mapped().too_deep()
 
     def left_out(self) -> LeftOut:
-        """What the filters left out so far, running totals."""
+        """Return counts of bios and events that the filters left out, since open."""
         return read_left_out(*self._mapped().left_out())
 
     def fill(self) -> float:
-        """The fullest ring's share in use, 0 to 1."""
+        """Return the used share of the fullest ring, 0 to 1."""
         return self._mapped().fill()
 
     def count_runs(self, on: bool) -> None:
-        """Have the kernel count the programs' runs and time, where it permits that."""
+        """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""
         self._run_stats.switch(on)

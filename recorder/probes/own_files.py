@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section .data.own of bpf/own.h: the files that the recorder writes."""
+"""Fills the section .data.own of bpf/own.h: the files that the recorder writes."""
 
 import ctypes
 import threading
@@ -9,7 +9,7 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes.libbpf import BpfObject
 
 FILES = 8
-"""BT_OWN_FILES of bpf/own.h: the newest; what is written back reaches the disk 30 s late."""
+"""BT_OWN_FILES of bpf/own.h. More than one, as write-back reaches the disk up to 30 s later."""
 
 
 class _File(ctypes.Structure):
@@ -25,31 +25,38 @@ class _File(ctypes.Structure):
 
 
 class Section(ctypes.Structure):
-    """.data.own."""
+    """Section .data.own, `bt_own_files`."""
 
     _fields_ = (("files", _File * FILES),)
 
 
 class OwnFiles:
-    """Tells the programs which files are the recorder's."""
+    """The newest files that the recorder writes, as the programs see them."""
 
     def __init__(self, bpf: BpfObject) -> None:
-        """None yet."""
+        """Begin without files. `bpf` is loaded by the time of the first `add`."""
         self._bpf = bpf
         self._newest: deque[OwnFile] = deque(maxlen=FILES)
         self._lock = threading.Lock()
 
     def add(self, file: OwnFile) -> None:
-        """One more; the oldest beyond FILES is forgotten."""
+        """Add a file to .data.own; beyond FILES the oldest is dropped. Any thread may call.
+
+        Raises RefusedError: the section cannot be written.
+        """
         with self._lock:
-            # Without a generation a number that is used again would be another's file.
+            # A file without generation is dropped when the next comes: its inode number may have
+            # been freed and reused by another process's file.
             sure = [known for known in self._newest if known.generation is not None]
             self._newest = deque([*sure, file], FILES)
             self._bpf.update_section(".data.own", section(self._newest))
 
 
 def section(files: "deque[OwnFile]") -> Section:
-    """The section's content: the newest file first, for it is looked for most."""
+    """Return the content of .data.own for `files` (oldest first): the newest first.
+
+    The programs compare from the start, and the newest file is written most.
+    """
     found = Section()
     for place, file in enumerate(reversed(files)):
         generation = file.generation

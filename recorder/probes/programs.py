@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which program of `bpf/biotrail.bpf.c` serves which tracepoint, and what each event set holds."""
+"""Which program of `bpf/biotrail.bpf.c` is for which tracepoint, and the events of each set."""
 
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -9,18 +9,18 @@ from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.schema.errors import ProbeError
 
 PREEMPTION_OFF = "_p"
-"""Suffix of the programs that hold preemption off by themselves."""
+"""Suffix of the programs that disable preemption themselves."""
 
 OBJECT_NAME = "biotrail.bpf.o"
 ESSENTIAL = ("Q", "D", "C")
-"""Without these a recording says nothing."""
+"""Event letters without which recording is refused."""
 
-_WITHOUT_START = "s"
+_WITHOUT_START = "s"  # block_io_start
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One tracepoint: its programs by the number of arguments that the kernel passes."""
+    """One tracepoint: its event letter, and program names by the tracepoint's argument count."""
 
     letter: str
     tracepoint: str
@@ -50,17 +50,17 @@ PROBES: tuple[Probe, ...] = (
 
 _ALL = "".join(probe.letter for probe in PROBES)
 EVENT_SETS = {
-    # D's chain holds every bio of a request that was ever issued, so s and G can be spared.
+    # D's CHAIN records list every bio of an issued request, so s and G are not needed.
     "minimal": "QMFXAcDCRma",
     "lifecycle": "QMFXAcsIRmDCEa",
     "all": _ALL,
 }
-"""Letters by set; where the kernel has no block_io_start, lifecycle has G instead of s."""
+"""Event letters by set; where the kernel has no block_io_start, G is added to lifecycle."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What becomes of one tracepoint: the program to load, or the reason for none."""
+    """One tracepoint's program to load, or None and the reason."""
 
     probe: Probe
     program: str | None
@@ -68,7 +68,11 @@ class Choice:
 
 
 def wanted_letters(events: str, has_start: bool) -> str:
-    """Letters of an event set on this kernel. Raises ProbeError for an unknown set."""
+    """Return the letters of event set `events` ("minimal", "lifecycle" or "all").
+
+    `has_start`: the kernel has block_io_start; else G joins a set that has s without G. Raises
+    ProbeError: there is no such set.
+    """
     if events not in EVENT_SETS:
         known = ", ".join(EVENT_SETS)
         raise ProbeError(f"there is no event set {events!r}: choose one of {known}")
@@ -79,11 +83,12 @@ def wanted_letters(events: str, has_start: bool) -> str:
 
 
 def is_preemptible(btf: KernelBtf) -> bool:
-    """Whether programs on tracepoints can be preempted, so that they have to forbid it.
+    """Return whether programs on tracepoints can be preempted, and so have to disable preemption.
 
-    Up to 6.19 a tracepoint runs its probes with preemption off. Since 7.0 it holds a
-    sleepable-RCU reader instead (kernel commit a46023d5616e), which is seen by a member of
-    struct tp_transition_snapshot. The means to forbid it came with 6.10.
+    Up to 6.19 a tracepoint runs its probes with preemption off. Since 7.0 it is an SRCU read-side
+    section instead (kernel commit a46023d5616e), recognized by the member srcu_gp of struct
+    tp_transition_snapshot, or by that struct's absence. bpf_preempt_disable() is there since 6.10;
+    without it the answer is False.
     """
     if not btf.has_function("bpf_preempt_disable"):
         return False
@@ -92,15 +97,16 @@ def is_preemptible(btf: KernelBtf) -> bool:
 
 
 def all_programs() -> list[str]:
-    """Every program of the object."""
+    """Return the names of all the object's programs on block tracepoints."""
     plain = [name for probe in PROBES for name in probe.programs.values()]
     return plain + [name + PREEMPTION_OFF for name in plain if not name.endswith("_q")]
 
 
 def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list[Choice]:
-    """For each tracepoint the program that fits this kernel; in the order of PROBES.
+    """Return a Choice for each tracepoint, in the order of PROBES.
 
-    `preemptible` overrides what `is_preemptible` finds.
+    `events`: the event set. `preemptible`: load the programs that disable preemption; None: as
+    `is_preemptible` says. Raises ProbeError: there is no such set.
     """
     if preemptible is None:
         preemptible = is_preemptible(btf)
@@ -114,13 +120,14 @@ def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list
 
 
 def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
-    """The same where devices are chosen: before 5.17 no plug can be told to be of one of them.
+    """Return the choices for a recording of some devices, without P and U before 5.17.
 
-    A plug names a queue, and a queue did not know its disk.
+    A plug event carries a request_queue only, and queues had no pointer to their disk then; on
+    later kernels `choices` is returned itself.
     """
     if btf.has_member("request_queue", "disk"):
         return choices
-    why = "this kernel does not tell whose a plug is, and devices were chosen"
+    why = "this kernel's plug events do not say which device they are for, and devices were chosen"
     return [
         replace(choice, program=None, reason=why)
         if choice.program and choice.probe.letter in "PU"
@@ -142,17 +149,17 @@ def _choose_one(probe: Probe, letters: str, events: str, btf: KernelBtf) -> Choi
 
 
 def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
-    """The program for a tracepoint on this kernel, and why there is none."""
+    """Return (program that fits this kernel's prototype, ""), or (None, reason)."""
     count = btf.parameters(probe.tracepoint)
     if count is None:
         return None, f"this kernel has no tracepoint {probe.tracepoint}"
     if count not in probe.programs:
-        return None, f"{probe.tracepoint} has {count} arguments, which no program knows"
+        return None, f"{probe.tracepoint} has {count} arguments: there is no program for that"
     return probe.programs[count], ""
 
 
 def default_object_path() -> Path:
-    """The compiled programs. Raises ProbeError where they were not built."""
+    """Return the path of the installed BPF object. Raises ProbeError: it was not built."""
     path = Path(str(resources.files("biotrail.bpf"))) / OBJECT_NAME
     if not path.exists():
         raise ProbeError(

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's rings, mapped: committed bytes are copied out in bulk, no Python per event.
+"""Reads the programs' mapped rings: committed bytes are copied in bulk, without Python per event.
 
 One element of a mapped BPF array per possible CPU (`bpf/ring.h`):
 
     | header page | ring of level 0 | ring of level 1 | ring of level 2 |
 
-Positions run for ever; a position's place in its ring is `position % ring size`. The kernel
-publishes a ring's head when all below it is written; only this side moves the tail.
+A position counts bytes since the recording began; its byte in the ring is `position % ring size`.
+The programs advance a ring's head after the records below it are complete; only this module
+advances the tail.
 """
 
 import ctypes
@@ -25,10 +26,10 @@ from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.errors import ProbeError
 
 LEVELS = 3
-"""Nesting levels: what an interrupt's program may interrupt, and that again."""
+"""Nesting levels of programs on one CPU, each with a ring: task, softirq, hardirq (BT_LEVELS)."""
 
 KINDS = 64
-"""Record kinds that the kernel counts losses of."""
+"""Record kinds for which the programs have a loss counter (BT_KINDS)."""
 
 _HEADER_BYTES = 4096
 _HEAD_OFFSET = 8
@@ -42,45 +43,46 @@ _LEFT_EVENTS_OFFSET = _LEFT_OUT_OFFSET + _REASONS * 8
 
 _DEFAULT_RING_BYTES = 16 << 20  # half a second of 600,000 events a second on one CPU
 SMALLEST_RING_BYTES = 64 << 10
-_OLD_RING_BYTES = 2 << 20  # what old kernels allow is no shortage
+_OLD_RING_BYTES = 2 << 20  # the most that fits KMALLOC_MAX_SIZE of old kernels: no shortage
 _LARGEST_RING_BYTES = 128 << 20
-_TOTAL_BYTES = 256 << 20
+_TOTAL_BYTES = 256 << 20  # of all CPUs' rings, unless a ring size is asked for
 
 _MEMBARRIER = {"aarch64": 283, "x86_64": 324, "riscv64": 283, "ppc64le": 365, "s390x": 356}
-"""The system call's number by machine."""
+"""Number of the system call membarrier(2) by machine."""
 
 
 @dataclass(frozen=True)
 class RingSizes:
-    """Bytes of one CPU's rings: level 0, and each of the levels above it."""
+    """Sizes in bytes of one CPU's rings: `ring_bytes` at level 0, `upper_bytes` at each other."""
 
     ring_bytes: int
     upper_bytes: int
 
     @property
     def area_bytes(self) -> int:
-        """One CPU's element: header page and rings."""
+        """Size of one CPU's array element: header page and rings."""
         return _HEADER_BYTES + self.ring_bytes + (LEVELS - 1) * self.upper_bytes
 
     @property
     def by_level(self) -> tuple[int, ...]:
-        """Ring size in bytes by level."""
+        """Ring sizes, indexed by level."""
         return (self.ring_bytes, *[self.upper_bytes] * (LEVELS - 1))
 
     def offset(self, level: int) -> int:
-        """Where the ring of `level` begins in its CPU's element."""
+        """Return the byte offset of the ring of `level` in its CPU's element."""
         return _HEADER_BYTES + sum(self.by_level[:level])
 
     def halved(self) -> "RingSizes":
-        """The next smaller sizes."""
+        """Return sizes half as large."""
         return RingSizes(self.ring_bytes // 2, self.upper_bytes // 2)
 
     @classmethod
     def choose(cls, cpus: int, ring_bytes: int | None = None) -> "RingSizes":
-        """Sizes for `cpus` possible CPUs: powers of two, together at most about 256 MiB.
+        """Return ring sizes for `cpus` possible CPUs: powers of two, an eighth above level 0.
 
-        `ring_bytes` asks for a size of level 0, rounded up to a power of two. Raises
-        ProbeError where it is out of range.
+        `ring_bytes`: the size of level 0, rounded up to a power of two. None: 16 MiB, or less so
+        that all rings together take about 256 MiB, but at least 64 KiB. Raises ProbeError:
+        `ring_bytes` is not between 64 KiB and 128 MiB.
         """
         if ring_bytes is not None:
             if not SMALLEST_RING_BYTES <= ring_bytes <= _LARGEST_RING_BYTES:
@@ -99,7 +101,11 @@ class RingSizes:
 
 
 def rings_note(wanted: int | None, levels: list[int]) -> str:
-    """What to tell where the kernel gave smaller rings than wanted; `levels`: their bytes."""
+    """Return a message if the rings are smaller than wanted for lack of memory; else "".
+
+    `wanted`: the size of level 0 that was asked for; None: none was. Then 2 MiB and more is not
+    reported, as old kernels allow no more. `levels`: sizes in bytes of a CPU's rings, by level.
+    """
     least = RingSizes.choose(os.cpu_count() or 1, wanted).ring_bytes
     if not levels or levels[0] >= (least if wanted else min(least, _OLD_RING_BYTES)):
         return ""
@@ -110,31 +116,31 @@ def rings_note(wanted: int | None, levels: list[int]) -> str:
 
 
 class Barrier(Protocol):
-    """Orders this side's reads against the kernel's plain stores."""
+    """Memory barriers of the ring's reader, paired with plain stores of the BPF programs."""
 
     def acquire(self) -> None:
-        """Between reading heads and reading what lies below them."""
+        """Order the load of the heads before the loads of the records below them."""
 
     def release(self) -> None:
-        """Between reading records and giving their place back."""
+        """Order the loads of records before the store of the tail that frees their space."""
 
 
 class NoBarrier:
-    """x86-64: loads and stores are not reordered in the ways that matter here."""
+    """x86-64: neither two loads, nor two stores, nor a load and a later store are reordered."""
 
     def acquire(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def release(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class Membarrier:
-    """Other machines (arm64): the kernel's programs use plain stores, so we pay for the order.
+    """Weakly ordered machines (arm64): membarrier(2), for the programs' stores have no barriers.
 
-    MEMBARRIER_CMD_GLOBAL lets every CPU run a full barrier: a store made before the head
-    that was read is visible after it. Kernels with nohz_full CPUs refuse that command; a pause
-    in which every store buffer empties by itself stands in for it.
+    MEMBARRIER_CMD_GLOBAL has every CPU execute a full barrier, after which the records stored
+    before the head that was read are visible. Kernels with nohz_full CPUs lack that command; a
+    pause of 1 ms, in which every store buffer drains, stands in for it.
     """
 
     _GLOBAL = 1
@@ -142,7 +148,10 @@ class Membarrier:
     _PAUSE_SECONDS = 0.001
 
     def __init__(self) -> None:
-        """Asks the kernel what it offers; raises ProbeError where that is nothing."""
+        """Query the kernel's commands. Raises ProbeError: membarrier(2) lacks GLOBAL_EXPEDITED.
+
+        Also for a machine whose number of the system call is not known.
+        """
         libc = ctypes.CDLL(None, use_errno=True)
         number = _MEMBARRIER.get(platform.machine())
         if number is None:
@@ -154,7 +163,7 @@ class Membarrier:
         self._has_global = bool(offered & self._GLOBAL)
 
     def acquire(self) -> None:
-        """Once per drain that found something."""
+        """Have every CPU execute a full barrier; called once per drain that found records."""
         if self._has_global:
             self._call(self._GLOBAL)
         else:
@@ -162,22 +171,22 @@ class Membarrier:
             self._call(self._GLOBAL_EXPEDITED)
 
     def release(self) -> None:
-        """Orders our reads before the store of the tail."""
+        """Execute a barrier on this CPU: the records are read before the tail is stored."""
         self._call(self._GLOBAL_EXPEDITED)
 
 
 def machine_barrier() -> Barrier:
-    """What this machine's memory model needs."""
+    """Return the barriers for this machine's memory model. Raises ProbeError: as Membarrier."""
     return NoBarrier() if platform.machine() in ("x86_64", "AMD64") else Membarrier()
 
 
 class Rings:
-    """All rings of one recording, over a mapping (or any writable buffer, in tests)."""
+    """All rings of one recording, in a mapping of the BPF array (or any writable buffer)."""
 
     def __init__(
         self, buffer: mmap.mmap | bytearray, cpus: int, sizes: RingSizes, barrier: Barrier
     ) -> None:
-        """`buffer` holds `cpus` elements of `sizes.area_bytes`, from its start."""
+        """Make views of the counters in `buffer`: `cpus` elements of `sizes.area_bytes` each."""
         self.sizes = sizes
         self.cpus = cpus
         self._buffer = buffer
@@ -195,7 +204,7 @@ class Rings:
 
     @classmethod
     def map(cls, fd: int, cpus: int, sizes: RingSizes) -> "Rings":
-        """Maps the BPF array `fd`. Raises ProbeError where the kernel refuses."""
+        """Map the BPF array of descriptor `fd`, which may be closed then. Raises ProbeError."""
         length = -(-cpus * sizes.area_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             mapping = mmap.mmap(fd, length)
@@ -209,13 +218,14 @@ class Rings:
     def _words(
         self, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]
     ) -> NDArray[np.uint64]:
+        """Return a view of 64-bit words of the buffer; `offset` and `strides` in bytes."""
         return np.ndarray(shape, np.dtype("<u8"), self._bytes, offset, strides)
 
     def drain(self) -> list[Segment]:
-        """Copies all committed records and gives their place back to the kernel.
+        """Copy all committed records, then advance the tails, which frees their space.
 
-        One Segment per (cpu, level) that had any, in that order; empty where nothing
-        happened, which costs one look at every CPU's heads.
+        Returns a Segment per (cpu, level) that had records, in that order. Raises ProbeError: a
+        head is more than a ring ahead of its tail.
         """
         heads = self._heads.copy()
         busy = np.argwhere(heads != self._done)
@@ -232,6 +242,7 @@ class Rings:
         return segments
 
     def _copy(self, cpu: int, level: int, tail: int, head: int) -> bytes:
+        """Return a copy of a ring's bytes at positions [tail, head), which may wrap around."""
         size = self.sizes.by_level[level]
         base = cpu * self.sizes.area_bytes + self.sizes.offset(level)
         first, last = base + tail % size, base + head % size
@@ -245,28 +256,34 @@ class Rings:
         return b"".join((self._bytes[first : base + size], self._bytes[base:last]))
 
     def fill(self) -> float:
-        """The fullest ring's share in use, 0 to 1."""
+        """Return the used share of the fullest ring, 0 to 1."""
         used = (self._heads - self._done) / self._capacity
         return float(used.max())
 
     def lost(self) -> NDArray[np.uint64]:
-        """Records that found their ring full: shape (cpus, LEVELS, 256), running totals."""
+        """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.
+
+        A copy, as of the next two methods.
+        """
         totals = np.zeros((self.cpus, LEVELS, 256), dtype=np.uint64)
         totals[:, :, :KINDS] = self._lost
         return totals
 
     def too_deep(self) -> NDArray[np.uint64]:
-        """Events that found all levels in use: shape (cpus, 256), running totals."""
+        """Return counts of events lost because all levels were in use, (cpus, 256) by kind."""
         totals = np.zeros((self.cpus, 256), dtype=np.uint64)
         totals[:, :KINDS] = self._too_deep
         return totals
 
     def left_out(self) -> tuple[list[int], list[int]]:
-        """What the filters did not want: bios by reason, events by kind; running totals."""
+        """Return counts since loading of what filters left out: bios by reason, events by kind.
+
+        Lists of 16 (enum bt_reason of bpf/filters.h) and 64 numbers, summed over all CPUs.
+        """
         return self._left_out.sum(axis=0).tolist(), self._left_events.sum(axis=0).tolist()
 
     def close(self) -> None:
-        """Unmaps; nothing else may be called afterwards."""
+        """Unmap the rings; no method may be called afterwards."""
         del self._heads, self._tails, self._lost, self._too_deep
         del self._left_out, self._left_events
         self._bytes.release()

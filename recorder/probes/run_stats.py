@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has the kernel count runs and time of BPF programs for a while (BPF_ENABLE_STATS)."""
+"""Switches the kernel's counting of BPF programs' runs and run time (BPF_ENABLE_STATS)."""
 
 import os
 import subprocess
@@ -14,17 +14,17 @@ from biotrail.recorder.schema.errors import ProbeError
 _BPF_STATS_RUN_TIME = 0
 _CHILD = Path(__file__).with_name("stats_child.py")
 RIGHT = "CAP_SYS_ADMIN"
-"""What BPF_ENABLE_STATS takes."""
+"""The capability that BPF_ENABLE_STATS requires."""
 
 
 class RunStats:
-    """On or off; off again with this process, however it ends."""
+    """The kernel's counting, on while a descriptor is open: off at the latest with this process."""
 
     def __init__(self) -> None:
-        self._fd = -1
+        self._fd = -1  # -1: off
 
     def switch(self, on: bool) -> None:
-        """Where the kernel does not permit it (it takes CAP_SYS_ADMIN), nothing happens."""
+        """Switch the counting; nothing happens where CAP_SYS_ADMIN is missing."""
         if on and self._fd < 0:
             with suppress(ProbeError):
                 self._fd = load_library().call(
@@ -36,10 +36,10 @@ class RunStats:
 
 
 class StatsChild:
-    """As RunStats, in a process of its own, so that this one needs no right to (stats_child.py)."""
+    """As RunStats, by a child process (stats_child.py), so that this one can give up the right."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Starts it. `tell`: hears where it does not work. Raises OSError."""
+        """Start the child. `tell`: called with a message once it has ended. Raises OSError."""
         self._tell = tell
         self._on = False
         self._process = subprocess.Popen(
@@ -53,7 +53,7 @@ class StatsChild:
         )
 
     def switch(self, on: bool) -> None:
-        """Have the kernel count, or not; where that process has ended, that is told once."""
+        """Switch the counting. Calls `tell` once if the child has ended; then does nothing."""
         if on == self._on or self._process.stdin is None:
             return
         self._on = on
@@ -64,11 +64,11 @@ class StatsChild:
             self._tell("run time of programs: not known, the process that switches it has ended")
 
     def close(self) -> None:
-        """Ends it, and the counting."""
+        """End the child and with it the counting; the child is killed after a second."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
             self._process.wait(1)
-        except subprocess.TimeoutExpired:  # somebody has stopped it
+        except subprocess.TimeoutExpired:  # e.g. SIGSTOP
             self._process.kill()
             self._process.wait()

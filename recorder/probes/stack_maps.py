@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's maps of stacks (bpf/stacks.h): their sizes, and what is new in them."""
+"""Sizes the kernel's maps of call stacks (bpf/stacks.h), and reads new stacks from them."""
 
 import ctypes
 from enum import IntEnum
@@ -13,21 +13,21 @@ from biotrail.recorder.probes.libbpf import BpfObject
 
 KERNEL_STACKS = 16384
 USER_STACKS = 8192
-"""Distinct stacks at most; a stack has a place by its hash, so that far fewer fit without clash."""
+"""Buckets of each map. A stack's bucket is its hash, so collisions begin long before it is full."""
 _KERNEL_MAP, _USER_MAP = "bt_kernel_stacks", "bt_user_stacks"
 _MAX_DEPTH = 127
 _MAX_STACK = Path("/proc/sys/kernel/perf_event_max_stack")
 
 BUILD_ID_FRAME = np.dtype([("status", "<i4"), ("build_id", "u1", (20,)), ("ip", "<u8")])
-"""`struct bpf_stack_build_id` (include/uapi/linux/bpf.h): 32 bytes a frame."""
+"""`struct bpf_stack_build_id` (include/uapi/linux/bpf.h), 32 bytes; ip: offset or address."""
 
 
 BY_BUILD_ID = 1
-"""BUILD_ID_FRAME.status: build id and offset; otherwise the kernel knows an address alone."""
+"""BPF_STACK_BUILD_ID_VALID: `ip` is an offset in the file of `build_id`; else it is an address."""
 
 
 class Stacks(IntEnum):
-    """What is recorded of where a bio was queued from; the larger, the more."""
+    """Which call stacks are recorded at Q: none, the kernel's, or the kernel's and user space's."""
 
     NONE = 0
     KERNEL = 1
@@ -35,9 +35,9 @@ class Stacks(IntEnum):
 
 
 class FreshStacks(NamedTuple):
-    """Stacks by id, innermost frame first.
+    """New stacks by their id in STACK records, innermost frame first.
 
-    kernel: addresses, u64 of shape (frames,). user: BUILD_ID_FRAME of shape (frames,).
+    kernel: return addresses, u64 of shape (frames,). user: BUILD_ID_FRAME of shape (frames,).
     """
 
     kernel: dict[int, NDArray[np.uint64]]
@@ -45,7 +45,11 @@ class FreshStacks(NamedTuple):
 
 
 def max_depth() -> int:
-    """Frames that the kernel takes of a stack at most: kernel.perf_event_max_stack, up to 127."""
+    """Return the most frames that are recorded of a stack.
+
+    The sysctl kernel.perf_event_max_stack, at least 1 and at most 127, which stands in for a value
+    that cannot be read.
+    """
     try:
         return max(1, min(_MAX_DEPTH, int(_MAX_STACK.read_text())))
     except (OSError, ValueError):
@@ -53,10 +57,10 @@ def max_depth() -> int:
 
 
 class StackMaps:
-    """Both maps of one loaded object. Nothing is removed from them."""
+    """Both stack maps of one object. No stack is removed, so an id never changes its meaning."""
 
     def __init__(self, bpf: BpfObject, wanted: Stacks) -> None:
-        """Sets their sizes, before the object is loaded."""
+        """Set the sizes of the maps that `wanted` needs, before `bpf` is loaded."""
         self._bpf = bpf
         depth = max_depth()
         self._known: dict[str, set[int]] = {}
@@ -69,7 +73,7 @@ class StackMaps:
         self._value = ctypes.create_string_buffer(depth * BUILD_ID_FRAME.itemsize)
 
     def fresh(self) -> FreshStacks:
-        """What has come since the last call."""
+        """Return the stacks that are new since the last call. Raises RefusedError."""
         return FreshStacks(
             {n: _whole(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},
             {
@@ -79,6 +83,10 @@ class StackMaps:
         )
 
     def _read(self, name: str, frame: int) -> list[tuple[int, bytes]]:
+        """Return (id, frames of `frame` bytes each) of a map's new stacks, and add them to _known.
+
+        Empty for a map that is not in use.
+        """
         known = self._known.get(name)
         if known is None:
             return []
@@ -92,11 +100,12 @@ class StackMaps:
 
 
 def _whole(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Up to the first empty place: the kernel clears what a stack does not fill."""
+    """Return a view of the addresses before the first 0: the kernel zeroes unused entries."""
     empty = np.flatnonzero(addresses == 0)
     return addresses[: empty[0]] if len(empty) else addresses
 
 
 def _with_frames(frames: NDArray[np.void]) -> NDArray[np.void]:
+    """Return a view of the frames before the first of status 0 (BPF_STACK_BUILD_ID_EMPTY)."""
     empty = np.flatnonzero(frames["status"] == 0)
     return frames[: empty[0]] if len(empty) else frames

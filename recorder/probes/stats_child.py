@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run as a program of its own: switches run statistics, so that the recorder needs no right to.
+"""A program of its own that switches the kernel's counting of BPF runs for the recorder.
 
-BPF_ENABLE_STATS takes CAP_SYS_ADMIN, the largest right there is. This process keeps that
-one alone and does nothing else: each byte on standard input switches, "1" on and any other
-off. It ends with the recorder, when standard input does. It imports little, to stay small.
+BPF_ENABLE_STATS requires CAP_SYS_ADMIN, which the recorder can then give up. This process keeps
+that capability alone. Each byte on standard input switches the counting: "1" on, any other off.
+The process ends at the end of standard input, so at the latest with the recorder. Few imports
+keep it small.
 """
 
 import ctypes
@@ -17,6 +18,7 @@ _BPF_STATS_RUN_TIME = 0
 
 
 def _library() -> ctypes.CDLL:
+    """Return libbpf, without the bindings of libbpf.py. Raises OSError: not installed."""
     for name in _LIBRARIES[:-1]:
         try:
             return ctypes.CDLL(name)
@@ -26,7 +28,8 @@ def _library() -> ctypes.CDLL:
 
 
 def _main() -> None:
-    # Neither a virtual environment nor an installation is on the path here.
+    """Keep CAP_SYS_ADMIN alone, then switch as standard input says, until its end."""
+    # python -I -S: site-packages, and so an installed biotrail, is not on sys.path.
     sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
     from biotrail.recorder.rights import capabilities
 

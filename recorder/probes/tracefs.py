@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tracefs: where it is mounted, and what the kernel says of a tracepoint's fields."""
+"""Finds or mounts tracefs, and parses the format files of tracepoints."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ _FIELD = re.compile(
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a tracepoint's record: bytes from its start, and how many."""
+    """One field of a tracepoint's record; offset and size in bytes."""
 
     name: str
     offset: int
@@ -29,7 +29,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Format:
-    """A tracepoint as `events/SYSTEM/NAME/format` describes it."""
+    """A tracepoint by its `events/SYSTEM/NAME/format`; number: the ID for perf_event_open(2)."""
 
     name: str
     number: int
@@ -37,7 +37,7 @@ class Format:
 
 
 def parse(name: str, text: str) -> Format:
-    """The format's text. Raises ProbeError where it has no ID or no field."""
+    """Return the format in `text`, of tracepoint `name`. Raises ProbeError: no ID or no field."""
     number = re.search(r"^ID:\s*(\d+)\s*$", text, re.MULTILINE)
     fields = {}
     for line in text.splitlines():
@@ -57,24 +57,27 @@ def parse(name: str, text: str) -> Format:
 
 
 def mounted() -> Path | None:
-    """Where tracefs is, None: nowhere, or this process may not look into it."""
+    """Return where tracefs is mounted; None: nowhere, or not accessible to this process."""
     return next((place for place in PLACES if os.path.isdir(place / "events")), None)
 
 
 def absence() -> str:
-    """Why `mounted` finds nothing."""
+    """Return why `mounted` returns None: "not mounted", or that access is denied."""
     if any(os.path.isdir(place) and not os.access(place, os.X_OK) for place in PLACES):
         return "this user may not look into it"
     return "not mounted"
 
 
 def remedy() -> str:
-    """What to do about it."""
+    """Return what to do where `mounted` returns None, for the user."""
     return "run as root" if absence() != "not mounted" else f"as root: {REMEDY}"
 
 
 def find() -> Path:
-    """Where tracefs is; mounts it where it is not. Raises ProbeError with the remedy."""
+    """Return where tracefs is, after mounting it at PLACES[0] if it is not mounted.
+
+    Raises ProbeError: access is denied, mount(2) failed, or there are no events after it.
+    """
     place = mounted()
     if place is not None:
         return place
@@ -97,7 +100,10 @@ def find() -> Path:
 
 
 def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
-    """Formats by name, of those tracepoints that this kernel has."""
+    """Return the formats by tracepoint name; names that this kernel does not have are left out.
+
+    Raises ProbeError: a format cannot be read or parsed.
+    """
     found = {}
     for name in names:
         try:

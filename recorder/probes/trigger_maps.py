@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The maps of bpf/trigger.h: what shall fire, and what did."""
+"""Sets up the maps of bpf/trigger.h, and reads which triggers fired."""
 
 import ctypes
 import time
@@ -12,11 +12,11 @@ _INFLIGHT_SLOTS = 65536
 _DEPTH_SLOTS = 4096
 _FIRED_SLOTS = 64
 _INFLIGHT_BYTES = 24
-_NAMES = {1: "slow", 2: "failed", 3: "depth"}
+_NAMES = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
 
 
 class _Triggers(ctypes.Structure):
-    """`struct bt_triggers`."""
+    """`struct bt_triggers`, the section .rodata.trigger."""
 
     _fields_ = (
         ("slow_ns", ctypes.c_uint64),
@@ -26,7 +26,7 @@ class _Triggers(ctypes.Structure):
 
 
 class _Fired(ctypes.Structure):
-    """`struct bt_fired`."""
+    """`struct bt_fired`, one CPU's slot."""
 
     _fields_ = (
         ("armed", ctypes.c_uint64),
@@ -39,22 +39,22 @@ class _Fired(ctypes.Structure):
 
 
 class _AllFired(ctypes.Structure):
-    """.data.fired."""
+    """Section .data.fired: a slot per CPU."""
 
     _fields_ = (("slots", _Fired * _FIRED_SLOTS),)
 
 
 class _Armed(ctypes.Structure):
-    """.data.armed."""
+    """Section .data.armed: a slot with this number has fired since the last read."""
 
     _fields_ = (("armed", ctypes.c_uint64),)
 
 
 class TriggerMaps:
-    """Sets the maps up before the object is loaded, and reads them afterwards."""
+    """The trigger maps of one object."""
 
     def __init__(self, bpf: BpfObject, triggers: Triggers) -> None:
-        """Tables are made as large as these triggers need."""
+        """Set the triggers' constants and the tables' sizes, before `bpf` is loaded."""
         self._bpf = bpf
         self._armed = 1
         value = _Triggers(triggers.slow_ns, triggers.failed, triggers.depth)
@@ -67,7 +67,10 @@ class TriggerMaps:
             bpf.set_map_size("bt_depths", 8, _DEPTH_SLOTS)
 
     def hits(self) -> list[Hit]:
-        """The first that fired on each CPU since the last call, by time."""
+        """Return the first trigger that fired on each CPU since the last call, ordered by time.
+
+        If there is any, arms the triggers again. Raises RefusedError.
+        """
         fired = _AllFired()
         self._bpf.read_section(".data.fired", fired)
         fresh = [slot for slot in fired.slots if slot.armed == self._armed]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command whose run is recorded: started without a shell, awaited, never killed by force."""
+"""Runs the command that is recorded: without a shell, ended by SIGTERM at most, never killed."""
 
 import os
 import shutil
@@ -11,16 +11,17 @@ from contextlib import suppress
 from biotrail.recorder.schema.errors import TraceError
 
 SIGNAL_STATUS = 128
-"""What a shell adds to the number of the signal that ended a command."""
+"""A shell's exit status for a command that a signal ended is this plus the signal's number."""
 
 
 class Child:
-    """One command. It is looked up when this is made, and started by `start()`."""
+    """One command: looked up when this object is made, started by `start()`."""
 
     def __init__(self, command: Sequence[str], *, stdout: int | None = None) -> None:
-        """`stdout`: descriptor for the command's standard output; None: ours.
+        """Look the program up in PATH. Raises TraceError: there is none, or it is not executable.
 
-        Raises TraceError when there is no such program.
+        `command`: program and arguments. `stdout`: descriptor for the command's standard output;
+        None: this process's.
         """
         self._command = list(command)
         self._stdout = stdout
@@ -33,38 +34,42 @@ class Child:
             )
 
     def start(self) -> None:
-        """Start the command; `pidfd` becomes readable when it ends. Raises TraceError."""
+        """Start the command. Raises TraceError.
+
+        Sets `pidfd`, a descriptor that is readable once the command has ended; it stays None
+        before 5.3.
+        """
         try:
             self._process = subprocess.Popen(self._command, stdout=self._stdout)
         except OSError as error:
             raise TraceError(f"cannot start {self._command[0]}: {error.strerror}") from error
-        with suppress(OSError):  # kernels before 5.3: the poll loop asks `running` instead
+        with suppress(OSError):  # before 5.3 the poll loop only checks `running`
             self.pidfd = os.pidfd_open(self._process.pid)
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether the command was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """Exit status as a shell reports it (128 + signal); None while it runs."""
+        """Exit status as a shell reports it (128 + signal); None until the command has ended."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
         return SIGNAL_STATUS - code if code < 0 else code
 
     def terminate(self) -> None:
-        """Ask it to end (SIGTERM); the terminal's Ctrl-C reached it already, if there was one.
+        """Send SIGTERM to the command if it runs; a terminal's Ctrl-C reaches it anyway.
 
-        Nothing happens where it became another user's, and this process may not.
+        Does nothing where the command became another user's and this process lacks CAP_KILL.
         """
         if self.running and self._process is not None:
             with suppress(PermissionError):
                 self._process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end at most so long; whether it ended."""
+        """Wait at most so long for the command's end; return False if it still runs."""
         if self._process is None:
             return True
         try:
@@ -74,7 +79,7 @@ class Child:
         return True
 
     def close(self) -> None:
-        """Give back the descriptor."""
+        """Close `pidfd`. Closing again has no effect; the command goes on."""
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None

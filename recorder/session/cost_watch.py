@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches what recording costs while it goes on: samples of the programs' time, a warning."""
+"""Watches the cost of recording while it goes on: samples the programs' run time, and warns."""
 
 from collections.abc import Callable
 
@@ -7,28 +7,30 @@ from biotrail.recorder.accounting import cost
 from biotrail.recorder.probes.core import ProgramInfo
 
 TICK_NS = 100_000_000
+"""Period at which `CostWatch.tick` is to be called."""
 SAMPLE_TICKS = 100
-"""Runs are counted in one tick of so many: counting costs as well, all of the host's programs."""
+"""Runs are counted in one tick of so many: counting slows down every BPF program of the host."""
 EARLY_TICKS = frozenset({3, 8, 16, 32})
-"""And in these, for short recordings."""
+"""Numbers of further ticks in which runs are counted, for short recordings."""
 SAMPLE_BYTES = 64 << 10
-"""A sample ends once so much came out of the rings, some thousand runs; else with its tick.
+"""A sample ends after so many bytes from the rings, some thousand runs; else with its tick.
 
 At a million events a second a whole tick would be 100,000 runs, each with two more clock readings.
 """
 WINDOW_NS = 5_000_000_000
+"""Period over which the share of a core is averaged."""
 QUIET_NS = 60_000_000_000
-"""Between two warnings."""
+"""Time between two warnings, at least."""
 
 
 def ns_per_run(programs: list[ProgramInfo]) -> float:
-    """Mean time of the runs that the kernel counted; 0 where it counted none."""
+    """Return the mean time in ns of the programs' counted runs; 0 if none was counted."""
     runs = sum(p.run_count for p in programs)
     return sum(p.run_ns for p in programs) / runs if runs else 0.0
 
 
 class CostWatch:
-    """Called each tick by the poll loop. Times are ns of CLOCK_MONOTONIC."""
+    """Cost of the recorder and of the programs. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(
         self,
@@ -37,7 +39,11 @@ class CostWatch:
         max_cpu: float | None,
         now_ns: int,
     ) -> None:
-        """`max_cpu`: per cent of one core, above which `tick` warns."""
+        """Begin at `now_ns`.
+
+        `programs`: returns the programs with their counters. `count_runs`: switches the kernel's
+        counting of runs. `max_cpu`: per cent of one core, above which `tick` warns; None: never.
+        """
         self._programs = programs
         self._count_runs = count_runs
         self._max = max_cpu
@@ -49,10 +55,13 @@ class CostWatch:
         self._events = 0.0
         self._warned_ns = -QUIET_NS
         self.warnings = 0
-        """Windows in which the limit was exceeded."""
+        """Number of windows of WINDOW_NS in which `max_cpu` was exceeded."""
 
     def tick(self, now_ns: int, events: float) -> str:
-        """`events` so far; gives what to warn of, empty most of the time."""
+        """Switch the counting of runs; return a warning if `max_cpu` is exceeded, else "".
+
+        To be called every TICK_NS. `events`: number recorded so far.
+        """
         self._ticks += 1
         self._count(self._ticks in EARLY_TICKS or self._ticks % SAMPLE_TICKS == 0)
         if self._max is None or now_ns - self._since_ns < WINDOW_NS:
@@ -70,18 +79,25 @@ class CostWatch:
         )
 
     def took(self, taken_bytes: int) -> None:
-        """Called each round. taken_bytes: what came out of the rings so far."""
+        """End a sample that is large enough; called each round of the poll loop.
+
+        `taken_bytes`: bytes of records copied from the rings so far.
+        """
         self._taken_bytes = taken_bytes
         if self._counting and taken_bytes - self._sample_bytes >= SAMPLE_BYTES:
             self._count(False)
 
     def _count(self, on: bool) -> None:
+        """Switch the kernel's counting, and remember where the sample began."""
         self._sample_bytes = self._taken_bytes
         self._counting = on
         self._count_runs(on)
 
     def _share(self, now_ns: int, events: float) -> float:
-        """Per cent of one core since the last call: the recorder's, and the programs'."""
+        """Return the per cent of one core that the recorder and the programs took since last call.
+
+        The programs' time is estimated: events times the mean time of the sampled runs.
+        """
         cpu = cost.read(()).cpu_seconds
         kernel = (events - self._events) * ns_per_run(self._programs()) / 1e9
         used = cpu - self._cpu + kernel
@@ -90,5 +106,5 @@ class CostWatch:
         return share
 
     def end(self) -> None:
-        """Stop counting runs."""
+        """Switch off the kernel's counting of runs."""
         self._count(False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a log's header says about where, how and by what it was recorded."""
+"""Builds a log's header: host, kernel, clocks, devices, options, versions."""
 
 import platform
 import secrets
@@ -13,7 +13,7 @@ from biotrail.recorder.schema import records
 
 
 def versions(created_by: str) -> dict[str, str]:
-    """Versions of what took part, by name."""
+    """Return the versions of biotrail (`created_by`), python, numpy and zstandard by name."""
     found = {"biotrail": created_by, "python": platform.python_version()}
     for name in ("numpy", "zstandard"):
         found[name] = metadata.version(name)
@@ -34,11 +34,11 @@ def header(
     files: dict[str, Any],
     stacks: Stacks = Stacks.NONE,
 ) -> dict[str, Any]:
-    """The header of a new log; the writer adds the format's own version.
+    """Return the header of a new log; the log writer adds the format's version.
 
-    backend: {"backend"}, and {"absent"} where one leaves fields empty.
-    files: {"files"} where they are recorded.
-    clock: read before anything is recorded, so that no event is older.
+    clock: read before the programs were attached, so that no event is older. kernel_enums:
+    `op_enum` and `flag_bits`. backend: as probes.choice.backend_facts. files: FileWatch.facts.
+    The other arguments are the header's entries of the same name.
     """
     machine = host.facts()
     kernel = machine.pop("kernel", {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a flight recorder writes out what it keeps: decided by the poll loop."""
+"""Decides in the poll loop when a flight recorder dumps the chunks that it keeps in memory."""
 
 from collections import deque
 from dataclasses import asdict
@@ -13,10 +13,14 @@ from biotrail.recorder.output.writer import WriterThread
 
 
 class Flight:
-    """Knows what was asked for, and orders one dump at a time."""
+    """Requests for dumps, by users and triggers; orders one dump at a time."""
 
     def __init__(self, sink: Sink, writer: WriterThread, after: float, every: float) -> None:
-        """`after`: seconds of recording behind a trigger; `every`: between two by triggers."""
+        """`sink`: unless it is a KeptLog, there are no dumps.
+
+        `after`: seconds that are recorded after a trigger before its dump. `every`: least seconds
+        from a trigger with a dump to the next one.
+        """
         self._sink = sink if isinstance(sink, KeptLog) else None
         self._writer = writer
         self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)
@@ -25,52 +29,62 @@ class Flight:
         self._next_ns = 0
         self._ordered = False
         self.let_pass = 0
-        """Triggers too soon after the last that was followed; of one poll and CPU, the first."""
+        """Triggers ignored because they came within `every` seconds of one that made a dump.
+
+        At least: of those of one CPU between two polls only the first is known.
+        """
 
     @property
     def possible(self) -> bool:
-        """Whether there can be dumps."""
+        """Whether the recording is a flight recorder, so that there can be dumps."""
         return self._sink is not None
 
     @property
     def deleted(self) -> int:
-        """Dumps that were deleted for being the oldest."""
+        """Number of dumps that were deleted as the oldest beyond the limit."""
         return 0 if self._sink is None else self._sink.deleted
 
     @property
     def gone(self) -> int:
-        """Dumps that others deleted or moved away."""
+        """Number of dumps that others deleted, moved away or replaced."""
         return 0 if self._sink is None else self._sink.gone
 
     def messages(self) -> list[str]:
-        """What the user is to be told since the last call."""
+        """Return the messages for the user since the last call: dumps written or failed."""
         found: list[str] = []
         while self._sink is not None and not self._sink.messages.empty():
             found.append(self._sink.messages.get())
         return found
 
     def ask(self, how: str) -> None:
-        """Somebody wants a dump now. One that waits for the last to be written stands for all."""
+        """Request a dump as soon as possible; replaces a request that is still waiting.
+
+        `how`: for the dump's reason, such as the signal's name.
+        """
         self._asked.append({"reason": f"asked for ({how})"})
 
     def hit(self, hit: Hit) -> None:
-        """A trigger fired; one that comes before the last one's dump is in that dump."""
+        """Request a dump for a trigger, `after` seconds behind it.
+
+        Ignored within `every` seconds of the last trigger that made a dump (see `let_pass`), and
+        while another trigger's dump is waiting, which will cover this one too.
+        """
         if hit.monotonic < self._next_ns:
             self.let_pass += 1
         elif self._hit is None:
             self._hit = hit
 
     def due(self, now_ns: int) -> bool:
-        """Whether a dump can and should be made now."""
+        """Return whether a dump is requested, its time has come, and no other is under way."""
         if self._sink is None or self._ordered or self._sink.busy:
             return False
         ripe = self._hit is not None and now_ns >= self._hit.monotonic + self._after_ns
         return bool(self._asked) or ripe
 
     def order(self, clock: Clock) -> None:
-        """Dump behind all that is queued; not now, where the queue is full.
+        """Queue a dump behind all other jobs and clear the requests, unless the queue is full.
 
-        `clock`: the reading up to which all that was recorded is queued.
+        `clock`: the dump's end, up to which all records are queued.
         """
         facts = self._facts()
         if not self._writer.offer(lambda _log: self._dump(facts, clock)):
@@ -82,6 +96,7 @@ class Flight:
             self._hit = None
 
     def _facts(self) -> dict[str, Any]:
+        """Return the dump's reason, its trigger if any, and `let_pass`, for its header."""
         passed = {"triggers_let_pass": self.let_pass}
         if self._hit is None:
             return {**self._asked[0], **passed}
@@ -89,6 +104,7 @@ class Flight:
         return {**trigger, **passed}
 
     def _dump(self, facts: dict[str, Any], clock: Clock) -> None:
+        """Start the dump; runs in the writer thread."""
         try:
             if self._sink is not None:
                 self._sink.dump(facts, clock)
@@ -96,7 +112,10 @@ class Flight:
             self._ordered = False
 
     def at_end(self) -> dict[str, Any]:
-        """What the last dump says, also of a trigger that had not been written out yet."""
+        """Return facts for the last dump: `let_pass`, and a trigger whose dump was still waiting.
+
+        {} without a flight recorder.
+        """
         if self._sink is None:
             return {}
         trigger = {} if self._hit is None else {"trigger": asdict(self._hit)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stopping by what was recorded: so many events, so many bytes of log."""
+"""Stops a recording at a number of events, or at a size of the log."""
 
 from collections.abc import Sequence
 
@@ -9,28 +9,28 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.session.session_types import RecordOptions
 
 _GUESSED_RATIO = 0.2
-"""Log bytes per byte of records, until some were written."""
+"""Log bytes per byte of records, assumed until the first chunk is written."""
 
 
 class StopLimits:
-    """Looks at each poll; what is found is as exact as a poll."""
+    """The limits, checked at each poll, so exceeded by at most what one poll takes."""
 
     def __init__(self, options: RecordOptions, writer: WriterThread) -> None:
-        """Takes `max_events` and `max_bytes` of the options."""
+        """Use `max_events`, `max_bytes` and `level` of the options."""
         self._events, self._bytes = options.max_events, options.max_bytes
         self._ratio = _GUESSED_RATIO if options.level else 1.0
         self._writer = writer
         self._meter = Meter()
 
     def took(self, segments: Sequence[Segment]) -> None:
-        """Count what one poll took from the rings, if anybody asks."""
+        """Count the events that one poll copied from the rings, if `max_events` is set."""
         if self._events is not None and segments:
             self._meter.add(segments)
 
     def reached(self, taken_bytes: int) -> str:
-        """The limit that was reached, as a reason to stop; empty: none.
+        """Return the reason to stop: "number of events" or "size of the log"; "" if neither.
 
-        `taken_bytes`: of records, from the rings.
+        `taken_bytes`: bytes of records copied from the rings so far.
         """
         if self._events is not None and self._meter.events >= self._events:
             return "number of events"
@@ -39,6 +39,6 @@ class StopLimits:
         return ""
 
     def _size(self, taken: int) -> float:
-        """Of the log, when all that was taken is written."""
+        """Return the log's estimated size in bytes once `taken` bytes of records are written."""
         written, raw = self._writer.log_bytes, self._writer.raw_bytes
         return written + (taken - raw) * (written / raw if raw else self._ratio)

@@ -1,31 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the poll loop sleeps: long while little comes, short before rings fill."""
+"""How long the poll loop sleeps, in seconds: long under little load, short before rings fill."""
 
 SHORTEST = 0.005
 LONGEST = 0.05
 GLANCE = 0.025
-"""A longer sleep has a glance at the rings in it: five million events a second, out of nothing,
-fill one of 16 MiB in 60 ms, and on a busy machine waking up takes a while."""
+"""A longer sleep is interrupted after this time to check the rings: a sudden load of five million
+events a second fills one of 16 MiB in 60 ms, and on a busy machine waking up takes a while."""
 TARGET_FILL = 0.1
-"""How full the fullest ring may be when the loop wakes: a burst ten times the last fits."""
+"""Share of the fullest ring that may be in use on waking: a burst ten times the last fits."""
 
 
 class Pace:
-    """The sleep between two polls in seconds, from how full the rings were found."""
+    """The sleep between two polls, `seconds`, adapted to how full the rings were."""
 
     def __init__(self) -> None:
         self.seconds = SHORTEST
 
     def found(self, fill: float) -> None:
-        """fill: the fullest ring, 0 to 1, right before it was emptied."""
+        """Adapt `seconds` so that the fullest ring reaches TARGET_FILL at the present load.
+
+        `fill`: the fullest ring's used share, 0 to 1, right before it is emptied. At most doubles
+        `seconds`, which stays between SHORTEST and LONGEST.
+        """
         wanted = self.seconds * TARGET_FILL / max(fill, TARGET_FILL / 2)
         self.seconds = min(max(wanted, SHORTEST), LONGEST)
 
     def naps(self, left: float) -> list[float]:
-        """The next sleep, of at most `left` seconds, in parts: between them, see `enough`."""
+        """Return the next sleep in one or two parts; between them `enough` is to be asked.
+
+        `left`: seconds until the recording's end, which the sum does not exceed.
+        """
         seconds = min(self.seconds, left)
         return [seconds] if seconds <= GLANCE else [GLANCE, seconds - GLANCE]
 
     def enough(self, fill: float) -> bool:
-        """Whether the rings, the fullest so full, are to be emptied before the sleep is over."""
+        """Return whether to empty the rings before the sleep is over, at this fill (0 to 1)."""
         return fill >= TARGET_FILL

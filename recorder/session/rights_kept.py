@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which capabilities a recording goes on needing once its programs are attached."""
+"""Decides which capabilities a recording needs once its programs are attached, and drops others."""
 
 import errno
 import os
@@ -14,16 +14,16 @@ from biotrail.recorder.rights.rights import Lack, Trial
 from biotrail.recorder.session.session_types import Probes, RecordOptions
 
 _FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH")
-"""To read what a process has mapped, by /proc/PID/maps and map_files, and those files."""
+"""Capabilities to read /proc/PID/maps, /proc/PID/map_files and the files mapped there."""
 
 
 def needed(options: RecordOptions) -> set[str]:
-    """What these options will need, whatever the kernel and the directory are like.
+    """Return the capabilities that these options need in any case; `trials` finds others.
 
-    CAP_KILL: to end a command that became another user. Files to come that are given to the
-    user who called sudo: CAP_CHOWN to give, CAP_DAC_OVERRIDE to give them their names in
-    that user's directory, CAP_FOWNER to delete them where that is sticky. Names in call stacks:
-    CAP_SYSLOG for the kernel's when modules come, the others for programs that begin later.
+    CAP_KILL: to signal a command that changed its user. If files are made while recording and the
+    user called sudo: CAP_CHOWN to give them to that user, CAP_DAC_OVERRIDE to rename them in that
+    user's directory, CAP_FOWNER to delete them there if the directory is sticky. For call stacks:
+    CAP_SYSLOG for kernel symbols of modules loaded later, _FOR_PROGRAMS for programs started later.
     """
     found = {"CAP_KILL"} if options.command else set()
     found |= {"CAP_SYSLOG"} if options.stacks else set()
@@ -35,10 +35,11 @@ def needed(options: RecordOptions) -> set[str]:
 
 
 def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
-    """What may need a right here and not elsewhere.
+    """Return actions to try without privileges, with the capability to keep where one fails.
 
-    Before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2) asks for CAP_BPF even where a
-    program's or map's descriptor is at hand.
+    Reading the programs' counters: before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2)
+    requires CAP_BPF even for an open descriptor. Real-time priority: CAP_SYS_NICE. Making a file
+    in the output's directory: CAP_DAC_OVERRIDE.
     """
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
     found = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
@@ -48,45 +49,51 @@ def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
 
 
 def _check_priority() -> None:
+    """Raise PermissionError unless this process may become real-time without a capability."""
     if not priority.permitted():
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def lacking(options: RecordOptions) -> list[Lack]:
-    """What will not work with the rights at hand, of what these options ask for."""
+    """Return what will not work for lack of rights, but only what concerns these options."""
     found = rights.lacking()
     return [lack for lack in found if lack.key != "processes" or options.filters.children]
 
 
 def facts(found: list[Lack]) -> dict[str, Any]:
-    """For a log's header."""
+    """Return the header's `rights`: {"uid", "lacking": [{"what", "needs"}, …]}."""
     lacks = [{"what": lack.what, "needs": lack.needs} for lack in found]
     return {"uid": os.geteuid(), "lacking": lacks}
 
 
 def _directory_of_more(options: RecordOptions) -> str | None:
-    """Where files will be made while it records; None: no more are."""
+    """Return the directory where files are made while recording; None: none are, or no output."""
     if options.output is None or (options.rotate is None and options.keep is None):
         return None
     return os.path.dirname(options.output) or "."
 
 
 def _sticky_of_another(directory: str) -> bool:
-    with suppress(OSError):  # making the file will say it
+    """Return whether a directory is sticky and another user's; False if it cannot be looked at."""
+    with suppress(OSError):  # reported when the first file is made
         found = os.stat(directory)
         return bool(found.st_mode & stat.S_ISVTX) and found.st_uid != os.geteuid()
     return False
 
 
 def _make_nameless_file(directory: str) -> None:
-    """Raises OSError where this process may not, or where the file system has no such files."""
+    """Make and close an unnamed file (O_TMPFILE) in a directory, to see whether that is permitted.
+
+    Raises OSError: it is not, or the file system does not support O_TMPFILE.
+    """
     os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, output.PRIVATE_FILE))
 
 
 def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:
-    """Give up the calling thread's other capabilities: those that are left, and a warning.
+    """Give up the calling thread's capabilities but those that recording needs.
 
-    None: it failed, and recording goes on with what it had. No warning: an empty text.
+    Returns (names of the capabilities kept, warning), where the warning is "" or says that other
+    threads keep more; (None, warning) where giving up failed and all capabilities are kept.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()

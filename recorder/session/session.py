@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One recording from start to stop: probes to rings to log, with an account of its own cost.
+"""Runs one recording from start to stop: from probes by rings to the log.
 
-The poll loop copies committed bytes out of the rings and hands them to one writer thread.
-It never looks into an event; what it does per round is a constant number of steps per ring.
+The poll loop copies committed bytes out of the rings and passes them to the writer thread.
+It decodes no event; a round takes a constant number of steps per ring.
 """
 
 import time
@@ -54,7 +54,7 @@ PROGRAMS_NS = 1_000_000_000
 NOTES_NS = 500_000_000
 STATUS_NS = 1_000_000_000
 STUCK_NS = 5_000_000_000
-"""After a second signal, an output that has taken nothing for so long is given up."""
+"""After a second signal, an output is given up if no write has ended for so long."""
 
 
 def record(
@@ -64,8 +64,10 @@ def record(
 ) -> Summary:
     """Record until the duration is over, the command ends, a signal comes or the output fails.
 
-    Returns a summary, with `error` set when the output failed: what was written before is
-    whole. Raises TraceError when recording could not begin; then no file is left behind.
+    `on_status`: called about once a second, and with messages for the user. `probes`: None: made
+    by `options.backend`. Returns a summary; its `error` is set if the recording had to stop, and
+    what was written before is readable. Raises TraceError: recording could not begin; then no
+    file is left behind.
     """
     keep_freed_memory()
     with ExitStack() as stack:
@@ -73,7 +75,7 @@ def record(
         session.begin()
         try:
             session.loop()
-        except (OSError, TraceError) as error:  # what was recorded shall get its end all the same
+        except (OSError, TraceError) as error:  # the log shall get its END frame all the same
             session.fail(error)
         return session.finish()
 
@@ -88,7 +90,10 @@ class Session:
         stack: ExitStack,
         probes: Probes | None = None,
     ) -> None:
-        """Everything that can be wrong with the options is found here. Raises TraceError."""
+        """Resolve devices and command, and make the probes; `stack` closes what is opened.
+
+        Raises TraceError: a device, the command or the backend does not exist.
+        """
         self._options = options
         self._on_status = on_status
         self._stack = stack
@@ -121,6 +126,7 @@ class Session:
         self._urgency = Urgency()
 
     def _find_command(self) -> Child | None:
+        """Return the command, not started; its output goes to stderr if stdout takes the log."""
         if not self._options.command:
             return None
         to_stderr = STDERR if self._options.output is None else None
@@ -129,7 +135,10 @@ class Session:
         return child
 
     def begin(self) -> None:
-        """Open the output, attach the probes, write the header, start the command."""
+        """Open the output, attach the probes, write the header, start the command.
+
+        Raises TraceError or OSError, after deleting the files made.
+        """
         with ExitStack() as undo:
             options = self._options
             place = reserve(options, self._stack, undo)
@@ -156,7 +165,7 @@ class Session:
             if self._child is not None:
                 self._child.start()
             undo.pop_all()
-        # Threads inherit it, so this comes before the first.
+        # Before the first thread is started, as threads inherit capabilities.
         kept = self._give_up_rights() if options.give_up_rights else None
         began = cost.read(self._probes.programs())
         self._start_clocks(sink, header, began.monotonic)
@@ -177,6 +186,7 @@ class Session:
         )
 
     def _count_apart(self) -> None:
+        """Have a child process switch the counting of runs, so that this one may drop the right."""
         try:
             child = StatsChild(self._tell)
         except OSError as error:
@@ -186,13 +196,14 @@ class Session:
         self._count_runs = child.switch
 
     def _give_up_rights(self) -> list[str] | None:
-        """Those that are left, None where it failed."""
+        """Return the capabilities that are kept; None: giving up the others failed."""
         kept, warning = rights_kept.reduce(self._options, self._probes)
         if warning:
             self._notes.append(warning)
         return kept
 
     def _header(self, clock: dict[str, int]) -> dict[str, Any]:
+        """Return the log's header. `clock`: read before the programs were attached."""
         options, sizes = self._options, self._probes.sizes
         levels = [] if sizes is None else list(sizes.by_level)
         letters = sorted({p.letter for p in self._probes.programs() if p.attached})
@@ -211,6 +222,7 @@ class Session:
         )
 
     def _start_clocks(self, sink: Sink, header: dict[str, Any], now_ns: int) -> None:
+        """Start the writer thread and all that runs periodically; report the notes so far."""
         self._began_ns = self._chunk_ns = now_ns
         self._sink = sink
         self._loss = LossCounters(int(header["clocks"]["monotonic"]))
@@ -238,7 +250,7 @@ class Session:
             Every(STATUS_NS, self._tell_status, self._began_ns),
         ]
         self._urgency.concerns()
-        self._urgency.concerns(self._writer.thread)  # it holds the lock that this one waits for
+        self._urgency.concerns(self._writer.thread)  # holds locks that the poll loop waits for
         self._stack.callback(self._urgency.relax)
         if self._stacks.nameless:
             self._notes.append(NAMELESS)
@@ -248,7 +260,7 @@ class Session:
             self._tell_status(self._began_ns, note)
 
     def loop(self) -> None:
-        """Poll until something asks for the end."""
+        """Poll until there is a reason to stop, which is then in `_stop.reason`."""
         while self._stop.reason is None:
             left = self._seconds_left()
             if left <= 0:
@@ -276,6 +288,7 @@ class Session:
         return self._options.duration - (time.monotonic_ns() - self._began_ns) / 1e9
 
     def _round(self, now_ns: int) -> None:
+        """Do one round of the poll loop: drain, queue a chunk, run what is due, rotate or dump."""
         fill = self._probes.fill()
         self._pace.found(fill)
         self._urgency.found(fill)
@@ -293,7 +306,7 @@ class Session:
                 self._put_border(border, now_ns)
 
     def _listen(self) -> None:
-        """Take in what asks for a dump."""
+        """Pass signals and triggers that request a dump to the flight recorder."""
         if self._stop.dumps:
             self._stop.dumps = 0
             self._flight.ask(self._stop.asked_by)
@@ -302,12 +315,15 @@ class Session:
                 self._flight.hit(hit)
 
     def _pass_on(self) -> None:
-        """Tell of dumps that were made."""
+        """Report dumps that were written or failed to the user."""
         for message in self._flight.messages():
             self._tell(message)
 
     def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
-        """A file ends behind all that came before; tried again where the queue is full."""
+        """Queue all records and losses so far, then a rotation or dump.
+
+        Not ordered if the queue is full; then the next round tries again.
+        """
         self._drain()
         self._offer_chunk(now_ns)
         self._sample_rings(now_ns)
@@ -315,8 +331,9 @@ class Session:
             border.order(self._clock)
 
     def _drain(self) -> bool:
+        """Add the rings' records to `_pending`, read `_clock`; return whether there were any."""
         segments = self._probes.drain()
-        self._clock = clocks.reading()  # right here: what comes later is for the next chunk
+        self._clock = clocks.reading()  # right after the copy: later events go to the next chunk
         size = sum(len(segment.data) for segment in segments)
         self._pending.extend(segments)
         self._pending_bytes += size
@@ -325,9 +342,9 @@ class Session:
         return bool(segments)
 
     def _offer_chunk(self, now_ns: int) -> None:
-        """Hand on what is pending. When the writer is behind, it waits here, then in the rings."""
+        """Queue the pending segments as a chunk; they stay pending if the queue is full."""
         if self._pending and self._stacks.due(now_ns):
-            self._stacks.put(self._writer)  # so that they stand before the events that name them
+            self._stacks.put(self._writer)  # before the events that have the stacks' ids
         if self._pending and not self._writer.offer_chunk(self._pending, self._clock):
             return
         self._pending, self._pending_bytes, self._chunk_ns = [], 0, now_ns
@@ -348,6 +365,7 @@ class Session:
             self._windows = []
 
     def _look_around(self, now_ns: int) -> None:
+        """Queue notes of new devices, cgroups and mounts; stop if the output was removed."""
         if self._devices.due(now_ns):
             self._writer.offer(self._writer.note("devices", self._devices.changes))
         if self._cgroups.due(now_ns):
@@ -361,7 +379,7 @@ class Session:
             self._tell_status(now_ns, warning)
 
     def _events(self) -> float:
-        """Recorded so far, about."""
+        """Return about how many events were copied from the rings so far."""
         return self._writer.meter.events * self._taken_bytes / max(self._writer.raw_bytes, 1)
 
     def _tell(self, note: str) -> None:
@@ -381,13 +399,13 @@ class Session:
         )
 
     def fail(self, error: OSError | TraceError) -> None:
-        """Note why recording cannot go on; the first error stays."""
+        """Keep the error why recording cannot go on (the first stays), and request the stop."""
         self._failure = self._failure or error
         self._stop.request("recorder failed")
 
     def finish(self) -> Summary:
-        """Detach, take what is left, end the log, and see the command off."""
-        self._stopped = clocks.reading()  # programs go one by one: what follows has gaps
+        """Detach, copy out the remaining records, end the log, and wait for the command's end."""
+        self._stopped = clocks.reading()  # programs are detached one by one: later events have gaps
         try:
             self._take_rest()
         except (OSError, TraceError) as error:
@@ -405,6 +423,7 @@ class Session:
         return summary
 
     def _take_rest(self) -> None:
+        """Detach the programs; copy out their last records, losses and triggers."""
         self._watch.end()
         self._probes.detach()
         while self._drain():
@@ -415,6 +434,7 @@ class Session:
         self._listen()
 
     def _last_job(self) -> Job:
+        """Return the job that writes all that is pending, then the END frame."""
         writer = self._writer
         jobs = self._stacks.jobs(writer)
         jobs += [writer.chunk(self._pending, self._clock)] if self._pending else []
@@ -426,7 +446,8 @@ class Session:
         def last(log: LogSink) -> None:
             for job in jobs:
                 job(log)
-            # A log that lacks a chunk shall read as interrupted; what memory keeps is tried.
+            # A log that lacks a chunk gets no END frame, so that it reads as interrupted. A flight
+            # recorder still tries to write what is in memory.
             if writer.error is None or self._flight.possible:
                 log.close(self._account.end(self._stop.reason, self._stopped))
 

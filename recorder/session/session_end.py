@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recording that has stopped says of itself: in the log's end, and to the user."""
+"""A stopped recording's account: the END frame's facts, the user's summary, and its error."""
 
 import time
 from collections.abc import Callable
@@ -26,10 +26,11 @@ from biotrail.recorder.session.stop import StopRequests
 
 @dataclass(frozen=True)
 class Account:
-    """What took part in a recording, asked for its figures when it has stopped.
+    """The parts of a recording, from which the account is made when it has stopped.
 
-    began: the totals when it began. missing: tracepoints that could not be recorded.
-    kept: capabilities that the recorder kept; None: all that it had.
+    began: the totals when it began. missing: tracepoints of the event set that could not be
+    recorded. lacking: what did not work for lack of rights. kept: capabilities that were kept
+    when others were given up; None: none were given up.
     """
 
     options: RecordOptions
@@ -47,7 +48,10 @@ class Account:
     kept: list[str] | None
 
     def end(self, reason: str | None, stopped: dict[str, int]) -> dict[str, Any]:
-        """Statistics for the END frame; the writer adds the log's size."""
+        """Return the facts for the END frame; the log writer adds the log's size.
+
+        `stopped`: the clocks (name → ns) right before the programs were detached.
+        """
         now = cost.read(self.probes.programs())
         return {
             "reason": reason,
@@ -73,7 +77,10 @@ class Account:
         }
 
     def summary(self, reason: str | None, stopped: dict[str, int], taken_bytes: int) -> Summary:
-        """For the user; `taken_bytes`: of records, from the rings."""
+        """Return the summary for the user, without `error` and `command_status`.
+
+        `taken_bytes`: bytes of records copied from the rings.
+        """
         writer = self.writer
         return Summary(
             reason=reason or "",
@@ -106,6 +113,7 @@ class Account:
         return (stopped["monotonic"] - self.began.monotonic) / 1e9
 
     def _until(self, clock: dict[str, int] | None) -> Moment | None:
+        """Return a clock reading as a moment of the recording; None for None."""
         if clock is None:
             return None
         return Moment(max(0.0, self._seconds(clock)), clock["realtime"])
@@ -113,13 +121,15 @@ class Account:
     def error(
         self, ended: bool, reason: str | None, failure: OSError | TraceError | None
     ) -> TraceError | None:
-        """Why it had to stop, where it had to.
+        """Return the error that ended the recording; None if it ended as asked for.
 
-        ended: the log got its end. failure: of the recorder itself.
+        `ended`: the writer thread ended, so the END frame was written or writing failed before.
+        `failure`: an error of the recorder itself; an error of the output comes first.
         """
         return self._of_output(ended, reason) or _of_recorder(failure)
 
     def _of_output(self, ended: bool, reason: str | None) -> TraceError | None:
+        """Return the error of the output as one for the user; None: the log was written."""
         if not ended:
             return OutputError(
                 "the output takes no more data: the end of the log could not be written; "
@@ -136,6 +146,7 @@ class Account:
 
 
 def _of_recorder(failure: OSError | TraceError | None) -> TraceError | None:
+    """Return the recorder's own failure as an error for the user; None for None."""
     if isinstance(failure, OSError):
         where = f"{failure.filename}: " if failure.filename else ""
         return TraceError(f"recording had to stop: {where}{failure.strerror or failure}")
@@ -143,10 +154,10 @@ def _of_recorder(failure: OSError | TraceError | None) -> TraceError | None:
 
 
 def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
-    """Return about how many events are in records that were taken and not written.
+    """Return about how many events are in records that were copied from the rings but not written.
 
-    The writer has counted those that it was given. Where an output is stuck it was not given
-    all: then the others' mean size tells.
+    The writer counts events of the jobs that it ran. If the output is stuck, some jobs did not run:
+    then the number follows from the mean size of the counted events.
     """
     if not unwritten_bytes:
         return 0
@@ -158,7 +169,11 @@ def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
 
 
 def see_off(child: Child, name: str, stop: StopRequests, tell: Callable[[str], None]) -> int | None:
-    """Wait for the command, asking it to end if a signal ended the recording; its exit status."""
+    """Wait for the command's end; return its exit status (128 + signal).
+
+    Sends SIGTERM to the command if a signal ended the recording, and for each signal that comes
+    while waiting. Calls `tell` with a message after 0.5 s. `name`: the command's, for the message.
+    """
     if stop.signals:
         child.terminate()
     if not child.wait(0.5):
@@ -172,5 +187,5 @@ def see_off(child: Child, name: str, stop: StopRequests, tell: Callable[[str], N
 
 
 def stuck(writer: WriterThread, stop: StopRequests, after_ns: int) -> bool:
-    """Whether an output that has taken nothing for so long is given up: after a second signal."""
+    """Return whether to give the output up: two signals, and no job has ended for `after_ns`."""
     return stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > after_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into a recording session and what comes out of it."""
+"""Types of a recording session: its options, its backend's interface, its status and summary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,47 +20,47 @@ from biotrail.recorder.schema.errors import TraceError
 
 
 class Probes(Protocol):
-    """What a session needs of a backend; see recorder/probes/core.py."""
+    """The methods of a backend that a session calls; see recorder/probes/core.py."""
 
     @property
     def sizes(self) -> RingSizes | None:
-        """Ring sizes, once open."""
+        """Sizes of each CPU's rings; None before open()."""
 
     def open(self) -> None:
-        """Load programs and maps."""
+        """Load programs and maps. Raises ProbeError."""
 
     def attach(self) -> None:
-        """Start recording into the rings."""
+        """Start recording into the rings. Raises ProbeError."""
 
     def detach(self) -> None:
         """Stop recording; the rings and counters stay readable."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Unload programs and unmap rings. Closing again has no effect."""
 
     def drain(self) -> list[Segment]:
-        """Take what the rings hold."""
+        """Copy out all committed records and free their space in the rings."""
 
     def fill(self) -> float:
-        """Fullest ring, 0 to 1."""
+        """Return the used share of the fullest ring, 0 to 1."""
 
     def lost(self) -> NDArray[np.uint64]:
-        """Running totals (cpus, levels, 256) of records lost to full rings, by kind."""
+        """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""
 
     def too_deep(self) -> NDArray[np.uint64]:
-        """Running totals (cpus, 256) of records that nested too deep, by kind."""
+        """Return running totals (cpus, 256) of events lost to too deep nesting, by kind."""
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
-        """`op_enum` and `flag_bits`."""
+        """Return the header's `op_enum` and `flag_bits`: numbers by name."""
 
     def programs(self) -> list[ProgramInfo]:
-        """Programs and whether they are attached."""
+        """Return every tracepoint's program, with its counters and whether it is attached."""
 
     def count_runs(self, on: bool) -> None:
-        """Have the kernel count the programs' runs and time, where it can."""
+        """Switch the kernel's counting of program runs and time, where permitted."""
 
     def triggered(self) -> list[Hit]:
-        """Triggers that fired since the last call, the first first; asked where there are any."""
+        """Return the triggers that fired since the last call, by time; called if any are set."""
 
 
 @dataclass(frozen=True)
@@ -69,66 +69,72 @@ class RecordOptions:
 
     created_by: str
     argv: Sequence[str]
-    """The command line, for the header."""
+    """biotrail's command line, for the log's header."""
     output: str | None
     """Path of the log; None: standard output."""
     force: bool = False
     devices: Sequence[str] = ()
-    """Names, paths, links or mount points; none: all devices."""
+    """Names, paths, links or mount points of devices; empty: all devices."""
     filters: Filters = field(default_factory=Filters)
-    """By anything but the device."""
+    """Filters by anything but the device."""
     events: str = "lifecycle"
     backend: str = "auto"
-    """See recorder/probes/choice.py."""
+    """One of probes.choice.BACKENDS."""
     ring_bytes: int | None = None
+    """Bytes of each CPU's main ring; None: chosen by RingSizes."""
     duration: float | None = None
-    """Seconds; None: until told."""
+    """Seconds to record; None: until a signal or another limit."""
     sync: bool = False
+    """See LogWriter."""
     level: int = 1
     """zstd level; 0: no compression."""
     command: Sequence[str] = ()
+    """Command whose run is recorded; empty: none."""
     max_events: int | None = None
-    """Stop when about so many events were recorded."""
+    """Stop after about so many events; None: no limit."""
     max_bytes: int | None = None
-    """Stop when about so many bytes of log were written."""
+    """Stop at about this size of the log in bytes; None: no limit."""
     rotate: Limit | None = None
-    """Begin a new file at this size or age."""
+    """Begin a new file when the present one reaches this size or age; None: one file."""
     max_files: int | None = None
-    """Keep the newest so many files; None: all."""
+    """Files of a rotation or dumps to keep, the newest; None: all."""
     keep: Limit | None = None
-    """Write nothing but the newest, and that only when asked."""
+    """Flight recorder: keep so much of the newest in memory, and write dumps; None: plain log."""
     stacks: Stacks = Stacks.NONE
-    """Where bios are queued from."""
+    """Which call stacks to record at Q."""
     files: bool = False
-    """Whose pages bios carry."""
+    """Whether to record which file a bio's pages belong to."""
     triggers: Triggers = field(default_factory=Triggers)
-    """What asks for it, besides SIGUSR1 and the end."""
+    """Events that cause a dump, besides SIGUSR1, SIGUSR2 and the recording's end."""
     after: float = 0.0
-    """Seconds to go on for when a trigger fired."""
+    """Seconds to record after a trigger before its dump."""
     every: float = 60.0
-    """Seconds between two dumps by triggers, at least."""
+    """Least seconds between two triggers that make a dump."""
     max_cpu: float | None = None
-    """Per cent of one core above which to warn."""
+    """Per cent of one core above which to warn; None: no warning."""
     give_up_rights: bool = False
-    """Once attached, keep only what recording goes on needing: of this process, for good."""
+    """Once attached, drop the process's other capabilities for good; see rights_kept."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a recording is doing."""
+    """Progress of a recording."""
 
     seconds: float
+    """Since the recording began."""
     events: int
-    """Written so far, about."""
+    """Estimated number of events recorded so far."""
     lost: int
+    """Events and records lost so far."""
     log_bytes: int
+    """Bytes of chunks written so far."""
     note: str = ""
-    """Something to tell the user, empty most of the time."""
+    """Message for the user; usually ""."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A time of a recording."""
+    """A point in time of a recording."""
 
     seconds: float
     """Since the recording began."""
@@ -138,49 +144,55 @@ class Moment:
 
 @dataclass
 class Summary:
-    """How a recording went."""
+    """Result of a recording."""
 
     reason: str
+    """Why the recording stopped, such as "duration" or "interrupted"."""
     seconds: float
+    """From the beginning to right before the programs were detached."""
     events: int
-    """In the log; an estimate unless `events_exact`."""
+    """Number of events in the log; an estimate unless `events_exact`."""
     events_exact: bool
     raw_bytes: int
     """Bytes of records in the log."""
     log_bytes: int
+    """Bytes of chunks in the log, compressed."""
     chunks: int
     lost: dict[int, int]
-    """Records that found no room, by record kind."""
+    """Records lost because their ring was full or programs nested too deep, by record kind."""
     too_deep: int
-    """How many of them had no room because programs nested too deep."""
+    """How many records of `lost` were lost to too deep nesting."""
     skipped: dict[str, int]
-    """Events whose program was not run because it was running already, by letter."""
+    """Events whose program was not run because it was already running, by letter."""
     unwritten_bytes: int
-    """Bytes of records that were taken and could not be written."""
+    """Bytes of records that were copied from the rings and could not be written."""
     cpu_seconds: float
+    """User and system time of the recorder's process."""
     max_rss_bytes: int
+    """The recorder's largest resident set."""
     ns_per_event: float = 0.0
-    """Of the programs' runs that the kernel counted; 0: it counted none."""
+    """Mean time of the programs' runs that the kernel counted; 0: it counted none."""
     left_out: LeftOut = field(default_factory=LeftOut)
-    """What the filters left out."""
+    """Bios and events that the filters left out."""
     missing: list[dict[str, str]] = field(default_factory=list)
-    """Tracepoints that could not be recorded."""
+    """Tracepoints of the event set that could not be recorded: letter, tracepoint, reason."""
     lacking: list[Lack] = field(default_factory=list)
-    """What did not work with the rights at hand."""
+    """What did not work for lack of rights."""
     file_bytes: int = 0
-    """Of the one log, all that is in it; 0 where there are several."""
+    """Size of the log in bytes; 0 for a rotation or flight recorder."""
     triggers_let_pass: int = 0
-    """That fired too soon after the one before, and so made no dump; at least."""
+    """Triggers, at least, that came too soon after another and made no dump."""
     files: list[str] = field(default_factory=list)
-    """What was written and is there, oldest first."""
+    """Paths of the files written that still exist, oldest first."""
     files_deleted: int = 0
-    """By rotation."""
+    """How many files of a rotation, or dumps, were deleted as the oldest."""
     files_gone: int = 0
-    """Files of several that others deleted or moved away."""
+    """How many files of a rotation, or dumps, others deleted, moved away or replaced."""
     unwritten_events: int = 0
-    """In `unwritten_bytes`, about."""
+    """Estimated number of events in `unwritten_bytes`."""
     written_until: Moment | None = None
-    """When the newest records of the log were taken; None: it has none."""
+    """When the newest records in the log were copied from the rings; None: it has none."""
     command_status: int | None = None
+    """Exit status of the command (128 + signal); None: there was no command."""
     error: TraceError | None = None
-    """Why it had to stop, when it had to."""
+    """Why the recording had to stop; None: it stopped as asked for."""

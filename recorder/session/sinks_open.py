@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens what a recording is written to, as its options ask."""
+"""Opens the file, pipe or directory that a recording is written to, and makes its sink."""
 
 import os
 from contextlib import ExitStack
@@ -16,14 +16,14 @@ from biotrail.recorder.session.session_types import Probes, RecordOptions
 
 _STDOUT = 1
 KEEP_BYTES = 1 << 30
-"""What a flight recorder takes at most where it is limited by time alone."""
+"""Most bytes of chunks in a flight recorder's memory where the option limits only seconds."""
 
 
 def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> BinaryIO | HeldDirectory:
-    """The one file or pipe of a plain log, or the directory of several files.
+    """Open the file or pipe of a plain log, or the directory for a rotation or dumps.
 
-    It is there before anything is loaded. `stack` closes it, `undo` removes the file. Raises
-    OutputError.
+    Called before the programs are loaded, so that a wrong path fails at once. Adds to `stack` what
+    closes the stream or directory, and to `undo` what deletes the file. Raises OutputError.
     """
     path = options.output
     if options.rotate is not None or options.keep is not None:
@@ -42,13 +42,17 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Binary
 
 
 def _hold(directory: str, path: str, stack: ExitStack) -> HeldDirectory:
+    """Open the directory of `path`; `stack` closes it. Raises OutputError."""
     held = HeldDirectory(directory, shown=path)
     stack.callback(held.close)
     return held
 
 
 def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
-    """What would fail at the first dump, hours from now, shall fail at once."""
+    """Open the directory of `path`, which has to be writable; `stack` closes it.
+
+    Checked now, as the first dump may be hours from now. Raises OutputError.
+    """
     directory = os.path.dirname(path)
     called = directory or "."
     if not os.path.isdir(called):
@@ -60,7 +64,10 @@ def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
 
 
 def memory_limit(limit: Limit) -> Limit:
-    """A limit in bytes as well: time alone would let memory grow with the load."""
+    """Return `limit`, with a limit of bytes if it has none: else memory would grow with the load.
+
+    1 GiB, or an eighth of the machine's memory if that is less.
+    """
     if limit.bytes is not None:
         return limit
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -73,9 +80,10 @@ def open_sink(
     header: dict[str, Any],
     probes: Probes,
 ) -> Sink:
-    """The log, its header written. `place`: what `reserve` gave. Raises OutputError.
+    """Return the recording's sink: a plain log, a rotating log, or a flight recorder's.
 
-    The probes are told of every file before it is written to.
+    The header is written, except by a flight recorder. `place`: from `reserve`. The probes get to
+    know every file before it is written to (own_file). Raises OutputError or OSError.
     """
     programs, on_file = probes.programs, tell_files(probes)
     if not isinstance(place, HeldDirectory):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why and when a recording stops: signals, a deadline, or another thread that asks for it."""
+"""Requests to stop a recording or to dump, by signals or other threads, and periodic actions."""
 
 import os
 import select
@@ -20,24 +20,24 @@ _DUMP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class StopRequests:
-    """Takes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 while it is open.
+    """Handles SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 while its context is open.
 
-    They wake its sleep. SIGUSR1 asks for a dump of what a flight recorder keeps, and so does
-    SIGUSR2, by which perf record is asked for its snapshots.
+    Each of them ends `sleep`. SIGUSR1 requests a dump of a flight recorder, and so does SIGUSR2,
+    which requests a snapshot from perf record.
 
-    Signals only set a reason; none of them ends the process, so a second Ctrl-C cannot cost
-    the end of a log. SIGHUP stays ignored where it was (nohup). Outside the main thread
-    signals are left alone.
+    The others only set `reason`; none ends the process, so a second Ctrl-C cannot cost the end of
+    a log. SIGHUP stays ignored where it was (nohup). Outside the main thread no handler is set.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        """Why to stop, such as "interrupted"; None: go on."""
         self.signals = 0
-        """How many arrived."""
+        """How many signals to stop arrived."""
         self.dumps = 0
-        """How many SIGUSR1 and SIGUSR2 were not answered yet."""
+        """How many SIGUSR1 and SIGUSR2 arrived since the caller last set this to 0."""
         self.asked_by = ""
-        """Name of the last of them."""
+        """Name of the signal that last requested a dump; "" if none did."""
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old: dict[int, Any] = {}
 
@@ -62,6 +62,7 @@ class StopRequests:
             os.close(descriptor)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Count the signal and wake the sleeper; Python runs it in the main thread."""
         if number in _DUMP_SIGNALS:
             self.asked_by = signal.Signals(number).name
             self.dumps += 1
@@ -71,18 +72,21 @@ class StopRequests:
         self.request(_SIGNALS[signal.Signals(number)])
 
     def request(self, reason: str) -> None:
-        """Ask for the end, from any thread; the first reason stays."""
+        """Set `reason` unless it is set, and end `sleep`. Any thread may call."""
         self.reason = self.reason or reason
         self._wake_up()
 
     def _wake_up(self) -> None:
-        with suppress(BlockingIOError):  # a pipe full of wake-ups wakes as well
+        with suppress(BlockingIOError):  # a full pipe is readable, so it wakes as well
             os.write(self._wake[1], b"x")
 
     def sleep(self, seconds: float, *descriptors: int | None) -> None:
-        """Sleep until the time is over, a stop is asked for, or a descriptor is readable."""
+        """Sleep until the time is over, a signal or request comes, or a descriptor is readable.
+
+        `descriptors`: None is ignored.
+        """
         wake = self._wake[0]
-        poller = select.poll()  # unlike select(), at home with any descriptor number
+        poller = select.poll()  # unlike select(), without FD_SETSIZE
         for descriptor in (wake, *descriptors):
             if descriptor is not None:
                 poller.register(descriptor, select.POLLIN)
@@ -91,16 +95,16 @@ class StopRequests:
 
 
 class Every:
-    """Says when something periodic is due. Times are ns of CLOCK_MONOTONIC."""
+    """Calls an action periodically. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, period_ns: int, action: Callable[[int], None], start_ns: int) -> None:
-        """Due for the first time a period after `start_ns`."""
+        """`action`: called with the time; first a period after `start_ns`."""
         self._period = period_ns
         self._action = action
         self._next = start_ns + period_ns
 
     def run(self, now_ns: int) -> None:
-        """Call the action with `now_ns` if a period has passed since the last time."""
+        """Call the action with `now_ns` if a period has passed since the last call."""
         if now_ns >= self._next:
             self._next = now_ns + self._period
             self._action(now_ns)

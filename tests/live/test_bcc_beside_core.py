@@ -107,7 +107,7 @@ def test_merges_and_splits(fio, loop_device, completions):
     # AND what has nothing to tell the device by is left out under a device filter
     reasons = {p.letter: p.reason for p in bcc.programs if not p.attached}
     assert set(reasons) == {"P", "U"}
-    assert "does not tell the device" in reasons["P"]
+    assert "does not report the device" in reasons["P"]
 
 
 def test_flushes_and_a_file_system(loop_device, completions, tmp_path):

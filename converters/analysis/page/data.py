@@ -50,8 +50,7 @@ def page_data(
 
     slow: as `biotrail slow --json` prints it. whole: how many I/Os of `slow`, from the first on,
     are the slowest of all; the others are the slowest of a device and operation. Lists are cut to
-    MOST rows and ROOM characters; `left_out` has the number of rows cut from each. This also cuts
-    `report.loss.problems` and `remarks`, which as_dict does not copy.
+    MOST rows and ROOM characters; `left_out` has the number of rows cut from each.
     """
     shown = as_dict(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}

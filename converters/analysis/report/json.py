@@ -62,7 +62,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         ],
         "intervals_left_out": report.intervals_left_out,
         "certainty": report.certainty,
-        "loss": vars(report.loss),
+        "loss": {**vars(report.loss)},
     }
 
 

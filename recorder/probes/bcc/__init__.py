@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend for kernels without BTF, compiled on the host by bcc."""
+"""The backend for kernels without BTF: its programs are compiled on the host by bcc."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bpf(2) and perf_event_open(2), for programs that were loaded by others."""
+"""bpf(2) and perf_event_open(2), for programs that bcc has loaded in another process."""
 
 import ctypes
 import fcntl
@@ -17,12 +17,13 @@ _NUMBERS = {
     "ppc64le": (361, 319),
     "s390x": (351, 331),
 }
-"""Numbers of the two system calls by machine."""
+"""Numbers of the system calls bpf and perf_event_open by machine."""
 
 _OBJ_GET_INFO_BY_FD = 15
 _PERF_TYPE_TRACEPOINT = 2
 _PERF_FLAG_FD_CLOEXEC = 8
 _DISABLED = 1
+# PERF_EVENT_IOC_SET_BPF; powerpc encodes the direction in other bits.
 _IOC_SET_BPF = 0x80042408 if platform.machine() == "ppc64le" else 0x40042408
 
 
@@ -44,12 +45,13 @@ class _PerfEventAttr(ctypes.Structure):
 
 
 class _InfoByFd(ctypes.Structure):
-    """`union bpf_attr` of BPF_OBJ_GET_INFO_BY_FD."""
+    """The member `info` of `union bpf_attr`, for BPF_OBJ_GET_INFO_BY_FD."""
 
     _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
 
 
 def _numbers() -> tuple[int, int]:
+    """Return _NUMBERS of this machine. Raises ProbeError: it is not in that table."""
     found = _NUMBERS.get(platform.machine())
     if found is None:
         raise ProbeError(f"the bcc backend does not know {platform.machine()}: use --backend core")
@@ -57,9 +59,10 @@ def _numbers() -> tuple[int, int]:
 
 
 def attach_tracepoint(program: int, number: int) -> int:
-    """Attaches a program (descriptor) to a tracepoint, on all CPUs; detached by closing.
+    """Attach the program of descriptor `program` to the tracepoint with ID `number`, on all CPUs.
 
-    Returns a descriptor. Raises OSError.
+    Returns the descriptor of a perf event; closing it detaches the program. Raises OSError, and
+    ProbeError on a machine that is not in _NUMBERS.
     """
     attr = _PerfEventAttr(
         type=_PERF_TYPE_TRACEPOINT,
@@ -68,8 +71,8 @@ def attach_tracepoint(program: int, number: int) -> int:
         flags=_DISABLED,
     )
     libc = ctypes.CDLL(None, use_errno=True)
-    # The event is this process's own, so that no CPU has to be online for it, and it stays
-    # disabled: the programs run by the tracepoint, whoever passes it.
+    # An event of this process (pid 0, CPU -1), so that no certain CPU has to be online. It stays
+    # disabled: the kernel runs a tracepoint's programs for every task, enabled event or not.
     event = libc.syscall(
         _numbers()[1], byref(attr), c_int32(0), c_int(-1), c_int(-1), _PERF_FLAG_FD_CLOEXEC
     )
@@ -84,7 +87,10 @@ def attach_tracepoint(program: int, number: int) -> int:
 
 
 def program_info(program: int) -> ProgInfo:
-    """What the kernel knows of a loaded program (descriptor). Raises OSError."""
+    """Return the kernel's description and counters of a program, by its descriptor.
+
+    Raises OSError, and ProbeError on a machine that is not in _NUMBERS.
+    """
     info = ProgInfo()
     attr = _InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info))
     libc = ctypes.CDLL(None, use_errno=True)

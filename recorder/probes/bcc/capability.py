@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bcc backend finds on this machine (`biotrail doctor`); none of it is needed by core."""
+"""Checks what the bcc backend needs of this machine (`biotrail doctor`); core needs none of it."""
 
 import os
 
@@ -16,12 +16,12 @@ _NAME = "bcc backend"
 
 
 def report() -> list[Check]:
-    """Its checks, none of them required."""
+    """Return checks of the package bcc, kernel headers and tracepoints, none of them `required`."""
     return [_package(), _headers(), _tracepoints()]
 
 
 def possible(checks: list[Check]) -> bool:
-    """Whether the bcc backend can record, given what `report` found."""
+    """Return whether the bcc backend can record: rights, and every check of `report` is ok."""
     return not missing_rights() and all(check.ok for check in checks)
 
 
@@ -48,6 +48,10 @@ def _headers() -> Check:
 
 
 def _tracepoints() -> Check:
+    """Return whether the essential tracepoints have the needed fields, with the letters that do.
+
+    Also ok where tracefs is not mounted and this process may mount it.
+    """
     place = tracefs.mounted()
     if place is None:
         if os.geteuid() == 0 and tracefs.absence() == "not mounted":

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run as a program of its own: has bcc compile and load, and hands the descriptors over.
+"""A program of its own that has bcc compile and load programs, and passes their descriptors.
 
 bcc brings a compiler's hundreds of megabytes, changes the working directory and prints to
-standard error; all that ends with this process. It imports nothing but the standard library
-and bcc, which belongs to the distribution's Python: it is taken from its directory by name,
-so that a virtual environment sees bcc and nothing else of what lies there.
+standard error; all that ends with this process. The only import besides the standard library
+is bcc, which is installed for the distribution's Python: it is loaded from its directory, so
+that a virtual environment gets bcc and no other package of that Python.
 
-Standard input is a socket. It gets {"text", "programs", "maps", "place", "flags" of the
-compiler} as JSON up to the end of the stream, and answers with JSON, {"error"} or {"programs",
-"maps"}: names, in the order of the descriptors that come with it.
+Standard input is a socket, from which one JSON object is read up to the end of the stream:
+"text" (C source), "programs" and "maps" (names of functions and maps), "place" (bcc's directory)
+and "flags" (of the compiler). The answer is JSON too: {"error": text}, or {"programs", "maps"}
+with the same names, in the order of the descriptors that come with it (SCM_RIGHTS).
 """
 
 import glob
@@ -32,9 +33,9 @@ _TRACEPOINT = 5
 
 
 def find_bcc() -> str | None:
-    """The directory of the Python package bcc; None: not installed.
+    """Return the directory of the Python package bcc; None: not installed.
 
-    Another package of that name is passed over: bcc's has libbcc.py.
+    Another package with that name is skipped, known by its lack of libbcc.py.
     """
     patterns = [place.format(*sys.version_info[:2]) for place in _PLACES]
     found = [path for pattern in patterns for path in sorted(glob.glob(pattern), reverse=True)]
@@ -45,7 +46,10 @@ def find_bcc() -> str | None:
 
 
 def import_bcc(place: str) -> Any:
-    """The package in the directory `place`, without its neighbours on the path."""
+    """Import and return the package bcc in directory `place`, which is not added to sys.path.
+
+    Raises ImportError, or whatever bcc raises.
+    """
     spec = importlib.util.spec_from_file_location(
         "bcc", os.path.join(place, "__init__.py"), submodule_search_locations=[place]
     )
@@ -58,8 +62,9 @@ def import_bcc(place: str) -> Any:
 
 
 def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Compile and load; return the answer, and descriptors of the programs and then the maps."""
     bcc = import_bcc(request["place"])
-    # -w: the kernel's headers are another compiler's.
+    # -w: no warnings from the kernel's headers, which were written for another compiler.
     bpf = bcc.BPF(text=request["text"].encode(), cflags=["-w", *request["flags"]])
     programs = [bpf.load_func(name, _TRACEPOINT).fd for name in request["programs"]]
     maps = [bcc.lib.bpf_table_fd(bpf.module, name.encode()) for name in request["maps"]]
@@ -68,12 +73,12 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def main() -> None:
-    """Answers one request."""
+    """Read one request from standard input, and send the answer."""
     with socket.socket(fileno=os.dup(0)) as peer:
         data = b"".join(iter(lambda: peer.recv(1 << 16), b""))
         try:
             answer, descriptors = _load(json.loads(data))
-        except BaseException as error:  # whatever bcc raises is the other side's to judge
+        except BaseException as error:  # load.failure turns whatever bcc raises into a message
             answer, descriptors = {"error": f"{type(error).__name__}: {error}"}, []
         socket.send_fds(peer, [json.dumps(answer).encode()], descriptors)
 

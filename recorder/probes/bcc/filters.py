@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters for the bcc backend: what a bio's events and its request's both tell.
+"""Filters of the bcc backend: by what the events of a bio and of its request have in common.
 
-A tracepoint does not say which bio a request is for, so nothing can be decided when a bio is
-queued and remembered. What is left are device, operation and sectors, which every event of an
-I/O carries; anything else would keep halves of lifecycles, and is refused.
+A tracepoint does not report which bio a request is for, so a decision at Q cannot be remembered
+for the request. That leaves device, operation and sectors, which every event of an I/O carries.
+Other filters would record parts of lifecycles, and are refused.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,13 @@ from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import OPS, RWBS_OPS
 
 _ADMITTED = 15
-"""No reason's number; it fits the mask of BT_REASONS (bpf/bcc_ring.h)."""
+"""BT_ADMITTED, bt_judge's answer for wanted events: no reason's number, below BT_REASONS."""
 
+# C conditions on a struct bt_said: an empty write, and a request without a position.
 _EMPTY = "(!said->bytes && (!said->sector || said->sector == BT_NO_SECTOR))"
 _NOWHERE = "(said->sector == BT_NO_SECTOR || (!said->sector && !said->nr_sector))"
 _OTHERS = {
-    # An empty write that flushes is a flush, as with core; its end does not say that it flushes.
+    # An empty write with PREFLUSH is a flush, as with core; its completion has no letter for it.
     "WRITE": f"(a == 'W' && b != 'Z' && !{_EMPTY})",
     "FLUSH": f"(a == 'F' || (a == 'W' && b != 'Z' && {_EMPTY}))",
     "DISCARD": "(a == 'D' && b != 'E')",
@@ -27,11 +28,11 @@ _OTHERS = {
     "ZONE_RESET": "(a == 'Z' && b == 'R' && c != 'A')",
     "DRV_IN": f"(a == 'N' && {_NOWHERE})",
 }
-"""Conditions that are more than the operation's letters."""
+"""C conditions by operation, where its letters in a, b and c do not suffice."""
 
 
 def check(filters: Filters) -> None:
-    """Raises ProbeError for what this backend cannot decide."""
+    """Raise ProbeError, listing the options, for filters that this backend cannot apply."""
     given = {
         "--pid": filters.pids,
         "--tid": filters.tids,
@@ -41,17 +42,22 @@ def check(filters: Filters) -> None:
         "--min-size": filters.min_bytes,
     }
     unknown = [option for option, value in given.items() if value]
-    told = masks(filters.ops, OPS, "--op")
-    unknown += ["--op drv_out"] if OPS["DRV_OUT"] in told else []
+    wanted_ops = masks(filters.ops, OPS, "--op")
+    unknown += ["--op drv_out"] if OPS["DRV_OUT"] in wanted_ops else []
     if unknown:
         raise ProbeError(
-            f"the bcc backend cannot filter by {', '.join(unknown)}: tracepoints do not tell whose "
-            "request it is. It can by device, --op and --sectors; --backend core by all"
+            f"the bcc backend cannot filter by {', '.join(unknown)}: tracepoints do not say which "
+            "bio a request is for. It can by device, --op and --sectors; --backend core by all"
         )
 
 
 def source(devices: list[DeviceFilter], filters: Filters) -> str:
-    """C text: bt_judge, which gives a reason's number or BT_ADMITTED, and bt_wanted_source."""
+    """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
+
+    `u64 bt_judge(struct bt_said *)` returns BT_ADMITTED or the number of the reason (an index of
+    filters.REASONS) why the event is left out. `int bt_wanted_source(u32 dev)` returns whether a
+    remap from device `dev` is wanted. Raises ProbeError: an unknown operation.
+    """
     body = ["u64 w = said->rwbs;", "u8 a, b, c;", *_letters()]
     for reason, condition in (
         ("device", _any(_device(d) for d in devices)),
@@ -74,7 +80,10 @@ def source(devices: list[DeviceFilter], filters: Filters) -> str:
 
 
 def _letters() -> list[str]:
-    """The operation's letters in a, b and c; an F that only flushes first is passed over."""
+    """Return C lines that set a, b and c to the operation's letters of rwbs.
+
+    A leading F before an operation's letter is PREFLUSH, and is skipped.
+    """
     ops = " || ".join(f"b == '{letter}'" for letter in "RWDFZN")
     again = "a = w; b = w >> 8; c = w >> 16;"
     return [again, f"if (a == 'F' && ({ops})) {{ w >>= 8; {again} }}"]
@@ -85,7 +94,10 @@ def _any(conditions: Iterable[str]) -> str:
 
 
 def _device(device: DeviceFilter) -> str:
-    """Tracepoints name disks: a partition is known by its sectors, what has none by the disk."""
+    """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
+
+    Events without data match any partition of their disk.
+    """
     found = f"said->dev == {device.disk}U"
     if not device.part:
         return f"({found})"
@@ -94,6 +106,7 @@ def _device(device: DeviceFilter) -> str:
 
 
 def _op(number: int) -> str:
+    """Return a C condition for an event of the operation with this number."""
     name = next(known for known, value in OPS.items() if value == number)
     if name in _OTHERS:
         return _OTHERS[name]
@@ -102,13 +115,17 @@ def _op(number: int) -> str:
 
 
 def _range(first: int, last: int) -> str:
-    """Events that reach into the range. Without data there are no sectors, but for a late end."""
+    """Return a C condition for an event that overlaps sectors `first` to `last`, both included.
+
+    An event without data matches if its sector, other than 0, lies in the range: a completion may
+    have no data left.
+    """
     end = "said->sector + said->nr_sector"
     data = f"said->sector <= {last}ULL && {end} > {first}ULL"
     return f"(said->sector && said->sector >= {first}ULL && said->sector <= {last}ULL) || ({data})"
 
 
 def inline(head: str, body: Iterable[str]) -> str:
-    """A C function of one statement a line."""
+    """Return the text of an inlined C function: `head` is its signature, `body` its lines."""
     lines = "\n".join(f"\t{line}" for line in body)
     return f"static inline __attribute__((always_inline)) {head}\n{{\n{lines}\n}}\n"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel headers for bcc: it compiles with some, though biotrail's programs use nothing of them.
+"""Finds kernel headers for bcc, which refuses to compile without, though the programs need none.
 
-Any kernel's will do, so the running one's are taken where they are installed, and others where
-not. Debian spreads a kernel's over two directories, of which bcc takes but one by name: the other
-goes by compiler flags.
+Headers of any kernel do: the running kernel's if they are installed, else another's. Debian
+spreads a kernel's headers over two directories, of which bcc accepts one by an environment
+variable; the other one is passed by compiler flags.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from biotrail.recorder.schema.errors import ProbeError
 
 NAMED = "BCC_KERNEL_SOURCE"
-"""Environment variable by which users, and this module, tell bcc where headers are."""
+"""Environment variable with the headers' directory, read by bcc; users may set it."""
 _MODULES = Path("/lib/modules")
 _KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
 _DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -26,15 +26,15 @@ _LOOK_SECONDS = 20
 class Headers(NamedTuple):
     """One kernel's headers.
 
-    directory: what bcc is told; None: it finds the running kernel's by itself. generated: the
-    directory with what that kernel's configuration made, where it is another one.
+    directory: for bcc's environment variable; None: bcc finds the running kernel's headers by
+    itself. generated: the directory with include/generated, if that is not `directory`; else None.
     """
 
     directory: Path | None
     generated: Path | None = None
 
     def flags(self) -> list[str]:
-        """Return the compiler flags that add the second directory."""
+        """Return the compiler flags that add `generated` to the include path; [] if it is None."""
         if self.generated is None:
             return []
         places = [self.generated / "include", self.generated / "include/generated/uapi"]
@@ -43,15 +43,16 @@ class Headers(NamedTuple):
         return [f"-I{place}" for place in places]
 
     def environment(self) -> dict[str, str]:
-        """Return this process's environment, with what bcc is to be told."""
-        told = {} if self.directory is None else {NAMED: str(self.directory)}
-        return {**os.environ, **told}
+        """Return a copy of this process's environment, with NAMED set to `directory` if any."""
+        added = {} if self.directory is None else {NAMED: str(self.directory)}
+        return {**os.environ, **added}
 
 
 def find() -> Path | None:
-    """Return where headers are: those named, the running kernel's, or another kernel's.
+    """Return where headers are: in NAMED, of the running kernel, or of another kernel.
 
-    None: nowhere, or what is named does not exist.
+    None: NAMED is set and does not exist, or no headers are installed. Whether the headers are
+    complete is checked by `resolve`.
     """
     if named := os.environ.get(NAMED):
         return Path(named) if os.path.exists(named) else None
@@ -61,7 +62,7 @@ def find() -> Path | None:
 
 
 def _others() -> list[Path]:
-    """Other kernels' build directories, the newest first, of which both halves are there."""
+    """Return the build directories in /lib/modules with complete headers, the newest first."""
     found = [place for place in _MODULES.glob("*/build") if _is_whole(_halves(place))]
     return sorted(found, key=lambda place: _version(place.parent.name), reverse=True)
 
@@ -71,6 +72,7 @@ def _version(release: str) -> list[int]:
 
 
 def _is_whole(headers: Headers) -> bool:
+    """Return whether both the source headers and the generated ones are there."""
     common, made = headers.directory, headers.generated or headers.directory
     return (
         common is not None
@@ -81,7 +83,11 @@ def _is_whole(headers: Headers) -> bool:
 
 
 def resolve(place: Path) -> Headers:
-    """Return what bcc needs for the headers that were found at `place`. Raises ProbeError."""
+    """Return the headers at `place` as bcc needs them.
+
+    `place`: a build or source directory, /lib/modules/RELEASE or kheaders.tar.xz. Raises
+    ProbeError: the headers are not complete.
+    """
     if place == _KHEADERS or _is_found_by_bcc(place):
         return Headers(None)
     if (place / "build").exists():  # /lib/modules/RELEASE
@@ -96,7 +102,10 @@ def resolve(place: Path) -> Headers:
 
 
 def _is_found_by_bcc(place: Path) -> bool:
-    """Return whether these are the running kernel's in both halves, as bcc looks for them."""
+    """Return whether bcc finds these headers of the running kernel by itself.
+
+    True if NAMED is not set, and both /lib/modules/RELEASE/build and source exist.
+    """
     ours = _MODULES / platform.release()
     if os.environ.get(NAMED) or place.parent != ours:
         return False
@@ -110,6 +119,7 @@ def _instead() -> str:
 
 
 def _halves(place: Path) -> Headers:
+    """Return the headers at `place`, with Debian's other directory if `place` is one of two."""
     if (common := _common(place)) is not None:
         return Headers(common, place)
     if not (place / "include/generated/autoconf.h").exists():
@@ -119,7 +129,10 @@ def _halves(place: Path) -> Headers:
 
 
 def _common(build: Path) -> Path | None:
-    """Return the directory that Debian's Makefile in `build` includes; None: it is no such one."""
+    """Return the -common directory that the Makefile in `build` includes, as Debian's do.
+
+    None: there is no Makefile, or it does not begin with that line.
+    """
     try:
         text = (build / "Makefile").read_text(errors="replace")
     except OSError:
@@ -129,7 +142,7 @@ def _common(build: Path) -> Path | None:
 
 
 def missing() -> str:
-    """Return what is said where `find` found nothing."""
+    """Return the user's message for the case that `find` returns None."""
     if named := os.environ.get(NAMED):
         return (
             f"{named}, which the environment variable {NAMED} names, does not exist: unset it, or "
@@ -139,7 +152,7 @@ def missing() -> str:
 
 
 def remedy() -> str:
-    """Return what to install: a package that exists, as far as this system can say."""
+    """Return advice on which package to install: one that apt offers, where there is apt."""
     release = platform.release()
     machine = platform.machine()
     names = [f"linux-headers-{release}", f"linux-headers-{_DEBIAN.get(machine, machine)}"]
@@ -165,7 +178,10 @@ def remedy() -> str:
 
 
 def offered(names: list[str]) -> set[str] | None:
-    """Return those of the packages that apt could install now; None: there is no apt."""
+    """Return which of the packages apt offers; None: there is no apt.
+
+    Empty also where apt-cache fails or takes more than _LOOK_SECONDS.
+    """
     try:
         done = subprocess.run(
             ["apt-cache", "madison", *names],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has bcc compile and load programs in a process of its own (bcc_child.py)."""
+"""Has bcc compile and load programs in a child process (child.py)."""
 
 import json
 import os
@@ -22,30 +22,30 @@ INSTALL_BCC = "apt-get install python3-bpfcc (or your system's name for it)"
 
 
 class TooBigError(ProbeError):
-    """The kernel refuses maps of this size."""
+    """The kernel refused maps of this size; smaller ones may load."""
 
 
 @dataclass
 class Loaded:
-    """Descriptors by name, this process's own."""
+    """Descriptors of loaded programs and of maps by name, received from the child."""
 
     programs: dict[str, int]
     maps: dict[str, int]
 
     def close(self) -> None:
-        """Unloads; may be called again."""
+        """Close the descriptors, which unloads the programs. Closing again has no effect."""
         for held in (self.programs, self.maps):
             while held:
                 os.close(held.popitem()[1])
 
 
 def headers() -> Path | None:
-    """Where headers of a kernel are (bcc_headers); None: nowhere."""
+    """Return where kernel headers are, as headers.find; None: nowhere."""
     return bcc_headers.find()
 
 
 def require() -> str:
-    """bcc's directory. Raises ProbeError where bcc or the headers are missing."""
+    """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing."""
     place = bcc_child.find_bcc()
     if place is None:
         raise ProbeError(f"the bcc backend needs bcc, which is not installed: {INSTALL_BCC}")
@@ -55,7 +55,11 @@ def require() -> str:
 
 
 def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Compiles C text and loads its programs. Raises ProbeError, or TooBigError."""
+    """Compile C text in a child process, and load its programs and maps of these names.
+
+    The child has ended when this returns. Raises TooBigError: the kernel refused maps for their
+    size; ProbeError: bcc or headers are missing, or compiling or loading failed.
+    """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     found_headers = bcc_headers.resolve(headers() or Path())
     request["flags"] = found_headers.flags()
@@ -63,7 +67,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
     with ours, tempfile.TemporaryFile() as said:
         with theirs:
             child = subprocess.Popen(
-                # -I: nothing of the environment or the current directory is imported.
+                # -I: modules in PYTHONPATH or the current directory cannot be imported.
                 [sys.executable, "-I", "-B", bcc_child.__file__],
                 stdin=theirs.fileno(),
                 stdout=said,
@@ -89,6 +93,10 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
 
 
 def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list[int]]:
+    """Send the request, and return the child's answer and the descriptors received with it.
+
+    {} and []: the child ended without an answer. {"error"} and []: the socket failed.
+    """
     try:
         peer.sendall(request)
         peer.shutdown(socket.SHUT_WR)
@@ -101,12 +109,15 @@ def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list
 
 
 def failure(error: str, said: str) -> ProbeError:
-    """What the child's answer and its output amount to."""
+    """Return the error to raise: TooBigError where a smaller ring may help, else ProbeError.
+
+    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier.
+    """
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
     lines = [line for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower()][:_QUOTED]
-    # The verifier says why at the end.
+    # Without a line that has "error" in it, the last ones: the verifier gives its reason last.
     quoted = "\n  ".join(["", *(telling or lines[-_QUOTED:])])
     if "No module named" in error or error.startswith(("ImportError", "SyntaxError")):
         version = platform.python_version()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bcc backend: programs on the block layer's tracepoints, compiled by bcc on this host.
 
-For kernels without BTF. The log's records and rings are the core backend's; what the
-tracepoints do not tell, above all which bio and which request an event is about, is empty.
+For kernels without BTF. Records and rings are those of the core backend. Fields that the
+tracepoints do not report are empty, above all the pointers of bio and request.
 """
 
 import errno
@@ -33,37 +33,40 @@ from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
 _SYSTEM = "block"
 _START = "block_io_start"
 _UPPER_BYTES = 4096
-"""Only level 0 is used: the kernel does not nest these programs."""
+"""Only level 0 is used: the kernel does not nest tracepoint programs (trace_call_bpf)."""
 _SMALLEST_BYTES = 64 << 10
 _GENERATION = 32
 """Offset of `generation` in struct bt_area (bpf/bcc_ring.h)."""
-_PLUGS = "PU"
+_PLUGS = "PU"  # letters of block_plug and block_unplug
 
 
 def possible_cpus() -> int:
-    """CPUs that there may ever be, as the kernel numbers them."""
+    """Return the highest possible CPU's number + 1: the rings are indexed by CPU number."""
     text = Path("/sys/devices/system/cpu/possible").read_text()
     return int(text.replace(",", "-").split("-")[-1]) + 1
 
 
 class BccProbes(MappedProbes):
-    """The programs from load to unload, as CoreProbes."""
+    """The bcc backend's programs: open(), attach(), drain() repeatedly, detach(), close().
+
+    A context manager: entering opens, leaving closes.
+    """
 
     def __init__(self, config: ProbeConfig) -> None:
-        """Only keeps its arguments."""
+        """Keep the configuration; nothing is loaded."""
         super().__init__()
         self.config = config
         self.sizes: RingSizes | None = None
         self._formats: dict[str, tracefs.Format] = {}
         self._reasons: dict[str, str] = {}
-        """Why a letter is not recorded; empty for those that are."""
+        """By event letter: why it is not recorded; "" if it is."""
         self._loaded: bcc_load.Loaded | None = None
         self._generations: NDArray[np.uint64] | None = None
         self._events: dict[str, int] = {}
         self._attached: set[str] = set()
 
     def __enter__(self) -> Self:
-        """Opens."""
+        """Open, and return this object."""
         self.open()
         return self
 
@@ -73,24 +76,25 @@ class BccProbes(MappedProbes):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Closes."""
+        """Close."""
         self.close()
 
     def open(self) -> None:
-        """Compiles and loads the programs and maps the rings; nothing is recorded yet.
+        """Compile and load the programs and map the rings; nothing is recorded until attach().
 
-        Raises ProbeError: rights, tracefs, bcc or headers are missing, or the kernel refuses.
+        Sets `sizes`. Raises ProbeError: rights, tracefs, bcc, headers or an essential tracepoint
+        is missing, an option needs the core backend, or compiling or loading fails.
         """
         require_rights()
         bcc_filters.check(self.config.filters)
         if self.config.triggers:
             raise ProbeError(
-                "the bcc backend has no triggers: tracepoints do not tell which request ends; "
+                "the bcc backend has no triggers: tracepoints do not say which request completes; "
                 "leave out --trigger, or take --backend core"
             )
         if self.config.files:
             raise ProbeError(
-                "the bcc backend records no files: tracepoints do not tell them; "
+                "the bcc backend records no files: tracepoints do not report them; "
                 "leave out --files, or take --backend core"
             )
         bcc_load.require()
@@ -106,6 +110,7 @@ class BccProbes(MappedProbes):
         self.sizes = self._load_fitting(RingSizes(main, _UPPER_BYTES), cpus)
 
     def _reason(self, probe: Probe, wanted: str) -> str:
+        """Return why an event is not recorded, "" if it is. `wanted`: letters of the event set."""
         form = self._formats.get(probe.tracepoint)
         if form is None:
             return f"this kernel has no tracepoint {probe.tracepoint}"
@@ -113,16 +118,17 @@ class BccProbes(MappedProbes):
             return f"not in the event set {self.config.events}"
         filters = self.config.filters
         if probe.letter in _PLUGS and (self.config.devices or filters.ops or filters.sectors):
-            return f"{probe.tracepoint} does not tell the device, nor what I/O it holds back"
+            return f"{probe.tracepoint} does not report the device, nor the I/O that it holds back"
         if lacking := bcc_source.lacks(probe.letter, form):
-            return f"{probe.tracepoint} does not tell {', '.join(lacking)}"
+            return f"{probe.tracepoint} does not report {', '.join(lacking)}"
         return ""
 
     def letters(self) -> list[str]:
-        """Letters that are recorded, in the order of PROBES."""
+        """Return the letters of the events that are recorded, in the order of PROBES."""
         return [letter for letter, reason in self._reasons.items() if not reason]
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
+        """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes."""
         while True:
             try:
                 self._load(sizes, cpus)
@@ -137,6 +143,7 @@ class BccProbes(MappedProbes):
                 raise
 
     def _load(self, sizes: RingSizes, cpus: int) -> None:
+        """Compile and load the programs for rings of `sizes`, and map rings and generations."""
         forms = {
             probe.letter: self._formats[probe.tracepoint]
             for probe in PROBES
@@ -148,15 +155,18 @@ class BccProbes(MappedProbes):
         self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
         rings = self._loaded.maps[bcc_source.RINGS]
         self._rings = Rings.map(rings, cpus, sizes)
-        # A mapping of its own for the words that Rings does not know.
+        # A second mapping, for `generation` in each CPU's header page, which Rings does not have.
         mapping = mmap.mmap(rings, cpus * sizes.area_bytes)
         words = np.frombuffer(mapping, np.dtype("<u8")).reshape(cpus, -1)
         self._generations = words[:, _GENERATION // 8]
 
     def attach(self) -> None:
-        """Starts recording. Raises ProbeError where a tracepoint cannot be had."""
+        """Attach the programs, which starts recording.
+
+        Raises ProbeError: not open, or a tracepoint cannot be attached to.
+        """
         loaded = self._opened()
-        # Requests' ends before their beginnings: what is seen to begin is seen to end.
+        # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for probe in reversed(PROBES):
             if self._reasons[probe.letter]:
                 continue
@@ -171,12 +181,12 @@ class BccProbes(MappedProbes):
             self._attached.add(probe.letter)
 
     def detach(self) -> None:
-        """Stops recording; what the rings hold can still be drained."""
+        """Detach the programs, which stops recording; the rings can still be drained."""
         while self._events:
             os.close(self._events.popitem()[1])
 
     def close(self) -> None:
-        """Detaches, unmaps and unloads everything; may be called again."""
+        """Detach and unload the programs and unmap the rings. Closing again has no effect."""
         self._run_stats.switch(False)
         self.detach()
         if self._rings is not None:
@@ -188,34 +198,43 @@ class BccProbes(MappedProbes):
             self._loaded = None
 
     def _opened(self) -> bcc_load.Loaded:
+        """Return the loaded programs. Raises ProbeError before open() and after close()."""
         if self._loaded is None:
             raise ProbeError("the probes are not open: call open() first")
         return self._loaded
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
-        """`op_enum` and `flag_bits` of this log's `opf`: of those flags that letters tell."""
-        told = (*RWBS_FLAGS.values(), "PREFLUSH")
-        return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in told}}
+        """Return `op_enum` and `flag_bits` by which this log's `opf` fields are to be read.
+
+        biotrail's own numbers, for the programs make `opf` from the letters of rwbs; only flags
+        that have a letter are in `flag_bits`.
+        """
+        lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
+        return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
     def absent(self) -> dict[str, list[str]]:
-        """Fields by letter that are empty because no tracepoint tells them."""
+        """Return the names of fields that are always empty, by letter of the recorded events."""
         return bcc_source.absent(self.letters(), self._formats)
 
     def renew_dictionaries(self) -> None:
-        """Has TASK records written again: a new log needs its own."""
+        """Have the programs write TASK records again, as a new log needs.
+
+        Increments each CPU's generation, which invalidates the programs' caches of names.
+        """
         self._opened()
         assert self._generations is not None
         self._generations += np.uint64(1)
 
     def triggered(self) -> list[Hit]:
-        """None: there are no triggers here."""
+        """Return no hits: this backend has no triggers."""
         return []
 
     def programs(self) -> list[ProgramInfo]:
-        """Every tracepoint: its program's account, or why it has none."""
+        """Return a ProgramInfo for every tracepoint, in the order of PROBES."""
         return [self._program_info(probe) for probe in PROBES]
 
     def _program_info(self, probe: Probe) -> ProgramInfo:
+        """Return a tracepoint's program with the kernel's counters. Raises OSError."""
         reason = self._reasons[probe.letter]
         if reason:
             return ProgramInfo("", probe.letter, probe.tracepoint, False, reason, 0, 0, 0)

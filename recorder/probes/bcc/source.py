@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bcc backend's C text, made for this kernel's tracepoint formats.
+"""Makes the bcc backend's C text for this kernel's tracepoint formats.
 
 Field offsets and sizes are taken from the formats alone, so nothing depends on the kernel's
-version or on headers. A field that a format does not have is 0 in the record, or what stands
-for "not known" there; `absent` names all of them.
+version or on headers. A field that a format does not have is 0 in the record, or the record's
+value for "not known"; `absent` lists these fields.
 """
 
 import os
@@ -21,6 +21,8 @@ from biotrail.recorder.schema.kernel_names import ERRNO, FLAGS, IOERR, OPS, RWBS
 from biotrail.recorder.schema.records import BY_LETTER
 
 RINGS = "bt_rings"
+"""Name of the map of rings in the C text."""
+# The call in bpf/bcc.h that writes an event's record, by letter.
 _CALLS = {
     "Q": "on_queue(&said)",
     "G": "on_getrq(&said)",
@@ -49,7 +51,7 @@ NEEDED = {
     "P": (),
     "U": ("nr_rq",),
 }
-"""Fields by letter without which a record would say nothing."""
+"""Names of tracepoint fields, by letter, without which an event is not recorded."""
 
 _SAID = {
     "sector": 8,
@@ -63,39 +65,43 @@ _SAID = {
     "error": 4,
     "ioprio": 2,
 }
-"""Members of struct bt_said that are a field's number, and how large they are."""
+"""Members of struct bt_said that are copied from the field of the same name: size in bytes."""
 
 _POINTERS = ("bio", "rq", "parent", "page")
 _NEVER = (*_POINTERS, "tag", "sched_tag", "hctx", "nr_bios", "hint", "cgroup", "explicit")
+"""Record fields that no tracepoint reports."""
 _RWBS_BYTES = 8
-"""No combination of letters that occurs is longer."""
+"""Letters of rwbs that are read; no combination that occurs is longer."""
 
 
 def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, list[str]]:
-    """Fields by letter that the log's records have and this kernel's tracepoints do not tell."""
+    """Return the names of record fields that this kernel's tracepoints do not report, by letter.
+
+    `letters`: of recorded events; those with all fields are left out. `formats`: by tracepoint.
+    """
     found: dict[str, list[str]] = {}
     for letter in letters:
         record = BY_LETTER[letter]
-        told = formats[record.tracepoint].fields
+        reported = formats[record.tracepoint].fields
         names = [field.name for field in record.fields]
         missing = [name for name in names if name in _NEVER]
         missing += (
-            ["ioprio"] if "ioprio" in names and (letter == "Q" or "ioprio" not in told) else []
+            ["ioprio"] if "ioprio" in names and (letter == "Q" or "ioprio" not in reported) else []
         )
         missing += ["dev"] if letter in "PU" else ["part"] if letter == "Q" else []
-        missing += ["status"] if "status" in names and "error" not in told else []
+        missing += ["status"] if "status" in names and "error" not in reported else []
         if missing:
             found[letter] = missing
     return found
 
 
 def lacks(letter: str, form: Format) -> list[str]:
-    """Fields that a record of this letter needs and the format does not have."""
+    """Return which fields of NEEDED[letter] the format does not have."""
     return [name for name in NEEDED[letter] if name not in form.fields]
 
 
 def program_name(letter: str) -> str:
-    """Name of a letter's program."""
+    """Return the name of the C function for an event: its tracepoint with bt_ for block_."""
     return f"bt_{BY_LETTER[letter].tracepoint.removeprefix('block_')}"
 
 
@@ -106,7 +112,12 @@ def source(
     sizes: RingSizes,
     cpus: int,
 ) -> str:
-    """The whole C text. forms: by letter, those to record. devices: none for all."""
+    """Return the whole C text for bcc.
+
+    `forms`: formats of the events to record, by letter. `devices`: empty for all. `sizes`: of the
+    rings; `cpus`: elements of their map. Raises ProbeError: a field has an unexpected size, or a
+    filter names an unknown operation.
+    """
     texts = resources.files("biotrail.bpf")
     parts = [
         _constants(sizes, cpus),
@@ -121,6 +132,7 @@ def source(
 
 
 def _constants(sizes: RingSizes, cpus: int) -> str:
+    """Return the macros that bpf/bcc_ring.h and bpf/bcc.h expect: operations, flags, sizes."""
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
     numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
@@ -128,7 +140,7 @@ def _constants(sizes: RingSizes, cpus: int) -> str:
         "BT_CPUS": cpus,
         "BT_RING_BYTES": sizes.ring_bytes,
         "BT_AREA_BYTES": sizes.area_bytes,
-        # In a container the recorder does not know the number that the kernel sees.
+        # In a pid namespace getpid() is not the number that the programs see.
         "BT_RECORDER": os.getpid() if pid_namespace() is None else 0,
     }
     defined = "\n".join(f"#define {name} {number}" for name, number in numbers.items())
@@ -136,7 +148,10 @@ def _constants(sizes: RingSizes, cpus: int) -> str:
 
 
 def _status() -> str:
-    """blk_status_t of the errno that the text has; an errno that has none stays."""
+    """Return the text of `s32 bt_status(s32 error)`: errno of a tracepoint to blk_status_t.
+
+    A positive error becomes BLK_STS_IOERR; an errno without a blk_status_t is returned itself.
+    """
     cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
     body = [
         "if (!error) return 0;",
@@ -149,7 +164,7 @@ def _status() -> str:
 
 
 def _program(letter: str, form: Format) -> str:
-    """One program: fields into struct bt_said, and on to what writes the record."""
+    """Return the text of one program: it copies the fields to a struct bt_said, and calls bcc.h."""
     lines = ["struct bt_said said = {};"]
     for name, size in _SAID.items():
         if name in form.fields:
@@ -163,10 +178,15 @@ def _program(letter: str, form: Format) -> str:
 
 
 def _at(offset: int, size: int) -> str:
+    """Return a C load of `size` bytes of the tracepoint's record."""
     return f"*(u{8 * size} *)((char *)ctx + {offset})"
 
 
 def _load(form: Format, field: Field, size: int) -> str:
+    """Return a C load of a field for a member of `size` bytes.
+
+    Raises ProbeError: the field is larger than that, misaligned, or not of 1, 2, 4 or 8 bytes.
+    """
     if field.size not in (1, 2, 4, 8) or field.size > size or field.offset % field.size:
         raise ProbeError(
             f"{form.name}: the field {field.name} has {field.size} bytes at {field.offset}, which "
@@ -177,7 +197,10 @@ def _load(form: Format, field: Field, size: int) -> str:
 
 
 def _letters(form: Format, field: Field) -> str:
-    """The first letters as a number, the first lowest; loads as wide as they are aligned."""
+    """Return a C expression for the first _RWBS_BYTES letters as a u64, the first one lowest.
+
+    BPF loads have to be aligned, so each is as wide as its offset allows.
+    """
     terms, at, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
     while at < end:
         size = next(s for s in (8, 4, 2, 1) if at % s == 0 and at + s <= end)

@@ -160,7 +160,7 @@ def test_where_plugs_tell_no_disk_and_devices_are_chosen_they_are_missing():
     # THEN plugs have a reason in place of a program, and nothing else has lost its own
     before = {c.probe.letter for c in choose("all", DEBIAN_5_10) if c.program}
     assert before - {c.probe.letter for c in choices if c.program} == {"P", "U"}
-    assert all("whose a plug is" in c.reason for c in choices if c.probe.letter in "PU")
+    assert all("which device they are for" in c.reason for c in choices if c.probe.letter in "PU")
 
 
 def test_getrq_stands_in_where_start_is_missing():
