@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an archive's I/O events carry besides OTF2's own fields."""
+"""Attributes: what an archive's I/O events carry besides OTF2's own fields."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ MEANINGS = {
     "truncated": (UINT8, "1: the trace does not show this event, its time is the nearest known"),
     "absorbed by": (UINT64, "matching id of the request that took over this one's bios"),
 }
-"""Type and description by name; their order is that of their numbers."""
+"""(type, description) by name; the position is the attribute's number."""
 
 ATTRIBUTES = {
     name: Attribute(number, type_, Field(name, *_FIELDS[type_]))
@@ -40,20 +40,21 @@ ATTRIBUTES = {
 }
 
 Held = tuple[Attribute, Column, Bool]
-"""An attribute, its value for each event, and which events have it."""
+"""An attribute, its value for each event (n,), and which events (n,) have it."""
 
 
 @dataclass
 class Attributes:
-    """Finds the attributes of events. `string` gives a text's number in the archive."""
+    """Derives attributes from events. string: returns a text's number in the archive."""
 
     context: Context
     string: Callable[[str], int]
 
     def of(self, events: EventArray, ops: U32, *, bios: bool) -> Iterator[Held]:
-        """All that events carry. ops: numbers of the operations' names, NO_STRING: no name.
+        """Yield each attribute, with its values and the events that have it.
 
-        bios: whether the events are of bios or of requests.
+        ops: per event (n,) the number of its operation's name, NO_STRING: it has none. bios:
+        whether the events are of bios or of requests.
         """
         phase, flags = events["phase"], events["flags"]
         begin = phase == Phase.BEGIN
@@ -74,6 +75,7 @@ class Attributes:
         yield _held("absorbed by", events["detail"] - np.uint64(1), absorbed)
 
     def _error(self, events: EventArray) -> Held:
+        """Return the attribute for a status other than 0, by name."""
         has = events["status"] != 0
         strings = np.zeros(len(events), dtype=np.uint32)
         for status in np.unique(events["status"][has]).tolist():
@@ -81,6 +83,7 @@ class Attributes:
         return _held("error", strings, has)
 
     def _certainty(self, certainty: U8, end: Bool) -> Held:
+        """Return the attribute for ended operations with a certainty other than EXACT, by name."""
         has = end & (certainty != Certainty.EXACT)
         strings = np.zeros(len(certainty), dtype=np.uint32)
         for known in np.unique(certainty[has]).tolist():
@@ -89,6 +92,7 @@ class Attributes:
 
 
 _NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
+"""Values for which an attribute is left out."""
 
 
 def _held(name: str, values: Column, has: Bool) -> Held:
