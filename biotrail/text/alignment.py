@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How logs were put on one timeline, in sentences: by what, how surely, and what no log tells."""
+"""Report in sentences how logs were put on one timeline: by what, and how exactly."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,11 +11,14 @@ from biotrail.text import units
 Log = tuple[str, Clocks, Alignment | None]
 """Label, clocks, alignment: None for the log whose clock is the timeline."""
 _LIKE = 1_000_000
-"""ns: by how much wall clocks of one boot may differ without a word."""
+"""ns: a difference of wall clocks within one boot that is not worth a note."""
 
 
 def alignment_lines(logs: Sequence[Log]) -> list[str]:
-    """A line for each log, and one for what it all depends on."""
+    """Return a line for each log, notes on its clocks, and what is not known of them all.
+
+    logs: exactly one has no alignment, which is the reference.
+    """
     (reference,) = [log for log in logs if log[2] is None]
     found = [f"times are those of {reference[0]}; the others lined up with it:"]
     found += [f"  {label}: {_how(alignment)}" for label, _, alignment in logs if alignment]
@@ -31,6 +34,7 @@ def alignment_lines(logs: Sequence[Log]) -> list[str]:
 
 
 def _how(alignment: Alignment) -> str:
+    """Return how a log was aligned, and how exactly."""
     if alignment.same_boot:
         return "the same boot, so the same clock: exact"
     doubt = units.duration(alignment.uncertainty)
@@ -38,7 +42,10 @@ def _how(alignment: Alignment) -> str:
 
 
 def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[str]:
-    """What is not as it should be of one log's clocks, or worth knowing."""
+    """Return notes on one log's clocks: steps, drift, disagreement; empty: nothing to note.
+
+    reference: the log whose clock is the timeline.
+    """
     wall = clocks.wall
     if alignment is not None and alignment.same_boot:
         moved = wall.wall(wall.origin) - reference[1].wall.wall(wall.origin)
@@ -58,7 +65,7 @@ def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[
 
 
 def _set(clocks: Clocks, step: Step) -> str:
-    """Dated by the clock as it was after all steps."""
+    """Return the note on a step of the wall clock, dated by the clock as it was after all steps."""
     when = datetime.fromtimestamp(clocks.wall.wall(step.before) // 10**9, UTC)
     return (
         f"its wall clock was set by {_signed(step.size)} at {when:%Y-%m-%d %H:%M:%S}Z or up to "
@@ -68,9 +75,10 @@ def _set(clocks: Clocks, step: Step) -> str:
 
 
 def _signed(ns: int) -> str:
+    """Return a duration with its sign: `-1.5 ms`."""
     return f"{'-' if ns < 0 else '+'}{units.duration(abs(ns))}"
 
 
 def _apart(one: Clocks, other: Clocks) -> int:
-    """ns between what two logs cover; not above 0 where they overlap."""
+    """Return the ns between the times that two logs cover; 0 or less where they overlap."""
     return max(one.times[0] - other.times[1], other.times[0] - one.times[1])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says in a few sentences: where the time is, for whom, and what to look at next.
+"""State in a few sentences what a report shows: where time goes, for whom, and what to check next.
 
 Each sentence is a rule's: a condition on the report's own figures, with its threshold in
-docs/report.md. A rule whose condition does not hold says nothing.
+docs/report.md. A rule whose condition does not hold yields no sentence.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from biotrail.converters.analysis.report.tree import DeviceReport, OperationRepo
 from biotrail.text import units
 
 SHOWN = 3
-"""Sentences in text and on a page; the JSON has all."""
+"""Most sentences in text and on a page; the JSON has all."""
 MAIN_SHARE = 0.5
 FLUSH_SHARE = 0.1
 TAIL_SHARE, TAIL_LEAST, TAIL_OF = 0.1, 5, 100
@@ -26,7 +26,7 @@ REQUEUED_SHARE = 0.01
 SPLIT_SHARE, SPLIT_LEAST = 0.5, 100
 ACTIVE_SHARE = 0.25
 BELOW_SHARE = 0.5
-"""A device is below another where so many of its bios do the work of others."""
+"""A device is below another if at least this share of its bios have a parent."""
 
 _READING = "docs/reading.md"
 _PARTS = {
@@ -41,7 +41,7 @@ _PARTS = {
     "failed": ("failed",),
     "unknown": ("unknown",),
 }
-"""Stages that are one place for people."""
+"""Stages that are one part of an I/O's way, by the part's name."""
 _WORDS = {
     "D2C": "in the device (D2C)",
     "bio-based": "in the driver of a device without requests (bio-based)",
@@ -54,6 +54,7 @@ _WORDS = {
     "failed": "before failing without an issue (failed)",
     "unknown": "in stages that the log does not tell",
 }
+"""Where an I/O is in each part, as the sentences say it."""
 _NEXT = {
     "D2C": f"In flight and sizes below; {_READING}, D2C",
     "bio-based": f"Stacked devices below; {_READING}, D2C of a stacked device",
@@ -66,12 +67,13 @@ _NEXT = {
     "failed": "biotrail slow --failed",
     "unknown": f"biotrail info: what is missing; {_READING}, What is missing",
 }
+"""What to look at when most time is in a part."""
 _PLURALS = {"read": "reads", "write": "writes", "flush": "flushes", "discard": "discards"}
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One thing that a report's figures say. next: what to look at; figures: those it is of."""
+    """One finding. next: what to look at; figures: the numbers that the text states."""
 
     rule: str
     text: str
@@ -85,7 +87,7 @@ Found = tuple[str, str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Rule:
-    """find: returns what a report's figures say, None where the rule's condition does not hold."""
+    """A rule. find: returns the finding, None where the rule's condition does not hold."""
 
     name: str
     find: Callable[[Report], Found | None]
@@ -115,12 +117,14 @@ def as_dicts(said: list[Sentence]) -> list[dict[str, Any]]:
 
 
 def _percent(share: float) -> str:
+    """Return a share as a percentage; `more than 99 %` where rounding would give 100."""
     if 0.995 <= share < 1:
         return "more than 99 %"
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _ios(name: str) -> str:
+    """Return an operation's plural: `reads`, `write_zeroes I/Os`."""
     return _PLURALS.get(name, f"{name} I/Os")
 
 
@@ -133,7 +137,7 @@ def _where(device: str, name: str) -> str:
 
 
 def _upper(report: Report) -> list[DeviceReport]:
-    """Return the devices with I/O whose bios are not mostly those of devices above them."""
+    """Return the devices with I/O that are not below another (BELOW_SHARE)."""
     children: Counter[str] = Counter()
     for pair in report.stacked:
         children[pair.below] += pair.children
@@ -146,7 +150,7 @@ def _upper(report: Report) -> list[DeviceReport]:
 
 
 def _parts(ones: Iterable[OperationReport]) -> Counter[str]:
-    """Return ns by part, of the operations' bios."""
+    """Return the time of the operations' bios by part, ns."""
     of = {stage: part for part, stages in _PARTS.items() for stage in stages}
     found: Counter[str] = Counter()
     for one in ones:
@@ -156,6 +160,7 @@ def _parts(ones: Iterable[OperationReport]) -> Counter[str]:
 
 
 def _operations(report: Report) -> list[tuple[str, OperationReport]]:
+    """Return (device, operation) for all operations of upper devices."""
     return [(device.device, one) for device in _upper(report) for one in device.operations]
 
 
@@ -170,6 +175,7 @@ def _no_io(report: Report) -> Found | None:
 
 
 def _time(report: Report) -> tuple[Counter[str], int]:
+    """Return the time of all bios of upper devices by part, and in all, ns."""
     parts = _parts(one for _, one in _operations(report))
     return parts, sum(parts.values())
 
@@ -204,9 +210,9 @@ def _duration(one: OperationReport) -> str:
 
 
 def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
-    """Return who has most of the time, in words and figures; nothing where nobody has half of it.
+    """Return who has most of the time, as words and figures; both empty if nobody has half of it.
 
-    With devices below others their bios are queued by the kernel as well: nobody is named.
+    Nobody is named if some device is below another: the kernel's threads queue its bios.
     """
     whole = report.total.bios.latency.sum
     known = [one for one in report.processes if one.name.get("process") is not None]
@@ -261,6 +267,7 @@ def _without(report: Report) -> Found | None:
 
 
 def _counted(count: int, of: int) -> dict[str, Any]:
+    """Return the figures of a share."""
     return {"count": count, "of": of, "share": round(count / of, 6)}
 
 
@@ -324,7 +331,10 @@ def _tail(report: Report) -> Found | None:
 
 
 def _beside(tail: Tail) -> str:
-    """Return what the slow I/Os found in flight, where it was much more than the others found."""
+    """Return what the slow I/Os met in flight, if it was much more than other I/Os met.
+
+    Else empty.
+    """
     least = max(BESIDE_TIMES * tail.beside_others, BESIDE_LEAST)
     if tail.beside < least:
         return ""
@@ -399,4 +409,4 @@ RULES = (
     Rule("tries", _tries),
     Rule("mostly-idle", _idle),
 )
-"""In the order in which their sentences stand."""
+"""All rules, in the order of their sentences."""
