@@ -70,7 +70,7 @@ class Recording:
 
         Reads the whole input, if that was not done before.
         """
-        self._lifecycles  # noqa: B018 - only who read all of it knows
+        self._lifecycles  # noqa: B018 - reading to the end sets _said
         return self._said
 
     def windows(self) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -57,14 +57,14 @@ def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[
         found.append(f"its wall clock went {drift} against its BOOTTIME, which is allowed for")
     if wall.strayed:
         found.append(f"its readings stray from a line by up to {units.duration(wall.strayed)}")
-    found += [_set(clocks, step) for step in wall.steps]
+    found += [_step_note(clocks, step) for step in wall.steps]
     if alignment is not None:
         apart = _apart(clocks, reference[1])
         found += [f"no time in common, {units.duration(apart)} between"] if apart > 0 else []
     return found
 
 
-def _set(clocks: Clocks, step: Step) -> str:
+def _step_note(clocks: Clocks, step: Step) -> str:
     """Return the note on a step of the wall clock, dated by the clock as it was after all steps."""
     when = datetime.fromtimestamp(clocks.wall.wall(step.before) // 10**9, UTC)
     return (

@@ -11,7 +11,7 @@ from biotrail.text.columns import Column, block, table, without_repeats
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
 """Figures shown even if unchanged, as are those of Q2C, and mean and p99 of stages."""
-_TOLD = {
+_FIGURES = {
     "ios_per_s": "I/O/s",
     "bytes_per_s": "data/s",
     "mean_bytes": "size",
@@ -108,7 +108,7 @@ def _row(operation: str, figure: Figure) -> list[str]:
     return [
         operation,
         _of(figure),
-        _TOLD.get(figure.name, figure.name),
+        _FIGURES.get(figure.name, figure.name),
         _value(figure.a, figure.unit),
         _value(figure.b, figure.unit),
         _change(figure),

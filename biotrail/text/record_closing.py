@@ -48,12 +48,14 @@ def files_line(summary: Summary) -> str:
     """Return how many files are kept, which ones, and what became of the others."""
     files = summary.files
     kept = units.plural(len(files), "file") if files else "no file"
-    gone = f", {units.count(summary.files_deleted)} older deleted" if summary.files_deleted else ""
+    others = (
+        f", {units.count(summary.files_deleted)} older deleted" if summary.files_deleted else ""
+    )
     if summary.files_gone:
-        gone += f", {units.count(summary.files_gone)} removed or moved away by others"
+        others += f", {units.count(summary.files_gone)} removed or moved away by others"
     which = ": " + " to ".join(dict.fromkeys((files[0], files[-1]))) if files else ""
     size = f" ({units.size(size_of(files))})" if files else ""
-    return f"biotrail: {kept} kept{size}{gone}{which}"
+    return f"biotrail: {kept} kept{size}{others}{which}"
 
 
 def unwritten_line(summary: Summary) -> str:

@@ -294,7 +294,7 @@ def _named(step: Step, slow: SlowIO) -> str:
     return f"{step.letter}{about} (+{units.duration(step.offset_ns)})"
 
 
-# Its events
+# Events of an I/O
 
 
 def _event_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
@@ -342,7 +342,7 @@ def _request_names(slow: SlowIO) -> dict[int, str]:
     return {r.number: f"request {place}" for place, r in enumerate(slow.requests, 1)}
 
 
-# What belongs to it
+# Requests and related I/Os of an I/O
 
 
 def _request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:

@@ -113,7 +113,7 @@ def as_dicts(said: list[Sentence]) -> list[dict[str, Any]]:
     ]
 
 
-# What rules are made of
+# Helpers of the rules
 
 
 def _percent(share: float) -> str:
@@ -201,8 +201,8 @@ def _main_part(report: Report) -> Found | None:
         "operation_share": round(mine / ns, 6),
         "mean_ns": round(one.bios.latency.mean, 3),
     }
-    who, told = _main_process(report)
-    return text + who, _NEXT[part], {**figures, **told}
+    who, who_figures = _main_process(report)
+    return text + who, _NEXT[part], {**figures, **who_figures}
 
 
 def _duration(one: OperationReport) -> str:
@@ -232,8 +232,8 @@ def _spread(report: Report) -> Found | None:
     ranked = parts.most_common(2)
     if not whole or ranked[0][1] >= MAIN_SHARE * whole:
         return None
-    told = " and ".join(f"{_percent(ns / whole)} {_WORDS[part]}" for part, ns in ranked)
-    text = f"No part of the way has half of the time of I/O: most is {told}"
+    shares = " and ".join(f"{_percent(ns / whole)} {_WORDS[part]}" for part, ns in ranked)
+    text = f"No part of the way has half of the time of I/O: most is {shares}"
     figures = {
         "stages": [stage for part, _ in ranked for stage in _PARTS[part]],
         "shares": [round(ns / whole, 6) for _, ns in ranked],

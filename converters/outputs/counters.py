@@ -70,20 +70,20 @@ class Level:
         """
         self._add(up, down, until, expected)
         before = until // self.bin
-        found = self._taken(before)
+        samples = self._pop(before)
         if self._rest is not None and self._rest[0] < before:
-            found = _joined(self._given_rest(), found)
-        return self._told(found, begun=before * self.bin > self.origin)
+            samples = _joined(self._pop_rest(), samples)
+        return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
         """Return the samples that were held back. end: the trace's, ns.
 
         Later samples move to it.
         """
-        found = self._taken(int(self._times.max(initial=end)) // self.bin + 1)
+        samples = self._pop(int(self._times.max(initial=end)) // self.bin + 1)
         if self._rest is not None:
-            found = _joined(found, self._given_rest())
-        return self._told((np.minimum(found[0], end), found[1]), begun=True)
+            samples = _joined(samples, self._pop_rest())
+        return self._without_repeats((np.minimum(samples[0], end), samples[1]), begun=True)
 
     def _add(self, up: I64, down: I64, until: int, expected: int | None) -> None:
         """Merge new steps into `_times` and `_steps`, with a correction if `expected` differs."""
@@ -96,7 +96,7 @@ class Level:
         order = np.lexsort((-steps, times))
         self._times, self._steps = times[order], steps[order]
 
-    def _taken(self, before: int) -> Samples:
+    def _pop(self, before: int) -> Samples:
         """Remove the steps in bins below `before` from `_times`, and return their samples.
 
         before: number of a bin. The sample after the last thinned bin becomes `_rest`.
@@ -127,29 +127,29 @@ class Level:
         one's sample is held back in `_rest`.
         """
         if not len(bins):
-            return self._given_rest()
-        held = self._rest
-        if held is not None and held[0] == bins[0]:
+            return self._pop_rest()
+        due = self._rest
+        if due is not None and due[0] == bins[0]:
             self._rest = None
-        early = self._given_rest()
+        early = self._pop_rest()
         ends = np.flatnonzero(np.diff(bins) > 1)
         self._rest = int(bins[-1]) + 1, float(level[-1])
         stops: I64 = (bins[ends] + 1) * self.bin
         return _joined(early, (stops, level[ends]))
 
-    def _given_rest(self) -> Samples:
+    def _pop_rest(self) -> Samples:
         """Return the sample of `_rest`, and clear `_rest`."""
         rest, self._rest = self._rest, None
         if rest is None:
             return _no_samples()
         return np.array([rest[0] * self.bin], dtype=np.int64), np.array([rest[1]])
 
-    def _told(self, found: Samples, begun: bool) -> Samples:
+    def _without_repeats(self, samples: Samples, begun: bool) -> Samples:
         """Return the samples sorted, the last one per time, without those that repeat a value.
 
         begun: whether a bin has ended, so that a level of 0 at the origin is known. Updates `last`.
         """
-        at, value = found
+        at, value = samples
         at = np.maximum(at, self.origin)
         order = np.argsort(at, kind="stable")
         at, value = at[order], value[order]
@@ -280,7 +280,7 @@ class Throughput:
         # The newest whole bin is held back: the trace's last bin takes in the fraction after it.
         before = self.origin + ((until - self.origin) // self._bin - 1) * self._bin
         ready = self._times < before
-        return self._taken(ready, until)
+        return self._pop(ready, until)
 
     def _compress(self) -> None:
         """Add up what is held by the finest bins, so that memory is bounded."""
@@ -297,12 +297,12 @@ class Throughput:
             (size for size in _SHORT_BINS if size * _ENOUGH_BINS >= length), RATE_BIN
         )
         count = max((length + self._bin // 2) // self._bin, 1)
-        at, value = self._taken(np.ones(len(self._times), dtype=np.bool_), end, count)
+        at, value = self._pop(np.ones(len(self._times), dtype=np.bool_), end, count)
         if self._rest is not None and self._rest < end and self._last:
             at, value = np.append(at, self._rest), np.append(value, 0.0)
         return at, value
 
-    def _taken(self, ready: NDArray[np.bool_], end: int, count: int = 1 << 62) -> Samples:
+    def _pop(self, ready: NDArray[np.bool_], end: int, count: int = 1 << 62) -> Samples:
         """Remove the completions in `ready` (mask) from `_times`, and return their samples.
 
         count: number of bins in the trace; the last one of them ends at `end` (ns).

@@ -129,7 +129,7 @@ class _Set:
         notes = self._notes(encoded, tasks)
         at = np.array(list(notes), dtype=np.int64)
         every = [encoded, *notes.values()]
-        # A note stands right before the first event of its thread.
+        # A note goes right before the first event of its thread, where blkparse needs the name.
         place = np.concatenate([np.arange(len(encoded)) * 2 + 1, at * 2])
         order = np.argsort(place, kind="stable")
         head = np.concatenate([e.head for e in every])[order]

@@ -181,14 +181,14 @@ class Encoder:
         all are 0, as in the stream of the ftrace tracer.
         """
         result = np.zeros(len(events), np.uint32)
-        told = np.zeros(len(events), np.int64)
+        recorded = np.zeros(len(events), np.int64)
         if self._imported:
-            told = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
-            told[events.kind == Kind.Q] = 0
+            recorded = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
+            recorded[events.kind == Kind.Q] = 0
         keys = head["device"].astype(np.uint64) << np.uint64(32) | head["cpu"]
         for key in np.unique(keys).tolist():
             rows = np.flatnonzero(keys == key)
-            numbers = _numbers(told[rows], self._next.get(key, 1))
+            numbers = _numbers(recorded[rows], self._next.get(key, 1))
             self._next[key] = int(numbers[-1]) + 1
             result[rows] = numbers
         return result
@@ -213,11 +213,11 @@ class _Submitters:
         kept = len(self._bio)
         bio = np.concatenate([self._bio, events.bio[rows]])
         tid = np.concatenate([self._tid, pid[rows]])
-        told = np.concatenate([np.ones(kept, np.bool_), known[rows]])
+        has_thread = np.concatenate([np.ones(kept, np.bool_), known[rows]])
         order = np.argsort(bio, kind="stable")
-        bio, tid, told = bio[order], tid[order], told[order]
+        bio, tid, has_thread = bio[order], tid[order], has_thread[order]
         # The thread is that of the newest earlier event with a thread, if of the same bio pointer.
-        last = np.maximum.accumulate(np.where(told, np.arange(len(bio)), -1))
+        last = np.maximum.accumulate(np.where(has_thread, np.arange(len(bio)), -1))
         found = (last >= 0) & (bio != 0) & (bio[last] == bio)
         tid = np.where(found, tid[last], 0).astype(np.uint32)
         filled = np.empty(len(bio), np.uint32)
@@ -229,17 +229,17 @@ class _Submitters:
         return result
 
 
-def _numbers(told: I64, following: int) -> I64:
+def _numbers(recorded: I64, following: int) -> I64:
     """Return consecutive numbers from `following`, realigned at each recorded number.
 
-    told: recorded numbers (n,), 0: none. Rows before the first recorded one count up to it if
-    `following` is 1.
+    recorded: numbers that the kernel gave (n,), 0: none. Rows before the first recorded number
+    count up to it if `following` is 1.
     """
-    place = np.arange(len(told))
-    known = np.flatnonzero(told > 0)
+    place = np.arange(len(recorded))
+    known = np.flatnonzero(recorded > 0)
     if not len(known):
         return following + place
-    offset = told[known] - place[known]
+    offset = recorded[known] - place[known]
     last = np.searchsorted(known, place, side="right") - 1
     # Numbers below `following` were used in earlier windows of this CPU.
     begin = int(offset[0]) if following == 1 else following

@@ -176,7 +176,7 @@ class Archive:
             self.event_counts[location] = file.events
             with self._explained():
                 file.close()
-        # The library aborts where the disk fills up while it writes definitions.
+        # The library aborts the process if the disk fills up while it writes definitions.
         check_room(self.directory, DEFINITION_BYTES + sum(map(len, self.strings)) * 4)
         self.call(lib.Archive_CloseEvtFiles, handle)
         self.call(lib.Archive_OpenDefFiles, handle)

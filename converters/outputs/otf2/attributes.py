@@ -59,20 +59,20 @@ class Attributes:
         phase, flags = events["phase"], events["flags"]
         begin = phase == Phase.BEGIN
         for name, column in (("sector", events["detail"]), ("op", ops), ("tid", events["tid"])):
-            yield _held(name, column, begin & (column != _NONE[name]))
-        yield _held("comm", events["comm"], begin & (events["comm"] != NO_STRING))
-        yield _held("parent", events["link"], begin & (events["link"] != NEVER))
-        yield _held("own", np.ones_like(flags), flags & OWN > 0)
+            yield _attribute(name, column, begin & (column != _NONE[name]))
+        yield _attribute("comm", events["comm"], begin & (events["comm"] != NO_STRING))
+        yield _attribute("parent", events["link"], begin & (events["link"] != NEVER))
+        yield _attribute("own", np.ones_like(flags), flags & OWN > 0)
         end = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
-        yield _held("request", events["link"], end & (events["link"] != NEVER))
+        yield _attribute("request", events["link"], end & (events["link"] != NEVER))
         name = "fragments" if bios else "bios"
-        yield _held(name, events["pieces"], end & (events["pieces"] > 1))
-        yield _held("requeues", events["requeues"], end & (events["requeues"] > 0))
+        yield _attribute(name, events["pieces"], end & (events["pieces"] > 1))
+        yield _attribute("requeues", events["requeues"], end & (events["requeues"] > 0))
         yield self._error(events)
         yield self._certainty(events["certainty"], end)
-        yield _held("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
+        yield _attribute("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
         absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
-        yield _held("absorbed by", events["detail"] - np.uint64(1), absorbed)
+        yield _attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
 
     def _error(self, events: EventArray) -> Held:
         """Return the attribute for a status other than 0, by name."""
@@ -80,7 +80,7 @@ class Attributes:
         strings = np.zeros(len(events), dtype=np.uint32)
         for status in np.unique(events["status"][has]).tolist():
             strings[events["status"] == status] = self.string(self.context.status_name(status))
-        return _held("error", strings, has)
+        return _attribute("error", strings, has)
 
     def _certainty(self, certainty: U8, end: Bool) -> Held:
         """Return the attribute for ended operations with a certainty other than EXACT, by name."""
@@ -88,12 +88,13 @@ class Attributes:
         strings = np.zeros(len(certainty), dtype=np.uint32)
         for known in np.unique(certainty[has]).tolist():
             strings[certainty == known] = self.string(Certainty(known).name.lower())
-        return _held("certainty", strings, has)
+        return _attribute("certainty", strings, has)
 
 
 _NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
 """Values for which an attribute is left out."""
 
 
-def _held(name: str, values: Column, has: Bool) -> Held:
+def _attribute(name: str, values: Column, has: Bool) -> Held:
+    """Return the attribute of that name, with its values and the events that have it."""
     return ATTRIBUTES[name], values, has

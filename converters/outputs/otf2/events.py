@@ -18,7 +18,7 @@ from biotrail.converters.events.tables import I64, NEVER, U64, Bool
 from biotrail.converters.outputs.otf2.operations import LATEST, Operations
 
 HOLD_EVENTS = 1_200_000
-"""Events that a queue holds back (72 bytes each) before it writes the first events of long-open
+"""Most events that a queue holds back (72 bytes each) before it writes those of long-open
 operations."""
 
 LONG_NS = 1_000_000_000
@@ -26,7 +26,7 @@ LONG_NS = 1_000_000_000
 
 
 class Phase(IntEnum):
-    """An operation's events, in their order."""
+    """The kinds of an operation's events, in their order."""
 
     BEGIN = 0
     ISSUED = 1
@@ -47,23 +47,24 @@ UNISSUED = 8
 EVENT = np.dtype(
     [
         ("time", "<i8"),  # ns
-        ("number", "<i8"),  # the operation's
+        ("number", "<i8"),  # of the operation
         ("detail", "<u8"),  # BEGIN: first sector; CANCELLED: absorbing request's number + 1, or 0
-        ("link", "<i8"),  # BEGIN: upper device's operation; at the end: the request; NEVER: none
+        ("link", "<i8"),  # BEGIN: upper device's operation; end: the bio's request; NEVER: none
         ("dev", "<u4"),  # dev_t of the device or partition that was addressed
-        ("bytes", "<u4"),  # BEGIN: asked for; COMPLETE: done
+        ("bytes", "<u4"),  # BEGIN: requested; COMPLETE: completed without error
         ("opf", "<u4"),
         ("status", "<i4"),
-        ("tid", "<u4"),  # BEGIN: the submitting thread's; 0: not known
-        ("comm", "<u4"),  # BEGIN: number of its name; NO_STRING: not known
-        ("pieces", "<u4"),  # at the end: a bio's fragments, a request's bios
-        ("requeues", "<u4"),  # at the end
-        ("certainty", "u1"),  # at the end: Certainty
+        ("tid", "<u4"),  # BEGIN: submitting thread; 0: not known
+        ("comm", "<u4"),  # BEGIN: number of the thread's name; NO_STRING: not known
+        ("pieces", "<u4"),  # COMPLETE, CANCELLED: a bio's fragments, a request's bios
+        ("requeues", "<u4"),  # COMPLETE, CANCELLED
+        ("certainty", "u1"),  # COMPLETE, CANCELLED: Certainty
         ("flags", "u1"),
         ("phase", "u1"),
     ],
     align=True,
 )
+"""An event's fields. A field is 0 (`link`: NEVER) at phases that its comment does not list."""
 _WORDS = EVENT.itemsize // 8
 """64-bit words of an event."""
 EventArray = NDArray[np.void]

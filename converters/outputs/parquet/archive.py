@@ -81,7 +81,7 @@ def write(
     known = _Known(source, account)
     summed = _Summed(out)
     with _writer(summed, level) as (writer, put, done):
-        for group in _groups(_told(source, known, on_progress)):
+        for group in _groups(_watched(source, known, on_progress)):
             first = len(rows)
             rows += [chunk_row(len(p.events), p.complete_to, p.clock) for p in group]
             if len(rows) > MAX_CHUNKS:
@@ -168,7 +168,7 @@ class _Known:
         self._chunk += 1
 
 
-def _told(
+def _watched(
     source: Source, known: _Known, on_progress: Callable[[int], None] | None
 ) -> Iterator[Part]:
     """Yield the source's chunks, and note the growth of its lists and the progress at each."""

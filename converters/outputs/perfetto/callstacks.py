@@ -65,11 +65,11 @@ class CallStacks:
                 )
 
     @staticmethod
-    def _new(told: Told, kind: str, iid: int) -> bool:
-        """Return whether (kind, iid) is not in `told`, and add it."""
-        if (kind, iid) in told:
+    def _new(defined: Told, kind: str, iid: int) -> bool:
+        """Add (kind, iid) to `defined`; return whether it was not there."""
+        if (kind, iid) in defined:
             return False
-        told.add((kind, iid))
+        defined.add((kind, iid))
         return True
 
     def _id(self, kind: str, key: str | _Place) -> int:
@@ -77,14 +77,14 @@ class CallStacks:
         known = self._ids.setdefault(kind, {})
         return known.setdefault(key, len(known) + 1)
 
-    def _frame(self, data: InternedData, place: _Place, told: Told) -> int:
-        """Return a frame's id; add its definition to `data` and `told` where it is missing."""
+    def _frame(self, data: InternedData, place: _Place, defined: Told) -> int:
+        """Return a frame's id; add its definition to `data` and `defined` where it is missing."""
         iid = self._id("frame", place)
-        if self._new(told, "frame", iid):
+        if self._new(defined, "frame", iid):
             name, mapping = self._id("name", place[0]), self._id("mapping", place[1])
-            if self._new(told, "name", name):
+            if self._new(defined, "name", name):
                 data.function_names.add(iid=name, str=place[0].encode())
-            if self._new(told, "mapping", mapping):
+            if self._new(defined, "mapping", mapping):
                 data.mapping_paths.add(iid=mapping, str=place[1].encode())
                 data.mappings.add(iid=mapping, path_string_ids=[mapping])
             data.frames.add(iid=iid, function_name_id=name, mapping_id=mapping)

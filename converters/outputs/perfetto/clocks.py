@@ -55,7 +55,7 @@ class ClockBook:
             return [(BOOTTIME, monotonic)]
         pairs = [(MONOTONIC, monotonic)]
         if self.offset is not None:
-            # Not below 0, whatever a damaged reading says.
+            # A damaged reading may give a negative time, which Perfetto's uint64 cannot hold.
             pairs.append((BOOTTIME, max(monotonic + self.offset, 0)))
         return pairs
 

@@ -49,7 +49,7 @@ __all__ = ["LARGE", "Converter", "PerfettoSummary", "convert"]
 
 _MOST_STRINGS = 1 << 14
 """Interned strings after which interning starts anew, to bound their table."""
-_NOT_TOLD = ("bytes", "sequences", "families", "view")
+_NOT_IN_INSTANT = ("bytes", "sequences", "families", "view")
 """Fields of the summary that the "end of recording" instant leaves out."""
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 
@@ -191,8 +191,8 @@ class Converter:
                 self.window(left_over(last))
         begin = self._begin or 0
         readings = self.context.clocks if self._timed else []
-        told = (int(reading["monotonic"]) for reading in readings)
-        self._end = max([self._end, begin, *(at for at in told if at <= until)])
+        read_at = (int(reading["monotonic"]) for reading in readings)
+        self._end = max([self._end, begin, *(at for at in read_at if at <= until)])
         self._clock_readings()
         self._finish_slices()
         for dev, gauges in self._gauges.items():
@@ -204,7 +204,7 @@ class Converter:
         self.summary.lanes = sum(len(p.lanes) for p in self._pools.values())
         self.summary.devices = len(self._tree.devices())
         self.summary.sequences = 1 + len(self._streams)
-        facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_TOLD}
+        facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_IN_INSTANT}
         self._packets([instant(self._tree.recording, self._end, "end of recording", facts)])
         self._look()
 

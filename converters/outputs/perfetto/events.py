@@ -109,13 +109,13 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
             for column in slices.columns:
                 where = None if column.where is None else column.where[chosen]
                 rows.annotation(column.head, column.values[chosen], where)
-    now = start
+    last = start
     if slices.stages is not None:
         for slot in range(most):
-            now = _stage(rows, slices.stages, chosen, slot, now, sequence)
+            last = _stage(rows, slices.stages, chosen, slot, last, sequence)
     ends = stop != FOREVER
     with rows.message(PACKET, ends):
-        _head(rows, np.where(ends, stop - now, 0), sequence, ends)
+        _head(rows, np.where(ends, stop - last, 0), sequence, ends)
         rows.const(_EVENT + b"\x02" + _END, ends)
     return rows.finish()
 
@@ -133,19 +133,19 @@ def _head(rows: Rows, since: I64, sequence: tuple[U8, ...], where: Bool | None =
 
 
 def _stage(
-    rows: Rows, stages: StageColumns, chosen: I64, slot: int, now: I64, sequence: tuple[U8, ...]
+    rows: Rows, stages: StageColumns, chosen: I64, slot: int, last: I64, sequence: tuple[U8, ...]
 ) -> I64:
     """Append BEGIN and END of stage number `slot` to the rows that have one.
 
-    now: per row, the time of its last packet (ns). Returns that time after the stage; a stage that
-    overlaps the one before is shortened.
+    last: per row, the time of its last packet (ns). Returns that time after the stage. The begin of
+    a stage that overlaps the one before is moved to that one's end.
     """
     here = stages.count[chosen] > slot
     at = np.where(here, stages.first[chosen] + slot, 0)
-    start = np.where(here, np.maximum(stages.start[at], now), now)
-    end = np.where(here, np.maximum(stages.end[at], start), now)
+    start = np.where(here, np.maximum(stages.start[at], last), last)
+    end = np.where(here, np.maximum(stages.end[at], start), last)
     with rows.message(PACKET, here):
-        _head(rows, start - now, sequence, here)
+        _head(rows, start - last, sequence, here)
         rows.const(_EVENT + b"\x06" + _BEGIN + _STAGE, here)
         rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
     with rows.message(PACKET, here):

@@ -116,7 +116,7 @@ class Gauges:
         moved: dict[str, list[I64]] = {READS: [], WRITES: []}
         sizes: dict[str, list[I64]] = {READS: [], WRITES: []}
         for passage in (over, under_way):
-            new = passage.states() & ~self._told(passage, begin)
+            new = passage.states() & ~self._counted_states(passage, begin)
             up.append(np.maximum(passage.start[new & _STARTED > 0], begin))
             issued.append(np.maximum(passage.issue[new & _ISSUED > 0], begin))
             ended = new & _ENDED > 0
@@ -127,10 +127,10 @@ class Gauges:
                 moved[name].append(at[ended & kind])
                 sizes[name].append(passage.done_bytes[ended & kind])
         queued, in_device = self._remember(over, under_way)
-        left, gone = np.concatenate([*issued, *unissued]), np.concatenate(down)
+        dequeued, completed = np.concatenate([*issued, *unissued]), np.concatenate(down)
         return {
-            QUEUED: self._queued.update(np.concatenate(up), left, end, queued),
-            IN_DEVICE: self._in_device.update(np.concatenate(issued), gone, end, in_device),
+            QUEUED: self._queued.update(np.concatenate(up), dequeued, end, queued),
+            IN_DEVICE: self._in_device.update(np.concatenate(issued), completed, end, in_device),
             **{
                 name: rate.update(np.concatenate(moved[name]), np.concatenate(sizes[name]), end)
                 for name, rate in ((READS, self._reads), (WRITES, self._writes))
@@ -146,16 +146,16 @@ class Gauges:
             WRITES: self._writes.finish(end),
         }
 
-    def _told(self, passage: Passage, begin: int) -> U8:
+    def _counted_states(self, passage: Passage, begin: int) -> U8:
         """Return per bio (n,) the state that earlier windows counted; 0: not seen before."""
-        told = np.zeros(len(passage.number), dtype=np.uint8)
+        states = np.zeros(len(passage.number), dtype=np.uint8)
         early = np.flatnonzero(passage.start < begin)
         if not len(self._number) or not len(early):
-            return told
+            return states
         number = passage.number[early]
         at = np.minimum(np.searchsorted(self._number, number), len(self._number) - 1)
-        told[early] = np.where(self._number[at] == number, self._state[at], 0)
-        return told
+        states[early] = np.where(self._number[at] == number, self._state[at], 0)
+        return states
 
     def _remember(self, over: Passage, under_way: Passage) -> tuple[int, int]:
         """Keep the states of bios in flight; return (queued, in device) at the window's end."""

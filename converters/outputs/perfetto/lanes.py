@@ -76,7 +76,7 @@ class LanePool:
         ends = self.last_end.copy()
         ends[held] = held_end
         if len(ends) and len(start) > 1 and (start[1:] > end[:-1]).all() and start[0] > ends[0]:
-            return np.zeros(len(start), dtype=np.int64)  # one after the other
+            return np.zeros(len(start), dtype=np.int64)  # no slice overlaps the next
         busy = [(at, lane) for lane, at in enumerate(ends.tolist()) if at != FOREVER]
         heapify(busy)
         free: list[int] = []

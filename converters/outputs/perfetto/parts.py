@@ -48,8 +48,8 @@ def convert_parts(
             if summaries and _empty(window):
                 continue
             number = len(summaries) + 1
-            told = {**(facts or {}), "part": number}
-            part = Converter(context, opened(number), stacks, told, to_end, detail, colour)
+            part_facts = {**(facts or {}), "part": number}
+            part = Converter(context, opened(number), stacks, part_facts, to_end, detail, colour)
             summaries.append(part.summary)
         before = part.summary.bytes
         part.window(window)
@@ -84,6 +84,6 @@ class _Losses:
         """
         known = LossWindows.concatenate([*self._waiting, window.loss])
         final = window.begin == window.end
-        now = (known.start < window.end) | final
-        self._waiting = [known.take(~now)]
-        return replace(window, loss=known.take(now))
+        due = (known.start < window.end) | final
+        self._waiting = [known.take(~due)]
+        return replace(window, loss=known.take(due))

@@ -106,11 +106,11 @@ class Streams:
     packet."""
     _defined: Bool = field(default_factory=lambda: np.zeros((0, _STRINGS), dtype=np.bool_))
     """(streams, strings): whether the stream has defined the interned string."""
-    _told_stacks: dict[int, Told] = field(default_factory=dict)
+    _defined_stacks: dict[int, Told] = field(default_factory=dict)
     """Per stream: the interned call stack data that it has defined."""
     _used: set[tuple[str, int]] = field(default_factory=set)
     """(category, interned id) of the arguments and stages that occurred so far."""
-    _told: tuple[int, int, int] = (-1, -1, -1)
+    _counts: tuple[int, int, int] = (-1, -1, -1)
     """Counts of names, clock offset changes and used arguments that `_current` stands for."""
     _current: int = 0
     """Version of the names and clocks; a stream with another one must write them again."""
@@ -169,9 +169,9 @@ class Streams:
         0: none.
         """
         # Every sequence has to repeat names and clocks when any of them changes.
-        told = (len(self.names), self.clocks.offset_changes, len(self._used))
-        if told != self._told:
-            self._told, self._current = told, self._current + 1
+        counts = (len(self.names), self.clocks.offset_changes, len(self._used))
+        if counts != self._counts:
+            self._counts, self._current = counts, self._current + 1
         packets: list[TracePacket] = []
         for index in used[self._state[used] != self._current].tolist():
             packets += self._begin(index)
@@ -183,7 +183,7 @@ class Streams:
         first = bool(self._state[index] < 0)
         self._state[index] = self._current
         self._defined[index] = False
-        self._told_stacks.pop(index, None)
+        self._defined_stacks.pop(index, None)
         head = TracePacket(
             trusted_packet_sequence_id=sequence,
             sequence_flags=_CLEARED,
@@ -260,9 +260,9 @@ class Streams:
                 packet = TracePacket(
                     trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
                 )
-                told = self._told_stacks.setdefault(index, set())
+                defined = self._defined_stacks.setdefault(index, set())
                 wanted = (part & 0xFFFFFFFF).tolist()
-                self.callstacks.define(packet.interned_data, wanted, told)
+                self.callstacks.define(packet.interned_data, wanted, defined)
                 if packet.interned_data.callstacks:
                     packets.append(packet)
         return framed(packets)

@@ -147,7 +147,7 @@ class Tree:
             uuid=self.identity.uuid(f"{category} {dev} {lane}"),
             parent_uuid=self._device(dev) if category in _MORE else self.root,
             name=lanes.name,
-            # One lane speaks for all, the one with the first slice.
+            # Lanes are drawn as one track: one description, at the lane with the first slice.
             description=lanes.description if lane == first else None,
             sibling_order_rank=lanes.rank,
             sibling_merge_behavior=_BY_KEY,

@@ -112,9 +112,9 @@ class _Writer:
         if not self._held:
             return
         held = Bios.concatenate(self._held)
-        now = np.ones(len(held), np.bool_) if edge is None else held.queue < edge
-        self._held = [held.take(~now)]
-        bios = held.take(now)
+        ready = np.ones(len(held), np.bool_) if edge is None else held.queue < edge
+        self._held = [held.take(~ready)]
+        bios = held.take(ready)
         bios = bios.take(np.argsort(bios.queue, kind="stable"))
         if len(bios):
             self._lines(bios)
