@@ -27,8 +27,8 @@ def alignment_lines(logs: Sequence[Log]) -> list[str]:
     others = [label for label, _, alignment in logs if alignment and not alignment.same_boot]
     if others:
         found.append(
-            f"  how far the wall clocks of {reference[0]} and {', '.join(others)} were apart while "
-            "recording, no log tells (with NTP mostly below some ms): that comes on top"
+            f"  add to that how far the wall clocks of {reference[0]} and {', '.join(others)} were "
+            "apart while recording, which no log shows (with NTP mostly below some ms)"
         )
     return found
 
@@ -49,14 +49,16 @@ def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[
     wall = clocks.wall
     if alignment is not None and alignment.same_boot:
         moved = wall.wall(wall.origin) - reference[1].wall.wall(wall.origin)
-        said = f"its wall clock shows {_signed(moved)} beside the other's: it was set between them"
+        differs = f"differs by {_signed(moved)} from the other log's"
+        said = f"its wall clock {differs}: the clock was set between the two recordings"
         return [said] if abs(moved) > _LIKE else []
     found = []
     if wall.rate:
         drift = f"{abs(wall.rate) * 1e6:.3g} ppm {'fast' if wall.rate > 0 else 'slow'}"
-        found.append(f"its wall clock went {drift} against its BOOTTIME, which is allowed for")
+        found.append(f"its wall clock went {drift} against its BOOTTIME, which is corrected")
     if wall.strayed:
-        found.append(f"its readings stray from a line by up to {units.duration(wall.strayed)}")
+        strayed = units.duration(wall.strayed)
+        found.append(f"its clock readings deviate from a straight line by up to {strayed}")
     found += [_step_note(clocks, step) for step in wall.steps]
     if alignment is not None:
         apart = _apart(clocks, reference[1])

@@ -142,7 +142,10 @@ def _value(value: float | None, unit: str) -> str:
 
 
 def _change(figure: Figure) -> str:
-    """Return B's difference from A: relative where its interval is, else in the figure's unit."""
+    """Return B's difference from A, relative if there is a relative interval or no change.
+
+    Otherwise in the figure's unit; `-` for no difference.
+    """
     if figure.relative is not None and (figure.relative_low is not None or not figure.changed):
         return _per_cent(figure.relative)
     return "-" if not figure.difference else _points(figure.difference, figure.unit)
@@ -190,7 +193,7 @@ def _foot(diff: Diff, everything: bool) -> list[str]:
             f"({100 * diff.confidence:g} % intervals; about {chance:.0f} would by chance)"
         )
         if not everything:
-            found.append("figures of less interest that did not change: --all")
+            found.append("unchanged figures of less interest are left out: --all shows them")
     return [line for line in found if line]
 
 

@@ -23,7 +23,7 @@ class Order(StrEnum):
     """Number of I/Os."""
     BYTES = "bytes"
     MEAN = "mean"
-    """Of the times from queue to completion, as are P99 and TOTAL."""
+    """Mean time from queue to completion; P99 and TOTAL are of the same times."""
     P99 = "p99"
     TOTAL = "total"
 

@@ -57,7 +57,8 @@ def loss_lines(trace: Trace) -> list[str]:
     lines += [f"note: {remark}" for remark in trace.reader.remarks]
     account = trace.account
     if account.late:
-        lines.append(f"{units.plural(account.late, 'event')} came too late for their window")
+        late = units.plural(account.late, "event")
+        lines.append(f"{late} came too late: the window of their time was complete already")
     for reason, number in sorted(trace.stacks.refused.items()):
         lines.append(f"{units.plural(number, 'bio')} without a whole call stack: {reason}")
     for kind, number in sorted(account.unknown.items()):

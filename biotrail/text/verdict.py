@@ -52,7 +52,7 @@ _WORDS = {
     "R2D": "after the driver gave requests back (R2D)",
     "Q2M": "looking for a request to join (Q2M)",
     "failed": "before failing without an issue (failed)",
-    "unknown": "in stages that the log does not tell",
+    "unknown": "in stages that the log does not show",
 }
 """Where an I/O is in each part, as the sentences say it."""
 _NEXT = {
@@ -129,10 +129,12 @@ def _ios(name: str) -> str:
 
 
 def _operation(one: OperationReport) -> str:
+    """Return the operation's name."""
     return str(one.bios.name["operation"])
 
 
 def _where(device: str, name: str) -> str:
+    """Return `writes on sda (8:0)`."""
     return f"{_ios(name)} on {device}"
 
 
@@ -168,6 +170,7 @@ def _operations(report: Report) -> list[tuple[str, OperationReport]]:
 
 
 def _no_io(report: Report) -> Found | None:
+    """No bio was recorded."""
     if report.total.bios.counters["ios"]:
         return None
     figures = {"count": 0}
@@ -181,6 +184,7 @@ def _time(report: Report) -> tuple[Counter[str], int]:
 
 
 def _main_part(report: Report) -> Found | None:
+    """One part of the way has MAIN_SHARE of the time or more."""
     parts, whole = _time(report)
     if not whole:
         return None
@@ -206,6 +210,7 @@ def _main_part(report: Report) -> Found | None:
 
 
 def _duration(one: OperationReport) -> str:
+    """Return the mean latency of an operation's bios, as text."""
     return units.duration(one.bios.latency.mean)
 
 
@@ -228,6 +233,7 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
 
 
 def _spread(report: Report) -> Found | None:
+    """No part of the way has MAIN_SHARE of the time."""
     parts, whole = _time(report)
     ranked = parts.most_common(2)
     if not whole or ranked[0][1] >= MAIN_SHARE * whole:
@@ -242,6 +248,7 @@ def _spread(report: Report) -> Found | None:
 
 
 def _failed(report: Report) -> Found | None:
+    """Bios failed; the operation with most of them is named."""
     failed = [(d, one) for d, one in _operations(report) if one.bios.counters["failed"]]
     if not failed:
         return None
@@ -256,6 +263,7 @@ def _failed(report: Report) -> Found | None:
 
 
 def _without(report: Report) -> Found | None:
+    """WITHOUT_SHARE of the bios or more have no latency."""
     count, of = report.percentiles.without, report.total.bios.counters["ios"]
     if not of or count < WITHOUT_SHARE * of:
         return None
@@ -272,6 +280,7 @@ def _counted(count: int, of: int) -> dict[str, Any]:
 
 
 def _flushes(report: Report) -> Found | None:
+    """Flushes are FLUSH_SHARE or more of a device's time; the device with most of it is named."""
     found = []
     for device in _upper(report):
         parts = _parts(device.operations)
@@ -298,6 +307,7 @@ def _flushes(report: Report) -> Found | None:
 
 
 def _tail(report: Report) -> Found | None:
+    """A few I/Os, far slower than the median, have TAIL_SHARE or more of an operation's time."""
     upper = {device.device for device in _upper(report)}
     for tail in report.tails:
         enough = tail.count >= TAIL_LEAST and tail.of >= TAIL_OF
@@ -345,6 +355,7 @@ def _beside(tail: Tail) -> str:
 
 
 def _tries(report: Report) -> Found | None:
+    """NOWAIT tries failed, TRIES_SHARE or more of the number of bios."""
     counters = report.total.bios.counters
     count, of = counters["tries"], counters["ios"]
     if not count or count < TRIES_SHARE * of:
@@ -358,6 +369,7 @@ def _tries(report: Report) -> Found | None:
 
 
 def _requeued(report: Report) -> Found | None:
+    """Drivers requeued REQUEUED_SHARE or more of the requests."""
     counters = report.total.requests.counters
     count, of = counters["requeues"], counters["ios"]
     if not count or count < REQUEUED_SHARE * of:
@@ -367,6 +379,7 @@ def _requeued(report: Report) -> Found | None:
 
 
 def _split(report: Report) -> Found | None:
+    """SPLIT_SHARE or more of an operation's bios were split, and SPLIT_LEAST at least."""
     found = [
         (one.bios.counters["split"], device, one)
         for device, one in _operations(report)
@@ -382,6 +395,7 @@ def _split(report: Report) -> Found | None:
 
 
 def _idle(report: Report) -> Found | None:
+    """No device was active for ACTIVE_SHARE of the time."""
     spans = [
         (device.queue.busy_ns, device.queue.busy_ns + device.queue.idle_ns, device.device)
         for device in _upper(report)

@@ -214,7 +214,7 @@ def _exists(path: Path) -> OutputError:
 
 
 def _clock_note(dev: int, clock: dict[str, int]) -> bytes:
-    """Return the note that gives blkparse the wall clock. clock: the log's first clock reading."""
+    """Return the note from which blkparse reads the wall clock. clock: the log's first reading."""
     seconds, rest = divmod(int(clock["realtime"]), 10**9)
     words = np.array([seconds & 0xFFFFFFFF, rest], dtype="<u4")
     record = note(_NOTIFY | Note.TIMESTAMP, int(clock["monotonic"]), dev, 0, 0, words.tobytes())

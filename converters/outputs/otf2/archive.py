@@ -49,6 +49,7 @@ def check_directory(directory: Path) -> None:
 
 
 def _check_directory(directory: Path) -> None:
+    """Raise OutputError as `check_directory`, and OSError where the directory cannot be read."""
     if not directory.parent.is_dir():
         raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
     if directory.exists() and not directory.is_dir():

@@ -91,6 +91,7 @@ class _Definitions:
         self._files = {dev: at for at, dev in enumerate(devices)}
 
     def _text(self, text: str) -> int:
+        """Return the number of a text."""
         return self._archive.string(text)
 
     def clock(self, first: int, last: int) -> None:

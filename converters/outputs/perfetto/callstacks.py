@@ -49,10 +49,7 @@ class CallStacks:
         return ids
 
     def missing(self, row: int) -> str:
-        """Return why a stack or a part of it was not captured.
-
-        Empty: nothing is missing, or row is -1.
-        """
+        """Return why (part of) a stack was not captured; empty: nothing is missing, or row -1."""
         return self._stacks[row].missing if row >= 0 else ""
 
     def define(self, data: InternedData, ids: Iterable[int], told: Told) -> None:

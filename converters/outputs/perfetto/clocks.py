@@ -47,10 +47,7 @@ class ClockBook:
         return self.offset is None and not self.aligned
 
     def at(self, monotonic: int) -> list[tuple[int, int]]:
-        """Return (clock id, time) pairs for one moment of the log (ns).
-
-        The primary clock's is the last.
-        """
+        """Return (clock id, time) pairs for one moment of the log (ns), the primary clock last."""
         if self.aligned:
             return [(BOOTTIME, monotonic)]
         pairs = [(MONOTONIC, monotonic)]
@@ -70,9 +67,9 @@ class ClockBook:
         return snapshots
 
     def _snapshot(self, reading: dict[str, Any]) -> ClockSnapshot | None:
-        """Return a reading's snapshot and update the offset.
+        """Return a reading's snapshot, and update the offset.
 
-        None: the last one is less than 1 s ago. After a sleep there is a snapshot in any case.
+        None: the last snapshot is less than 1 s older, and the machine did not sleep since.
         """
         monotonic = int(reading["monotonic"])
         offset = int(reading["boottime"]) - monotonic

@@ -99,7 +99,7 @@ class _Pool:
 
 
 class Converter:
-    """Writes one trace: `window` for each window, then `finish`; `summary` counts what it wrote."""
+    """Writes one trace: `window` for each window, then `finish`; `summary` counts the contents."""
 
     def __init__(
         self,

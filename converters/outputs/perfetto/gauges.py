@@ -29,6 +29,7 @@ _FINE_BIN, _FEW = 250_000, 4
 
 
 def _none() -> I64:
+    """Return an empty array."""
     return np.zeros(0, dtype=np.int64)
 
 

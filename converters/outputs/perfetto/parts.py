@@ -31,12 +31,12 @@ def convert_parts(
     detail: Detail = Detail.FULL,
     colour: Colour = Colour.AUTO,
 ) -> list[PerfettoSummary]:
-    """Write parts of at most `limit` bytes to the files that `opened` returns.
+    """Write parts of at most `limit` bytes each, and return their summaries.
 
-    Return a summary for each. opened: called with the part's number 1, 2, …, returns the file to
-    write. A part ends when one more window as large as the largest so far would not fit; it exceeds
-    the limit if the next window is larger, or if a single window does. Windows without content
-    after the last part are left out. The other parameters are those of `convert`. Raises
+    opened: called with the part's number 1, 2, …, returns the file to write. A part ends when one
+    more window as large as the largest so far would not fit; it exceeds the limit if the next
+    window is larger, or if a single window does. A window without content begins no further part;
+    without any window there is one part. The other parameters are those of `convert`. Raises
     OutputError when a part cannot be written.
     """
     summaries: list[PerfettoSummary] = []

@@ -12,7 +12,8 @@ class Place:
     """The names and numbers that keep one log of a trace apart from the others."""
 
     key: str
-    """Text that track uuids are hashed from; unique among traces and within one."""
+    """Text that track uuids are hashed from; no other trace and no other log of this trace has
+    it."""
     label: str
     """Name of the log's root."""
     number: int = 1

@@ -142,10 +142,7 @@ class Streams:
         return len(self._streams)
 
     def forget_strings(self) -> Interned:
-        """Replace `strings` by an empty table and return it.
-
-        All streams reset before they go on.
-        """
+        """Begin a new `strings` table and return it; every stream redefines its strings."""
         self.strings = Interned()
         self._defined[:] = False
         self._current += 1
