@@ -21,6 +21,7 @@ def open(
     I/O. Raises recorder.schema.errors.LogFormatError for data that is foreign, empty, of a newer
     format or not readable; for a missing file one that is a FileNotFoundError, too.
     """
-    # Imported at the call: `biotrail record` imports this package, and must not need Arrow.
+    # By import_module, at the call: `biotrail record` imports this package, and must depend on
+    # neither Arrow nor the model.
     found: Recording = import_module("biotrail.library").Recording(path, associate, own_io=own_io)
     return found

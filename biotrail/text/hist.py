@@ -105,9 +105,9 @@ def _notes(trace: Trace, found: Distribution) -> Iterator[str]:
 
 
 def histogram(found: Histogram, unit: str) -> Iterator[str]:
-    """Yield a histogram like bcc's print_log2_hist.
+    """Yield a histogram in the format of bcc's print_log2_hist.
 
-    A linear one without long runs of empty buckets.
+    Of a linear one, long runs of empty buckets are left out.
     """
     counts = found.counts.tolist()
     used = [slot for slot, count in enumerate(counts) if count]

@@ -81,9 +81,9 @@ class Text:
             yield shown(line + self._note(bios, row))
 
     def _note(self, bios: Bios, row: int) -> str:
-        """Return an error, a missing completion or else a doubtful certainty, in brackets.
+        """Return what is unusual about a bio, in brackets: its error, or that it has no completion.
 
-        Empty: none.
+        Without either, a certainty of _DOUBTED; empty if that is none of them.
         """
         status, certainty = int(bios.status[row]), int(bios.certainty[row])
         notes = [self._context.status_name(status)] if status else []
@@ -168,7 +168,7 @@ class Json:
     def lost(self, loss: LossWindows) -> Iterator[str]:
         """Yield {"lost": {"events", "begin_ns", "end_ns"}} if any were.
 
-        Events: null if not counted.
+        `events` is null where no loss window has a count.
         """
         if len(loss):
             known = loss.count[loss.count >= 0]
@@ -218,10 +218,7 @@ def _tasks(window: Lifecycles, bios: Bios) -> tuple[list[str | None], list[int |
 
 
 def _files(context: Context, rows: np.ndarray[Any, Any]) -> list[str | None]:
-    """Return the path of each row of `Context.files`.
-
-    None: not known (-1), or a device's own pages.
-    """
+    """Return each row's path in `Context.files`; None: not known (-1), or a device's own pages."""
     paths: dict[int, str | None] = {}
     for row in np.unique(rows).tolist():
         file = context.files[row] if row >= 0 else None

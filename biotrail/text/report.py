@@ -371,7 +371,7 @@ def processes(report: Report, width: int) -> RenderableType:
 def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     """Yield the tables of processes, cgroups, files and CPUs that have groups.
 
-    Limit: rows, 0: all.
+    limit: rows of each, 0: all.
     """
     for title, word, groups in (
         ("Processes", "process", report.processes),

@@ -67,7 +67,7 @@ def lines_of_all(
 ) -> Iterator[str]:
     """Yield the slow I/Os of all recordings in one list, the slowest first.
 
-    By_size: the largest.
+    by_size: the largest first.
     """
     slow_ios = [(label, trace, slow) for label, trace, one in found for slow in one.found]
     slow_ios.sort(key=lambda row: -(row[2].io.bytes if by_size else row[2].io.waited_ns))
@@ -405,7 +405,7 @@ def _family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
 def _below(slow: SlowIO) -> str:
     """Return when the lower devices' I/Os were queued and ended, relative to this I/O.
 
-    Empty: unknown.
+    Empty where that is not known.
     """
     times = slow.below
     if times is None:

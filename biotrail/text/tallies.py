@@ -23,9 +23,9 @@ PROGRAMS = ("core", "bcc")
 
 
 def kind_name(kind: int) -> str:
-    """Return a record kind as `Q (queue)`.
+    """Return a record kind as text: `Q (queue)`.
 
-    `events of unknown kind` for 0, `… of kind 99` if newer.
+    0 is `events of unknown kind`; a kind of a newer version is `events of kind 99`.
     """
     if kind not in set(Kind):
         return "events of unknown kind" if kind == 0 else f"events of kind {kind}"
@@ -44,7 +44,7 @@ def lost_by_kind(trace: Trace) -> dict[int, int]:
 def loss_lines(trace: Trace) -> list[str]:
     """Return a sentence for everything that is missing from the log.
 
-    Complete once the log was read.
+    They are complete only after the log was read to its end.
     """
     lines = []
     lost = lost_by_kind(trace)
@@ -115,9 +115,9 @@ def certainty_lines(trace: Trace) -> list[str]:
 
 
 def pairing_lines(pairing: Pairing) -> list[str]:
-    """Return how far the ends of flushes may be off where several could match.
+    """Return how far the ends of flushes may be off, where one of several completions could match.
 
-    Empty: none could.
+    No line if there was no such flush.
     """
     if not pairing.completions:
         return []

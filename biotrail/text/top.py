@@ -39,7 +39,7 @@ _TIMES = (
 class Table:
     """One table of a snapshot, with all its rows.
 
-    Repeats: leading cells blanked where they repeat.
+    repeats: number of leading cells that are blanked where they repeat the row above.
     """
 
     columns: Sequence[Column]
@@ -94,8 +94,9 @@ def parts(
 def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
     """Return how many of its `rows` each table shows in `room` lines.
 
-    Shorter if the last have no room. limit: rows of each at most, 0: all. A table takes two lines
-    for its head, and one that says how many more rows there are where it has more.
+    The list is shorter than `rows` if the last tables have no room. limit: rows of each at most, 0:
+    all. A table takes two lines for its head, and one that says how many more rows there are where
+    it has more.
     """
     kept = len(rows)
     while kept and sum(_lines(1, have) for have in rows[:kept]) + (kept < len(rows)) > room:

@@ -79,9 +79,9 @@ def screen(
 
 @contextmanager
 def _keys(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop`, in another thread, when q is pressed.
+    """Call `stop`, from another thread, when q is pressed during the block.
 
-    Only where standard input is a terminal.
+    Does nothing where standard input is no terminal.
     """
     if not sys.stdin.isatty():
         yield

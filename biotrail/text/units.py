@@ -92,7 +92,7 @@ def duration(nanoseconds: float) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun: `1 event`, `2,000 events`.
 
-    Many: the plural, if not with -s.
+    many: the plural; empty: `one` with an s.
     """
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 

@@ -16,6 +16,7 @@ from biotrail.text import units
 
 SHOWN = 3
 """Most sentences in text and on a page; the JSON has all."""
+# Thresholds of the rules; docs/report.md states each with its rule.
 MAIN_SHARE = 0.5
 FLUSH_SHARE = 0.1
 TAIL_SHARE, TAIL_LEAST, TAIL_OF = 0.1, 5, 100
@@ -134,7 +135,7 @@ def _operation(one: OperationReport) -> str:
 
 
 def _where(device: str, name: str) -> str:
-    """Return `writes on sda (8:0)`."""
+    """Return which I/O a sentence is about: `writes on sda`."""
     return f"{_ios(name)} on {device}"
 
 
@@ -341,10 +342,7 @@ def _tail(report: Report) -> Found | None:
 
 
 def _beside(tail: Tail) -> str:
-    """Return what the slow I/Os met in flight, if it was much more than other I/Os met.
-
-    Else empty.
-    """
+    """Return what slow I/Os met in flight, if much more than others met; else an empty text."""
     least = max(BESIDE_TIMES * tail.beside_others, BESIDE_LEAST)
     if tail.beside < least:
         return ""

@@ -76,9 +76,9 @@ class Level:
         return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back. end: the trace's, ns.
+        """Return the samples that were held back; those after `end` (ns) move to `end`.
 
-        Later samples move to it.
+        end: the trace's.
         """
         samples = self._pop(int(self._times.max(initial=end)) // self.bin + 1)
         if self._rest is not None:
@@ -351,10 +351,7 @@ class LossTotal:
     """Per bin number: records lost in it."""
 
     def add(self, end: I64, count: I64) -> None:
-        """Add loss windows: their ends (ns), and how many records each lost.
-
-        -1 (unknown) adds none.
-        """
+        """Add loss windows: ends (ns), and the records that each lost (-1, unknown, adds none)."""
         for at, lost in zip(end.tolist(), count.tolist(), strict=True):
             if lost > 0:
                 key = at // self._bin

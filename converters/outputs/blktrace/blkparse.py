@@ -81,9 +81,9 @@ def _names(tasks: TaskNames, pid: np.ndarray, ts: np.ndarray) -> list[str]:
 
 @lru_cache
 def _rwbs(category: int, data: bool) -> str:
-    """Return blkparse's RWBS letters. category: blktrace's category bits.
+    """Return blkparse's RWBS letters.
 
-    Data: whether bytes > 0.
+    category: blktrace's category bits. data: whether the record has bytes.
     """
     text = "F" if category & Category.FLUSH else ""
     if category & Category.DISCARD:

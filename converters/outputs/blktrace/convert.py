@@ -185,9 +185,9 @@ class _Set:
             _file(self.prefix, cpu).unlink(missing_ok=True)
 
     def _append(self, cpu: int, data: bytes) -> None:
-        """Append to a CPU's file.
+        """Append to a CPU's file, which the first call creates.
 
-        Raises OutputError where it cannot be written, or exists from before.
+        Raises OutputError where the file exists before that, or cannot be written.
         """
         path = _file(self.prefix, cpu)
         try:

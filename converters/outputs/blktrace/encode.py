@@ -88,7 +88,7 @@ class Encoded:
 class Encoder:
     """Encodes the windows of one trace, in order.
 
-    Keeps sequence numbers and threads between them.
+    Sequence numbers and the bios' threads carry over from window to window.
     """
 
     def __init__(self, context: Context) -> None:
@@ -147,10 +147,7 @@ class Encoder:
         return wanted
 
     def _category(self, opf: U32) -> U32:
-        """Return the categories of bi_opf or cmd_flags, as __blk_add_trace derives them.
-
-        Shape (n,).
-        """
+        """Return the blktrace categories (n,) of bi_opf or cmd_flags (__blk_add_trace)."""
         write = (opf & 1) != 0
         category = np.where(write, Category.WRITE, Category.READ).astype(np.uint32)
         for name, bit in _FLAGS:
@@ -160,9 +157,10 @@ class Encoder:
         return category
 
     def _pid(self, events: Events) -> U32:
-        """Return the thread of each event; 0 at C, c and R.
+        """Return the thread of each event (n,); imported events keep theirs.
 
-        There blktrace has whatever thread was interrupted, and a log has none.
+        Else 0 at C, c and R, where blktrace has whatever thread was interrupted, and a log has
+        none.
         """
         kind, raw = events.kind, events.raw
         high = (raw[:, 4] >> np.uint64(32)).astype(np.uint32)
@@ -204,10 +202,7 @@ class _Submitters:
         """Per bio of `_bio`: its thread."""
 
     def fill(self, events: Events, pid: U32) -> U32:
-        """Return a copy of `pid` (n,) with the gaps filled.
-
-        Remembers each bio's thread for later windows.
-        """
+        """Return a copy of `pid` (n,) with the gaps filled; keeps each bio's thread for later."""
         known = np.isin(events.kind, _WITH_TID)
         rows = np.flatnonzero(known | np.isin(events.kind, _SUBMITTED))
         kept = len(self._bio)

@@ -196,9 +196,9 @@ class Archive:
             raise self.failure(error.strerror or str(error)) from error
 
     def define(self, what: str, *arguments: Any) -> None:
-        """Write one global definition. what: its kind, such as "Location".
+        """Write one global definition.
 
-        Arguments: strings as numbers.
+        what: its kind, such as "Location". arguments: its fields, strings as numbers.
         """
         function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
         self.call(function, self._definitions, *arguments)

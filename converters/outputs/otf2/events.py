@@ -53,7 +53,7 @@ EVENT = np.dtype(
         ("dev", "<u4"),  # dev_t of the device or partition that was addressed
         ("bytes", "<u4"),  # BEGIN: requested; COMPLETE: completed without error
         ("opf", "<u4"),
-        ("status", "<i4"),
+        ("status", "<i4"),  # COMPLETE: blk_status_t, negative errno on old kernels
         ("tid", "<u4"),  # BEGIN: submitting thread; 0: not known
         ("comm", "<u4"),  # BEGIN: number of the thread's name; NO_STRING: not known
         ("pieces", "<u4"),  # COMPLETE, CANCELLED: a bio's fragments, a request's bios
@@ -147,8 +147,8 @@ def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArr
 
     until: ns. A request merged into another is cancelled at its last known time; any other
     operation without a completion at `until`, or its last known time if that is later. begun:
-    events that were written before are left out. Times are moved where an operation's end would
-    precede its issue or begin.
+    events that were written before are left out. Issue and end are moved where they would precede
+    begin or issue.
     """
     begun_before, issued_before = begun.of(ops.number)
     absorbed = ops.absorbed_by != NEVER
@@ -210,10 +210,7 @@ class Queue:
         """Operations or events whose time was moved to keep an order that OTF2 demands."""
 
     def finish(self, ops: Operations, until: int) -> None:
-        """Put in the events of operations that ended.
-
-        Those without a completion are cut off at `until` (ns).
-        """
+        """Put in the events of operations that ended, or that `until` (ns) cuts off."""
         events, moved = finished_events(ops, until, self._begun)
         self._begun.forget(ops.number)
         self.moved += moved
@@ -244,7 +241,7 @@ class Queue:
     def _begin_long_open(self, waiting: Operations, end: int) -> Operations:
         """Put in the first events of operations open for LONG_NS at `end` (ns).
 
-        Return the others.
+        Returns the other operations.
         """
         long_open = (waiting.complete == NEVER) & (waiting.first < end - LONG_NS)
         begun = waiting.take(long_open)

@@ -64,7 +64,7 @@ class Gauges:
     def update(self, events: EventArray) -> Values:
         """Return the samples that no later event can change.
 
-        Events: the next ones of the disk's bios. They must not be empty.
+        events: the next ones of the disk's bios, at least one.
         """
         time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
         until = int(time[-1])

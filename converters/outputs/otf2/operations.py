@@ -64,10 +64,7 @@ class Operations:
 
 
 def _bounds(*times: I64) -> tuple[I64, I64]:
-    """Return the earliest and the latest of the times (n,) other than NEVER.
-
-    NEVER where there are none.
-    """
+    """Return the earliest and latest of the times other than NEVER (n,), or NEVER."""
     table = np.stack(times)
     seen = table != NEVER
     first = np.where(seen, table, LATEST).min(axis=0)

@@ -91,9 +91,9 @@ _SHOWN = _ones(8)
 
 
 def _sizes(values: Column, most: int) -> U8:
-    """Return the bytes of each number without leading zeros (n,), uint8; 0 for 0.
+    """Return the bytes of each number (n,) without leading zeros, uint8; 0 for 0.
 
-    Most: at most 8.
+    most: bytes of the largest number, at most 8.
     """
     size = np.zeros(len(values), dtype=np.uint8)
     if not len(values):

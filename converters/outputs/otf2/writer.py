@@ -108,7 +108,7 @@ class Writer:
     def _handle(self, location: Location, devs: U32) -> U32:
         """Return the number of each event's I/O handle (n,).
 
-        Devs: dev_t of the device addressed.
+        devs: dev_t of the disk or partition that each event addresses, at least one.
         """
         if (devs == devs[0]).all():
             return np.full(len(devs), self._handles.number(location, int(devs[0])), dtype=np.uint32)

@@ -279,7 +279,7 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
 
 
 def _together(parts: list[Events]) -> Events:
-    """Return the events of all parts as one, in their order."""
+    """Return the events of all parts as one, in their order; arrays are copied."""
     return Events(
         np.concatenate([p.ts for p in parts]),
         np.concatenate([p.cpu for p in parts]),

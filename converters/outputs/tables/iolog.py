@@ -143,7 +143,7 @@ class _Writer:
     def _new_files(self, bios: Bios, micros: I64) -> list[str]:
         """Return the add and open lines for devices that had no line yet.
 
-        Micros: times of the bios.
+        micros: times of the lines, whose first one is the new lines' time.
         """
         lines = []
         for dev in np.unique(bios.dev).tolist():
