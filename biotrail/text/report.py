@@ -20,7 +20,7 @@ from biotrail.text.rows import Order, first
 
 NOT_KNOWN = "(file not known: direct I/O, buffers)"
 PATH_WIDTH = 48
-"""Most characters of a path; --json has all of it."""
+"""Most characters of a path; --json has the whole path."""
 MOST_ROWS = 15
 """Rows of processes, cgroups and the like by default; the table says how many more there are."""
 MOST_LINES = 1000

@@ -19,9 +19,9 @@ from biotrail.text.slow_around import device_lines
 MOST = 1_000
 """Most I/Os that are shown, as each one is kept with all its events."""
 SHOWN_EVENTS = 24
-"""Most events, and most other I/Os or requests, that are listed per I/O without -v."""
+"""Most events of an I/O that are listed without -v."""
 SHOWN_OTHERS = 4
-"""Most events, and most other I/Os or requests, that are listed per I/O without -v."""
+"""Most requests, and most related I/Os, of an I/O that are listed without -v."""
 BAR = 40
 """Characters of a stage's bar for the whole latency."""
 MEANINGS = {
@@ -90,7 +90,7 @@ def lines_of_all(
 
 
 def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
-    """Yield how many I/Os were found, left out, and in which stage most time was."""
+    """Yield how many I/Os are shown and left out, and which stages most time went to."""
     found = [slow for one in each for slow in one.found]
     counts, shown = _added([one.counts for one in each]), len(found)
     kind = "failed I/O" if wanted.failed else "I/O"
@@ -222,7 +222,7 @@ def _percent(share: float) -> str:
 
 
 def _stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
-    """Yield a line per stage, the longest one with its meaning."""
+    """Yield a line per stage; the line of the longest stage also says what that means."""
     io = slow.io
     if not io.stages:
         yield "    stages unknown"
@@ -269,10 +269,7 @@ def _joined(context: Context, span: Span, slow: SlowIO) -> str:
 
 
 def _inserted(request: RequestFacts) -> int:
-    """Return when a request was inserted before its issue (ns since Q).
-
-    0: it was not, or not known.
-    """
+    """Return when a request was inserted before its issue (ns); 0: it was not, or not known."""
     insert, issue = request.insert_ns, request.issue_ns
     # After a requeue, a request may be inserted behind its first issue: that is no I2D.
     return insert if insert is not None and issue is not None and insert <= issue else 0

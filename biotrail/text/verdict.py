@@ -167,7 +167,7 @@ def _operations(report: Report) -> list[tuple[str, OperationReport]]:
     return [(device.device, one) for device in _upper(report) for one in device.operations]
 
 
-# The rules
+# The rules. Each returns its finding if the condition in its docstring holds, else None.
 
 
 def _no_io(report: Report) -> Found | None:
