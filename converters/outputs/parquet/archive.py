@@ -32,8 +32,8 @@ LEVEL = 3
 """zstd's default level here."""
 
 GROUP_EVENTS = 1 << 17
-"""Least events of a row group, as chunks are not cut. In a larger group zstd finds more
-repetitions."""
+"""Fewest events of a row group but the last; chunks are not cut. zstd finds more repetitions in a
+larger group."""
 
 _TIMES_LEVEL = 1
 """zstd's level for times, see `_level`."""
@@ -70,10 +70,10 @@ def write(
 ) -> Summary:
     """Write all events of `source`, its header, notes and losses to `out`.
 
-    Return what was archived. level: zstd's. created_by, log: entered in the archive's account.
-    on_progress: called after each chunk with the offset reached in the source. Raises OSError where
-    `out` fails, ConversionError for a log of more than MAX_CHUNKS chunks, and what the source
-    raises.
+    level: zstd's. created_by, log: entered in the archive's account. on_progress: called after each
+    chunk with the offset reached in the source. Returns the number of events, in all and by letter.
+    Raises OSError where `out` fails, ConversionError for a log of more than MAX_CHUNKS chunks, and
+    what the source raises.
     """
     summary = Summary()
     account = Account(created_by, log, source.size)

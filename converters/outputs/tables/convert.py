@@ -35,8 +35,8 @@ def write(
     """Write the tables one behind the other, and return the number of rows.
 
     schema: of every table. form: of FORMATS. cell: turns texts into CSV cells. Dictionary columns
-    are written as plain text, list columns in CSV as words. Raises OSError where `out` fails, and
-    what the tables raise.
+    are written as plain text, list columns in CSV as words with spaces between. Raises OSError
+    where `out` fails, and what the tables raise.
     """
     plain = _plain_schema(schema)
     rows = 0
@@ -60,7 +60,7 @@ def _plain_schema(schema: pa.Schema) -> pa.Schema:
 
 @contextmanager
 def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
-    """Yield a function that writes a table as CSV, texts through `cell`, lists as words."""
+    """Yield a function that writes a table as CSV: texts through `cell`, lists space-separated."""
     names = [f.name for f in schema if pa.types.is_string(f.type)]
     lists = [f.name for f in schema if pa.types.is_list(f.type)]
     for name in lists:

@@ -62,7 +62,7 @@ def write(
 
 
 class _Writer:
-    """Writes bios in the order of Q; a window brings bios by the order of their ends."""
+    """Writes bios in the order of Q; a window has the bios that ended in it."""
 
     def __init__(self, context: Context, out: BinaryIO, upper_only: bool) -> None:
         self._context = context
@@ -156,10 +156,7 @@ class _Writer:
         return lines
 
     def _name(self, dev: int) -> str:
-        """Return the device's name below /dev.
-
-        Spaces become `_`, which separates words in an iolog.
-        """
+        """Return the device's name below /dev; a space, which would end the word, becomes `_`."""
         entry = self._context.devices.get(dev, {})
         name = str(entry.get("name") or self._context.device_name(dev))
         return shown(name).replace(" ", "_")
