@@ -14,13 +14,14 @@ __version__ = "0.1.0"
 def open(
     path: str | os.PathLike[str] | BinaryIO, associate: str = "auto", *, own_io: bool = False
 ) -> "Recording":
-    """A log, an archive, blktrace's data or a stream of them, as Arrow tables.
+    """Open a log, an archive, blktrace's data or a stream of one of these; return its Recording.
 
-    associate: which request served which bio: "identity" by kernel pointers, "intervals"
-    without them, "auto" by pointers where there are any. own_io: the recording's own I/O is
-    not left out. Raises recorder.errors.LogFormatError (foreign, empty, newer, not
-    readable); where there is no such file one that is a FileNotFoundError, too.
+    associate: how requests are matched with bios: "identity" by kernel pointers, "intervals" by
+    sectors and times, "auto" by pointers where the log has any. own_io: include the recording's own
+    I/O. Raises recorder.schema.errors.LogFormatError for data that is foreign, empty, of a newer
+    format or not readable; for a missing file one that is a FileNotFoundError, too.
     """
-    # Not by name, or recording, which needs neither Arrow nor the model, would load both.
+    # By import_module, at the call: `biotrail record` imports this package, and must depend on
+    # neither Arrow nor the model.
     found: Recording = import_module("biotrail.library").Recording(path, associate, own_io=own_io)
     return found

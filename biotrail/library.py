@@ -18,12 +18,11 @@ from biotrail.text import tallies
 
 
 class Recording:
-    """What a log, an archive or blktrace's data holds; read when it is first asked for, and kept.
+    """Bios, requests and events of a log, archive or blktrace data; read on first use and kept.
 
-    Columns, types and units are in docs/parquet.md, and in the metadata of each schema's fields.
-    Times are ns of CLOCK_MONOTONIC, sectors 512 bytes, sizes bytes; what is not known is null.
-    A table's memory is about 300 bytes per bio or request; `windows` needs no more for a long log
-    than for a short one.
+    docs/parquet.md and the metadata of each schema's fields give columns, types and units. Times
+    are ns of CLOCK_MONOTONIC, sectors 512 bytes, sizes bytes; what is not known is null. A table
+    takes about 300 bytes per bio or request; the memory of `windows` does not grow with the log.
     """
 
     def __init__(
@@ -33,13 +32,16 @@ class Recording:
         *,
         own_io: bool = False,
     ) -> None:
-        """As `biotrail.open`."""
+        """Open the input and read its header.
+
+        Parameters and errors are those of `biotrail.open`.
+        """
         self._path = path
         self._associate, self._own_io = associate, own_io
-        # A stream can be read once: what is asked for first is all that there is.
+        # The first reading uses this source, for a stream can be read only once.
         self._first: Source | None = open_source(path)
         self.header: dict[str, Any] = dict(self._first.header)
-        """What the recorder noted at the beginning: host, kernel, devices, events, filters."""
+        """The log's header as JSON: host, kernel, devices, events, filters."""
 
     def __repr__(self) -> str:
         host = self.header.get("host", {}).get("name") or "an unknown host"
@@ -47,29 +49,32 @@ class Recording:
 
     @cached_property
     def bios(self) -> pa.Table:
-        """A row for each bio, in the order of its number."""
+        """A table with a row for each bio, in the order of its number."""
         return self._lifecycles[0]
 
     @cached_property
     def requests(self) -> pa.Table:
-        """A row for each request, in the order of its number."""
+        """A table with a row for each request, in the order of its number."""
         return self._lifecycles[1]
 
     @cached_property
     def events(self) -> pa.Table:
-        """A row for each event, in the order of time."""
+        """A table with a row for each event, in the order of time."""
         trace = self._trace()
         tables = [events_table(events, trace.context) for events, _ in trace.shown_events()]
         return _joined(tables, EVENT_SCHEMA)
 
     @property
     def missing(self) -> list[str]:
-        """What should be in the recording and is not, a sentence each; empty: nothing."""
-        self._lifecycles  # noqa: B018 - only who read all of it knows
+        """Sentences on what is missing from the tables: lost, damaged, left out; empty: nothing is.
+
+        Reads the whole input, if that was not done before.
+        """
+        self._lifecycles  # noqa: B018 - reading to the end sets _said
         return self._said
 
     def windows(self) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """Bios and requests in pieces, in the order of time, for what does not fit into memory."""
+        """Yield (bios, requests) window by window, in the order of time, for large logs."""
         trace = self._trace()
         for window in trace.lifecycles():
             yield bios_table(window, trace.context), requests_table(window, trace.context)
@@ -77,6 +82,7 @@ class Recording:
 
     @cached_property
     def _lifecycles(self) -> tuple[pa.Table, pa.Table]:
+        """The tables of bios and requests."""
         pairs = list(self.windows())
         return (
             _joined([bios for bios, _ in pairs], BIO_SCHEMA),
@@ -84,6 +90,10 @@ class Recording:
         )
 
     def _trace(self) -> Trace:
+        """Return a Trace that reads the input from its beginning.
+
+        Raises ValueError for a stream that was read already.
+        """
         source, self._first = self._first, None
         if source is None:
             if hasattr(self._path, "read"):
@@ -95,6 +105,6 @@ class Recording:
 
 
 def _joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    """One table in order of number; each window has names of its own, here all are of one list."""
+    """Return the tables as one, sorted by number, with dictionaries unified."""
     table = cast(pa.Table, pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries())
     return table.sort_by("number")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How logs were put on one timeline, in sentences: by what, how surely, and what no log tells."""
+"""Report in sentences how logs were put on one timeline: by what, and how exactly."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,11 +11,14 @@ from biotrail.text import units
 Log = tuple[str, Clocks, Alignment | None]
 """Label, clocks, alignment: None for the log whose clock is the timeline."""
 _LIKE = 1_000_000
-"""ns: by how much wall clocks of one boot may differ without a word."""
+"""ns: a difference of wall clocks within one boot that is not worth a note."""
 
 
 def alignment_lines(logs: Sequence[Log]) -> list[str]:
-    """A line for each log, and one for what it all depends on."""
+    """Return a line for each log, notes on its clocks, and what is not known of them all.
+
+    logs: exactly one has no alignment, which is the reference.
+    """
     (reference,) = [log for log in logs if log[2] is None]
     found = [f"times are those of {reference[0]}; the others lined up with it:"]
     found += [f"  {label}: {_how(alignment)}" for label, _, alignment in logs if alignment]
@@ -24,13 +27,14 @@ def alignment_lines(logs: Sequence[Log]) -> list[str]:
     others = [label for label, _, alignment in logs if alignment and not alignment.same_boot]
     if others:
         found.append(
-            f"  how far the wall clocks of {reference[0]} and {', '.join(others)} were apart while "
-            "recording, no log tells (with NTP mostly below some ms): that comes on top"
+            f"  add to that how far the wall clocks of {reference[0]} and {', '.join(others)} were "
+            "apart while recording, which no log shows (with NTP mostly below some ms)"
         )
     return found
 
 
 def _how(alignment: Alignment) -> str:
+    """Return how a log was aligned, and how exactly."""
     if alignment.same_boot:
         return "the same boot, so the same clock: exact"
     doubt = units.duration(alignment.uncertainty)
@@ -38,27 +42,32 @@ def _how(alignment: Alignment) -> str:
 
 
 def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[str]:
-    """What is not as it should be of one log's clocks, or worth knowing."""
+    """Return notes on one log's clocks: steps, drift, disagreement; empty: nothing to note.
+
+    reference: the log whose clock is the timeline.
+    """
     wall = clocks.wall
     if alignment is not None and alignment.same_boot:
         moved = wall.wall(wall.origin) - reference[1].wall.wall(wall.origin)
-        said = f"its wall clock shows {_signed(moved)} beside the other's: it was set between them"
+        differs = f"differs by {_signed(moved)} from the other log's"
+        said = f"its wall clock {differs}: the clock was set between the two recordings"
         return [said] if abs(moved) > _LIKE else []
     found = []
     if wall.rate:
         drift = f"{abs(wall.rate) * 1e6:.3g} ppm {'fast' if wall.rate > 0 else 'slow'}"
-        found.append(f"its wall clock went {drift} against its BOOTTIME, which is allowed for")
+        found.append(f"its wall clock went {drift} against its BOOTTIME, which is corrected")
     if wall.strayed:
-        found.append(f"its readings stray from a line by up to {units.duration(wall.strayed)}")
-    found += [_set(clocks, step) for step in wall.steps]
+        strayed = units.duration(wall.strayed)
+        found.append(f"its clock readings deviate from a straight line by up to {strayed}")
+    found += [_step_note(clocks, step) for step in wall.steps]
     if alignment is not None:
         apart = _apart(clocks, reference[1])
         found += [f"no time in common, {units.duration(apart)} between"] if apart > 0 else []
     return found
 
 
-def _set(clocks: Clocks, step: Step) -> str:
-    """Dated by the clock as it was after all steps."""
+def _step_note(clocks: Clocks, step: Step) -> str:
+    """Return the note on a step of the wall clock, dated by the clock as it was after all steps."""
     when = datetime.fromtimestamp(clocks.wall.wall(step.before) // 10**9, UTC)
     return (
         f"its wall clock was set by {_signed(step.size)} at {when:%Y-%m-%d %H:%M:%S}Z or up to "
@@ -68,9 +77,10 @@ def _set(clocks: Clocks, step: Step) -> str:
 
 
 def _signed(ns: int) -> str:
+    """Return a duration with its sign: `-1.5 ms`."""
     return f"{'-' if ns < 0 else '+'}{units.duration(abs(ns))}"
 
 
 def _apart(one: Clocks, other: Clocks) -> int:
-    """ns between what two logs cover; not above 0 where they overlap."""
+    """Return the ns between the times that two logs cover; 0 or less where they overlap."""
     return max(one.times[0] - other.times[1], other.times[0] - one.times[1])

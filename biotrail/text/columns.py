@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables for people: as wide as the terminal, with the less important columns left out first."""
+"""Tables for people: as wide as the terminal, with the least important columns left out first."""
 
 import os
 import shutil
@@ -16,14 +16,14 @@ from biotrail.recorder.schema.strings import shown
 from biotrail.text.rows import left_out
 
 PIPE_WIDTH = 160
-"""Columns of characters where there is no terminal."""
+"""Characters of a line where output is no terminal."""
 _GAP = 3
-"""Between columns: a space at each side, and one where others draw a line."""
+"""Characters between columns: a space at each side, and one where others draw a line."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column. rank: the higher, the sooner it is left out where there is no room."""
+    """A column. rank: columns of a higher rank are left out first if there is no room; 0: never."""
 
     head: str
     rank: int = 0
@@ -31,20 +31,20 @@ class Column:
 
 
 class Screen(Console):
-    """A console that takes a `str` for one line, and shows what it cannot print."""
+    """A console whose `str` argument is one line, escaped by `shown`."""
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Return the line as it is shown. A Text, of `block` or `table`, is so already."""
+        """Return the line, escaped. A Text, as `block` and `table` return, is escaped already."""
         return super().render_str(shown(text), **how)
 
 
 def block(lines: Iterable[str]) -> Text:
-    """Lines without anything between them, as one part of what is printed."""
+    """Return the lines, escaped, as one text without blank lines between them."""
     return Text("\n".join(map(shown, lines)))
 
 
 def console() -> Screen:
-    """Standard output: plain text where that is no terminal."""
+    """Return a console on standard output: plain text of PIPE_WIDTH where that is no terminal."""
     known = "COLUMNS" in os.environ
     terminal = os.isatty(1)
     width = shutil.get_terminal_size().columns if terminal or known else PIPE_WIDTH
@@ -54,7 +54,7 @@ def console() -> Screen:
 def table(
     title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> Table:
-    """Rows under their heads; `width` is what there is room for."""
+    """Return a table of at most `width` characters, if the columns of rank 0 are not wider."""
     rows = [[shown(cell) for cell in row] for row in rows]
     kept = _that_fit(columns, rows, width)
     made = Table(
@@ -79,12 +79,12 @@ def table(
 
 
 def with_more(made: Table, more: int, what: str = "row") -> RenderableType:
-    """Return the table, and below it how many rows are not in it; the table alone for none."""
+    """Return the table, followed by how many rows are left out of it; for 0 the table alone."""
     return Group(made, Text(left_out(more, what))) if more else made
 
 
 def _that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Places of the columns for which there is room."""
+    """Return the indices of the columns that fit into `width`, and all of rank 0."""
     widths = [
         max(len(column.head), *(len(row[place]) for row in rows), 1) if rows else len(column.head)
         for place, column in enumerate(columns)
@@ -99,7 +99,10 @@ def _that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: i
 
 
 def without_repeats(rows: Sequence[Sequence[str]], leading: int) -> list[list[str]]:
-    """The rows with leading cells blank where they are those of the row above."""
+    """Return the rows with a leading cell blank where it and those before it repeat the row above.
+
+    leading: number of cells to compare.
+    """
     made: list[list[str]] = []
     above: list[str] = []
     for row in rows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison in tables for people."""
+"""Show a comparison of two logs in tables for people."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,8 +10,8 @@ from biotrail.text import units
 from biotrail.text.columns import Column, block, table, without_repeats
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
-"""Figures that are shown in any case; with those of Q2C, and means and p99s of stages."""
-_TOLD = {
+"""Figures shown even if unchanged, as are those of Q2C, and mean and p99 of stages."""
+_FIGURES = {
     "ios_per_s": "I/O/s",
     "bytes_per_s": "data/s",
     "mean_bytes": "size",
@@ -23,6 +23,7 @@ _TOLD = {
     "in_flight": "in flight",
     "p99_9": "p99.9",
 }
+"""A figure's name in the table."""
 _COLUMNS = (
     Column("operation", left=True),
     Column("of", left=True),
@@ -39,7 +40,10 @@ _UP, _DOWN = "▲", "▼"
 def parts(
     diff: Diff, names: tuple[str, str], width: int, everything: bool
 ) -> Iterator[RenderableType]:
-    """What to print, a blank line between two. names: of the logs."""
+    """Yield what to print, with a blank line between two parts.
+
+    names: of the logs A and B. width: characters. everything: show figures of less interest, too.
+    """
     yield block(_head(diff, names))
     for device in diff.devices:
         yield _table(device, width, everything)
@@ -47,6 +51,7 @@ def parts(
 
 
 def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
+    """Return which logs are compared, with remarks on each."""
     found = []
     for letter, name, side in zip("AB", names, (diff.a, diff.b), strict=True):
         found.append(
@@ -60,6 +65,7 @@ def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
 
 
 def _remarks(side: SideReport) -> list[str]:
+    """Return what limits the comparison with this log."""
     found = []
     if not side.blocks:
         found.append(
@@ -74,6 +80,7 @@ def _remarks(side: SideReport) -> list[str]:
 
 
 def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
+    """Return the table of one device's figures."""
     rows = [
         _row("(all)", figure)
         for figure in device.figures
@@ -86,6 +93,7 @@ def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
 
 
 def _shown(figure: Figure) -> bool:
+    """Return whether a figure of an operation is shown without `everything`."""
     if figure.changed:
         return True
     if figure.stage is None:
@@ -96,10 +104,11 @@ def _shown(figure: Figure) -> bool:
 
 
 def _row(operation: str, figure: Figure) -> list[str]:
+    """Return the cells of _COLUMNS."""
     return [
         operation,
         _of(figure),
-        _TOLD.get(figure.name, figure.name),
+        _FIGURES.get(figure.name, figure.name),
         _value(figure.a, figure.unit),
         _value(figure.b, figure.unit),
         _change(figure),
@@ -109,6 +118,7 @@ def _row(operation: str, figure: Figure) -> list[str]:
 
 
 def _of(figure: Figure) -> str:
+    """Return what a figure is of: a stage, bios, requests, or the device's in-flight I/O."""
     if figure.of == "device":
         return "Q to C" if figure.stage == "Q2C" else "D to C"
     if figure.of == "bios":
@@ -117,6 +127,7 @@ def _of(figure: Figure) -> str:
 
 
 def _value(value: float | None, unit: str) -> str:
+    """Return a value with its unit (ns, share, bytes, bytes/s, 1/s or a count); `-` for None."""
     if value is None:
         return "-"
     if unit == "ns":
@@ -131,12 +142,17 @@ def _value(value: float | None, unit: str) -> str:
 
 
 def _change(figure: Figure) -> str:
+    """Return B's difference from A, relative if there is a relative interval or no change.
+
+    Otherwise in the figure's unit; `-` for no difference.
+    """
     if figure.relative is not None and (figure.relative_low is not None or not figure.changed):
         return _per_cent(figure.relative)
     return "-" if not figure.difference else _points(figure.difference, figure.unit)
 
 
 def _interval(figure: Figure) -> str:
+    """Return the confidence interval of the change, or why there is none."""
     if figure.changed is None:
         return figure.why or "-"
     if figure.relative_low is not None and figure.relative_high is not None:
@@ -146,7 +162,7 @@ def _interval(figure: Figure) -> str:
 
 
 def _points(difference: float, unit: str) -> str:
-    """A difference that is not by A's value."""
+    """Return a signed difference in the figure's unit; of shares, in percentage points."""
     if unit == "share":
         return f"{100 * difference:+.1f} points"
     sign = "-" if difference < 0 else "+"
@@ -154,16 +170,19 @@ def _points(difference: float, unit: str) -> str:
 
 
 def _per_cent(share: float) -> str:
+    """Return a relative change: `+5.0 %`, or `x 12.0` from tenfold on."""
     return f"{100 * share:+.1f} %" if abs(share) < 10 else f"x {1 + share:,.1f}"
 
 
 def _mark(figure: Figure) -> str:
+    """Return an arrow up or down for a figure that changed; empty: it did not."""
     if not figure.changed:
         return ""
     return f"{_UP} changed" if (figure.difference or 0) > 0 else f"{_DOWN} changed"
 
 
 def _foot(diff: Diff, everything: bool) -> list[str]:
+    """Return what is in one log only, and how many figures changed."""
     found = [_only(names, which) for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))]
     if not diff.devices:
         found.append("no device of one name has I/O in both: choose with --device-a and --device-b")
@@ -174,9 +193,10 @@ def _foot(diff: Diff, everything: bool) -> list[str]:
             f"({100 * diff.confidence:g} % intervals; about {chance:.0f} would by chance)"
         )
         if not everything:
-            found.append("figures of less interest that did not change: --all")
+            found.append("unchanged figures of less interest are left out: --all shows them")
     return [line for line in found if line]
 
 
 def _only(names: Sequence[str], which: str) -> str:
+    """Return a line on what only one log has; empty for nothing."""
     return f"only in {which}: {', '.join(names)}" if names else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histograms and heat maps as text: the layout of bcc's tools."""
+"""Histograms and heat maps as text, in the layout of bcc's tools."""
 
 import os
 import shutil
@@ -20,20 +20,23 @@ from biotrail.text.printing import Styled
 from biotrail.text.rows import Order, first, left_out
 
 STARS = 40
+"""Most stars of a histogram's bar."""
 NARROW = 1 << 32
-"""From this value on, bcc's columns are wider."""
+"""From this value on a histogram has bcc's wider columns."""
 ASCII = " .:-=+*#%@"
 BLOCKS = " ░▒▓█"
 HEAT = (None, 52, 88, 124, 160, 196, 202, 208, 214, 220, 226)
 """Colours of a 256-colour terminal, from dark red to yellow."""
 WIDTH = 80
+"""Characters of a line where the terminal's width is not known."""
 
 Key = tuple[int, str]
+"""(dev_t, operation)."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Which histograms are shown. order: None: by device, then by operation. limit: 0: all."""
+    """Which histograms to show. order: None: by device, then by operation. limit: 0: all."""
 
     order: Order | None = None
     limit: int = 0
@@ -50,7 +53,7 @@ EVERY = Rows()
 
 
 def _weight(group: Group, order: Order) -> float:
-    """What a histogram is sorted by: its own values, but for the bytes of its I/Os."""
+    """Return what a histogram is sorted by; all but BYTES are of the values that it shows."""
     values = group.values
     return {
         Order.COUNT: values.count,
@@ -62,7 +65,10 @@ def _weight(group: Group, order: Order) -> float:
 
 
 def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> Iterator[str]:
-    """All of it."""
+    """Yield all histograms or heat maps, and what is left out or missing.
+
+    unit: of the values, as the heads show it.
+    """
     groups, more = rows.of(trace.context, found)
     margin = max((_margin(group) for _, group in groups), default=0)
     for number, (key, group) in enumerate(groups):
@@ -81,11 +87,13 @@ def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> I
 
 
 def _what(found: Distribution) -> str:
+    """Return what was asked for, as words."""
     question = found.question
     return f"a stage {question.stage}" if question.measure == Measure.LATENCY else "this"
 
 
 def _notes(trace: Trace, found: Distribution) -> Iterator[str]:
+    """Yield what is not in the histograms, and why."""
     if found.left_out:
         left = units.plural(found.left_out, "I/O")
         yield f"{left} left out: their queueing or their completion is not in the log"
@@ -97,7 +105,10 @@ def _notes(trace: Trace, found: Distribution) -> Iterator[str]:
 
 
 def histogram(found: Histogram, unit: str) -> Iterator[str]:
-    """As bcc's print_log2_hist; linear ones without long runs of empty buckets."""
+    """Yield a histogram in the format of bcc's print_log2_hist.
+
+    Of a linear one, long runs of empty buckets are left out.
+    """
     counts = found.counts.tolist()
     used = [slot for slot, count in enumerate(counts) if count]
     most = max(counts)
@@ -119,6 +130,7 @@ def histogram(found: Histogram, unit: str) -> Iterator[str]:
 
 
 def _bar(count: int, most: int, width: int) -> str:
+    """Return a bar of stars."""
     return "*" * (width * count // most)
 
 
@@ -126,13 +138,16 @@ def _bar(count: int, most: int, width: int) -> str:
 
 
 def _margin(group: Group) -> int:
-    """Width of a heat map's labels."""
+    """Return the width of a heat map's labels; 0 for an empty one."""
     labels = _labels(group.heat.scale, group.heat.counts) if len(group.heat.counts) else {}
     return max(map(len, labels.values()), default=0)
 
 
 def heat_map(group: Group, columns: Columns, unit: str, margin: int) -> Iterator[str]:
-    """Time from left to right, values from below to above, shades by the log of the count."""
+    """Yield a heat map: time to the right, values upwards, shades by the logarithm of the count.
+
+    margin: width of the labels. Columns are joined where the terminal is too narrow.
+    """
     scale, counts = group.heat.scale, group.heat.counts
     labels = _labels(scale, counts)
     room = max(shutil.get_terminal_size((WIDTH, 24)).columns - margin - 3, 8)
@@ -152,7 +167,10 @@ def heat_map(group: Group, columns: Columns, unit: str, margin: int) -> Iterator
 
 
 def _labels(scale: Scale, counts: U32) -> dict[int, str]:
-    """Of the buckets between the first and the last that are not empty."""
+    """Return labels by bucket, from the first to the last bucket that is not empty.
+
+    counts: (buckets, columns).
+    """
     used = np.flatnonzero(counts.any(axis=1)).tolist()
     found = {}
     for slot in range(used[0], used[-1] + 1):
@@ -162,23 +180,27 @@ def _labels(scale: Scale, counts: U32) -> dict[int, str]:
 
 
 def _joined(counts: U32, together: int) -> U32:
-    """Columns, that many made one."""
+    """Return counts (buckets, columns) with each `together` adjacent columns added up."""
     starts = np.arange(0, counts.shape[1], together)
     joined: U32 = np.add.reduceat(counts, starts, axis=1)
     return joined
 
 
 class Shades:
-    """How counts look: colours on a terminal, else characters."""
+    """Shows counts as colours or as characters."""
 
     def __init__(self, marks: str, coloured: bool) -> None:
+        """marks: characters from 0 to the most; coloured: use HEAT instead."""
         self._marks = marks
         self._coloured = coloured
         self._levels = len(HEAT) - 1 if coloured else len(marks) - 1
 
     @classmethod
     def for_output(cls) -> "Shades":
-        """For standard output: plain ASCII unless it is a terminal."""
+        """Return shades for standard output: colours on a terminal, ASCII elsewhere.
+
+        With NO_COLOR or a dumb terminal: blocks if the encoding is UTF-8, else ASCII.
+        """
         if not sys.stdout.isatty():
             return cls(ASCII, coloured=False)
         if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
@@ -187,7 +209,7 @@ class Shades:
         return cls(BLOCKS if encoding == "utf8" else ASCII, coloured=False)
 
     def row(self, counts: list[int], most: int) -> str:
-        """A row of cells."""
+        """Return a row of cells. most: the largest count of the whole map."""
         levels = [self._level(count, most) for count in counts]
         if not self._coloured:
             return "".join(self._marks[level] for level in levels)
@@ -196,6 +218,7 @@ class Shades:
         )
 
     def _level(self, count: int, most: int) -> int:
+        """Return a count's shade, from 0 for none to `_levels` for `most`."""
         if not count:
             return 0
         if most == 1:
@@ -204,7 +227,7 @@ class Shades:
         return 1 + int(share * (self._levels - 1) + 1e-9)
 
     def legend(self, most: int) -> str:
-        """What the shades mean."""
+        """Return all shades with the counts that they span."""
         if self._coloured:
             steps = "".join(click.style(" ", bg=colour) for colour in HEAT if colour is not None)
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""I/Os of a window as lines: in the columns of biosnoop, or as JSON."""
+"""Print a window's I/Os as lines: in the columns of biosnoop, or as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,6 +26,7 @@ _DOUBTED = {
     int(certainty): certainty.name.lower()
     for certainty in (Certainty.AMBIGUOUS, Certainty.INCOMPLETE, Certainty.LOST)
 }
+"""Names of the certainties that are noted in a line."""
 _UNSEEN = "no completion seen"
 
 
@@ -38,18 +39,18 @@ def rwbs(context: Context, opf: int) -> str:
 
 
 class Text:
-    """Lines for people. Whatever is no I/O begins with `#`."""
+    """Lines for people. A line that is no I/O begins with `#`."""
 
     def __init__(self, context: Context, start: int) -> None:
-        """start: ns of CLOCK_MONOTONIC, what TIME counts from."""
+        """start: ns of CLOCK_MONOTONIC, which TIME counts from."""
         self._context, self._start = context, start
 
     def head(self) -> Iterator[str]:
-        """The first line."""
+        """Yield the line of heads."""
         yield HEAD + (" FILE" if self._context.has_files else "")
 
     def ios(self, window: Lifecycles, bios: Bios) -> Iterator[str]:
-        """A line for each of these bios of the window."""
+        """Yield a line for each of these bios of the window."""
         context = self._context
         comms, pids = _tasks(window, bios)
         files = _files(context, bios.file) if context.has_files else None
@@ -80,7 +81,10 @@ class Text:
             yield shown(line + self._note(bios, row))
 
     def _note(self, bios: Bios, row: int) -> str:
-        """What is to be said besides, in brackets: an error, what is not known."""
+        """Return what is unusual about a bio, in brackets: its error, or that it has no completion.
+
+        Without either, a certainty of _DOUBTED; empty if that is none of them.
+        """
         status, certainty = int(bios.status[row]), int(bios.certainty[row])
         notes = [self._context.status_name(status)] if status else []
         notes += [_UNSEEN] if bios.complete[row] == NEVER else []
@@ -88,14 +92,14 @@ class Text:
         return f" [{', '.join(notes)}]" if notes else ""
 
     def skipped(self, skips: Sequence[Skip]) -> Iterator[str]:
-        """One line for all that could not be kept up with."""
+        """Yield a line for the I/Os that printing could not keep up with, if any."""
         if skips:
             count = units.plural(sum(skip.bios for skip in skips), "I/O")
             span = self._span(skips[0].first_ns, skips[-1].last_ns)
             yield f"# skipped {count}, {span}: printing cannot keep up"
 
     def lost(self, loss: LossWindows) -> Iterator[str]:
-        """One line for records that were lost while recording."""
+        """Yield a line for the records that were lost while recording, if any."""
         if len(loss):
             known = loss.count[loss.count >= 0]
             count = units.plural(int(known.sum()), "event") if len(known) else "events"
@@ -103,6 +107,7 @@ class Text:
             yield f"# lost {count}, {span}: use a larger --buffer-size or fewer devices (-d)"
 
     def _span(self, first: int, last: int) -> str:
+        """Return when something happened, in seconds from `start`. first, last: ns."""
         begin, end = (max(ns - self._start, 0) / 1e9 for ns in (first, last))
         return f"from {begin:.6f} to {end:.6f} s"
 
@@ -111,15 +116,15 @@ class Json:
     """Lines of JSON, with the keys of `slow --json`."""
 
     def __init__(self, context: Context, *, own_io: bool = False) -> None:
-        """own_io: the recording's own I/O is there too, and marked."""
+        """own_io: add the key `own`, as the recording's own I/O is included."""
         self._context, self._own_io = context, own_io
 
     def head(self) -> Iterator[str]:
-        """None."""
+        """Yield nothing."""
         yield from ()
 
     def ios(self, window: Lifecycles, bios: Bios) -> Iterator[str]:
-        """As Text.ios."""
+        """Yield an object for each of these bios of the window."""
         codes, operation = operations(self._context, bios.opf, bios.bytes)
         comms, pids = _tasks(window, bios)
         named: dict[str, list[Any]] = {
@@ -155,13 +160,16 @@ class Json:
             yield as_json(found | ({"own": bool(bios.own[row])} if self._own_io else {}))
 
     def skipped(self, skips: Sequence[Skip]) -> Iterator[str]:
-        """{"skipped": {"ios", "begin_ns", "end_ns"}}, of CLOCK_MONOTONIC."""
+        """Yield {"skipped": {"ios", "begin_ns", "end_ns"}}, ns of CLOCK_MONOTONIC, if any were."""
         if skips:
             span = {"begin_ns": skips[0].first_ns, "end_ns": skips[-1].last_ns}
             yield as_json({"skipped": {"ios": sum(skip.bios for skip in skips), **span}})
 
     def lost(self, loss: LossWindows) -> Iterator[str]:
-        """{"lost": {"events", "begin_ns", "end_ns"}}; events: None where nobody knows."""
+        """Yield {"lost": {"events", "begin_ns", "end_ns"}} if any were.
+
+        `events` is null where no loss window has a count.
+        """
         if len(loss):
             known = loss.count[loss.count >= 0]
             span = {"begin_ns": int(loss.start.min()), "end_ns": int(loss.end.max())}
@@ -169,17 +177,16 @@ class Json:
 
 
 def ended(bios: Bios) -> tuple[Bios, Bios]:
-    """Return (those with a completion, in the order of their ends; those without)."""
+    """Return (bios with a completion, in the order of completions; bios without one)."""
     seen = bios.complete != NEVER
     done = bios.take(seen)
     return done.take(np.argsort(done.complete, kind="stable")), bios.take(~seen)
 
 
 def _times(bios: Bios) -> tuple[I64, I64]:
-    """Return (queued, served) in ns: from Q to D, and from D to the end; NEVER: not known.
+    """Return per bio (n,) in ns: (Q to D, D to completion); NEVER where an end is not known.
 
-    An I/O that never was in a request of its own (of a bio-based device, or failed before) was
-    served from Q on.
+    For a bio that was never issued (bio-based device, failed before) the second is from Q on.
     """
     issued, begun, ended = (c != NEVER for c in (bios.issue, bios.queue, bios.complete))
     queued = np.where(issued & begun, bios.issue - bios.queue, NEVER)
@@ -189,18 +196,19 @@ def _times(bios: Bios) -> tuple[I64, I64]:
 
 
 def _ms(ns: int) -> str:
+    """Return ns as ms; `-` for NEVER."""
     return _NONE if ns == NEVER else f"{ns / 1e6:.3f}"
 
 
 def _named(numbers: np.ndarray[Any, Any], name: Callable[[int], str]) -> list[str]:
-    """Return the name of each number; each distinct one is looked up once."""
+    """Return the name of each number; `name` is called once for each distinct one."""
     distinct, at = np.unique(numbers, return_inverse=True)
     names = [name(number) for number in distinct.tolist()]
     return [names[place] for place in at.reshape(-1).tolist()]
 
 
 def _tasks(window: Lifecycles, bios: Bios) -> tuple[list[str | None], list[int | None]]:
-    """Return the name and the process id of each bio's task; None: not known."""
+    """Return each bio's (thread names, process ids); None where not known."""
     rows = bios.task.tolist()
     comm, tgid = window.tasks.comm, window.tasks.tgid
     return (
@@ -210,7 +218,7 @@ def _tasks(window: Lifecycles, bios: Bios) -> tuple[list[str | None], list[int |
 
 
 def _files(context: Context, rows: np.ndarray[Any, Any]) -> list[str | None]:
-    """Return the path of each bio's file; None: not known, or a device's own pages."""
+    """Return each row's path in `Context.files`; None: not known (-1), or a device's own pages."""
     paths: dict[int, str | None] = {}
     for row in np.unique(rows).tolist():
         file = context.files[row] if row >= 0 else None

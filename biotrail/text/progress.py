@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the reading of a log has come, on a terminal."""
+"""Show on a terminal how far the reading of a log has come."""
 
 import shutil
 import sys
@@ -19,11 +19,16 @@ from biotrail.text import units
 _CLEAR = "\x1b[K"
 """ECMA-48: erase to the end of the line."""
 OnWindow = Callable[[Associated, Lifecycles], None]
+"""Called with a window's association and its lifecycles."""
 
 
 @contextmanager
 def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
-    """Gives what takes the offset reached, of `size` bytes; None where nobody would see it."""
+    """Show a progress bar on standard error, and yield a function that takes the offset reached.
+
+    size: bytes in all. Yields None, without a bar, if the size is not positive or standard error is
+    no terminal.
+    """
     if size <= 0 or not sys.stderr.isatty():
         yield None
         return
@@ -45,7 +50,7 @@ def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
 
 
 def size_of(trace: Trace) -> int:
-    """Bytes that a bar can count; -1: not known, or only a part is read."""
+    """Return the bytes that a bar can count; -1: not known, or only a part is read."""
     return -1 if trace.span is not None else trace.reader.size
 
 
@@ -56,10 +61,10 @@ def progress(
     on_window: OnWindow | None = None,
     window_events: int | None = None,
 ) -> Iterator[Iterator[Lifecycles]]:
-    """The trace's lifecycles, with a bar on standard error where that is a terminal.
+    """Yield the trace's lifecycles, with a bar on standard error where that is a terminal.
 
-    window_events: of each window, also where the log's chunks hold more; on_window: as of
-    Trace.lifecycles.
+    window_events: events of each window, also where the log's chunks hold more; None: as
+    Trace.lifecycles. on_window: see Trace.lifecycles.
     """
     windows = trace.lifecycles
     if window_events is not None:
@@ -69,7 +74,7 @@ def progress(
 
 
 class StatusLine:
-    """One line on standard error that says what is being done, where that is a terminal.
+    """A line on standard error that says what is being done; nothing where that is no terminal.
 
     Clear it before anything else is printed.
     """
@@ -78,14 +83,14 @@ class StatusLine:
         self._terminal = sys.stderr.isatty()
 
     def show(self, text: str) -> None:
-        """Show `text`, cut to the terminal's width, in place of what was shown before."""
+        """Show `text`, cut to the terminal's width, in place of the text shown before."""
         if self._terminal:
             width = shutil.get_terminal_size().columns - 1
             sys.stderr.write(f"\r{shown(text)[:width]}{_CLEAR}")
             sys.stderr.flush()
 
     def clear(self) -> None:
-        """Leave the line empty, with the cursor at its beginning."""
+        """Erase the line and leave the cursor at its beginning."""
         if self._terminal:
             sys.stderr.write(f"\r{_CLEAR}")
             sys.stderr.flush()

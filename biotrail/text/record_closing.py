@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `record` says at the end of its files. Imports only what recording needs."""
+"""Lines that `record` prints when it ends. Imports only what recording needs."""
 
 import glob
 import os
@@ -13,18 +13,18 @@ from biotrail.text import units
 
 _SUFFIX = ".biotrail"
 _FEW = 3
-"""So many files are named one by one."""
+"""Most files that are named one by one."""
 
 
 def size_of(files: Sequence[str]) -> int:
-    """Return the bytes of those files that are there."""
+    """Return the total bytes of the files that exist."""
     return sum(os.stat(path).st_size for path in files if os.path.exists(path))
 
 
 def as_arguments(files: Sequence[str]) -> str:
     """Return shell words that name all files, oldest first, and no other file.
 
-    Few files are named one by one; more, by a pattern for the shell where one fits them alone.
+    Up to _FEW files are named one by one; more by a pattern, if one matches them and no others.
     """
     if len(files) > _FEW:
         shared = os.path.commonprefix(list(files))  # noqa: RUF071 - names, so by characters
@@ -35,28 +35,31 @@ def as_arguments(files: Sequence[str]) -> str:
 
 
 def _name_of_series(path: str) -> str:
-    """`d/NAME-` of `d/NAME-20261107T101530Z-000001.biotrail`."""
+    """Return `d/NAME-` of `d/NAME-20261107T101530Z-000001.biotrail`."""
     return path.removesuffix(_SUFFIX).rsplit("-", 2)[0] + "-"
 
 
 def _word(path: str) -> str:
+    """Return a path quoted for the shell, which no command takes for an option."""
     return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
 def files_line(summary: Summary) -> str:
-    """Return how many files there are, which, and what became of the others."""
+    """Return how many files are kept, which ones, and what became of the others."""
     files = summary.files
     kept = units.plural(len(files), "file") if files else "no file"
-    gone = f", {units.count(summary.files_deleted)} older deleted" if summary.files_deleted else ""
+    others = (
+        f", {units.count(summary.files_deleted)} older deleted" if summary.files_deleted else ""
+    )
     if summary.files_gone:
-        gone += f", {units.count(summary.files_gone)} removed or moved away by others"
+        others += f", {units.count(summary.files_gone)} removed or moved away by others"
     which = ": " + " to ".join(dict.fromkeys((files[0], files[-1]))) if files else ""
     size = f" ({units.size(size_of(files))})" if files else ""
-    return f"biotrail: {kept} kept{size}{gone}{which}"
+    return f"biotrail: {kept} kept{size}{others}{which}"
 
 
 def unwritten_line(summary: Summary) -> str:
-    """Return what was recorded and could not be written, and until when the log goes."""
+    """Return how much was recorded but could not be written, and until when the log is complete."""
     found = f"biotrail: {units.size(summary.unwritten_bytes)} of records could not be written"
     if summary.unwritten_events:
         found += f", about {units.plural(summary.unwritten_events, 'event')}"
@@ -64,6 +67,7 @@ def unwritten_line(summary: Summary) -> str:
 
 
 def _until(until: Moment | None) -> str:
+    """Return until when the log is complete; None: nothing was written."""
     if until is None:
         return "nothing was written"
     date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(until.realtime // 10**9))
@@ -73,7 +77,10 @@ def _until(until: Moment | None) -> str:
 
 
 def ending_lines(options: RecordOptions, summary: Summary) -> list[str]:
-    """Return how the command ended, where an error of the recorder takes its exit status' place."""
+    """Return a line with the exit status of the recorded command, if it has one.
+
+    For when the recorder exits with an error of its own instead.
+    """
     if summary.command_status is None:
         return []
     return [f"biotrail: {options.command[0]} ended with exit status {summary.command_status}"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report in tables for people."""
+"""Show a report in tables for people."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,11 +20,11 @@ from biotrail.text.rows import Order, first
 
 NOT_KNOWN = "(file not known: direct I/O, buffers)"
 PATH_WIDTH = 48
-"""Characters of a path; the whole is in --json."""
+"""Most characters of a path; --json has the whole path."""
 MOST_ROWS = 15
-"""Of processes, cgroups and the like; the rest is counted."""
+"""Rows of processes, cgroups and the like by default; the table says how many more there are."""
 MOST_LINES = 1000
-"""Of a time series."""
+"""Rows of a time series by default."""
 
 TIMES = (
     Column("mean", 1),
@@ -42,7 +42,7 @@ WORK = (
     Column("size", 4),
 )
 _TAIL = (Column("failed"), Column("tries", 2))
-"""Columns that are there when any row has something in them."""
+"""Columns that are shown if any row has something in them."""
 _NONE = "-"
 
 
@@ -53,11 +53,11 @@ def parts(
     order: Order | None = None,
     words: Sequence[str] = (),
 ) -> Iterator[RenderableType]:
-    """What to print, a blank line between two.
+    """Yield what to print, with a blank line between two parts.
 
-    limit: rows of each table of operations, groups and intervals, 0 for all; None: MOST_ROWS
-    groups, MOST_LINES of intervals. order: of an interval's groups; None: by count. words: what
-    else stands at the top.
+    limit: rows of each table of operations, groups and intervals, 0: all; None: MOST_ROWS groups,
+    MOST_LINES of intervals. order: of an interval's groups; None: by count. words: further lines
+    below the first one.
     """
     most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
@@ -84,6 +84,7 @@ def parts(
 
 
 def _head(report: Report) -> list[str]:
+    """Return lines on the recording and on what is left out of its figures."""
     span = units.duration(report.span_ns)
     total = report.total.bios.counters
     found = [
@@ -107,7 +108,7 @@ def _head(report: Report) -> list[str]:
 
 
 def times(values: Summary) -> list[str]:
-    """Cells of TIMES."""
+    """Return the cells of TIMES."""
     if not values.count:
         return ["-"] * len(TIMES)
     shown = (values.mean, values.p50, values.p90, values.p99, values.p99_9, values.max)
@@ -115,7 +116,7 @@ def times(values: Summary) -> list[str]:
 
 
 def work(group: GroupReport) -> list[str]:
-    """Cells of WORK."""
+    """Return the cells of WORK."""
     return [
         units.count(group.counters["ios"]),
         f"{group.ios_per_s:,.0f}",
@@ -126,7 +127,7 @@ def work(group: GroupReport) -> list[str]:
 
 
 def _tail(group: GroupReport) -> list[str]:
-    """Cells of _TAIL."""
+    """Return the cells of _TAIL."""
     failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
     tries = group.counters["tries"]
     return [failed or _NONE, units.count(tries) if tries else _NONE]
@@ -135,7 +136,7 @@ def _tail(group: GroupReport) -> list[str]:
 def _with_tail(
     title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> Table:
-    """A table whose rows end with the cells of _TAIL, without its columns that are empty."""
+    """Return a table whose rows end with the cells of _TAIL, less those columns that are empty."""
     kept = [
         place
         for place in range(len(_TAIL))
@@ -146,7 +147,7 @@ def _with_tail(
 
 
 def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
-    """Devices and operations with their latencies; `limit` rows of them, 0 for all."""
+    """Return the table of devices and operations, with their latencies. limit: rows, 0: all."""
     every = [
         [
             device.device,
@@ -166,6 +167,7 @@ def operations(report: Report, width: int, limit: int = 0) -> RenderableType:
 
 
 def _stages(device: DeviceReport, width: int) -> RenderableType:
+    """Return the table of a device's stages, by operation."""
     rows = [row for one in device.operations for row in _stage_rows(one)]
     columns = [
         Column("operation", left=True),
@@ -179,7 +181,7 @@ def _stages(device: DeviceReport, width: int) -> RenderableType:
 
 
 def _stage_rows(one: OperationReport) -> list[list[str]]:
-    """Of bios; then what their requests took on the device."""
+    """Return rows of an operation's bio stages, and of D2C of its requests."""
     name = str(one.bios.name["operation"])
     rows = stage_rows(one.bios, [name])
     for stage in one.requests.stages:
@@ -190,7 +192,7 @@ def _stage_rows(one: OperationReport) -> list[list[str]]:
 
 
 def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
-    """Name, stage, count, share and times of each stage."""
+    """Return a row per stage: `name`, stage, count, share and TIMES."""
     return [
         [*name, s.stage, units.count(s.time.count), f"{100 * s.share:.1f} %", *times(s.time)]
         for s in group.stages
@@ -198,6 +200,7 @@ def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
 
 
 def _queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
+    """Return the table of bios and requests in flight, by device."""
     rows = []
     for device in devices:
         queue, issued, whole = device.queue, device.issued, device.queue.busy_ns
@@ -239,6 +242,7 @@ _EVENTS = (
 
 
 def _patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
+    """Return the table of merges, splits and seeks, by device."""
     rows = [
         [
             device.device,
@@ -262,6 +266,7 @@ def _patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
 
 
 def _flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
+    """Return the table of flush requests, by device."""
     rows = []
     for device in devices:
         if (found := device.flushes) is not None:
@@ -281,6 +286,7 @@ def _flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
 
 
 def _stacked(report: Report, width: int) -> RenderableType:
+    """Return the table of stacked devices: time above, in and below each lower device's bios."""
     rows = [
         row
         for pair in report.stacked
@@ -312,7 +318,7 @@ def _stacked(report: Report, width: int) -> RenderableType:
 
 
 def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
-    """The group's name, a cell for each field."""
+    """Return the group's name, a cell for each field; `(others)` for the rest of a list."""
     if "others" in group.name:
         return ["(others)", *([""] * (len(fields) - 1))]
     cells = []
@@ -328,9 +334,9 @@ def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
 
 
 def file_cell(group: GroupReport, field: str = "file") -> str:
-    """A path's end, with how many inodes had it in turn; or why there is none.
+    """Return a path's end and how many inodes had the path; without a path, why there is none.
 
-    field: "file" or "dir", which has the path.
+    field: "file" or "dir".
     """
     path, kind = group.name[field], group.name["file_kind"]
     if path is None:
@@ -354,14 +360,19 @@ FIELDS = {
     "dir": ("dir", "inodes"),
     "cpu": ("cpu",),
 }
+"""Fields of a group's name, by the word of --by."""
 
 
 def processes(report: Report, width: int) -> RenderableType:
-    """Processes with their latencies, most I/O first."""
+    """Return the table of processes with their latencies, in the report's order."""
     return _list("Processes", FIELDS["process"], report.processes, width, MOST_ROWS)
 
 
 def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the tables of processes, cgroups, files and CPUs that have groups.
+
+    limit: rows of each, 0: all.
+    """
     for title, word, groups in (
         ("Processes", "process", report.processes),
         ("Cgroups", "cgroup", report.cgroups),
@@ -375,6 +386,7 @@ def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
 def _list(
     title: str, fields: Sequence[str], groups: Sequence[GroupReport], width: int, limit: int
 ) -> RenderableType:
+    """Return a table of groups with their latencies. limit: rows, 0: all."""
     shown, more = first(groups, limit)
     rows = [[*name_cells(g, fields), *work(g), *times(g.latency), *_tail(g)] for g in shown]
     columns = [*(Column(field, left=not place) for place, field in enumerate(fields))]
@@ -382,6 +394,7 @@ def _list(
 
 
 def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
+    """Yield the tables of the groups of --by: latencies, then stages. limit: groups, 0: all."""
     fields = FIELDS[report.by or "device"]
     yield _list(f"By {report.by}", fields, report.groups, width, limit)
     shown, more = first(report.groups, limit)
@@ -398,6 +411,7 @@ def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
 
 
 def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:
+    """Return the table of intervals, with a row for each group in each. limit: rows, 0: all."""
     fields = FIELDS[report.by] if report.by else ("device", "operation")
     rows = []
     for interval in report.intervals:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report with its groups sorted, and with so many of them as were asked for."""
+"""Sort and shorten a report's lists of groups."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ LISTS = ("processes", "cgroups", "cpus", "files", "groups")
 
 
 def weight(group: GroupReport, order: Order) -> float:
-    """What a group of a report is sorted by."""
+    """Return what a group of a report is sorted by."""
     return {
         Order.COUNT: group.counters["ios"],
         Order.BYTES: group.counters["bytes"],
@@ -24,14 +24,17 @@ def weight(group: GroupReport, order: Order) -> float:
 
 
 def in_order(groups: Sequence[GroupReport], order: Order | None) -> list[GroupReport]:
-    """Return the groups of a report, sorted; as they are where no order is given."""
+    """Return the groups sorted, the largest first; in their order where `order` is None."""
     if order is None:
         return list(groups)
     return sorted(groups, key=lambda group: -weight(group, order))
 
 
 def arranged(report: Report, order: Order | None) -> Report:
-    """Return the report with its devices, operations and groups sorted; itself without an order."""
+    """Return the report with devices, operations and groups sorted.
+
+    Itself where `order` is None.
+    """
     if order is None:
         return report
     devices = [_sorted_device(device, order) for device in report.devices]
@@ -42,14 +45,15 @@ def arranged(report: Report, order: Order | None) -> Report:
 
 
 def _sorted_device(device: DeviceReport, order: Order) -> DeviceReport:
+    """Return the device with its operations sorted."""
     operations = sorted(device.operations, key=lambda one: -weight(one.bios, order))
     return replace(device, operations=operations)
 
 
 def shortened(report: Report, limit: int | None) -> tuple[Report, dict[str, int]]:
-    """Return the report with at most `limit` groups in each list, and what is left out of each.
+    """Return the report with at most `limit` groups per list, and how many each list leaves out.
 
-    limit: None or 0 leaves all of them.
+    limit: None or 0: all. Lists that leave out nothing are not in the second result.
     """
     if not limit:
         return report, {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows of a table are shown, in which order, and what is said of the rest.
+"""Options for the rows of a table: how many, in which order; and a line on the rest.
 
 Every command that prints a table of groups takes the same two options (docs/report.md).
 """
@@ -20,19 +20,19 @@ class Order(StrEnum):
     """What rows are sorted by, the largest first."""
 
     COUNT = "count"
-    """I/Os."""
+    """Number of I/Os."""
     BYTES = "bytes"
     MEAN = "mean"
-    """Of the times from queue to completion, as the others."""
+    """Mean time from queue to completion; P99 and TOTAL are of the same times."""
     P99 = "p99"
     TOTAL = "total"
 
 
 def limit_option(default: str, *former: str, most: int | None = None) -> Option:
-    """The option `-n`, `--limit`: the command gets `limit`, None where it was not given.
+    """Return the option `-n`, `--limit`: the command gets `limit`, None where it was not given.
 
-    default: what is shown then, as the help says it. former: names that the option had, which
-    go on working unseen. most: more than that cannot be asked for.
+    default: what is shown without the option, as the help says it. former: hidden names that the
+    option had in earlier versions. most: the largest limit; None: any.
     """
     kind = click.IntRange(0, most)
     every = "all" if most is None else f"all, {most:,} at most"
@@ -51,9 +51,9 @@ def limit_option(default: str, *former: str, most: int | None = None) -> Option:
 
 
 def sort_option(default: str, orders: Sequence[Order] = tuple(Order)) -> Option:
-    """The option `--sort`: the command gets `order`, None where it was not given.
+    """Return the option `--sort`: the command gets `order`, None where it was not given.
 
-    default: what rows are sorted by then, as the help says it.
+    default: what rows are sorted by without the option, as the help says it.
     """
 
     def read(_context: click.Context, _option: click.Parameter, value: str | None) -> Order | None:
@@ -69,12 +69,15 @@ def sort_option(default: str, orders: Sequence[Order] = tuple(Order)) -> Option:
 
 
 def first(rows: Sequence[Row], limit: int) -> tuple[list[Row], int]:
-    """Return the first `limit` rows (0: all), and how many that leaves out."""
+    """Return the first `limit` rows (0: all), and how many rows that leaves out."""
     shown = list(rows[:limit]) if limit else list(rows)
     return shown, len(rows) - len(shown)
 
 
 def left_out(number: int, what: str = "row", which: str = "") -> str:
-    """`12 more rows: --limit 0 shows all`; `1 more stack with 3 bios: …`."""
+    """Return a line on rows that are not shown: `12 more rows: --limit 0 shows all`.
+
+    what: one row. which: words behind it: `1 more stack with 3 bios: …`.
+    """
     rows = f"more {what if number == 1 else what + 's'}" + (f" {which}" if which else "")
     return f"{units.count(number)} {rows}: --limit 0 shows all"

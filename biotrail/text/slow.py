@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slow I/Os as text for people. Colours are click's: they go to a terminal only."""
+"""Show slow I/Os as text for people. Styles are click's, which drops them without a terminal."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,13 @@ from biotrail.text.rows import left_out
 from biotrail.text.slow_around import device_lines
 
 MOST = 1_000
-"""I/Os that are shown at most: each is kept with all its events."""
+"""Most I/Os that are shown, as each one is kept with all its events."""
 SHOWN_EVENTS = 24
+"""Most events of an I/O that are listed without -v."""
 SHOWN_OTHERS = 4
+"""Most requests, and most related I/Os, of an I/O that are listed without -v."""
 BAR = 40
+"""Characters of a stage's bar for the whole latency."""
 MEANINGS = {
     "Q2G": "waited for a request: for a free tag; of a split one, after the pieces before it",
     "G2I": "had its request, which was held back (plugged) before the scheduler got it",
@@ -38,11 +41,12 @@ MEANINGS = {
     "unknown": "its next event is not in the log",
     "Q2D": "joined a request without an event that says when, and waited for its issue",
 }
+"""What a bio waited for in each stage."""
 _DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
 
 
 class Detail(StrEnum):
-    """How much is said of each I/O."""
+    """How much is shown of each I/O."""
 
     LINE = "line"
     USUAL = "usual"
@@ -50,18 +54,21 @@ class Detail(StrEnum):
 
 
 def lines(trace: Trace, slowest: Slowest, wanted: Wanted, detail: Detail) -> Iterator[str]:
-    """All of it."""
+    """Yield what is shown of one recording's slow I/Os."""
     return lines_of_all([("", trace, slowest)], wanted, detail)
 
 
 Found = tuple[str, Trace, Slowest]
-"""A recording's label, empty where it is the only one; its trace; what was found in it."""
+"""A recording's label, empty if it is the only one; its trace; its slow I/Os."""
 
 
 def lines_of_all(
     found: Sequence[Found], wanted: Wanted, detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """The slow I/Os of all recordings in one list; by_size: the largest of them first."""
+    """Yield the slow I/Os of all recordings in one list, the slowest first.
+
+    by_size: the largest first.
+    """
     slow_ios = [(label, trace, slow) for label, trace, one in found for slow in one.found]
     slow_ios.sort(key=lambda row: -(row[2].io.bytes if by_size else row[2].io.waited_ns))
     yield from _summary([one for _, _, one in found], wanted)
@@ -83,6 +90,7 @@ def lines_of_all(
 
 
 def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
+    """Yield how many I/Os are shown and left out, and which stages most time went to."""
     found = [slow for one in each for slow in one.found]
     counts, shown = _added([one.counts for one in each]), len(found)
     kind = "failed I/O" if wanted.failed else "I/O"
@@ -115,6 +123,7 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
 
 
 def _added(each: Sequence[Counts]) -> Counts:
+    """Return the sums of all counts."""
     whole = Counts()
     for name in vars(whole):
         setattr(whole, name, sum(getattr(one, name) for one in each))
@@ -122,12 +131,14 @@ def _added(each: Sequence[Counts]) -> Counts:
 
 
 def _left_out(more: int, shown: int) -> str:
+    """Return that `more` I/Os are not shown, and how to see them."""
     if shown < MOST:
         return left_out(more, "I/O")
     return f"{units.plural(more, 'more I/O')}: {MOST:,} at most; choose a part (docs/cuts.md)"
 
 
 def _brief(place: int, slow: SlowIO, above: str) -> str:
+    """Return an I/O's line. place: in the list; above: the recording's label."""
     io = slow.io
     longest = io.longest
     stage = f"{longest.stage} {_percent(longest.share)}" if longest else "stages unknown"
@@ -137,6 +148,7 @@ def _brief(place: int, slow: SlowIO, above: str) -> str:
 
 
 def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> Iterator[str]:
+    """Yield the lines of an I/O. verbose: list all events, requests and other I/Os."""
     io = slow.io
     yield styled(f"#{place}  {_took(io)}  {above}{_what(io)}, {_who(io)}", bold=True)
     yield f"    {_when(trace, slow)}; bio {io.number}"
@@ -154,6 +166,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
 
 
 def _took(io: IO) -> str:
+    """Return an I/O's latency; without one, its time in flight or `unknown time`."""
     if io.under_way:
         return f"{units.duration(io.waited_ns)} and no completion"
     if io.latency_ns is None:
@@ -162,6 +175,7 @@ def _took(io: IO) -> str:
 
 
 def _what(io: IO) -> str:
+    """Return an I/O's device, operation, flags, size and sector."""
     where = f" at sector {io.sector}" if io.sector is not None and io.bytes else ""
     size = f" of {units.size(io.bytes)}" if io.bytes else ""
     flags = f" {io.flags}" if io.flags else ""
@@ -169,6 +183,7 @@ def _what(io: IO) -> str:
 
 
 def _who(io: IO) -> str:
+    """Return an I/O's thread."""
     if io.tid is None:
         return "task unknown"
     name = io.comm if io.comm is not None else "?"
@@ -176,6 +191,7 @@ def _who(io: IO) -> str:
 
 
 def _when(trace: Trace, slow: SlowIO) -> str:
+    """Return when an I/O was queued: wall clock, and time since the first event."""
     first = trace.account.first_ns
     moment = trace.context.wall_clock(slow.begin_ns)
     since = f"{(slow.begin_ns - first) / 1e9:.6f} s after the first event"
@@ -184,7 +200,10 @@ def _when(trace: Trace, slow: SlowIO) -> str:
 
 
 def _marks(io: IO) -> str:
-    """What is unusual, and how far it is to be trusted."""
+    """Return what is unusual about an I/O: errors, requeues, splits, doubtful certainty.
+
+    Empty: nothing.
+    """
     found = []
     if io.status != "OK":
         found.append(f"ended with {io.status}, {units.size(io.done_bytes)} done")
@@ -198,10 +217,12 @@ def _marks(io: IO) -> str:
 
 
 def _percent(share: float) -> str:
+    """Return a share as a percentage."""
     return f"{100 * share:.1f} %"
 
 
 def _stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
+    """Yield a line per stage; the line of the longest stage also says what that means."""
     io = slow.io
     if not io.stages:
         yield "    stages unknown"
@@ -217,6 +238,7 @@ def _stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
 
 
 def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
+    """Return what the I/O waited for in a stage, and which part of that was a lower device's."""
     text = _joined(context, span, slow) if span.stage == "M2D" else MEANINGS.get(span.stage, "")
     if slow.io.under_way:
         return f"{text}, until the log's end, unless its completion was not seen"
@@ -234,7 +256,7 @@ def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
 
 
 def _joined(context: Context, span: Span, slow: SlowIO) -> str:
-    """M2D: what held back the request that it had joined, where the log tells that."""
+    """Return the meaning of M2D: whether the joined request was plugged or in the scheduler."""
     inserted = max(map(_inserted, slow.requests), default=0)
     if inserted:
         plugged = inserted - span.start_ns > span.ns / 2
@@ -247,14 +269,14 @@ def _joined(context: Context, span: Span, slow: SlowIO) -> str:
 
 
 def _inserted(request: RequestFacts) -> int:
-    """ns until the scheduler got it before its issue; 0: it did not, or that is not known."""
+    """Return when a request was inserted before its issue (ns); 0: it was not, or not known."""
     insert, issue = request.insert_ns, request.issue_ns
-    # One that the driver gave back is inserted after its first issue.
+    # After a requeue, a request may be inserted behind its first issue: that is no I2D.
     return insert if insert is not None and issue is not None and insert <= issue else 0
 
 
 def _pause_lines(slow: SlowIO) -> Iterator[str]:
-    """Where the time went between the events of what has several pieces or requests."""
+    """Yield the longest pause between two events, for an I/O with several requests."""
     pause = slow.longest_pause
     if pause is None or len(slow.requests) < 2:
         return
@@ -264,14 +286,16 @@ def _pause_lines(slow: SlowIO) -> Iterator[str]:
 
 
 def _named(step: Step, slow: SlowIO) -> str:
+    """Return an event's letter, request and time since Q."""
     about = "" if step.request is None else f" of {_request_names(slow)[step.request]}"
     return f"{step.letter}{about} (+{units.duration(step.offset_ns)})"
 
 
-# Its events
+# Events of an I/O
 
 
 def _event_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
+    """Yield the I/O's events; without `verbose` the first and last SHOWN_EVENTS // 2."""
     if not slow.events:
         return
     yield f"  {'since Q':>15}  cpu  event          sector + sectors"
@@ -291,6 +315,7 @@ def _event_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
 
 
 def _event(step: Step, io: IO, names: dict[int, str]) -> str:
+    """Return an event's line. names: of requests, by number."""
     place = ""
     if step.bytes or step.letter in "CEc":
         place = f"{step.bytes} bytes"
@@ -310,13 +335,15 @@ def _event(step: Step, io: IO, names: dict[int, str]) -> str:
 
 
 def _request_names(slow: SlowIO) -> dict[int, str]:
+    """Return `request 1`, `request 2`, … by the request's number."""
     return {r.number: f"request {place}" for place, r in enumerate(slow.requests, 1)}
 
 
-# What belongs to it
+# Requests and related I/Os of an I/O
 
 
 def _request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
+    """Yield the I/O's requests and the other I/Os in them."""
     names = _request_names(slow)
     shown = slow.requests
     more = len(shown) - SHOWN_OTHERS
@@ -333,13 +360,14 @@ def _request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
 
 
 def _in_device(request: RequestFacts) -> int:
-    """ns from D to C; 0 where that is not known."""
+    """Return ns from D to C; 0 where one of them is not known."""
     if request.issue_ns is None or request.complete_ns is None:
         return 0
     return request.complete_ns - request.issue_ns
 
 
 def _request(request: RequestFacts, names: dict[int, str]) -> str:
+    """Return a request's operation, size, times and peculiarities."""
     place = "" if request.sector is None else f" at sector {request.sector}"
     words = [f"{request.operation} of {units.size(request.bytes)}{place}"]
     if took := _in_device(request):
@@ -360,6 +388,7 @@ def _request(request: RequestFacts, names: dict[int, str]) -> str:
 
 
 def _family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
+    """Yield the upper device's I/Os that it does the work of, and the lower devices' I/Os."""
     if slow.parents:
         yield "  does the work of:"
         yield from _others(slow.parents, 0, slow, verbose)
@@ -371,7 +400,10 @@ def _family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
 
 
 def _below(slow: SlowIO) -> str:
-    """When the work of the lower devices began and ended, seen from above."""
+    """Return when the lower devices' I/Os were queued and ended, relative to this I/O.
+
+    Empty where that is not known.
+    """
     times = slow.below
     if times is None:
         return ""
@@ -383,6 +415,7 @@ def _below(slow: SlowIO) -> str:
 
 
 def _others(ios: list[IO], left_out: int, slow: SlowIO, verbose: bool) -> Iterator[str]:
+    """Yield other I/Os, without `verbose` SHOWN_OTHERS of them, and how many more there are."""
     shown = ios if verbose else ios[:SHOWN_OTHERS]
     for io in shown:
         yield f"    {_other(io, slow)}"
@@ -392,6 +425,7 @@ def _others(ios: list[IO], left_out: int, slow: SlowIO, verbose: bool) -> Iterat
 
 
 def _other(io: IO, slow: SlowIO) -> str:
+    """Return a line on an I/O that is related to the slow one."""
     since = ""
     if io.queue_ns is not None:
         since = f"{(io.queue_ns - slow.begin_ns) / 1000:+,.3f} µs  "

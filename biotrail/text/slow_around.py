@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device had to do while one of its I/Os waited, as text for people."""
+"""Show as text what a device did while one of its I/Os waited."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from biotrail.text import units
 
 
 def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
-    """The device when the I/O was queued and issued, and what went before and past it."""
+    """Yield what was in flight when the I/O was queued and issued, and what overtook it."""
     around = slow.surroundings
     if around is None:
         return
@@ -33,7 +33,7 @@ def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
 
 
 def _flushes(around: Surroundings) -> str:
-    """How many flushes of the cache the device did meanwhile, and the longest."""
+    """Return how many cache flushes the device did while the I/O waited, and the longest."""
     number = len(around.flushes) + around.flushes_left_out
     ended = [f for f in around.flushes if f.complete_ns is not None]
     text = f"{units.count(number)} meanwhile"
@@ -46,6 +46,7 @@ def _flushes(around: Surroundings) -> str:
 
 
 def _order_lines(around: Surroundings) -> Iterator[str]:
+    """Yield which I/Os were ahead of the I/O, overtook it, or were overtaken."""
     for name, group in (
         ("ahead of it", around.ahead),
         ("overtook it", around.overtook_it),
@@ -56,6 +57,7 @@ def _order_lines(around: Surroundings) -> Iterator[str]:
 
 
 def _device(context: Context, io: IO) -> str:
+    """Return the device and its scheduler, nr_requests and write cache."""
     entry = context.devices.get(io.dev, {})
     queue = entry.get("queue", {})
     facts = [
@@ -68,6 +70,7 @@ def _device(context: Context, io: IO) -> str:
 
 
 def _moment(moment: Moment, most: int) -> str:
+    """Return what waited and was in the device at one moment. most: nr_requests; 0: not known."""
     if not (moment.waiting.ios or moment.in_device.ios or moment.requests_allocated):
         return "idle"
     parts = [_group(moment.waiting, "waiting"), _group(moment.in_device, "in the device")]
@@ -78,6 +81,7 @@ def _moment(moment: Moment, most: int) -> str:
 
 
 def _group(group: Group, what: str = "") -> str:
+    """Return how many I/Os: of which operations and sizes, and by which tasks."""
     space = f" {what}" if what else ""
     if not group.ios:
         return f"none{space}"
@@ -90,6 +94,7 @@ def _group(group: Group, what: str = "") -> str:
 
 
 def _most(tasks: dict[str, int]) -> list[tuple[str, int]]:
+    """Return the three tasks with most I/Os, and `others` for the rest."""
     ranked = sorted(tasks.items(), key=lambda item: -item[1])
     rest = sum(number for _, number in ranked[3:])
     return ranked[:3] + ([("others", rest)] if rest else [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of a log in sentences: what was lost, what is damaged, how certain the rest is."""
+"""Report in sentences what a log lost, what is damaged, and how certain the rest is."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,7 +23,10 @@ PROGRAMS = ("core", "bcc")
 
 
 def kind_name(kind: int) -> str:
-    """`Q (queue)`; `events of unknown kind` for 0."""
+    """Return a record kind as text: `Q (queue)`.
+
+    0 is `events of unknown kind`; a kind of a newer version is `events of kind 99`.
+    """
     if kind not in set(Kind):
         return "events of unknown kind" if kind == 0 else f"events of kind {kind}"
     found = BY_KIND[Kind(kind)]
@@ -31,7 +34,7 @@ def kind_name(kind: int) -> str:
 
 
 def lost_by_kind(trace: Trace) -> dict[int, int]:
-    """Events that the recorder counted as lost, by record kind."""
+    """Return per record kind the number of events that the recorder counted as lost."""
     lost: Counter[int] = Counter()
     for window in trace.losses:
         lost[int(window.get("kind", 0))] += int(window.get("count", 0))
@@ -39,7 +42,10 @@ def lost_by_kind(trace: Trace) -> dict[int, int]:
 
 
 def loss_lines(trace: Trace) -> list[str]:
-    """Everything that is not in the log and should be, a sentence each; complete when read."""
+    """Return a sentence for everything that is missing from the log.
+
+    They are complete only after the log was read to its end.
+    """
     lines = []
     lost = lost_by_kind(trace)
     if lost:
@@ -51,7 +57,8 @@ def loss_lines(trace: Trace) -> list[str]:
     lines += [f"note: {remark}" for remark in trace.reader.remarks]
     account = trace.account
     if account.late:
-        lines.append(f"{units.plural(account.late, 'event')} came too late for their window")
+        late = units.plural(account.late, "event")
+        lines.append(f"{late} came too late: the window of their time was complete already")
     for reason, number in sorted(trace.stacks.refused.items()):
         lines.append(f"{units.plural(number, 'bio')} without a whole call stack: {reason}")
     for kind, number in sorted(account.unknown.items()):
@@ -72,7 +79,7 @@ def loss_lines(trace: Trace) -> list[str]:
 
 
 def _why_not_recorded(trace: Trace, lost: int) -> str:
-    """Return ` (…)`: why completions are missing; nothing where no programs recorded the log.
+    """Return why completions are missing, as ` (…)`; empty where no BPF programs made the log.
 
     lost: completions that the recorder counted as lost, to full rings or to recursion.
     """
@@ -90,14 +97,14 @@ def _why_not_recorded(trace: Trace, lost: int) -> str:
 
 
 def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
-    """`1,000 bios: 990 exact, 10 incomplete`."""
+    """Return `1,000 bios: 990 exact, 10 incomplete`. one, many: the noun's singular and plural."""
     total = units.plural(sum(counts.values()), one, many)
     parts = [f"{units.count(n)} {certainty}" for certainty, n in counts.items() if n]
     return total + (f": {', '.join(parts)}" if parts else "")
 
 
 def certainty_lines(trace: Trace) -> list[str]:
-    """How much is certain of bios, requests and the edges between them."""
+    """Return how many bios, requests and edges between them have each certainty."""
     account = trace.account
     return [
         certainty_line("bio", "bios", account.bios),
@@ -108,7 +115,10 @@ def certainty_lines(trace: Trace) -> list[str]:
 
 
 def pairing_lines(pairing: Pairing) -> list[str]:
-    """How far ends of flushes may be off that several requests share; nothing where none do."""
+    """Return how far the ends of flushes may be off, where one of several completions could match.
+
+    No line if there was no such flush.
+    """
     if not pairing.completions:
         return []
     total = units.plural(pairing.completions, "flush", "flushes")
@@ -124,7 +134,7 @@ def pairing_lines(pairing: Pairing) -> list[str]:
 
 
 def own_lines(trace: Trace) -> list[str]:
-    """What is the recording's own I/O, and whether it is shown; nothing where there is none."""
+    """Return how much I/O is the recording's own, and whether it is shown; empty: there is none."""
     account = trace.account
     if not account.own_bios:
         return []
@@ -134,12 +144,12 @@ def own_lines(trace: Trace) -> list[str]:
 
 
 def tries_text(count: int) -> str:
-    """`3 NOWAIT tries that failed at once (AGAIN)`: what tries.py tells from I/Os."""
+    """Return `3 NOWAIT tries that failed at once (AGAIN)`, which tries.py separates from I/Os."""
     return f"{units.plural(count, 'NOWAIT try', 'NOWAIT tries')} that failed at once (AGAIN)"
 
 
 def as_dict(trace: Trace) -> dict[str, Any]:
-    """The same for JSON."""
+    """Return losses, problems and certainties for JSON."""
     return {
         "lost": {kind_name(kind): n for kind, n in lost_by_kind(trace).items()},
         "interrupted": trace.reader.interrupted,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot of `biotrail top` in tables."""
+"""Show a snapshot of `biotrail top` in tables."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from biotrail.cli.top import Cost
 
 PLAIN_ROWS = 10
+"""Rows of a table without a screen or a limit."""
 _HEAD = 2
 """Lines of a table's head."""
 _LATE_NS = 3_000_000_000
+"""ns that the snapshot may be behind before the head says so."""
 _WORK = (Column("I/O/s"), Column("data/s", 1))
 _TIMES = (
     Column("p50"),
@@ -35,16 +37,22 @@ _TIMES = (
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a snapshot, all its rows; `repeats`: leading cells that need not be repeated."""
+    """One table of a snapshot, with all its rows.
+
+    repeats: number of leading cells that are blanked where they repeat the row above.
+    """
 
     columns: Sequence[Column]
     rows: list[list[str]]
     repeats: int = 0
     most: int = PLAIN_ROWS
-    """Rows where neither a terminal nor an option says how many."""
+    """Rows shown where neither a terminal nor an option limits them."""
 
     def drawn(self, limit: int, width: int, screen: bool = False) -> RenderableType:
-        """The first rows, and how many more there are, which no option brings on a screen."""
+        """Return the first `limit` rows (0: all), and a line on how many more there are.
+
+        screen: that line does not mention --limit, as a screen has no room for more.
+        """
         shown, more = first(self.rows, limit)
         rows = without_repeats(shown, self.repeats) if self.repeats else shown
         made = table("", self.columns, rows, width)
@@ -61,10 +69,10 @@ def parts(
     limit: int | None = None,
     order: Order | None = None,
 ) -> Iterator[RenderableType]:
-    """What to show. height: lines that there are; None: any.
+    """Yield what to show. height: lines of the screen; None: text of any length.
 
-    limit: rows of each table at most, 0 for all, None for what there is room for. order: of
-    operations and processes; None: by count.
+    limit: rows of each table at most, 0: all; None: as many as there is room for, or each table's
+    `most`. order: of operations and processes; None: by count.
     """
     if order is not None:
         snapshot = arranged(snapshot, order)
@@ -84,10 +92,11 @@ def parts(
 
 
 def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
-    """Return how many of its `rows` each table shows in `room` lines; the last ones may get none.
+    """Return how many of its `rows` each table shows in `room` lines.
 
-    limit: rows of each at most, 0 for all. A table takes two lines for its head, and one that
-    says how many more rows there are where it has more.
+    The list is shorter than `rows` if the last tables have no room. limit: rows of each at most, 0:
+    all. A table takes two lines for its head, and one that says how many more rows there are where
+    it has more.
     """
     kept = len(rows)
     while kept and sum(_lines(1, have) for have in rows[:kept]) + (kept < len(rows)) > room:
@@ -105,11 +114,12 @@ def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
 
 
 def _lines(shown: int, rows: int) -> int:
-    """Lines of a table that shows so many of its rows."""
+    """Return the lines of a table that shows `shown` of its `rows`."""
     return _HEAD + shown + (shown < rows)
 
 
 def _tables(snapshot: Snapshot) -> Iterator[Table]:
+    """Yield the snapshot's tables, the most important first."""
     yield _devices(snapshot)
     yield _operations(snapshot)
     yield _stages(snapshot)
@@ -124,23 +134,26 @@ def arranged(snapshot: Snapshot, order: Order) -> Snapshot:
 
 
 def _sorted(stretch: Stretch, order: Order) -> Stretch:
+    """Return the stretch with its operations and processes sorted."""
     operations = sorted(stretch.operations, key=lambda one: -weight(one.bios, order))
     return replace(stretch, operations=operations, processes=in_order(stretch.processes, order))
 
 
 def shortened(snapshot: Snapshot, limit: int) -> Snapshot:
-    """Return the snapshot with so many operations, processes and slow I/Os; 0: all."""
+    """Return the snapshot with at most `limit` operations, processes and slow I/Os each; 0: all."""
     now, minute = (_first_of(one, limit) for one in (snapshot.now, snapshot.minute))
     return replace(snapshot, now=now, minute=minute, slowest=first(snapshot.slowest, limit)[0])
 
 
 def _first_of(stretch: Stretch, limit: int) -> Stretch:
+    """Return the stretch with at most `limit` operations and processes; 0: all."""
     operations, _ = first(stretch.operations, limit)
     processes, _ = first(stretch.processes, limit)
     return replace(stretch, operations=operations, processes=processes)
 
 
 def _head(snapshot: Snapshot, cost: "Cost") -> list[str]:
+    """Return the lines above the tables: rates, costs, losses, delays."""
     now = snapshot.now
     total = now.total.bios
     found = [
@@ -160,6 +173,7 @@ def _head(snapshot: Snapshot, cost: "Cost") -> list[str]:
 
 
 def _devices(snapshot: Snapshot) -> Table:
+    """Return the table of devices: in flight and active."""
     busy = sorted(snapshot.devices, key=lambda d: (-d.queue.busy_ns, d.device))
     rows = []
     for one in busy:
@@ -191,6 +205,7 @@ def _devices(snapshot: Snapshot) -> Table:
 
 
 def _times(now: Summary | None, minute: Summary | None) -> list[str]:
+    """Return the cells of _TIMES; `-` where there are no values."""
     found = []
     for values, shown in ((now, ("p50", "p99", "max")), (minute, ("p50", "p99"))):
         some = values is not None and values.count
@@ -199,20 +214,24 @@ def _times(now: Summary | None, minute: Summary | None) -> list[str]:
 
 
 def _work(group: GroupReport | None) -> list[str]:
+    """Return the cells of _WORK; None: no I/O."""
     if group is None:
         return ["0", "0 B/s"]
     return [f"{group.ios_per_s:,.0f}", f"{units.size(group.bytes_per_s)}/s"]
 
 
 def _named(stretch: Stretch) -> dict[tuple[object, ...], OperationReport]:
+    """Return the stretch's operations by name."""
     return {tuple(o.bios.name.values()): o for o in stretch.operations}
 
 
 def _cells(one: OperationReport) -> list[str]:
+    """Return the cells for device and operation."""
     return name_cells(one.bios, ("device", "operation"))
 
 
 def _operations(snapshot: Snapshot) -> Table:
+    """Return the table of operations, of the last minute and now."""
     now = _named(snapshot.now)
     rows = []
     some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.counters["ios"]]
@@ -225,6 +244,7 @@ def _operations(snapshot: Snapshot) -> Table:
 
 
 def _stages(snapshot: Snapshot) -> Table:
+    """Return the table of stages, of the last minute and now."""
     now = _named(snapshot.now)
     rows = []
     for name, one in _named(snapshot.minute).items():
@@ -245,6 +265,7 @@ def _stages(snapshot: Snapshot) -> Table:
 
 
 def _processes(snapshot: Snapshot) -> Table:
+    """Return the table of processes, of the last minute and now."""
     fields = ("process", "pid")
     now = {tuple(g.name.values()): g for g in snapshot.now.processes}
     rows = []
@@ -257,6 +278,7 @@ def _processes(snapshot: Snapshot) -> Table:
 
 
 def _slowest(snapshot: Snapshot) -> Table:
+    """Return the table of the slowest I/Os."""
     rows = [
         [
             units.duration(one.latency_ns),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where `biotrail top` shows its snapshots: a terminal's whole screen, or plain text."""
+"""Show the snapshots of `biotrail top` on a terminal's whole screen, or as plain text."""
 
 import os
 import select
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 _QUIT = b"qQ"
 _LOOK_SECONDS = 0.2
+"""Seconds between two checks of whether to stop waiting for keys."""
 
 
 class Plain:
-    """Each snapshot as text below the one before."""
+    """Prints each snapshot as text below the one before."""
 
     def __init__(self, to: Console, limit: int | None, order: Order | None) -> None:
         self._console = to
         self._how = limit, order
 
     def show(self, snapshot: Snapshot, cost: "Cost") -> None:
-        """Print it."""
+        """Print a snapshot. cost: CPU time of recorder and top."""
         for part in parts(snapshot, cost, self._console.width, None, *self._how):
             self._console.print(part)
         self._console.print()
@@ -43,14 +44,14 @@ class Plain:
 
 
 class Whole:
-    """The newest snapshot on the whole screen."""
+    """Shows the newest snapshot on the whole screen."""
 
     def __init__(self, live: Live, limit: int | None, order: Order | None) -> None:
         self._live = live
         self._how = limit, order
 
     def show(self, snapshot: Snapshot, cost: "Cost") -> None:
-        """Draw it."""
+        """Draw a snapshot, as large as the terminal is now."""
         size = shutil.get_terminal_size()
         self._live.console.size = (size.columns, size.lines)
         drawn = parts(snapshot, cost, size.columns, size.lines, *self._how)
@@ -61,9 +62,9 @@ class Whole:
 def screen(
     stop: Callable[[], None], limit: int | None = None, order: Order | None = None
 ) -> Iterator[Plain | Whole]:
-    """A terminal's screen, as it was before when the block ends.
+    """Yield a terminal's whole screen, restored at the end of the block; Plain without a terminal.
 
-    stop: what q does. limit, order: as of `top_text.parts`.
+    stop: called when q is pressed. limit, order: see `biotrail.text.top.parts`.
     """
     if not sys.stdout.isatty():
         yield Plain(console(), limit, order)
@@ -78,7 +79,10 @@ def screen(
 
 @contextmanager
 def _keys(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls `stop` when q is pressed, where standard input is a terminal."""
+    """Call `stop`, from another thread, when q is pressed during the block.
+
+    Does nothing where standard input is no terminal.
+    """
     if not sys.stdin.isatty():
         yield
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantities as people write and read them: durations, sizes, counts."""
+"""Parse and format quantities: durations, sizes, counts."""
 
 import re
 from typing import TYPE_CHECKING
@@ -29,14 +29,14 @@ _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 
 class Duration(_FloatType):
-    """`10`, `10s`, `250ms`, `5min`, `2h`: seconds as a float."""
+    """Option type: `10`, `10s`, `250ms`, `5min`, `2h`; seconds as a float."""
 
     name = "duration"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Seconds; a usage error for anything else."""
+        """Return seconds; anything but a duration is a usage error."""
         if isinstance(value, (int, float)):
             return float(value)
         match = _NUMBER.fullmatch(str(value))
@@ -46,14 +46,14 @@ class Duration(_FloatType):
 
 
 class Size(_IntType):
-    """`65536`, `512K`, `8M`, `8MiB`: bytes as an int."""
+    """Option type: `65536`, `512K`, `8M`, `8MiB`; bytes as an int."""
 
     name = "size"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        """Bytes; a usage error for anything else."""
+        """Return bytes; anything but a size is a usage error."""
         if isinstance(value, int):
             return value
         match = _NUMBER.fullmatch(str(value))
@@ -64,7 +64,7 @@ class Size(_IntType):
 
 
 def size(count: float) -> str:
-    """`512 B`, `1.5 MiB`."""
+    """Return bytes as text: `512 B`, `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -73,12 +73,12 @@ def size(count: float) -> str:
 
 
 def count(number: int) -> str:
-    """`1,234,567`."""
+    """Return a number as text: `1,234,567`."""
     return f"{number:,}"
 
 
 def duration(nanoseconds: float) -> str:
-    """`850 ns`, `12.3 µs`, `4.56 ms`, `1.23 s`, `2 min 5 s`."""
+    """Return ns as text: `850 ns`, `12.3 µs`, `4.56 ms`, `1.23 s`, `2 min 5 s`."""
     for unit, scale in (("ns", 1.0), ("µs", 1e3), ("ms", 1e6)):
         if nanoseconds < scale * 999.5:
             return f"{nanoseconds / scale:.3g} {unit}"
@@ -90,10 +90,13 @@ def duration(nanoseconds: float) -> str:
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """`1 event`, `2,000 events`."""
+    """Return a number with its noun: `1 event`, `2,000 events`.
+
+    many: the plural; empty: `one` with an s.
+    """
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
 def amount(number: int | float) -> str:
-    """Bytes as a size, seconds (a float) as a duration."""
+    """Return an int as a size in bytes, a float as a duration in seconds."""
     return size(number) if isinstance(number, int) else duration(number * 1e9)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says in a few sentences: where the time is, for whom, and what to look at next.
+"""State in a few sentences what a report shows: where time goes, for whom, and what to check next.
 
 Each sentence is a rule's: a condition on the report's own figures, with its threshold in
-docs/report.md. A rule whose condition does not hold says nothing.
+docs/report.md. A rule whose condition does not hold yields no sentence.
 """
 
 from collections import Counter
@@ -15,7 +15,8 @@ from biotrail.converters.analysis.report.tree import DeviceReport, OperationRepo
 from biotrail.text import units
 
 SHOWN = 3
-"""Sentences in text and on a page; the JSON has all."""
+"""Most sentences in text and on a page; the JSON has all."""
+# Thresholds of the rules; docs/report.md states each with its rule.
 MAIN_SHARE = 0.5
 FLUSH_SHARE = 0.1
 TAIL_SHARE, TAIL_LEAST, TAIL_OF = 0.1, 5, 100
@@ -26,7 +27,7 @@ REQUEUED_SHARE = 0.01
 SPLIT_SHARE, SPLIT_LEAST = 0.5, 100
 ACTIVE_SHARE = 0.25
 BELOW_SHARE = 0.5
-"""A device is below another where so many of its bios do the work of others."""
+"""A device is below another if at least this share of its bios have a parent."""
 
 _READING = "docs/reading.md"
 _PARTS = {
@@ -41,7 +42,7 @@ _PARTS = {
     "failed": ("failed",),
     "unknown": ("unknown",),
 }
-"""Stages that are one place for people."""
+"""Stages that are one part of an I/O's way, by the part's name."""
 _WORDS = {
     "D2C": "in the device (D2C)",
     "bio-based": "in the driver of a device without requests (bio-based)",
@@ -52,8 +53,9 @@ _WORDS = {
     "R2D": "after the driver gave requests back (R2D)",
     "Q2M": "looking for a request to join (Q2M)",
     "failed": "before failing without an issue (failed)",
-    "unknown": "in stages that the log does not tell",
+    "unknown": "in stages that the log does not show",
 }
+"""Where an I/O is in each part, as the sentences say it."""
 _NEXT = {
     "D2C": f"In flight and sizes below; {_READING}, D2C",
     "bio-based": f"Stacked devices below; {_READING}, D2C of a stacked device",
@@ -66,12 +68,13 @@ _NEXT = {
     "failed": "biotrail slow --failed",
     "unknown": f"biotrail info: what is missing; {_READING}, What is missing",
 }
+"""What to look at when most time is in a part."""
 _PLURALS = {"read": "reads", "write": "writes", "flush": "flushes", "discard": "discards"}
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One thing that a report's figures say. next: what to look at; figures: those it is of."""
+    """One finding. next: what to look at; figures: the numbers that the text states."""
 
     rule: str
     text: str
@@ -85,7 +88,7 @@ Found = tuple[str, str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Rule:
-    """find: returns what a report's figures say, None where the rule's condition does not hold."""
+    """A rule. find: returns the finding, None where the rule's condition does not hold."""
 
     name: str
     find: Callable[[Report], Found | None]
@@ -111,29 +114,33 @@ def as_dicts(said: list[Sentence]) -> list[dict[str, Any]]:
     ]
 
 
-# What rules are made of
+# Helpers of the rules
 
 
 def _percent(share: float) -> str:
+    """Return a share as a percentage; `more than 99 %` where rounding would give 100."""
     if 0.995 <= share < 1:
         return "more than 99 %"
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _ios(name: str) -> str:
+    """Return an operation's plural: `reads`, `write_zeroes I/Os`."""
     return _PLURALS.get(name, f"{name} I/Os")
 
 
 def _operation(one: OperationReport) -> str:
+    """Return the operation's name."""
     return str(one.bios.name["operation"])
 
 
 def _where(device: str, name: str) -> str:
+    """Return which I/O a sentence is about: `writes on sda`."""
     return f"{_ios(name)} on {device}"
 
 
 def _upper(report: Report) -> list[DeviceReport]:
-    """Return the devices with I/O whose bios are not mostly those of devices above them."""
+    """Return the devices with I/O that are not below another (BELOW_SHARE)."""
     children: Counter[str] = Counter()
     for pair in report.stacked:
         children[pair.below] += pair.children
@@ -146,7 +153,7 @@ def _upper(report: Report) -> list[DeviceReport]:
 
 
 def _parts(ones: Iterable[OperationReport]) -> Counter[str]:
-    """Return ns by part, of the operations' bios."""
+    """Return the time of the operations' bios by part, ns."""
     of = {stage: part for part, stages in _PARTS.items() for stage in stages}
     found: Counter[str] = Counter()
     for one in ones:
@@ -156,13 +163,15 @@ def _parts(ones: Iterable[OperationReport]) -> Counter[str]:
 
 
 def _operations(report: Report) -> list[tuple[str, OperationReport]]:
+    """Return (device, operation) for all operations of upper devices."""
     return [(device.device, one) for device in _upper(report) for one in device.operations]
 
 
-# The rules
+# The rules. Each returns its finding if the condition in its docstring holds, else None.
 
 
 def _no_io(report: Report) -> Found | None:
+    """No bio was recorded."""
     if report.total.bios.counters["ios"]:
         return None
     figures = {"count": 0}
@@ -170,11 +179,13 @@ def _no_io(report: Report) -> Found | None:
 
 
 def _time(report: Report) -> tuple[Counter[str], int]:
+    """Return the time of all bios of upper devices by part, and in all, ns."""
     parts = _parts(one for _, one in _operations(report))
     return parts, sum(parts.values())
 
 
 def _main_part(report: Report) -> Found | None:
+    """One part of the way has MAIN_SHARE of the time or more."""
     parts, whole = _time(report)
     if not whole:
         return None
@@ -195,18 +206,19 @@ def _main_part(report: Report) -> Found | None:
         "operation_share": round(mine / ns, 6),
         "mean_ns": round(one.bios.latency.mean, 3),
     }
-    who, told = _main_process(report)
-    return text + who, _NEXT[part], {**figures, **told}
+    who, who_figures = _main_process(report)
+    return text + who, _NEXT[part], {**figures, **who_figures}
 
 
 def _duration(one: OperationReport) -> str:
+    """Return the mean latency of an operation's bios, as text."""
     return units.duration(one.bios.latency.mean)
 
 
 def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
-    """Return who has most of the time, in words and figures; nothing where nobody has half of it.
+    """Return who has most of the time, as words and figures; both empty if nobody has half of it.
 
-    With devices below others their bios are queued by the kernel as well: nobody is named.
+    Nobody is named if some device is below another: the kernel's threads queue its bios.
     """
     whole = report.total.bios.latency.sum
     known = [one for one in report.processes if one.name.get("process") is not None]
@@ -222,12 +234,13 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
 
 
 def _spread(report: Report) -> Found | None:
+    """No part of the way has MAIN_SHARE of the time."""
     parts, whole = _time(report)
     ranked = parts.most_common(2)
     if not whole or ranked[0][1] >= MAIN_SHARE * whole:
         return None
-    told = " and ".join(f"{_percent(ns / whole)} {_WORDS[part]}" for part, ns in ranked)
-    text = f"No part of the way has half of the time of I/O: most is {told}"
+    shares = " and ".join(f"{_percent(ns / whole)} {_WORDS[part]}" for part, ns in ranked)
+    text = f"No part of the way has half of the time of I/O: most is {shares}"
     figures = {
         "stages": [stage for part, _ in ranked for stage in _PARTS[part]],
         "shares": [round(ns / whole, 6) for _, ns in ranked],
@@ -236,6 +249,7 @@ def _spread(report: Report) -> Found | None:
 
 
 def _failed(report: Report) -> Found | None:
+    """Bios failed; the operation with most of them is named."""
     failed = [(d, one) for d, one in _operations(report) if one.bios.counters["failed"]]
     if not failed:
         return None
@@ -250,6 +264,7 @@ def _failed(report: Report) -> Found | None:
 
 
 def _without(report: Report) -> Found | None:
+    """WITHOUT_SHARE of the bios or more have no latency."""
     count, of = report.percentiles.without, report.total.bios.counters["ios"]
     if not of or count < WITHOUT_SHARE * of:
         return None
@@ -261,10 +276,12 @@ def _without(report: Report) -> Found | None:
 
 
 def _counted(count: int, of: int) -> dict[str, Any]:
+    """Return the figures of a share."""
     return {"count": count, "of": of, "share": round(count / of, 6)}
 
 
 def _flushes(report: Report) -> Found | None:
+    """Flushes are FLUSH_SHARE or more of a device's time; the device with most of it is named."""
     found = []
     for device in _upper(report):
         parts = _parts(device.operations)
@@ -291,6 +308,7 @@ def _flushes(report: Report) -> Found | None:
 
 
 def _tail(report: Report) -> Found | None:
+    """A few I/Os, far slower than the median, have TAIL_SHARE or more of an operation's time."""
     upper = {device.device for device in _upper(report)}
     for tail in report.tails:
         enough = tail.count >= TAIL_LEAST and tail.of >= TAIL_OF
@@ -324,7 +342,7 @@ def _tail(report: Report) -> Found | None:
 
 
 def _beside(tail: Tail) -> str:
-    """Return what the slow I/Os found in flight, where it was much more than the others found."""
+    """Return what slow I/Os met in flight, if much more than others met; else an empty text."""
     least = max(BESIDE_TIMES * tail.beside_others, BESIDE_LEAST)
     if tail.beside < least:
         return ""
@@ -335,6 +353,7 @@ def _beside(tail: Tail) -> str:
 
 
 def _tries(report: Report) -> Found | None:
+    """NOWAIT tries failed, TRIES_SHARE or more of the number of bios."""
     counters = report.total.bios.counters
     count, of = counters["tries"], counters["ios"]
     if not count or count < TRIES_SHARE * of:
@@ -348,6 +367,7 @@ def _tries(report: Report) -> Found | None:
 
 
 def _requeued(report: Report) -> Found | None:
+    """Drivers requeued REQUEUED_SHARE or more of the requests."""
     counters = report.total.requests.counters
     count, of = counters["requeues"], counters["ios"]
     if not count or count < REQUEUED_SHARE * of:
@@ -357,6 +377,7 @@ def _requeued(report: Report) -> Found | None:
 
 
 def _split(report: Report) -> Found | None:
+    """SPLIT_SHARE or more of an operation's bios were split, and SPLIT_LEAST at least."""
     found = [
         (one.bios.counters["split"], device, one)
         for device, one in _operations(report)
@@ -372,6 +393,7 @@ def _split(report: Report) -> Found | None:
 
 
 def _idle(report: Report) -> Found | None:
+    """No device was active for ACTIVE_SHARE of the time."""
     spans = [
         (device.queue.busy_ns, device.queue.busy_ns + device.queue.idle_ns, device.device)
         for device in _upper(report)
@@ -399,4 +421,4 @@ RULES = (
     Rule("tries", _tries),
     Rule("mostly-idle", _idle),
 )
-"""In the order in which their sentences stand."""
+"""All rules, in the order of their sentences."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters over time: levels, and rates in bins.
 
-Few changes of a level are a sample each. Where a bin has more of them, the level is thinned: a
-sample at the bin's start has the highest level in it, so that short peaks show, and one at its
-end the level that it came to. A sample that repeats the one before is left out.
+Few changes of a level are a sample each. A bin with more changes is thinned to a sample at its
+start with the highest level in it, so that short peaks show, and one at its end with the level it
+came to. A sample that repeats the value before is left out.
 """
 
 from dataclasses import dataclass, field
@@ -14,67 +14,79 @@ from numpy.typing import NDArray
 from biotrail.converters.events.tables import I64
 
 LEVEL_BIN = 1_000_000
-"""ns: a level's bins, of which each is thinned unless the level says otherwise."""
+"""ns: length of a level's bins, unless the level has its own."""
 RATE_BIN = 10_000_000
-"""ns."""
+"""ns: length of a rate's bins."""
 _SHORT_BINS = (100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000)
-"""ns: what the throughput of a short trace is in, so that it has many bins."""
+"""ns: bins for the throughput of a short trace, the first that is few enough for it."""
 _ENOUGH_BINS = 50
+"""Most bins of a short trace; a trace of more than so many RATE_BINs has RATE_BIN."""
 READ_OPS, WRITE_OPS = frozenset({"read"}), frozenset({"write", "zone_append"})
-"""Operations whose bytes are a device's throughput."""
+"""Operations whose completed bytes are a device's read and write throughput."""
 _LOSS_BINS = 1 << 16
+"""Most bins of a LossTotal."""
 
 Samples = tuple[I64, NDArray[np.float64]]
 """Times (ns) and values, shape (n,) each."""
 
 
 def _none() -> I64:
+    """Return no times."""
     return np.zeros(0, dtype=np.int64)
 
 
 def _no_samples() -> Samples:
+    """Return empty Samples."""
     return _none(), np.zeros(0)
 
 
 @dataclass
 class Level:
-    """How many are in a state, from steps of +1 and -1 at any time."""
+    """A count that changes by steps of +1 and -1, such as bios in flight."""
 
     origin: int
-    """ns: a first sample stands here, so that the counter shows in any case."""
+    """ns: time of the first sample, so that the counter shows even if nothing changes."""
     bin: int = LEVEL_BIN
-    """ns."""
+    """Length of a bin, ns."""
     few: int = 0
-    """Most moments of a bin at which each change is a sample of its own."""
+    """Most moments of change in a bin that are a sample each; a bin with more is thinned."""
     last: float | None = None
-    """The last sample's value."""
+    """Value of the last sample; None: no sample yet."""
     _level: int = 0
+    """The level after the steps that are samples already."""
     _times: I64 = field(default_factory=_none)
+    """Times (ns, sorted) of the steps that are not samples yet."""
     _steps: I64 = field(default_factory=_none)
+    """Per time: +1, -1, or a correction of any size."""
     _rest: tuple[int, float] | None = None
-    """Bin at whose start the level rests at a value, unless that bin is thinned, too."""
+    """(bin, level) of a sample that is due at that bin's start, unless that bin is thinned, too."""
 
     def update(self, up: I64, down: I64, until: int, expected: int | None = None) -> Samples:
         """Return the samples of all bins that ended before `until`.
 
-        up, down: times (ns) of steps, any order; until: all steps before it are known;
-        expected: the level then, which corrects for steps that were never seen.
+        up, down: times (ns) of steps +1 and -1, in any order; until: all steps before it are known;
+        expected: the level at `until`; where it differs, a step just before `until` corrects the
+        level, for steps that were not recorded.
         """
         self._add(up, down, until, expected)
         before = until // self.bin
-        found = self._taken(before)
+        samples = self._pop(before)
         if self._rest is not None and self._rest[0] < before:
-            found = _joined(self._given_rest(), found)
-        return self._told(found, begun=before * self.bin > self.origin)
+            samples = _joined(self._pop_rest(), samples)
+        return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back, none after `end` (ns), the trace's."""
-        found = self._taken(int(self._times.max(initial=end)) // self.bin + 1)
+        """Return the samples that were held back; those after `end` (ns) move to `end`.
+
+        end: the trace's.
+        """
+        samples = self._pop(int(self._times.max(initial=end)) // self.bin + 1)
         if self._rest is not None:
-            found = _joined(found, self._given_rest())
-        return self._told((np.minimum(found[0], end), found[1]), begun=True)
+            samples = _joined(samples, self._pop_rest())
+        return self._without_repeats((np.minimum(samples[0], end), samples[1]), begun=True)
 
     def _add(self, up: I64, down: I64, until: int, expected: int | None) -> None:
+        """Merge new steps into `_times` and `_steps`, with a correction if `expected` differs."""
         times = np.concatenate([self._times, up, down])
         steps = np.concatenate([self._steps, np.ones_like(up), -np.ones_like(down)])
         level = self._level + int(steps.sum())
@@ -84,8 +96,11 @@ class Level:
         order = np.lexsort((-steps, times))
         self._times, self._steps = times[order], steps[order]
 
-    def _taken(self, before: int) -> Samples:
-        """Samples of the steps in bins below `before`, which are forgotten; keeps the last rest."""
+    def _pop(self, before: int) -> Samples:
+        """Remove the steps in bins below `before` from `_times`, and return their samples.
+
+        before: number of a bin. The sample after the last thinned bin becomes `_rest`.
+        """
         ready = int(np.searchsorted(self._times, before * self.bin))
         if not ready:
             return _no_samples()
@@ -106,31 +121,39 @@ class Level:
         return _joined(thin, (times[exact], after[exact].astype(float)))
 
     def _rests(self, bins: I64, level: NDArray[np.float64]) -> Samples:
-        """Where thinned bins come to rest, but where the next one is thinned, too."""
+        """Return a sample at the end of each thinned bin that no other thinned bin follows.
+
+        bins, level: numbers of thinned bins, sorted, and the level at the end of each. The last
+        one's sample is held back in `_rest`.
+        """
         if not len(bins):
-            return self._given_rest()
-        held = self._rest
-        if held is not None and held[0] == bins[0]:
+            return self._pop_rest()
+        due = self._rest
+        if due is not None and due[0] == bins[0]:
             self._rest = None
-        early = self._given_rest()
+        early = self._pop_rest()
         ends = np.flatnonzero(np.diff(bins) > 1)
         self._rest = int(bins[-1]) + 1, float(level[-1])
         stops: I64 = (bins[ends] + 1) * self.bin
         return _joined(early, (stops, level[ends]))
 
-    def _given_rest(self) -> Samples:
+    def _pop_rest(self) -> Samples:
+        """Return the sample of `_rest`, and clear `_rest`."""
         rest, self._rest = self._rest, None
         if rest is None:
             return _no_samples()
         return np.array([rest[0] * self.bin], dtype=np.int64), np.array([rest[1]])
 
-    def _told(self, found: Samples, begun: bool) -> Samples:
-        """Samples in their order, each at a time of its own and unlike the one before."""
-        at, value = found
+    def _without_repeats(self, samples: Samples, begun: bool) -> Samples:
+        """Return the samples sorted, the last one per time, without those that repeat a value.
+
+        begun: whether a bin has ended, so that a level of 0 at the origin is known. Updates `last`.
+        """
+        at, value = samples
         at = np.maximum(at, self.origin)
         order = np.argsort(at, kind="stable")
         at, value = at[order], value[order]
-        # Before its first bin has ended, nobody knows whether it begins with zero.
+        # Before the first bin has ended, a step at the origin itself may still come.
         if self.last is None and begun and (not len(at) or at[0] > self.origin):
             at, value = np.append(self.origin, at), np.append(0.0, value)
         final = np.diff(at, append=at[-1:] + 1) > 0
@@ -142,26 +165,32 @@ class Level:
 
 
 def _joined(*parts: Samples) -> Samples:
+    """Return the samples of all parts, one part behind the other."""
     times, values = zip(*parts, strict=True)
     return np.concatenate(times), np.concatenate(values)
 
 
 @dataclass
 class _Series:
-    """Peaks and rests of bins become samples; what a later window can change is held back."""
+    """Turns peaks and rests of bins into samples; holds back what a later window can change."""
 
     bin: int
+    """Length of a bin, ns."""
     origin: int
-    """ns: a first sample of zero stands here, so that the counter shows in any case."""
+    """ns: time of a first sample of zero, so that the counter shows even if nothing changes."""
     last: float | None = None
-    """The last sample's value."""
+    """Value of the last sample; None: no sample yet."""
     _rest: tuple[int, float] | None = None
-    """Bin from which on the level rests at a value, unless something happens in that bin."""
+    """(bin, value) of a sample that is due at that bin's start, unless that bin has a peak."""
 
     def samples(
         self, bins: I64, peak: NDArray[np.float64], rest: NDArray[np.float64], before: int
     ) -> Samples:
-        """Samples of ended bins. bins: in order, distinct, all below `before`."""
+        """Return the samples of bins that ended.
+
+        bins: numbers of bins, sorted and distinct, all below `before`; peak: each one's value;
+        rest: the value after it, where the next bin is not among them.
+        """
         at, value = bins, peak
         if self._rest is not None:
             bins = np.concatenate([[self._rest[0] - 1], bins])
@@ -176,7 +205,7 @@ class _Series:
         if len(bins) and not settles[-1]:
             self._rest = (int(bins[-1]) + 1, float(rest[-1]))
         at *= self.bin
-        # Before its first bin has ended, nobody knows whether it begins with zero.
+        # Before the first bin has ended, a value at the origin itself may still come.
         begun = before * self.bin > self.origin
         if self.last is None and begun and (not len(at) or at[0] > self.origin):
             at, value = np.append(self.origin, at), np.append(0.0, value)
@@ -188,7 +217,7 @@ class _Series:
 
 @dataclass
 class Rate:
-    """Megabytes (10^6 bytes) per second."""
+    """Megabytes (10^6 bytes) per second, in bins of RATE_BIN."""
 
     origin: int
     _times: I64 = field(default_factory=_none)
@@ -198,7 +227,11 @@ class Rate:
         self._series = _Series(RATE_BIN, self.origin)
 
     def update(self, times: I64, moved: I64, until: int) -> Samples:
-        """Samples of the bins that ended. times (ns), moved (bytes): any order."""
+        """Return the samples of the bins that ended before `until`.
+
+        times (ns), moved (bytes): completions, in any order; until: all completions before it are
+        known.
+        """
         times = np.concatenate([self._times, times])
         moved = np.concatenate([self._bytes, moved])
         whole = until // RATE_BIN
@@ -212,37 +245,45 @@ class Rate:
 
 @dataclass
 class Throughput:
-    """Bytes per second within a trace: bins begin with it, and the last one ends with it.
+    """Bytes per second within a trace: bins begin with the trace, and the last one ends with it.
 
-    The bins of a trace of half a second or more have 10 ms. Those of a shorter one are finer: it
-    is held back until its length is known.
+    Bins have 10 ms in a trace of half a second or more, and less in a shorter one, whose samples
+    are held back until its length is known.
     """
 
     origin: int
-    """ns: the trace's begin."""
+    """Begin of the trace, ns."""
     _bin: int = 0
-    """ns; 0: not known yet."""
+    """Length of a bin, ns; 0: not known yet."""
     _times: I64 = field(default_factory=_none)
+    """Times (ns) of the completions that are not samples yet, or of the bins that these were added
+    up in."""
     _bytes: I64 = field(default_factory=_none)
     _last: float | None = None
+    """Value of the last sample; None: no sample yet."""
     _rest: int | None = None
-    """ns: where the last bin with bytes ends, and no sample stands yet."""
+    """End of the last bin with bytes (ns), where a sample of zero is due unless the next bin has
+    bytes."""
 
     def update(self, times: I64, moved: I64, until: int) -> Samples:
-        """Return the samples of bins that ended. times (ns), moved (bytes): any order."""
+        """Return the samples of the bins that ended; none until the length of bins is known.
+
+        times (ns), moved (bytes): completions, in any order; until: all completions before it are
+        known.
+        """
         self._times = np.concatenate([self._times, times])
         self._bytes = np.concatenate([self._bytes, moved])
         if not self._bin and until - self.origin < _ENOUGH_BINS * RATE_BIN:
             self._compress()
             return _no_samples()
         self._bin = RATE_BIN
-        # A bin is held back: the last one takes in what is left of a bin at the trace's end.
+        # The newest whole bin is held back: the trace's last bin takes in the fraction after it.
         before = self.origin + ((until - self.origin) // self._bin - 1) * self._bin
         ready = self._times < before
-        return self._taken(ready, until)
+        return self._pop(ready, until)
 
     def _compress(self) -> None:
-        """Adds up what is held, by the finest bins, so that memory is bounded."""
+        """Add up what is held by the finest bins, so that memory is bounded."""
         finest = _SHORT_BINS[0]
         places = (self._times - self.origin) // finest
         bins, where = np.unique(places, return_inverse=True)
@@ -250,19 +291,22 @@ class Throughput:
         self._times, self._bytes = self.origin + bins * finest, total.astype(np.int64)
 
     def finish(self, end: int) -> Samples:
-        """Return all that is left. end: the trace's, ns."""
+        """Return the samples that were held back. end: the trace's, ns."""
         length = max(end - self.origin, 1)
         self._bin = self._bin or next(
             (size for size in _SHORT_BINS if size * _ENOUGH_BINS >= length), RATE_BIN
         )
         count = max((length + self._bin // 2) // self._bin, 1)
-        at, value = self._taken(np.ones(len(self._times), dtype=np.bool_), end, count)
+        at, value = self._pop(np.ones(len(self._times), dtype=np.bool_), end, count)
         if self._rest is not None and self._rest < end and self._last:
             at, value = np.append(at, self._rest), np.append(value, 0.0)
         return at, value
 
-    def _taken(self, ready: NDArray[np.bool_], end: int, count: int = 1 << 62) -> Samples:
-        """Samples of the `ready` completions. count: of bins; the last one ends at `end`."""
+    def _pop(self, ready: NDArray[np.bool_], end: int, count: int = 1 << 62) -> Samples:
+        """Remove the completions in `ready` (mask) from `_times`, and return their samples.
+
+        count: number of bins in the trace; the last one of them ends at `end` (ns).
+        """
         place = np.clip((self._times[ready] - self.origin) // self._bin, 0, count - 1)
         bins, where = np.unique(place, return_inverse=True)
         total = np.bincount(where, weights=self._bytes[ready], minlength=len(bins))
@@ -272,7 +316,11 @@ class Throughput:
         return self._with_zeros(begin, stops, total / ((stops - begin) / 1e9))
 
     def _with_zeros(self, begin: I64, stops: I64, value: NDArray[np.float64]) -> Samples:
-        """The bins' samples, and zero behind each that no other follows but the last."""
+        """Return the bins' samples, with a zero after each bin that the next one does not adjoin.
+
+        begin, stops, value: per bin with bytes, its begin and end (ns) and its rate. The zero after
+        the last bin is held back in `_rest`.
+        """
         since = self.origin if self._rest is None else self._rest
         gap = np.append(since, stops[:-1])[: len(begin)]
         idle = gap < begin
@@ -292,16 +340,18 @@ class Throughput:
 
 @dataclass
 class LossTotal:
-    """How many records were lost by when: a running total over windows that come unordered.
+    """Running total of lost records, from loss windows in any order.
 
     Memory is bounded: when there are too many bins, they become twice as wide.
     """
 
     _bin: int = LEVEL_BIN
+    """Length of a bin, ns."""
     _lost: dict[int, int] = field(default_factory=dict)
+    """Per bin number: records lost in it."""
 
     def add(self, end: I64, count: I64) -> None:
-        """Windows' ends (ns) and how many records each lost; -1, unknown, adds nothing."""
+        """Add loss windows: ends (ns), and the records that each lost (-1, unknown, adds none)."""
         for at, lost in zip(end.tolist(), count.tolist(), strict=True):
             if lost > 0:
                 key = at // self._bin
@@ -315,13 +365,13 @@ class LossTotal:
 
     @property
     def some(self) -> bool:
-        """Whether any record was lost, of which a number is known."""
+        """Whether any counted record was lost."""
         return bool(self._lost)
 
     def samples(self, at: int) -> Samples:
-        """The whole counter: zero at `at` (ns), then each step."""
+        """Return the whole counter: zero at `at` (ns), then a sample at the end of each bin."""
         keys = np.array(sorted(self._lost), dtype=np.int64)
         steps = np.array([self._lost[k] for k in keys.tolist()], dtype=np.int64)
-        # A bin's end, as nothing says when in its window a record was lost.
+        # At the bin's end: when a record was lost within its loss window is not known.
         times = np.concatenate([[at], np.maximum((keys + 1) * self._bin, at)])
         return times, np.concatenate([[0.0], np.cumsum(steps).astype(float)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as the lines that `blkparse` prints by default, for scripts that read those."""
+"""Print events as the lines that `blkparse` prints by default, for scripts that parse those."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -31,15 +31,17 @@ _NO_NAME = "(null)"
 """What blkparse prints for a thread without a process note."""
 _SECOND = 10**9
 _PC = int(Category.PC)
+"""The category of passthrough requests (BLK_TC_PC)."""
 
 
 def lines(
     events: Iterable[tuple[Events, int]], context: Context, tasks: TaskNames | None = None
 ) -> Iterator[str]:
-    """Lines without their newline, one per event that blktrace has an action for.
+    """Yield a line, without newline, per event that blktrace has an action for.
 
-    events: windows as `Trace.events` gives them. tasks: names known, which learn from the
-    events; None: only those in the events. Times count from the first line, as blkparse's do.
+    events: windows as `Trace.events` yields them. tasks: thread names that are known already; the
+    events' names are added to it. None: only the events' names. Times are relative to the first
+    line, as blkparse's are.
     """
     encoder = Encoder(context)
     tasks = tasks or TaskNames()
@@ -71,6 +73,7 @@ def lines(
 
 
 def _names(tasks: TaskNames, pid: np.ndarray, ts: np.ndarray) -> list[str]:
+    """Return each thread's name at its event's time, or _NO_NAME. pid, ts (ns): shape (n,)."""
     rows = tasks.rows(pid, ts)
     known = [*tasks.table().comm.tolist(), _NO_NAME]
     return [known[row] for row in rows.tolist()]
@@ -78,6 +81,10 @@ def _names(tasks: TaskNames, pid: np.ndarray, ts: np.ndarray) -> list[str]:
 
 @lru_cache
 def _rwbs(category: int, data: bool) -> str:
+    """Return blkparse's RWBS letters.
+
+    category: blktrace's category bits. data: whether the record has bytes.
+    """
     text = "F" if category & Category.FLUSH else ""
     if category & Category.DISCARD:
         text += "D"
@@ -109,6 +116,11 @@ def _line(
     second: int,
     name: str,
 ) -> str:
+    """Return one event's line. time: ns; first, second: the payload's 64-bit words.
+
+    sector, bytes, action, error: of `struct blk_io_trace`. A remap is shown on the device it went
+    to.
+    """
     letter, category = _LETTERS[action & ACT_MASK], action >> CATEGORY_SHIFT
     if letter == "A":
         dev = first & 0xFFFFFFFF
@@ -129,6 +141,7 @@ def _tail(
     second: int,
     name: str,
 ) -> str:
+    """Return the part of a line behind RWBS, by the action's letter."""
     sectors = size >> 9
     if letter in "CR":
         if passthrough:

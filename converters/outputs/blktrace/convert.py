@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as files that blkparse, btt, iowatcher and seekwatcher read.
+"""Write events as files that blkparse, btt, iowatcher and seekwatcher read.
 
-A device's events become a set of files `NAME.blktrace.CPU`, as blktrace itself writes
-them. What is in them, and what is not, is in `docs/blktrace.md`.
+A device's events become a set of files `NAME.blktrace.CPU`, as blktrace itself writes.
+`docs/blktrace.md` says which events they contain.
 """
 
 from collections import Counter
@@ -29,8 +29,8 @@ _COMM_BYTES = 16
 class BlktraceSummary:
     """What was written.
 
-    sets: the prefix of each device's files by dev_t: `blkparse -i PREFIX` reads it. records:
-    events written; left_out: events that blktrace has no record for, both by letter of the log.
+    sets: per dev_t the prefix of its files, which `blkparse -i PREFIX` reads. records: events
+    written; left_out: events that blktrace has no record for, by event letter.
     """
 
     sets: dict[int, Path] = field(default_factory=dict)
@@ -60,7 +60,7 @@ def write(
 
 
 class _Output:
-    """All sets of one conversion."""
+    """All sets of files of one conversion."""
 
     def __init__(self, context: Context, prefix: Path) -> None:
         self._context = context
@@ -71,6 +71,7 @@ class _Output:
         self._summary = BlktraceSummary()
 
     def add(self, window: Events) -> None:
+        """Write a window's events to the files of their devices."""
         self._tasks.learn(window)
         encoded = self._encoder.encode(window)
         self._summary.records += len(encoded)
@@ -83,6 +84,7 @@ class _Output:
             self._sets[dev].add(_take(encoded, rows), self._tasks)
 
     def _path(self, dev: int) -> Path:
+        """Return the prefix of a device's files."""
         entry = self._context.devices.get(dev, {})
         name = shown(str(entry.get("name") or dev_numbers(dev).replace(":", "_"))).replace("/", "_")
         if self._prefix.is_dir():
@@ -90,6 +92,10 @@ class _Output:
         return self._prefix.with_name(f"{self._prefix.name}.{name}")
 
     def finish(self) -> BlktraceSummary:
+        """Complete the files and return the summary.
+
+        A single set gets the prefix that was asked for.
+        """
         for files in self._sets.values():
             files.finish()
         if len(self._sets) == 1 and not self._prefix.is_dir():
@@ -99,12 +105,13 @@ class _Output:
         return self._summary
 
     def remove(self) -> None:
+        """Remove all files that were written."""
         for files in self._sets.values():
             files.remove()
 
 
 class _Set:
-    """One device's files, one per CPU, opened only while they are written to."""
+    """One device's files, one per CPU, which are open only during a write."""
 
     def __init__(self, dev: int, prefix: Path, context: Context) -> None:
         self.prefix = prefix
@@ -112,16 +119,17 @@ class _Set:
         self._dev = dev
         self._cpus: set[int] = set()
         self._noted: set[tuple[int, int]] = set()
+        """(thread, row in the task names) of the process notes written so far."""
         clock = next(iter(context.clocks), None)
         if clock is not None:
             self._append(0, _clock_note(dev, clock))
 
     def add(self, encoded: Encoded, tasks: TaskNames) -> None:
-        """Events of this device, in order."""
+        """Append events of this device, in order of time, with notes for new thread names."""
         notes = self._notes(encoded, tasks)
         at = np.array(list(notes), dtype=np.int64)
         every = [encoded, *notes.values()]
-        # A note stands right before the first event of its thread.
+        # A note goes right before the first event of its thread, where blkparse needs the name.
         place = np.concatenate([np.arange(len(encoded)) * 2 + 1, at * 2])
         order = np.argsort(place, kind="stable")
         head = np.concatenate([e.head for e in every])[order]
@@ -131,7 +139,7 @@ class _Set:
             self._append(cpu, pack(head[rows], pdu[rows]))
 
     def _notes(self, encoded: Encoded, tasks: TaskNames) -> dict[int, Encoded]:
-        """A process note for each thread whose name is new here, by row of its first event."""
+        """Return process notes by row: where a thread has its first event under a name."""
         pid = encoded.head["pid"].astype(np.uint32)
         row = tasks.rows(pid, encoded.ts)
         named = np.flatnonzero(row >= 0)
@@ -156,13 +164,13 @@ class _Set:
         return found
 
     def finish(self) -> None:
-        """An empty file for each CPU between: blkparse stops where one is missing."""
+        """Add empty files for CPUs without events: blkparse stops at the first missing file."""
         for cpu in range(max(self._cpus, default=0)):
             if cpu not in self._cpus:
                 self._append(cpu, b"")
 
     def rename(self, prefix: Path) -> None:
-        """Gives the files another prefix. Raises OutputError when there is one of that name."""
+        """Give the files another prefix. Raises OutputError when a file of that name exists."""
         targets = {cpu: _file(prefix, cpu) for cpu in sorted(self._cpus)}
         for target in targets.values():
             if target.exists():
@@ -172,11 +180,15 @@ class _Set:
         self.prefix = prefix
 
     def remove(self) -> None:
-        """Removes what was written."""
+        """Remove the files."""
         for cpu in self._cpus:
             _file(self.prefix, cpu).unlink(missing_ok=True)
 
     def _append(self, cpu: int, data: bytes) -> None:
+        """Append to a CPU's file, which the first call creates.
+
+        Raises OutputError where the file exists before that, or cannot be written.
+        """
         path = _file(self.prefix, cpu)
         try:
             with open(path, "ab" if cpu in self._cpus else "xb") as stream:
@@ -192,15 +204,17 @@ class _Set:
 
 
 def _file(prefix: Path, cpu: int) -> Path:
+    """Return the path of a CPU's file."""
     return prefix.with_name(f"{prefix.name}.blktrace.{cpu}")
 
 
 def _exists(path: Path) -> OutputError:
+    """Return the error for a file that exists."""
     return OutputError(f"{path}: exists already; remove it, or give another prefix")
 
 
 def _clock_note(dev: int, clock: dict[str, int]) -> bytes:
-    """The note that blkparse takes the wall-clock time from."""
+    """Return the note from which blkparse reads the wall clock. clock: the log's first reading."""
     seconds, rest = divmod(int(clock["realtime"]), 10**9)
     words = np.array([seconds & 0xFFFFFFFF, rest], dtype="<u4")
     record = note(_NOTIFY | Note.TIMESTAMP, int(clock["monotonic"]), dev, 0, 0, words.tobytes())
@@ -208,4 +222,5 @@ def _clock_note(dev: int, clock: dict[str, int]) -> bytes:
 
 
 def _take(encoded: Encoded, rows: I64) -> Encoded:
+    """Return the records in `rows`."""
     return Encoded(encoded.ts[rows], encoded.head[rows], encoded.pdu[rows], Counter())

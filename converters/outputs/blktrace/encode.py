@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as blktrace's records: what the kernel's own tracer would have written of them."""
+"""Encode events as the records that the kernel's blktrace would have written for them."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -24,7 +24,9 @@ from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 PDU_BYTES = 16
+"""Most bytes of a payload."""
 LITTLE = RECORD.newbyteorder("<")
+"""`struct blk_io_trace` in little-endian byte order."""
 
 _ACTIONS: dict[Kind, tuple[Act, Category]] = {
     Kind.Q: (Act.QUEUE, Category.QUEUE),
@@ -46,8 +48,11 @@ _ACTIONS: dict[Kind, tuple[Act, Category]] = {
 }
 _OF_REQUESTS = (Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D, Kind.C)
 _WITH_TID = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A)
+"""Kinds whose record has the thread in the upper half of word 4; P and U have it in word 1."""
 _SUBMITTED = (Kind.START, Kind.I, Kind.D, Kind.RQ_MERGE)
+"""Kinds without a thread, which get that of their request's first bio."""
 _DICTIONARY = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
+"""Kinds that are names, not events."""
 _FLAGS = (
     ("SYNC", Category.SYNC),
     ("META", Category.META),
@@ -66,9 +71,9 @@ _OPS = (
 class Encoded:
     """Records of a window's events, in their order.
 
-    head: `struct blk_io_trace` in little-endian byte order. pdu: uint8 of shape (records,
-    16), of which each one's `pdu_len` bytes count. left_out: events by letter that blktrace
-    has no record for.
+    ts: ns. head: `struct blk_io_trace` in little-endian byte order. pdu: uint8 of shape (records,
+    16); the first `pdu_len` bytes of each are its payload. left_out: number of events without a
+    blktrace action, by letter.
     """
 
     ts: I64
@@ -81,20 +86,24 @@ class Encoded:
 
 
 class Encoder:
-    """Encodes the windows of one trace, in order."""
+    """Encodes the windows of one trace, in order.
+
+    Sequence numbers and the bios' threads carry over from window to window.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._imported = context.header.get("backend") == "blktrace"
         letters = context.header.get("events", {}).get("letters", [])
-        # s comes right after G, which the default set of events does without.
+        # s comes right after G, so only one of them becomes a getrq action.
         without = Kind.START if not letters or "G" in letters else Kind.G
         self._kinds = [int(kind) for kind in _ACTIONS if kind != without]
         self._next: dict[int, int] = {}
+        """Per device << 32 | CPU: the next sequence number."""
         self._submitters = _Submitters()
 
     def encode(self, events: Events) -> Encoded:
-        """Records of all events that blktrace has an action for."""
+        """Return records for the events that blktrace has an action for, and counts of the rest."""
         known = np.isin(events.kind, self._kinds)
         left_out = Counter[str]()
         numbers, counts = np.unique(events.kind[~known], return_counts=True)
@@ -114,6 +123,7 @@ class Encoder:
         return Encoded(events.ts, head, pdu, left_out)
 
     def _fill(self, events: Events, head: NDArray[np.void]) -> None:
+        """Set sector, bytes, action, pid and error of all headers."""
         kind = events.kind
         alone = np.isin(kind, (Kind.P, Kind.U))
         sector = np.where(events.sector == NO_SECTOR, np.uint64(0), events.sector)
@@ -131,12 +141,13 @@ class Encoder:
         head["error"] = np.where(ended, _errors(events.status), 0)
 
     def _is(self, opf: U32, names: frozenset[str] | set[str]) -> Bool:
+        """Mark the operations (n,) whose name is in `names`."""
         codes, all_names = self._context.op_codes(opf)
         wanted: Bool = np.array([n in names for n in all_names], dtype=np.bool_)[codes]
         return wanted
 
     def _category(self, opf: U32) -> U32:
-        """What the kernel's tracer makes of bi_opf or cmd_flags."""
+        """Return the blktrace categories (n,) of bi_opf or cmd_flags (__blk_add_trace)."""
         write = (opf & 1) != 0
         category = np.where(write, Category.WRITE, Category.READ).astype(np.uint32)
         for name, bit in _FLAGS:
@@ -146,7 +157,11 @@ class Encoder:
         return category
 
     def _pid(self, events: Events) -> U32:
-        """Thread that ran; 0 at C, c and R, where blktrace's is arbitrary and a log has none."""
+        """Return the thread of each event (n,); imported events keep theirs.
+
+        Else 0 at C, c and R, where blktrace has whatever thread was interrupted, and a log has
+        none.
+        """
         kind, raw = events.kind, events.raw
         high = (raw[:, 4] >> np.uint64(32)).astype(np.uint32)
         early = (raw[:, 1] >> np.uint64(32)).astype(np.uint32)
@@ -158,44 +173,46 @@ class Encoder:
         return self._submitters.fill(events, pid.astype(np.uint32))
 
     def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
-        """Numbers from 1 on, per device and CPU, as the kernel gives them.
+        """Return sequence numbers (n,) that count from 1 per device and CPU, as in the kernel.
 
-        Imported events keep theirs, which have gaps where the kernel lost some. All 0 is how
-        the ftrace tracer's stream has them.
+        Imported events keep their own numbers, which have gaps where the kernel lost events, unless
+        all are 0, as in the stream of the ftrace tracer.
         """
         result = np.zeros(len(events), np.uint32)
-        told = np.zeros(len(events), np.int64)
+        recorded = np.zeros(len(events), np.int64)
         if self._imported:
-            told = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
-            told[events.kind == Kind.Q] = 0
+            recorded = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
+            recorded[events.kind == Kind.Q] = 0
         keys = head["device"].astype(np.uint64) << np.uint64(32) | head["cpu"]
         for key in np.unique(keys).tolist():
             rows = np.flatnonzero(keys == key)
-            numbers = _numbers(told[rows], self._next.get(key, 1))
+            numbers = _numbers(recorded[rows], self._next.get(key, 1))
             self._next[key] = int(numbers[-1]) + 1
             result[rows] = numbers
         return result
 
 
 class _Submitters:
-    """Gives s, I, D and m, which have no thread in a log, that of the request's first bio."""
+    """Fills in the thread of s, I, D and m, which a log lacks, from the request's first bio."""
 
     def __init__(self) -> None:
         self._bio = np.zeros(0, np.uint64)
+        """Pointers of the bios whose thread is known."""
         self._tid = np.zeros(0, np.uint32)
+        """Per bio of `_bio`: its thread."""
 
     def fill(self, events: Events, pid: U32) -> U32:
-        """`pid` with the gaps filled; remembers each bio's thread for later windows."""
+        """Return a copy of `pid` (n,) with the gaps filled; keeps each bio's thread for later."""
         known = np.isin(events.kind, _WITH_TID)
         rows = np.flatnonzero(known | np.isin(events.kind, _SUBMITTED))
         kept = len(self._bio)
         bio = np.concatenate([self._bio, events.bio[rows]])
         tid = np.concatenate([self._tid, pid[rows]])
-        told = np.concatenate([np.ones(kept, np.bool_), known[rows]])
+        has_thread = np.concatenate([np.ones(kept, np.bool_), known[rows]])
         order = np.argsort(bio, kind="stable")
-        bio, tid, told = bio[order], tid[order], told[order]
-        # The newest row before that tells the thread, if it is of the same bio.
-        last = np.maximum.accumulate(np.where(told, np.arange(len(bio)), -1))
+        bio, tid, has_thread = bio[order], tid[order], has_thread[order]
+        # The thread is that of the newest earlier event with a thread, if of the same bio pointer.
+        last = np.maximum.accumulate(np.where(has_thread, np.arange(len(bio)), -1))
         found = (last >= 0) & (bio != 0) & (bio[last] == bio)
         tid = np.where(found, tid[last], 0).astype(np.uint32)
         filled = np.empty(len(bio), np.uint32)
@@ -207,21 +224,25 @@ class _Submitters:
         return result
 
 
-def _numbers(told: I64, following: int) -> I64:
-    """Consecutive numbers that agree with those told (0: not told); the first is `following`."""
-    place = np.arange(len(told))
-    known = np.flatnonzero(told > 0)
+def _numbers(recorded: I64, following: int) -> I64:
+    """Return consecutive numbers from `following`, realigned at each recorded number.
+
+    recorded: numbers that the kernel gave (n,), 0: none. Rows before the first recorded number
+    count up to it if `following` is 1.
+    """
+    place = np.arange(len(recorded))
+    known = np.flatnonzero(recorded > 0)
     if not len(known):
         return following + place
-    offset = told[known] - place[known]
+    offset = recorded[known] - place[known]
     last = np.searchsorted(known, place, side="right") - 1
-    # A number below `following` was given to this CPU's events already.
+    # Numbers below `following` were used in earlier windows of this CPU.
     begin = int(offset[0]) if following == 1 else following
     return place + np.where(last >= 0, offset[np.maximum(last, 0)], begin)
 
 
 def _by_kind(events: Events) -> tuple[U32, U32]:
-    """(act, categories) of each event, those of its operation left out."""
+    """Return (act, categories) of each event (n,), without the categories of its operation."""
     acts = np.zeros(256, np.uint32)
     categories = np.zeros(256, np.uint32)
     for kind, (action, bits) in _ACTIONS.items():
@@ -234,6 +255,7 @@ def _by_kind(events: Events) -> tuple[U32, U32]:
 
 
 def _errors(status: I32) -> NDArray[np.int16]:
+    """Return errnos (n,), negative, for blk_status_t values; negative values are errnos already."""
     error = np.where(status < 0, status, 0)
     for number, errno in ERRNO.items():
         error[status == number] = -errno
@@ -243,7 +265,11 @@ def _errors(status: I32) -> NDArray[np.int16]:
 
 
 def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8]) -> None:
-    """Big-endian on every machine: a split's sector, how many were held back, a remap's origin."""
+    """Write payloads to `pdu` and their lengths to `head`; all numbers big-endian.
+
+    X has the new sector, U the number of requests held back, A and the remap of a request where
+    they came from.
+    """
     length: U16 = np.zeros(len(events), np.uint16)
     for kind, name in ((Kind.X, "new_sector"), (Kind.U, "depth")):
         rows = events.rows(kind)
@@ -263,7 +289,7 @@ def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8
 
 
 def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) -> Encoded:
-    """One note as a record: it has no number."""
+    """Return a note (BLK_TN_*) as a record with sequence number 0. ts: ns."""
     head = np.zeros(1, dtype=LITTLE)
     head["magic"] = MAGIC | VERSION
     head["time"], head["action"], head["pid"] = ts, action, pid
@@ -273,7 +299,7 @@ def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) 
 
 
 def pack(head: NDArray[np.void], pdu: NDArray[np.uint8]) -> bytes:
-    """Headers and payloads one after another."""
+    """Return headers and payloads as a file has them: each header followed by its payload."""
     sizes = head["pdu_len"].astype(np.int64)
     ends = np.cumsum(RECORD.itemsize + sizes)
     starts = ends - RECORD.itemsize - sizes

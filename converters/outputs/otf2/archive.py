@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An archive: event files of our own layout, all else by the OTF2 library, definitions last.
+"""Write an archive: event files in our own code, all else by the OTF2 library, definitions last.
 
-The library writes one event per call, with one more for each attribute. Events laid out in
-columns (`otf2_records`) are the same bytes in a fraction of the time; `docs/otf2.md` has figures.
+The library writes one event per call, with one more call for each attribute. Events encoded in
+columns (`records`) are the same bytes in a fraction of the time; `docs/otf2.md` has figures.
 """
 
 import ctypes
@@ -20,17 +20,18 @@ from biotrail.recorder.schema.errors import ConversionError, OutputError
 from biotrail.recorder.schema.strings import shown
 
 NAME = "traces"
-"""Of the archive; `traces.otf2` is its anchor file."""
+"""The archive's name; `traces.otf2` is its anchor file."""
 
 CHUNK_DEFINITION_BYTES = 4 << 20
+"""The library's chunk size for definitions."""
 DEFINITION_BYTES = 1 << 20
-"""Room that definitions take at most, strings aside."""
+"""Most bytes that definitions take, without their strings."""
 
 _POINTER, _U64 = ctypes.c_void_p, ctypes.c_uint64
 
 
 def library() -> ModuleType:
-    """The `_otf2` package; raises ConversionError where it is not installed."""
+    """Return the `_otf2` package; raises ConversionError where it is not installed."""
     try:
         return import_module("_otf2")
     except ImportError as error:
@@ -40,7 +41,7 @@ def library() -> ModuleType:
 
 
 def check_directory(directory: Path) -> None:
-    """Raises OutputError unless `directory` is empty or does not exist, its parent does."""
+    """Raise OutputError unless `directory` is empty, or does not exist and its parent does."""
     try:
         _check_directory(directory)
     except OSError as error:
@@ -48,6 +49,7 @@ def check_directory(directory: Path) -> None:
 
 
 def _check_directory(directory: Path) -> None:
+    """Raise OutputError as `check_directory`, and OSError where the directory cannot be read."""
     if not directory.parent.is_dir():
         raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
     if directory.exists() and not directory.is_dir():
@@ -57,10 +59,10 @@ def _check_directory(directory: Path) -> None:
 
 
 class _Quiet:
-    """Keeps the library's error lines off standard error: an exception tells of the error."""
+    """Suppresses the library's error lines on standard error, as exceptions report its errors."""
 
-    # void *, file, line, function, code, format, va_list; the latter a pointer on x86-64 and
-    # arm64 alike. It returns the code.
+    # int callback(void *, file, line, function, code, format, va_list), returning the code; the
+    # ABIs of x86-64 and arm64 both pass a va_list as a pointer.
     _TYPE = ctypes.CFUNCTYPE(
         ctypes.c_int, _POINTER, _POINTER, _U64, _POINTER, ctypes.c_int, _POINTER, _POINTER
     )
@@ -74,24 +76,30 @@ class _Quiet:
         self._before = self._register(ctypes.cast(self._callback, _POINTER), None)
 
     def end(self) -> None:
-        """Gives errors back to whoever had them."""
+        """Restore the error callback that was registered before."""
         self._register(self._before, None)
 
 
 class Archive:
-    """An archive being written: events of any location first, definitions at the end."""
+    """An archive being written: first events of any location, then definitions.
+
+    A method that writes raises OutputError where it fails.
+    """
 
     def __init__(self, directory: Path) -> None:
-        """Creates the archive; raises OutputError where it cannot, or ConversionError."""
+        """Create the archive. Raises OutputError where that fails, ConversionError without otf2."""
         self.lib: Any = library()
         check_directory(directory)
         self._existed = directory.exists()
         self.directory = directory
         self.strings: dict[str, int] = {"": 0}
+        """Number of each string of the archive."""
         self.event_counts: dict[int, int] = {}
-        """Events of each location, known when events have ended."""
+        """Number of events of each location; set by `end_events`."""
         self._files: dict[int, EventFile] = {}
+        """Event file of each location with events."""
         self._definitions: Any = None
+        """The library's writer of global definitions; None before `end_events`."""
         self._quiet = _Quiet()
         try:
             self._open()
@@ -100,6 +108,7 @@ class Archive:
             raise
 
     def _open(self) -> None:
+        """Create the archive's files, in the library's serial mode."""
         lib = self.lib
         self.handle = self.call(
             lib.Archive_Open,
@@ -111,7 +120,7 @@ class Archive:
             lib.SUBSTRATE_POSIX,
             lib.COMPRESSION_NONE,
         )
-        # The library keeps a pointer to the callbacks: they must live as long as the archive.
+        # The library keeps a pointer to the callbacks: they must not be freed before the archive.
         self._callbacks = lib.FlushCallbacks(lambda *_: lib.FLUSH, None)
         self.call(lib.Archive_SetFlushCallbacks, self.handle, self._callbacks, None)
         self.call(lib.Archive_SetSerialCollectiveCallbacks, self.handle)
@@ -119,25 +128,28 @@ class Archive:
 
     @property
     def anchor(self) -> Path:
-        """The file that readers open."""
+        """Path of the file that readers open."""
         return self.directory / f"{NAME}.otf2"
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A function of the library, its errors raised as OutputError."""
+        """Return what a function of the library returns; its errors are raised as OutputError."""
         try:
             return function(*arguments)
         except self.lib.Error as error:
             raise self.failure(str(error)) from error
 
     def failure(self, what: str) -> OutputError:
-        """The error to raise when the library refuses something."""
+        """Return an OutputError that says what failed, and how much disk space is free."""
         free = shutil.disk_usage(self.directory.parent).free
         return OutputError(
             f"{self.directory}: OTF2 cannot be written: {what}; {free >> 20} MiB are free there"
         )
 
     def string(self, text: str) -> int:
-        """Number of a string, the same for the same text; as OTF2's tools print it: shown."""
+        """Return the number of a string, the same for the same text, which is escaped by `shown`.
+
+        Before `end_events` strings are only numbered; after it a new one is also defined.
+        """
         text = shown(text)
         if text not in self.strings:
             self.strings[text] = len(self.strings)
@@ -146,7 +158,7 @@ class Archive:
         return self.strings[text]
 
     def event_file(self, location: int) -> EventFile:
-        """The events of a location, begun when first asked for."""
+        """Return the event file of a location; created on first use."""
         if location not in self._files:
             with self._explained():
                 (self.directory / NAME).mkdir(exist_ok=True)
@@ -154,18 +166,18 @@ class Archive:
         return self._files[location]
 
     def write(self, file: EventFile, records: Records) -> None:
-        """Adds records to an event file. Raises OutputError."""
+        """Append records to an event file."""
         with self._explained():
             file.write(records)
 
     def end_events(self) -> None:
-        """Closes all event files; definitions may follow."""
+        """Close all event files and set `event_counts`; from now on only definitions may follow."""
         lib, handle = self.lib, self.handle
         for location, file in self._files.items():
             self.event_counts[location] = file.events
             with self._explained():
                 file.close()
-        # The library aborts where the disk fills up while it writes definitions.
+        # The library aborts the process if the disk fills up while it writes definitions.
         check_room(self.directory, DEFINITION_BYTES + sum(map(len, self.strings)) * 4)
         self.call(lib.Archive_CloseEvtFiles, handle)
         self.call(lib.Archive_OpenDefFiles, handle)
@@ -177,23 +189,27 @@ class Archive:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
+        """Raise an OSError of the block as OutputError."""
         try:
             yield
         except OSError as error:
             raise self.failure(error.strerror or str(error)) from error
 
     def define(self, what: str, *arguments: Any) -> None:
-        """Writes one global definition, such as "Location"; strings as numbers."""
+        """Write one global definition.
+
+        what: its kind, such as "Location". arguments: its fields, strings as numbers.
+        """
         function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
         self.call(function, self._definitions, *arguments)
 
     def define_strings(self) -> None:
-        """Writes the strings numbered so far; later ones write themselves."""
+        """Write the strings numbered so far; later ones are written when they are numbered."""
         for text, number in self.strings.items():
             self.define("String", number, text)
 
     def markers(self, group: str, category: str, rows: list[tuple[int, int, str]]) -> None:
-        """Writes markers (start ns, duration ns, text) over the whole trace."""
+        """Write markers that apply to all locations. rows: (start ns, duration ns, text)."""
         lib = self.lib
         writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
         high = lib.SEVERITY_HIGH
@@ -204,14 +220,14 @@ class Archive:
         self.call(lib.Archive_CloseMarkerWriter, self.handle, writer)
 
     def close(self) -> None:
-        """Ends the definitions and the archive: only now can it be read."""
+        """End the definitions and the archive; only now can the archive be read."""
         lib, handle = self.lib, self.handle
         self.call(lib.Archive_CloseGlobalDefWriter, handle, self._definitions)
         self.call(lib.Archive_Close, handle)
         self._quiet.end()
 
     def abandon(self) -> None:
-        """Removes what was written: half an archive is none."""
+        """Remove all files of the archive, and the directory if this archive created it."""
         self._quiet.end()
         for path in self.directory.glob(f"{NAME}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

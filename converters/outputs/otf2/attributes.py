@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an archive's I/O events carry besides OTF2's own fields."""
+"""Attributes: what an archive's I/O events carry besides OTF2's own fields."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ MEANINGS = {
     "truncated": (UINT8, "1: the trace does not show this event, its time is the nearest known"),
     "absorbed by": (UINT64, "matching id of the request that took over this one's bios"),
 }
-"""Type and description by name; their order is that of their numbers."""
+"""(type, description) by name; the position is the attribute's number."""
 
 ATTRIBUTES = {
     name: Attribute(number, type_, Field(name, *_FIELDS[type_]))
@@ -40,56 +40,61 @@ ATTRIBUTES = {
 }
 
 Held = tuple[Attribute, Column, Bool]
-"""An attribute, its value for each event, and which events have it."""
+"""An attribute, its value for each event (n,), and which events (n,) have it."""
 
 
 @dataclass
 class Attributes:
-    """Finds the attributes of events. `string` gives a text's number in the archive."""
+    """Derives attributes from events. string: returns a text's number in the archive."""
 
     context: Context
     string: Callable[[str], int]
 
     def of(self, events: EventArray, ops: U32, *, bios: bool) -> Iterator[Held]:
-        """All that events carry. ops: numbers of the operations' names, NO_STRING: no name.
+        """Yield each attribute, with its values and the events that have it.
 
-        bios: whether the events are of bios or of requests.
+        ops: per event (n,) the number of its operation's name, NO_STRING: it has none. bios:
+        whether the events are of bios or of requests.
         """
         phase, flags = events["phase"], events["flags"]
         begin = phase == Phase.BEGIN
         for name, column in (("sector", events["detail"]), ("op", ops), ("tid", events["tid"])):
-            yield _held(name, column, begin & (column != _NONE[name]))
-        yield _held("comm", events["comm"], begin & (events["comm"] != NO_STRING))
-        yield _held("parent", events["link"], begin & (events["link"] != NEVER))
-        yield _held("own", np.ones_like(flags), flags & OWN > 0)
+            yield _attribute(name, column, begin & (column != _NONE[name]))
+        yield _attribute("comm", events["comm"], begin & (events["comm"] != NO_STRING))
+        yield _attribute("parent", events["link"], begin & (events["link"] != NEVER))
+        yield _attribute("own", np.ones_like(flags), flags & OWN > 0)
         end = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
-        yield _held("request", events["link"], end & (events["link"] != NEVER))
+        yield _attribute("request", events["link"], end & (events["link"] != NEVER))
         name = "fragments" if bios else "bios"
-        yield _held(name, events["pieces"], end & (events["pieces"] > 1))
-        yield _held("requeues", events["requeues"], end & (events["requeues"] > 0))
+        yield _attribute(name, events["pieces"], end & (events["pieces"] > 1))
+        yield _attribute("requeues", events["requeues"], end & (events["requeues"] > 0))
         yield self._error(events)
         yield self._certainty(events["certainty"], end)
-        yield _held("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
+        yield _attribute("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
         absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
-        yield _held("absorbed by", events["detail"] - np.uint64(1), absorbed)
+        yield _attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
 
     def _error(self, events: EventArray) -> Held:
+        """Return the attribute for a status other than 0, by name."""
         has = events["status"] != 0
         strings = np.zeros(len(events), dtype=np.uint32)
         for status in np.unique(events["status"][has]).tolist():
             strings[events["status"] == status] = self.string(self.context.status_name(status))
-        return _held("error", strings, has)
+        return _attribute("error", strings, has)
 
     def _certainty(self, certainty: U8, end: Bool) -> Held:
+        """Return the attribute for ended operations with a certainty other than EXACT, by name."""
         has = end & (certainty != Certainty.EXACT)
         strings = np.zeros(len(certainty), dtype=np.uint32)
         for known in np.unique(certainty[has]).tolist():
             strings[certainty == known] = self.string(Certainty(known).name.lower())
-        return _held("certainty", strings, has)
+        return _attribute("certainty", strings, has)
 
 
 _NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
+"""Values for which an attribute is left out."""
 
 
-def _held(name: str, values: Column, has: Bool) -> Held:
+def _attribute(name: str, values: Column, has: Bool) -> Held:
+    """Return the attribute of that name, with its values and the events that have it."""
     return ATTRIBUTES[name], values, has

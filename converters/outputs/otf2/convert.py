@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lifecycles as an OTF2 archive: every bio and request is an I/O operation of its device.
+"""Convert lifecycles to an OTF2 archive: every bio and request is an I/O operation of its device.
 
-The mapping is in `docs/otf2.md`. A location is one device's bios or requests; its events
-are held back until they are in order of time (`otf2_events.Queue`), counted
-(`otf2_gauges`) and laid out (`otf2_writer`); the library writes the definitions last
-(`otf2_archive.Archive`).
+`docs/otf2.md` describes the mapping. A location is one device's bios or requests; its events are
+held back until they are in order of time (`events.Queue`), counted (`gauges`) and encoded
+(`writer`); the library writes the definitions last (`archive.Archive`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,21 +40,21 @@ class Otf2Summary:
     """What an archive holds. Times in ns of CLOCK_MONOTONIC, NEVER where there is no event."""
 
     anchor: Path
-    """The file that readers open."""
+    """Path of the file that readers open."""
     bios: int = 0
     requests: int = 0
     events: int = 0
-    """Of operations."""
+    """Number of events of operations."""
     samples: int = 0
-    """Of counters."""
+    """Number of samples of counters."""
     cancelled: int = 0
-    """Operations whose completion the trace does not show."""
+    """Operations without a recorded completion."""
     moved: int = 0
     """Operations or events whose time was moved to keep OTF2's order: 0 in a sound log."""
     lost: int = 0
-    """Events lost while recording, as far as they were counted."""
+    """Events that the recorder counted as lost."""
     lost_unknown: int = 0
-    """Loss windows of unknown count."""
+    """Loss windows without a count."""
     held: int = 0
     """The most events that one location held back in memory."""
     first_ns: int = NEVER
@@ -63,7 +62,7 @@ class Otf2Summary:
 
 
 class _Conversion:
-    """One run: the queues of all locations, what was counted, and what was lost."""
+    """One run: the queues and counters of all locations, and the loss markers."""
 
     def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
         self._archive = archive
@@ -73,14 +72,17 @@ class _Conversion:
         self._writer = Writer(archive, self.handles, context)
         self._queues: dict[Location, Queue] = {}
         self._gauges: dict[Location, Gauges] = {}
-        """By the location of the bios that are counted."""
+        """Counters of a disk, by the location of its bios."""
         self._comms = np.empty(0, dtype=np.uint32)
+        """Per row of the window's tasks: number of the thread's name in the archive."""
         self._markers: list[tuple[int, int, str]] = []
+        """Loss windows: (start ns, duration ns, text)."""
         self._seen_to = 0
+        """ns: the latest time of any operation."""
         self.summary = Otf2Summary(archive.anchor)
 
     def add(self, window: Lifecycles) -> None:
-        """Takes a window; writes what is in order by now."""
+        """Take in a window, and write the events that nothing older can precede any more."""
         self.summary.bios += len(window.bios)
         self.summary.requests += len(window.requests)
         self._note_loss(window.loss)
@@ -99,7 +101,11 @@ class _Conversion:
             self._write(location, queue.release(window.end, rest))
 
     def end(self, last: Lifecycles | None) -> Otf2Summary:
-        """Writes all that is held, what the last window leaves open, and the definitions."""
+        """Write all events that are held, and the definitions; return the summary.
+
+        last: the last window, whose open bios and requests end as cancelled, at the latest time of
+        any operation; None: there was no window.
+        """
         if last is not None:
             self.summary.bios += len(last.open_bios)
             self.summary.requests += len(last.open_requests)
@@ -120,18 +126,22 @@ class _Conversion:
         return self.summary
 
     def _finish(self, layer: str, ops: Operations, until: int) -> None:
+        """Put the events of ended operations into the queue of each disk's location.
+
+        until: ns at which operations without a completion are cancelled.
+        """
         for disk in np.unique(ops.disk):
             location = self.handles.location(int(disk), layer)
             queue = self._queues.setdefault(location, Queue(self._hold_events))
             queue.finish(ops.take(ops.disk == disk), until)
 
     def _learn(self, tasks: Tasks) -> None:
-        """Numbers the names of threads that are new."""
+        """Number the names of threads that are new in the window's tasks."""
         new = [self._archive.string(comm) for comm in tasks.comm[len(self._comms) :]]
         self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
 
     def _write(self, location: Location, events: EventArray) -> None:
-        """Writes events, and counts them."""
+        """Write a location's events and count them; bios also enter their disk's counters."""
         if not len(events):
             return
         summary = self.summary
@@ -147,6 +157,7 @@ class _Conversion:
             self._samples(location, self._gauges[location].update(events))
 
     def _samples(self, location: Location, values: Values) -> None:
+        """Write samples to the disk's location of counters."""
         if len(values.time):
             place = self.handles.location(location.dev, COUNTERS)
             numbers = [self.handles.metric(place, at) for at in range(len(GAUGES))]
@@ -155,12 +166,13 @@ class _Conversion:
             self.summary.samples += len(values.time)
 
     def _locations_without_io(self) -> None:
-        """Gives a trace without I/O its disks as empty locations: readers insist on one."""
+        """Create an empty location per disk, for a trace without I/O: readers require one."""
         disks = [dev for dev in self._context.devices if self._context.disk_of(dev) == dev]
         for disk in disks or [0]:
             self._archive.event_file(self.handles.location(disk, BIOS).number)
 
     def _note_loss(self, loss: LossWindows) -> None:
+        """Add loss windows to the markers and to the summary."""
         for row in range(len(loss)):
             start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
             self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
@@ -169,11 +181,12 @@ class _Conversion:
 
 
 def _latest(ops: Operations) -> int:
+    """Return the latest time of the operations (ns); NEVER for none."""
     return int(max(ops.last.max(), ops.complete.max())) if len(ops) else NEVER
 
 
 def _loss_text(loss: LossWindows, row: int) -> str:
-    """`lost: 5 issue (D) events on CPU 1`."""
+    """Return a marker's text: `lost: 5 issue (D) events on CPU 1`."""
     count, kind, cpu = int(loss.count[row]), int(loss.kind[row]), int(loss.cpu[row])
     known = Kind(kind) if kind in set(Kind) else None
     what = f"{BY_KIND[known].name} ({BY_KIND[known].letter}) events" if known else "events"
@@ -183,7 +196,7 @@ def _loss_text(loss: LossWindows, row: int) -> str:
 
 @contextmanager
 def _archive(directory: Path) -> Iterator[Archive]:
-    """An archive that is whole or not there."""
+    """Yield an archive; close it at the end of the block, or remove it after an exception."""
     archive = Archive(directory)
     try:
         yield archive
@@ -200,13 +213,13 @@ def convert(
     *,
     hold_events: int = HOLD_EVENTS,
 ) -> Otf2Summary:
-    """Writes an OTF2 archive into `directory`, which is made, or is there and empty.
+    """Write an OTF2 archive into `directory`, which is created, or exists and is empty.
 
-    Memory does not grow with the trace: a location holds back what is younger than its oldest
-    open operation, at most about `hold_events` events and one second's.
+    Memory does not grow with the trace: a location holds back events younger than its oldest open
+    operation, at most about `hold_events` events and those of one second.
 
-    Raises ConversionError without the otf2 package, OutputError where the directory is in use
-    or cannot be written; then nothing of the archive is left.
+    Raises ConversionError without the otf2 package, OutputError where the directory is in use or
+    cannot be written; then nothing of the archive is left.
     """
     with _archive(directory) as archive:
         conversion = _Conversion(archive, context, hold_events)

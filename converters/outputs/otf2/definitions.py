@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an archive's events refer to: the system tree, locations, files, handles, attributes."""
+"""Write definitions, which events refer to: system tree, locations, files, handles, attributes."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,39 +15,45 @@ if TYPE_CHECKING:
     from biotrail.converters.outputs.otf2.convert import Otf2Summary
 
 BIOS, REQUESTS, COUNTERS = "bios", "requests", "counters"
-"""What a device has a location for; the first two are layers, each an I/O paradigm."""
+"""Kinds of a device's locations; the first two are layers, each an I/O paradigm."""
 
 _PARADIGMS = {
     BIOS: ("block_bio", "Linux block layer: bios"),
     REQUESTS: ("block_rq", "Linux block layer: requests"),
 }
+"""(identification, name) of each layer's I/O paradigm."""
 _NS_PER_SECOND = 1_000_000_000
 _NO_TIME = 2**64 - 1
 _HOST, _BLOCK_DEVICES = 0, 1
+"""Numbers of the first nodes of the system tree; devices follow."""
 _FACTS = ("kind", "model", "serial", "scheduler", "dm_name", "dm_uuid", "rotational", "sectors")
+"""Keys of a device in the log's header that become properties of its node."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """One device's bios, requests or counters."""
+    """One disk's bios, requests or counters."""
 
     number: int
     dev: int
     layer: str
+    """BIOS, REQUESTS or COUNTERS."""
 
 
 class Handles:
-    """Numbers of locations and of I/O handles, given as they are asked for."""
+    """Numbers locations, I/O handles and counters in the order in which they are asked for."""
 
     def __init__(self) -> None:
         self.locations: dict[tuple[int, str], Location] = {}
         self.handles: dict[tuple[str, int], int] = {}
+        """(layer, dev_t) → number of the I/O handle."""
         self.disks: dict[int, int] = {}
-        """Disk of each device that was addressed."""
+        """Per device with a location or handle: its disk's dev_t."""
         self._counters: dict[int, int] = {}
+        """Per disk with counters: its index among these."""
 
     def location(self, disk: int, layer: str) -> Location:
-        """The location of a disk's bios, requests or counters."""
+        """Return the location of a disk's bios, requests or counters."""
         key = (disk, layer)
         if key not in self.locations:
             self.locations[key] = Location(len(self.locations), disk, layer)
@@ -55,37 +61,44 @@ class Handles:
         return self.locations[key]
 
     def number(self, location: Location, dev: int) -> int:
-        """Number of the handle through which a location's operations address `dev`."""
-        # A request's handle has the bios' as its parent: that is there even when no bio is.
+        """Return the number of the handle through which a location's operations address `dev`."""
+        # The parent of a requests' handle is the bios' handle: create that even without a bio.
         for key in sorted({(BIOS, dev), (location.layer, dev)} - self.handles.keys()):
             self.handles[key] = len(self.handles)
         self.disks.setdefault(dev, location.dev)
         return self.handles[location.layer, dev]
 
     def metric(self, location: Location, gauge: int) -> int:
-        """Number of a disk's counter: its instance, for the first numbers are the classes'."""
+        """Return the number of a disk's counter. gauge: its index in GAUGES.
+
+        Numbers below len(GAUGES) are those of the metric classes.
+        """
         at = self._counters.setdefault(location.dev, len(self._counters))
         return len(GAUGES) * (at + 1) + gauge
 
 
 class _Definitions:
-    """Writes an archive's definitions, in the order in which they refer to each other."""
+    """Writes an archive's definitions, each after those that it refers to."""
 
     def __init__(self, archive: Archive, context: Context, handles: Handles) -> None:
         self._archive = archive
         self._context = context
         self._handles = handles
         self._lib = archive.lib
-        # Disks before their partitions, for a node's parent comes first.
+        # Disks before their partitions: a node's parent must be defined before the node.
         devices = sorted(handles.disks, key=lambda dev: (handles.disks[dev] != dev, dev))
         self._nodes = {dev: _BLOCK_DEVICES + 1 + at for at, dev in enumerate(devices)}
         self._files = {dev: at for at, dev in enumerate(devices)}
 
     def _text(self, text: str) -> int:
+        """Return the number of a text."""
         return self._archive.string(text)
 
     def clock(self, first: int, last: int) -> None:
-        """Time stamps are CLOCK_MONOTONIC in ns; the realtime is that of the first event."""
+        """Define time stamps as ns of CLOCK_MONOTONIC from `first` to `last` (ns).
+
+        The wall clock at `first` is computed from the log's first clock reading, if there is one.
+        """
         reading = self._context.clocks[0] if self._context.clocks else None
         start = max(first, 0)
         realtime = reading["realtime"] - reading["monotonic"] + start if reading else _NO_TIME
@@ -93,14 +106,14 @@ class _Definitions:
         self._archive.define("ClockProperties", _NS_PER_SECOND, start, length, realtime)
 
     def attributes(self) -> None:
-        """The attributes that events carry."""
+        """Define the attributes that events carry."""
         for name, attribute in ATTRIBUTES.items():
             texts = self._text(name), self._text(MEANINGS[name][1])
             kind = self._lib.Type(attribute.type)
             self._archive.define("Attribute", attribute.number, *texts, kind)
 
     def system_tree(self) -> None:
-        """Host, "block devices", disks, partitions."""
+        """Define the nodes: host, "block devices", disks, partitions."""
         lib, define = self._lib, self._archive.define
         none = lib.UNDEFINED_SYSTEM_TREE_NODE
         host = self._text(self._context.host)
@@ -118,6 +131,7 @@ class _Definitions:
                 self._property("SystemTreeNodeProperty", node, key, value)
 
     def _facts(self, dev: int) -> dict[str, str]:
+        """Return the properties of a device's node."""
         entry = self._context.devices.get(dev, {})
         facts = {"dev": dev_numbers(dev)}
         facts |= {key: str(entry[key]) for key in _FACTS if key in entry}
@@ -125,13 +139,14 @@ class _Definitions:
         return facts | ({"stacked_on": ", ".join(below)} if below else {})
 
     def _property(self, what: str, owner: int, key: str, value: str) -> None:
+        """Define one text property. what: the kind of definition; owner: number of the node."""
         union = self._lib.AttributeValue()
         union.stringRef = self._text(value)
         arguments: tuple[Any, ...] = (owner, self._text(key), self._lib.TYPE_STRING, union)
         self._archive.define(what, *arguments)
 
     def locations(self) -> None:
-        """A group and a location per device and layer."""
+        """Define a group and a location per device and layer."""
         lib, define = self._lib, self._archive.define
         for location in self._handles.locations.values():
             number = location.number
@@ -145,7 +160,7 @@ class _Definitions:
             define("Location", number, name, kind, events, number)
 
     def metrics(self) -> None:
-        """A class per counter, and an instance per disk, in the numbers that events use."""
+        """Define a class per counter, and an instance per disk with the number that events use."""
         lib, define = self._lib, self._archive.define
         kind = (lib.METRIC_TYPE_OTHER, lib.METRIC_ABSOLUTE_NEXT)
         for at, gauge in enumerate(GAUGES):
@@ -162,7 +177,7 @@ class _Definitions:
                     define("MetricInstance", number, at, location.number, *node)
 
     def io(self) -> None:
-        """The layers as paradigms; a file per device, and its handles."""
+        """Define the layers as paradigms, a file per device, and the handles."""
         lib, define = self._lib, self._archive.define
         for number, (identification, name) in enumerate(_PARADIGMS.values()):
             texts = (self._text(identification), self._text(name))
@@ -171,11 +186,12 @@ class _Definitions:
         for dev, file in self._files.items():
             path = self._text(f"/dev/{self._context.device_name(dev)}")
             define("IoRegularFile", file, path, self._nodes[dev])
-        # In order of their numbers, which puts parents first; readers insist on both.
+        # In order of their numbers, with parents first: readers require both.
         for (layer, dev), number in self._handles.handles.items():
             self._handle(layer, dev, number)
 
     def _handle(self, layer: str, dev: int, number: int) -> None:
+        """Define one I/O handle, which is open from the beginning."""
         lib = self._lib
         upper = self._handles.handles[BIOS, dev]
         parent = upper if layer == REQUESTS else lib.UNDEFINED_IO_HANDLE
@@ -188,7 +204,7 @@ class _Definitions:
 
 
 def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> None:
-    """What the anchor file says of where the archive comes from."""
+    """Set what the anchor file says of the archive's origin and of lost events."""
     lib, handle, header = archive.lib, archive.handle, context.header
     unknown = f" and in {summary.lost_unknown} windows an unknown number" * (
         summary.lost_unknown > 0
@@ -214,7 +230,10 @@ def define(
     summary: "Otf2Summary",
     losses: list[tuple[int, int, str]],
 ) -> None:
-    """Ends the events and writes all definitions; `losses` become markers (start, ns, text)."""
+    """End the events, and write all definitions.
+
+    losses: become markers (start ns, duration ns, text).
+    """
     archive.end_events()
     definitions = _Definitions(archive, context, handles)
     times = [t for start, length, _ in losses for t in (start, start + length)]

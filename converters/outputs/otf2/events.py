@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lifecycles as OTF2's I/O operation events: which ones each bio and request has, and when.
+"""Turn lifecycles into OTF2's I/O operation events.
 
-An operation is Begin, Issued, Complete; Begin, Complete when it was never issued; Begin,
-Issued, Cancelled when its completion was not seen. OTF2 wants the events of a location in
-order of time, and a window brings the early events of what ended late: a `Queue` holds
-events back until nothing older can come.
+An operation is Begin, Issued, Complete; Begin, Complete when it was never issued; Begin, Issued,
+Cancelled when its completion was not recorded. OTF2 requires the events of a location in order of
+time, but a window brings the early events of operations that ended late: a `Queue` holds events
+back until nothing older can come.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,15 @@ from biotrail.converters.events.tables import I64, NEVER, U64, Bool
 from biotrail.converters.outputs.otf2.operations import LATEST, Operations
 
 HOLD_EVENTS = 1_200_000
-"""Events that a queue holds back (72 bytes each) before it begins what has long been open."""
+"""Most events that a queue holds back (72 bytes each) before it writes those of long-open
+operations."""
 
 LONG_NS = 1_000_000_000
-"""How long an operation is under way before its first events may be written without it."""
+"""ns: how long an operation must be open for its first events to be written before it ends."""
 
 
 class Phase(IntEnum):
-    """An operation's events, in their order."""
+    """The kinds of an operation's events, in their order."""
 
     BEGIN = 0
     ISSUED = 1
@@ -34,40 +35,46 @@ class Phase(IntEnum):
 
 
 TRUNCATED = 1
-"""EVENT.flags: the trace did not show this event; its time is the nearest that is known."""
+"""EVENT.flags: the event was not recorded; its time is the nearest that is known."""
 BLOCKING = 2
 """EVENT.flags, at BEGIN: the operation was never issued, COMPLETE follows directly."""
 
 OWN = 4
 """EVENT.flags, at BEGIN: I/O of the recording itself."""
 UNISSUED = 8
-"""EVENT.flags, at COMPLETE and CANCELLED: no issue is known of the operation."""
+"""EVENT.flags, at COMPLETE and CANCELLED: no issue of the operation was recorded."""
 
 EVENT = np.dtype(
     [
         ("time", "<i8"),  # ns
-        ("number", "<i8"),  # the operation's
+        ("number", "<i8"),  # of the operation
         ("detail", "<u8"),  # BEGIN: first sector; CANCELLED: absorbing request's number + 1, or 0
-        ("link", "<i8"),  # BEGIN: upper device's operation; at the end: the request; NEVER: none
+        ("link", "<i8"),  # BEGIN: upper device's operation; end: the bio's request; NEVER: none
         ("dev", "<u4"),  # dev_t of the device or partition that was addressed
-        ("bytes", "<u4"),  # BEGIN: asked for; COMPLETE: done
+        ("bytes", "<u4"),  # BEGIN: requested; COMPLETE: completed without error
         ("opf", "<u4"),
-        ("status", "<i4"),
-        ("tid", "<u4"),  # BEGIN: the submitting thread's; 0: not known
-        ("comm", "<u4"),  # BEGIN: number of its name; NO_STRING: not known
-        ("pieces", "<u4"),  # at the end: a bio's fragments, a request's bios
-        ("requeues", "<u4"),  # at the end
-        ("certainty", "u1"),  # at the end: Certainty
+        ("status", "<i4"),  # COMPLETE: blk_status_t, negative errno on old kernels
+        ("tid", "<u4"),  # BEGIN: submitting thread; 0: not known
+        ("comm", "<u4"),  # BEGIN: number of the thread's name; NO_STRING: not known
+        ("pieces", "<u4"),  # COMPLETE, CANCELLED: a bio's fragments, a request's bios
+        ("requeues", "<u4"),  # COMPLETE, CANCELLED
+        ("certainty", "u1"),  # COMPLETE, CANCELLED: Certainty
         ("flags", "u1"),
         ("phase", "u1"),
     ],
     align=True,
 )
+"""An event's fields. A field is 0 (`link`: NEVER) at phases that its comment does not list."""
 _WORDS = EVENT.itemsize // 8
+"""64-bit words of an event."""
 EventArray = NDArray[np.void]
 
 
 def _rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
+    """Return an event (n,) per operation, with the fields that all phases have.
+
+    time: ns (n,). truncated: which events were not recorded.
+    """
     events = np.zeros(len(ops), dtype=EVENT)
     events["time"] = time
     events["number"] = ops.number
@@ -80,6 +87,7 @@ def _rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArr
 
 
 def _begin(ops: Operations, time: I64, blocking: Bool) -> EventArray:
+    """Return Begin events (n,). blocking: which operations complete without an issue."""
     events = _rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
     events["detail"], events["link"] = ops.sector, ops.parent
     events["bytes"] = ops.bytes
@@ -90,6 +98,7 @@ def _begin(ops: Operations, time: I64, blocking: Bool) -> EventArray:
 
 
 def _end(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
+    """Return Complete or Cancelled events (n,), without bytes and status."""
     events = _rows(ops, time, truncated, phase)
     events["link"] = ops.request
     events["pieces"], events["requeues"] = ops.pieces, ops.requeues
@@ -100,25 +109,26 @@ def _end(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArra
 
 @dataclass
 class Begun:
-    """Operations whose first events were written while they were open."""
+    """Open operations whose first events were written already."""
 
     numbers: I64
+    """Their numbers, sorted."""
     issued: Bool
-    """Whether Issued was written too."""
+    """Per number: whether Issued was written, too."""
 
     @classmethod
     def none(cls) -> Self:
-        """No operation."""
+        """Return one without operations."""
         return cls(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_))
 
     def extend(self, numbers: I64, issued: Bool) -> None:
-        """Notes operations; no number twice."""
+        """Add operations, whose numbers must not be there yet."""
         order = np.argsort(np.concatenate([self.numbers, numbers]), kind="stable")
         self.numbers = np.concatenate([self.numbers, numbers])[order]
         self.issued = np.concatenate([self.issued, issued])[order]
 
     def of(self, numbers: I64) -> tuple[Bool, Bool]:
-        """For each number, whether its Begin was written, and whether its Issued was."""
+        """Return two masks (n,) by number: Begin was written; Issued was written."""
         if not len(self.numbers):
             no = np.zeros(len(numbers), dtype=np.bool_)
             return no, no
@@ -127,15 +137,18 @@ class Begun:
         return begun, begun & self.issued[at]
 
     def forget(self, numbers: I64) -> None:
-        """Drops operations that ended."""
+        """Remove operations; numbers that are not there are ignored."""
         keep = ~np.isin(self.numbers, numbers)
         self.numbers, self.issued = self.numbers[keep], self.issued[keep]
 
 
 def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArray, int]:
-    """The events of operations that ended, or that `until` (ns) cuts off, unsorted.
+    """Return the events of ended operations, unsorted, and how many operations had a time moved.
 
-    Also how many of their times were moved, because they contradicted each other.
+    until: ns. A request merged into another is cancelled at its last known time; any other
+    operation without a completion at `until`, or its last known time if that is later. begun:
+    events that were written before are left out. Issue and end are moved where they would precede
+    begin or issue.
     """
     begun_before, issued_before = begun.of(ops.number)
     absorbed = ops.absorbed_by != NEVER
@@ -164,14 +177,14 @@ def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArr
 
 
 def _only(rows: Bool, ops: Operations, *columns: Any) -> tuple[Any, ...]:
-    """Operations and columns restricted to some rows; as they are where that is all."""
+    """Return operations and columns restricted to a mask, without a copy where it has all rows."""
     if rows.all():
         return ops, *columns
     return ops.take(rows), *(column[rows] for column in columns)
 
 
 def open_events(ops: Operations) -> EventArray:
-    """Begin, and Issued where it is known, of operations that are still under way."""
+    """Return Begin, and Issued where an issue is known, of operations in flight, unsorted."""
     start = np.where(ops.begin != NEVER, ops.begin, ops.first)
     begins = _begin(ops, start, np.zeros(len(ops), dtype=np.bool_))
     issued = ops.issue != NEVER
@@ -186,26 +199,29 @@ class Queue:
         self._parts: list[EventArray] = []
         self._hold_events = hold_events
         self._written_to = np.iinfo(np.int64).min
+        """ns: time of the last event that was released."""
         self._begun = Begun.none()
+        """Open operations with events that were put into the queue before their end."""
         self.held = 0
-        """Events held back now."""
+        """Number of events held back now."""
         self.peak = 0
-        """The most that were ever held back."""
+        """Largest value of `held` so far."""
         self.moved = 0
         """Operations or events whose time was moved to keep an order that OTF2 demands."""
 
     def finish(self, ops: Operations, until: int) -> None:
-        """Takes operations that ended, or that `until` (ns) cuts off."""
+        """Put in the events of operations that ended, or that `until` (ns) cuts off."""
         events, moved = finished_events(ops, until, self._begun)
         self._begun.forget(ops.number)
         self.moved += moved
         self._put(events)
 
     def release(self, end: int, still_open: Operations) -> EventArray:
-        """The events, sorted, to which nothing before `end` (ns) will be added any more.
+        """Remove and return, sorted, the events that nothing can precede any more.
 
-        That is, those before the first of what is open. Beyond the events to be held, what has
-        been open for LONG_NS has its first events written at once and holds nothing back.
+        Those are the events before `end` (ns) and before the first event of `still_open`. When more
+        than `hold_events` are held, operations open for LONG_NS get their first events now, so they
+        hold nothing back.
         """
         begun, issued = self._begun.of(still_open.number)
         self._issue_begun(still_open.take(begun & ~issued & (still_open.issue != NEVER)))
@@ -216,14 +232,17 @@ class Queue:
         return self._take(edge)
 
     def _issue_begun(self, ops: Operations) -> None:
-        """Writes the Issued of what was begun before, and is issued by now."""
+        """Put in the Issued of operations whose Begin was written before they were issued."""
         if len(ops):
             self._put(_rows(ops, ops.issue, np.zeros(len(ops), dtype=np.bool_), Phase.ISSUED))
             self._begun.forget(ops.number)
             self._begun.extend(ops.number, np.ones(len(ops), dtype=np.bool_))
 
     def _begin_long_open(self, waiting: Operations, end: int) -> Operations:
-        """Begins what has long been open; returns the rest."""
+        """Put in the first events of operations open for LONG_NS at `end` (ns).
+
+        Returns the other operations.
+        """
         long_open = (waiting.complete == NEVER) & (waiting.first < end - LONG_NS)
         begun = waiting.take(long_open)
         self._put(open_events(begun))
@@ -231,16 +250,21 @@ class Queue:
         return waiting.take(~long_open)
 
     def drain(self) -> EventArray:
-        """All that is left, sorted."""
+        """Remove and return all events, sorted."""
         return self._take(LATEST)
 
     def _put(self, events: EventArray) -> None:
+        """Add events, unsorted."""
         if len(events):
             self._parts.append(events)
             self.held += len(events)
             self.peak = max(self.peak, self.held)
 
     def _take(self, edge: int) -> EventArray:
+        """Remove and return, sorted, the events before `edge` (ns).
+
+        An event older than the last released one is moved to its time, and counted in `moved`.
+        """
         if not self._parts:
             return np.empty(0, dtype=EVENT)
         events = _joined(self._parts)
@@ -258,25 +282,27 @@ class Queue:
 
 
 def _words(events: EventArray) -> U64:
-    """Events as whole words, which are copied faster than records. Shape (n, _WORDS)."""
+    """Return the events as 64-bit words, (n, _WORDS), which are copied faster than records."""
     return events.view("<u8").reshape(len(events), _WORDS)
 
 
 def _joined(parts: list[EventArray]) -> EventArray:
+    """Return the events of all parts, one part behind the other."""
     return np.concatenate([_words(part) for part in parts]).view(EVENT).reshape(-1)
 
 
 def _taken(events: EventArray, rows: I64) -> EventArray:
+    """Return the events in `rows`."""
     return _words(events).take(rows, axis=0).view(EVENT).reshape(-1)
 
 
 def _order(events: EventArray) -> I64:
-    """The order of time; at equal times, an operation's events stay in theirs."""
+    """Return the indices that sort events by time, and at equal times by number and phase."""
     order = np.argsort(events["time"], kind="stable")
     time = events["time"][order]
     same = time[1:] == time[:-1]
     if same.any():
-        # Few are: only these are sorted by more than their time.
+        # Equal times are few: sort only these by three keys.
         tied = np.zeros(len(order), dtype=np.bool_)
         tied[1:] |= same
         tied[:-1] |= same

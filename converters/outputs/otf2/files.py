@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A location's event file: records in chunks, as the OTF2 library lays them out."""
+"""Write a location's event file: records in chunks, as the OTF2 library lays them out."""
 
 import errno
 import os
@@ -12,30 +12,37 @@ from biotrail.converters.outputs.otf2.records import TIME_STAMP_BYTES, Records
 from biotrail.recorder.schema.errors import OutputError
 
 CHUNK_BYTES = 1 << 20
-"""Readers take a chunk at a time; no record crosses the border of two."""
+"""Size of a chunk. Readers load one chunk at a time; no record crosses a border."""
 
 _CHUNK, _LITTLE_ENDIAN, _TIME_STAMP = 3, 0x42, 5
+"""First bytes of a chunk, and of a time stamp record."""
 _END = bytes((2, 1))
-"""Of the file, and of the library's buffer."""
+"""Last bytes: end of the file, and of the library's buffer."""
 _HEADER_BYTES = 18
+"""Bytes of a chunk's header: two, and the numbers of its first and last event."""
 _LAST_EVENT = 10
+"""Offset in the header of the number of the chunk's last event."""
 
 
 class EventFile:
-    """Events of one location, in memory up to a chunk; the file is open while it is written to."""
+    """Events of one location. Up to a chunk is in memory; the file is open only during a write."""
 
     def __init__(self, path: Path) -> None:
         self.events = 0
-        """How many were written."""
+        """Number of events written."""
         self.time: int | None = None
-        """ns of the newest."""
+        """Time of the newest event, ns; None: no event yet."""
         self._path = path
         self._chunk = bytearray()
         self._begin_chunk()
 
     def write(self, records: Records) -> None:
-        """Adds records in order of time. Raises OSError."""
-        # How much of the data has to fit into a chunk for the record to be in it.
+        """Append records, which must be in order of time. Raises OSError.
+
+        The first record of a further chunk gets a time stamp record before it, in place of its own.
+        """
+        # Per record: offset in `data` up to which the chunk must have room for the library to put
+        # the record there; the library sets aside `most` bytes whatever the record takes.
         needs = records.start[:-1] + records.most + TIME_STAMP_BYTES
         slack = int(records.most.max(initial=0))
         data = records.data.data
@@ -59,23 +66,27 @@ class EventFile:
             self.time = int(records.time[-1])
 
     def close(self) -> None:
-        """Writes what is left. Raises OSError."""
+        """Write the last chunk. Raises OSError."""
         self._chunk += _END
         self._flush()
 
     def _begin_chunk(self) -> None:
+        """Append a chunk's header, without the number of its last event."""
         self._chunk += bytes((_CHUNK, _LITTLE_ENDIAN))
         self._chunk += (self.events + 1).to_bytes(8, "little") + bytes(8)
 
     def _stamp(self, time: int) -> None:
+        """Append a time stamp record (ns)."""
         self._chunk.append(_TIME_STAMP)
         self._chunk += time.to_bytes(8, "little")
 
     def _end_chunk(self) -> None:
+        """Pad the chunk to its full size and write it."""
         self._chunk += bytes(CHUNK_BYTES - len(self._chunk))
         self._flush()
 
     def _flush(self) -> None:
+        """Append the chunk to the file, with the number of its last event."""
         self._chunk[_LAST_EVENT:_HEADER_BYTES] = self.events.to_bytes(8, "little")
         with self._path.open("ab") as file:
             file.write(self._chunk)
@@ -83,7 +94,7 @@ class EventFile:
 
 
 def check_room(directory: Path, size: int) -> None:
-    """Raises OutputError unless `size` bytes can be had there: allocates them, lets them go."""
+    """Raise OutputError unless `size` bytes can be allocated there; they are freed again."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             os.posix_fallocate(file.fileno(), 0, size)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk's counters, from the events of its bios in the order in which they are written."""
+"""Compute a disk's counters from the events of its bios, in the order in which they are written."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Gauge:
     meaning: str
     unit: str
     scale: int
-    """What a sample of `converters.outputs.counters` is multiplied by."""
+    """Factor from samples of `converters.outputs.counters` to `unit`."""
 
 
 GAUGES = (
@@ -33,7 +33,7 @@ GAUGES = (
 
 @dataclass(frozen=True)
 class Values:
-    """Samples in order of time. Shape (n,)."""
+    """Samples of all counters, in order of time. Shape (n,)."""
 
     gauge: U32
     """Index in GAUGES."""
@@ -42,7 +42,7 @@ class Values:
     value: U64
 
     def take(self, rows: Bool | I64) -> "Values":
-        """The samples given by mask or index."""
+        """Return the samples given by mask or index."""
         return Values(self.gauge[rows], self.time[rows], self.value[rows])
 
 
@@ -50,18 +50,22 @@ class Gauges:
     """Queue depths and throughput of one disk."""
 
     def __init__(self, context: Context, origin: int) -> None:
-        """origin: ns of its first event, where its counters begin with 0."""
+        """Begin all counters with 0 at `origin`, ns: the time of the disk's first event."""
         self._first = origin
         origin -= origin % RATE_BIN
         self._queued, self._in_device = Level(origin), Level(origin)
         self._reads, self._writes = Rate(origin), Rate(origin)
         self._held = _values([])
+        """Samples that a later one may still precede."""
         names = [context.op_name(op) for op in range(OP_MASK + 1)]
         self._is_read = np.array([name in READ_OPS for name in names])
         self._is_write = np.array([name in WRITE_OPS for name in names])
 
     def update(self, events: EventArray) -> Values:
-        """The samples that can be told now. events: the next of the disk's bios, at least one."""
+        """Return the samples that no later event can change.
+
+        events: the next ones of the disk's bios, at least one.
+        """
         time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
         until = int(time[-1])
         issued = (phase == Phase.ISSUED) & (flags & TRUNCATED == 0)
@@ -81,7 +85,7 @@ class Gauges:
         return self._release(samples, until - until % RATE_BIN)
 
     def finish(self, end: int) -> Values:
-        """The samples that were held back. end: the last event's time, ns."""
+        """Return the samples that were held back. end: the last event's time, ns; none is later."""
         none = np.zeros(0, dtype=np.int64)
         until = end + 2 * RATE_BIN
         levels = [level.update(none, none, until) for level in (self._queued, self._in_device)]
@@ -89,9 +93,10 @@ class Gauges:
         return self._release([*levels, *rates], until, end)
 
     def _release(self, samples: list[Samples], before: int, end: int = LATEST) -> Values:
-        """What no later sample can precede, in order; none before the first event or after `end`.
+        """Return held and new samples before `before` (ns) in order; the others are held back.
 
-        Of a counter's samples that then are at one time, the last one counts.
+        samples: a pair for each of GAUGES. Times are clipped to the first event and `end`; of a
+        counter's samples that then have one time, the last one is kept.
         """
         held, new = self._held, _values(samples)
         time = np.concatenate([held.time, new.time]).clip(self._first, end)
@@ -106,7 +111,7 @@ class Gauges:
 
 
 def _values(samples: list[Samples]) -> Values:
-    """Samples, a pair for each of GAUGES, in a row."""
+    """Return samples (a pair for each of GAUGES, or none) as one Values, in the gauges' units."""
     gauge = [np.full(len(time), at, dtype=np.uint32) for at, (time, _) in enumerate(samples)]
     time = [time for time, _ in samples]
     scaled = [value * gauge.scale for gauge, (_, value) in zip(GAUGES, samples, strict=False)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bios and requests as operations: rows of one shape."""
+"""Bios and requests as operations: tables with the same columns."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -9,8 +9,11 @@ import numpy as np
 from biotrail.converters.events.tables import I32, I64, NEVER, U8, U32, U64, Bios, Bool, Requests
 
 LATEST = np.iinfo(np.int64).max
+"""A time after all others."""
 NO_SECTOR = 2**64 - 1
+"""An operation without a sector."""
 NO_STRING = 0xFFFF_FFFF
+"""The number of no string."""
 NO_NAMES: U32 = np.empty(0, dtype=np.uint32)
 
 
@@ -20,32 +23,35 @@ class Operations:
 
     number: I64
     disk: U32
+    """Disk's dev_t."""
     dev: U32
-    """The partition or the disk, as addressed."""
+    """dev_t of the partition or disk that was addressed."""
     sector: U64
     bytes: U32
     opf: U32
     begin: I64
-    """When it began; NEVER: before the trace did."""
+    """Q of a bio, allocation of a request; NEVER: before the trace began."""
     first: I64
-    """The earliest time known of it."""
+    """Earliest known time."""
     last: I64
-    """The latest time known of it, its completion aside."""
+    """Latest known time, its completion aside."""
     issue: I64
     complete: I64
     done_bytes: U32
     status: I32
     absorbed_by: I64
+    """Number of the request that this one was merged into; NEVER: none."""
     own: Bool
     parent: I64
-    """The upper device's operation; NEVER: none is known."""
+    """Number of the upper device's operation; NEVER: none is known."""
     request: I64
-    """A bio's request; NEVER: none."""
+    """Number of the request that finished the bio last; NEVER: none, or a request itself."""
     tid: U32
+    """Submitting thread; 0: not known."""
     comm: U32
     """Number of the submitting thread's name; NO_STRING: not known."""
     pieces: U32
-    """Fragments of a bio, bios of a request."""
+    """Fragments of a bio, or bios of a request."""
     requeues: U32
     certainty: U8
 
@@ -53,12 +59,12 @@ class Operations:
         return len(self.number)
 
     def take(self, rows: I64 | Bool) -> Self:
-        """The rows given by index or by mask."""
+        """Return the rows given by index or mask."""
         return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 def _bounds(*times: I64) -> tuple[I64, I64]:
-    """Earliest and latest of the times that were seen; NEVER where none was."""
+    """Return the earliest and latest of the times other than NEVER (n,), or NEVER."""
     table = np.stack(times)
     seen = table != NEVER
     first = np.where(seen, table, LATEST).min(axis=0)
@@ -66,7 +72,7 @@ def _bounds(*times: I64) -> tuple[I64, I64]:
 
 
 def _names(task: I32, comms: U32) -> U32:
-    """The number of each task's name. comms: numbers of names by row of the tasks."""
+    """Return the number of each task's name (n,), NO_STRING for -1. comms: by row of the tasks."""
     known = (task >= 0) & (task < len(comms))
     found = np.full(len(task), NO_STRING, dtype=np.uint32)
     found[known] = comms[task[known]]
@@ -77,17 +83,18 @@ _SAME = (
     *("number", "sector", "bytes", "opf", "issue", "complete", "done_bytes", "status", "own"),
     *("parent", "requeues", "certainty"),
 )
-"""Columns that bios, requests and operations have alike."""
+"""Columns that bios, requests and operations have in common."""
 
 
 def _common(table: Bios | Requests) -> dict[str, Any]:
+    """Return the columns of _SAME by name."""
     return {name: getattr(table, name) for name in _SAME}
 
 
 def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
-    """Each bio as an operation on the partition (or disk) that it was sent to.
+    """Return each bio as an operation on the partition (or disk) that it was sent to.
 
-    comms: numbers of threads' names, by row of the window's tasks.
+    comms: per row of the window's tasks, the number of the thread's name.
     """
     begun = bios.cut, bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue
     first, _ = _bounds(*begun, bios.complete)
@@ -108,7 +115,7 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
 
 
 def request_operations(requests: Requests) -> Operations:
-    """Each request as an operation on its disk."""
+    """Return each request as an operation on its disk."""
     begun = requests.cut, requests.start, requests.insert, requests.issue
     first, _ = _bounds(*begun, requests.complete)
     _, last = _bounds(*begun)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events as the bytes that the OTF2 library writes for them, a batch at once.
+"""Encode events as the bytes that the OTF2 library writes for them, a batch at once.
 
-A record is: a time stamp, unless the time is that of the record before; the attributes, if
-there are any; the event's kind, length and fields. A number is a byte that says how many
-bytes follow, and these, the lowest first. Every record of a batch is laid out in a row that
-has room for all of it; what a record does not use is left out when the rows are joined.
+A record is: a time stamp, unless the time is that of the record before; the attributes, if there
+are any; the event's kind, length and fields. A number is a byte that says how many bytes follow,
+and these, the lowest first. Every record of a batch is laid out in a row that has room for all of
+it; the bytes that a record does not use are left out when the rows are joined.
 
-`tests/unit/converters/outputs/test_otf2_records.py` holds every byte to what the library writes.
+`tests/unit/converters/outputs/test_otf2_records.py` compares every byte with what the library
+writes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ Column = NDArray[Any]
 TIME_STAMP_BYTES = 9
 _TIME_STAMP, _ATTRIBUTES = 5, 6
 _ENTRY_BYTES = 15
-"""What the library sets aside for an attribute, however short it is."""
+"""Bytes that the library reserves for an attribute, whatever it takes."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,17 @@ class Field:
     name: str
     width: int
     compressed: bool = True
+    """Whether the value has its size before it, and no leading zeros."""
 
     @property
     def most(self) -> int:
-        """Bytes that it takes at most."""
+        """Most bytes that it takes."""
         return self.width + self.compressed
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """What an event may carry: its number and type in the archive, its value's field."""
+    """An attribute: its number and OTF2 type in the archive, and the field of its value."""
 
     number: int
     type: int
@@ -53,18 +55,18 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Records:
-    """A batch's records."""
+    """The encoded records of a batch."""
 
     data: U8
-    """Their bytes, one after the other."""
+    """The records' bytes, one after the other."""
     start: I64
-    """Where each begins in data, shape (n + 1,)."""
+    """Offset of each record in `data`, and the end: shape (n + 1,)."""
     time: I64
     """ns, shape (n,)."""
     timed: Bool
-    """Whether it begins with its time stamp, shape (n,)."""
+    """Whether each record begins with its time stamp: shape (n,)."""
     most: I64
-    """Bytes that the library would set aside for it, its time stamp aside, shape (n,)."""
+    """Bytes that the library would reserve for each record, its time stamp aside: shape (n,)."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,12 @@ class Shape:
 
     @property
     def most(self) -> int:
-        """Bytes of the record that the library sets aside, attributes aside."""
+        """Bytes that the library reserves for the record, attributes aside."""
         return 2 + sum(field.most for field in self.fields)
 
 
 def _ones(most: int) -> NDArray[np.uint64]:
-    """For 0 to `most` bytes, a number in which that many of the low bytes are 1."""
+    """Return per 0 to `most` a uint64 whose so many lowest bytes are 1."""
     return np.array([sum(1 << 8 * at for at in range(size)) for size in range(most + 1)], "<u8")
 
 
@@ -89,7 +91,10 @@ _SHOWN = _ones(8)
 
 
 def _sizes(values: Column, most: int) -> U8:
-    """Bytes that each number takes, leading zeros left out; 0 for 0."""
+    """Return the bytes of each number (n,) without leading zeros, uint8; 0 for 0.
+
+    most: bytes of the largest number, at most 8.
+    """
     size = np.zeros(len(values), dtype=np.uint8)
     if not len(values):
         return size
@@ -102,19 +107,22 @@ def _sizes(values: Column, most: int) -> U8:
 
 
 class _Rows:
-    """Rows with room for everything, and which bytes of each are used."""
+    """Rows with room for every part of a record, and which bytes of each row are used."""
 
     def __init__(self, dtype: np.dtype[np.void], count: int) -> None:
         self.bytes = np.zeros(count, dtype=dtype)
         self.used = np.zeros(count, dtype=dtype)
 
     def constant(self, name: str, value: int, used: Bool | U8 | int) -> None:
-        """A byte that is the same in all rows that use it."""
+        """Set a one-byte part to `value` in all rows. used: 0 or 1, per row or for all."""
         self.bytes[name] = value
         self.used[name] = used
 
     def put(self, field: Field, values: Column, used: Bool) -> Column:
-        """A field's values where they are used; returns how many bytes each takes."""
+        """Set a field's values (n,), used in the rows of `used`.
+
+        Return the bytes that each row takes.
+        """
         self.bytes[field.name] = values
         if not field.compressed:
             self.used[field.name] = used
@@ -127,12 +135,13 @@ class _Rows:
         return size + used
 
     def joined(self) -> U8:
-        """What is used of the rows, one after the other."""
+        """Return the used bytes of the rows, one row after the other."""
         return self.bytes.view(np.uint8)[self.used.view(np.bool_)]
 
 
 @lru_cache(maxsize=64)
 def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.dtype[np.void]:
+    """Return the layout of a row."""
     parts: list[tuple[str, str]] = [("stamp", "u1"), ("time", "<u8")]
     parts += [(name, "u1") for name in ("list", "list length", "count size", "count")]
     for attribute in attributes:
@@ -146,6 +155,7 @@ def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.d
 
 
 def _room(field: Field) -> list[tuple[str, str]]:
+    """Return a field's parts in a row: the size of its value if it is compressed, and the value."""
     value = (field.name, f"<u{field.width}")
     return [(f"{field.name} size", "u1"), value] if field.compressed else [value]
 
@@ -158,11 +168,11 @@ def encode(
     columns: Mapping[str, Column],
     attributes: Iterable[tuple[Attribute, Column, Bool]],
 ) -> Records:
-    """Lays out a batch of events.
+    """Return the records of a batch of n events.
 
-    time: ns; timed: which have a time stamp; shape: a key of `shapes` for each; columns: each
-    field's values; attributes: what they carry, each with its values and who has it. All of
-    shape (n,).
+    time: ns; timed: which have a time stamp; shape: each one's key in `shapes`; columns: each
+    field's values, by field name; attributes: each with its values and the events that have it.
+    Arrays have shape (n,).
     """
     held = [(attribute, values, has) for attribute, values, has in attributes if has.any()]
     fields = tuple(dict.fromkeys(field for known in shapes.values() for field in known.fields))
@@ -188,7 +198,7 @@ def encode(
 
 
 def _attributes(rows: _Rows, held: list[tuple[Attribute, Column, Bool]]) -> tuple[U8, I64]:
-    """Lays out the attributes; how many each row has, and how many bytes they take."""
+    """Lay out the attributes in `rows`; return their number and their bytes per row (n,)."""
     count = np.zeros(len(rows.bytes), dtype=np.uint8)
     length = np.zeros(len(rows.bytes), dtype=np.uint8)
     for attribute, values, has in held:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A location's events in order: what OTF2 calls them, laid out and written."""
+"""Write a location's events, in order of time: name them as OTF2 does, and encode them."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from biotrail.converters.outputs.otf2.operations import NO_STRING
 from biotrail.converters.outputs.otf2.records import Column, Field, Records, Shape, encode
 
 WRITE_EVENTS = 16_384
-"""Events laid out at once: few enough for a CPU's cache."""
+"""Events encoded at once: few enough for a CPU's cache."""
 
 READ, WRITE, FLUSH = 0, 1, 2
 """OTF2_IO_OPERATION_MODE_*."""
@@ -29,7 +29,7 @@ OPERATION_SHAPES = {
     int(Phase.COMPLETE): Shape(78, (_HANDLE, _BYTES, _ID)),
     int(Phase.CANCELLED): Shape(79, (_HANDLE, _ID)),
 }
-"""OTF2_EVENT_IO_OPERATION_*, and what each says."""
+"""OTF2_EVENT_IO_OPERATION_*, and the fields of each."""
 
 _METRIC, _VALUES = Field("metric", 4), Field("values", 1, False)
 _TYPE, _VALUE = Field("type", 1, False), Field("value", 8)
@@ -38,11 +38,11 @@ METRIC_SHAPES = {0: Shape(31, (_METRIC, _VALUES, _TYPE, _VALUE))}
 
 
 def modes(events: EventArray, context: Context) -> tuple[U8, list[str]]:
-    """OTF2's mode of each event's operation, and by number of operation its name for `op`.
+    """Return OTF2's mode of each event (n,), and per operation number its name for `op`.
 
-    OTF2 knows reads, writes and flushes. All else is a read or a write by the direction of
-    its data (the lowest bit of a req_op), with its own name; "" where the mode says it. An
-    empty write with PREFLUSH is how the kernel spells a flush.
+    OTF2 knows reads, writes and flushes. Any other operation is a read or a write by the direction
+    of its data (the lowest bit of a req_op), with its own name; "" where the mode says it. An empty
+    write with PREFLUSH is how the kernel spells a flush.
     """
     ops = events["opf"] & OP_MASK
     seen = np.bincount(ops, minlength=OP_MASK + 1)
@@ -67,14 +67,17 @@ class Writer:
         self._attributes = Attributes(context, archive.string)
 
     def operations(self, location: Location, events: EventArray) -> None:
-        """Writes events that are in order of time. Raises OutputError."""
+        """Append events, which must be in order of time. Raises OutputError."""
         for start in range(0, len(events), WRITE_EVENTS):
             batch = events[start : start + WRITE_EVENTS]
             file = self._archive.event_file(location.number)
             self._archive.write(file, self._records(location, batch, file))
 
     def samples(self, location: Location, metric: U32, time: I64, value: U64) -> None:
-        """Writes counters' values in order of time. Raises OutputError."""
+        """Append samples of counters, in order of time. Raises OutputError.
+
+        metric: number of each sample's counter; time: ns; value: in the counter's unit. Shape (n,).
+        """
         file = self._archive.event_file(location.number)
         columns: dict[str, Column] = {
             _METRIC.name: metric,
@@ -87,6 +90,7 @@ class Writer:
         self._archive.write(file, records)
 
     def _records(self, location: Location, events: EventArray, file: EventFile) -> Records:
+        """Return the events' records."""
         mode, names = modes(events, self._context)
         strings = [self._archive.string(name) if name else NO_STRING for name in names]
         ops = np.array(strings, dtype=np.uint32)[events["opf"] & OP_MASK]
@@ -102,6 +106,10 @@ class Writer:
         return encode(events["time"], timed, events["phase"], OPERATION_SHAPES, columns, held)
 
     def _handle(self, location: Location, devs: U32) -> U32:
+        """Return the number of each event's I/O handle (n,).
+
+        devs: dev_t of the disk or partition that each event addresses, at least one.
+        """
         if (devs == devs[0]).all():
             return np.full(len(devs), self._handles.number(location, int(devs[0])), dtype=np.uint32)
         found, codes = np.unique(devs, return_inverse=True)
@@ -110,7 +118,7 @@ class Writer:
 
 
 def _timed(time: I64, file: EventFile) -> Bool:
-    """Which events need a time stamp: those that are not at the time of the one before."""
+    """Mark events that need a time stamp: those with another time than the event before."""
     timed = np.ones(len(time), dtype=np.bool_)
     timed[1:] = time[1:] != time[:-1]
     timed[:1] = time[:1] != file.time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of a log as a Parquet file, from which everything can be made that the log gives."""
+"""Write a log's events to a Parquet file, from which all that the log yields can be made again."""
 
 import zlib
 from collections import Counter
@@ -29,27 +29,31 @@ from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 LEVEL = 3
-"""zstd's, unless told otherwise."""
+"""zstd's default level here."""
 
 GROUP_EVENTS = 1 << 17
-"""Events of a row group, at least: chunks are not cut. zstd finds again what is near enough."""
+"""Fewest events of a row group but the last; chunks are not cut. zstd finds more repetitions in a
+larger group."""
 
 _TIMES_LEVEL = 1
+"""zstd's level for times, see `_level`."""
 
 _PAGE = 1 << 30
-"""A column of a row group is one page: what repeats in it is then in one piece for zstd."""
+"""Page size (bytes, rows) so large that a column of a row group is one page, which zstd compresses
+at once."""
 
 _DICTIONARIES = [KIND, "bio", "rq", "opf", "bytes", "tid"]
-"""Columns of few values in no order: addresses too, for memory is used again."""
+"""Columns that repeat few values: also addresses, as the kernel reuses memory."""
 
 _BATCH = 1 << 16
+"""Rows that Parquet encodes at once."""
 _AHEAD = 2
-"""Row groups that wait at most for the one that is being written: bounds the memory."""
+"""Most row groups that wait for the one being written, which bounds the memory."""
 
 
 @dataclass
 class Summary:
-    """What was archived."""
+    """What was archived. kinds: number of events by letter."""
 
     events: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
@@ -64,10 +68,12 @@ def write(
     log: str = "",
     on_progress: Callable[[int], None] | None = None,
 ) -> Summary:
-    """Write all events of `source`, and what else it knows, to `out`.
+    """Write all events of `source`, its header, notes and losses to `out`.
 
-    level: zstd's. created_by, log: the account's. on_progress is given the offset reached in
-    the source. Raises OSError where `out` fails, and what the source raises.
+    level: zstd's. created_by, log: entered in the archive's account. on_progress: called after each
+    chunk with the offset reached in the source. Returns the number of events, in all and by letter.
+    Raises OSError where `out` fails, ConversionError for a log of more than MAX_CHUNKS chunks, and
+    what the source raises.
     """
     summary = Summary()
     account = Account(created_by, log, source.size)
@@ -75,7 +81,7 @@ def write(
     known = _Known(source, account)
     summed = _Summed(out)
     with _writer(summed, level) as (writer, put, done):
-        for group in _groups(_told(source, known, on_progress)):
+        for group in _groups(_watched(source, known, on_progress)):
             first = len(rows)
             rows += [chunk_row(len(p.events), p.complete_to, p.clock) for p in group]
             if len(rows) > MAX_CHUNKS:
@@ -99,18 +105,22 @@ def write(
 
 
 class _Summed:
-    """Passes bytes on, with a crc32 of each block."""
+    """A binary output that computes a CRC-32 of each block of BLOCK_BYTES."""
 
     closed = False
+    """ParquetWriter asks for this attribute."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
         self._at = 0
+        """Bytes written."""
         self._whole: list[int] = []
+        """Checksums of the complete blocks."""
         self._crc = 0
+        """Checksum of the block begun."""
 
     def write(self, data: Any) -> int:
-        """Write all of it. Raises OSError."""
+        """Write all of `data`; return the bytes written in total. Raises OSError."""
         view = memoryview(data).cast("B")
         self._out.write(view)
         while view:
@@ -124,32 +134,33 @@ class _Summed:
         return self._at
 
     def sums(self) -> tuple[list[int], int]:
-        """(checksums, bytes that they cover) of what was written by now."""
+        """Return (checksums, bytes that they cover) of all that was written by now."""
         last = [self._crc] if self._at % BLOCK_BYTES else []
         return self._whole + last, self._at
 
     def tell(self) -> int:
-        """Bytes written."""
+        """Return the bytes written."""
         return self._at
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing, as nothing is buffered here."""
 
     def close(self) -> None:
-        """Who opened the output closes it."""
+        """Do nothing: `out` is closed by its opener."""
 
 
 class _Known:
-    """Notes what the source knew of losses and the like as it gave its chunks."""
+    """Records in `account.grown` after which chunk the source's notes, losses and damages grew."""
 
     def __init__(self, source: Source, account: Account) -> None:
         self._source = source
         self._grown = account.grown
         self._chunk = -1
+        """Number of the chunk read last; -1: none."""
         self.look()
 
     def look(self) -> None:
-        """After each chunk."""
+        """Append [chunk, notes, losses, damages] if a count has changed; call after each chunk."""
         source = self._source
         known = [len(source.notes), len(source.losses), len(source.damaged)]
         if not self._grown or self._grown[-1][1:] != known:
@@ -157,9 +168,10 @@ class _Known:
         self._chunk += 1
 
 
-def _told(
+def _watched(
     source: Source, known: _Known, on_progress: Callable[[int], None] | None
 ) -> Iterator[Part]:
+    """Yield the source's chunks, and note the growth of its lists and the progress at each."""
     for part in source.parts():
         known.look()
         yield part
@@ -168,7 +180,7 @@ def _told(
 
 
 def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
-    """Chunks together, until there are enough events for a row group."""
+    """Yield lists of adjacent chunks with GROUP_EVENTS events or more; the last may have fewer."""
     group: list[Part] = []
     events = 0
     for part in parts:
@@ -182,6 +194,7 @@ def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
 
 
 def _counted(group: list[Part]) -> Counter[str]:
+    """Return the number of events of the chunks by letter."""
     counts = np.sum([np.bincount(p.events.kind, minlength=256) for p in group], axis=0)
     return Counter(
         {BY_KIND[Kind(kind)].letter: int(counts[kind]) for kind in np.flatnonzero(counts).tolist()}
@@ -189,7 +202,7 @@ def _counted(group: list[Part]) -> Counter[str]:
 
 
 def _finish(account: Account, source: Source, summary: Summary) -> None:
-    """What is known of the source once all of it was read."""
+    """Complete the account with what is known once the source was read to its end."""
     account.events = summary.events
     account.kinds = dict(summary.kinds)
     account.interrupted = source.interrupted
@@ -202,22 +215,30 @@ def _finish(account: Account, source: Source, summary: Summary) -> None:
 
 
 Put = Callable[[list[Part], int], None]
-"""Writes a row group: its chunks, and the number of the first of them."""
+"""Queues a row group for writing: its chunks, and the number of the first of them."""
 
 
 def _paths() -> list[str]:
-    """Columns as Parquet names them."""
+    """Return the columns' names as Parquet has them."""
     return [f"{f.name}.list.element" if pa.types.is_list(f.type) else f.name for f in SCHEMA]
 
 
 def _level(name: str, level: int) -> int:
-    """zstd's for a column: what is left of times by their encoding is hardly worth the work."""
+    """Return zstd's level for a column.
+
+    Times are delta-encoded, and what that leaves hardly compresses: they get a low level, unless a
+    level above the default is asked for.
+    """
     return min(level, _TIMES_LEVEL) if name == TIME and level <= LEVEL else level
 
 
 @contextmanager
 def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], None]]]:
-    """A Parquet writer, what hands it row groups, which another thread encodes, and what waits."""
+    """Yield a Parquet writer, a function that queues a row group, and one that waits for the queue.
+
+    Another thread encodes and writes the groups; its exceptions are raised by a later call of
+    either function. The file is closed at the end of the block, unless an exception ended it.
+    """
     writer = pq.ParquetWriter(
         out,
         SCHEMA,
@@ -253,12 +274,12 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
         done()
         writer.close()
     finally:
-        # What failed is not closed: that would write again.
+        # After an error, ParquetWriter.close (by __del__, too) would write to `out` again.
         writer.is_open = False
 
 
 def _together(parts: list[Events]) -> Events:
-    """All of them one behind the other, as they came."""
+    """Return the events of all parts as one, in their order; arrays are copied."""
     return Events(
         np.concatenate([p.ts for p in parts]),
         np.concatenate([p.cpu for p in parts]),

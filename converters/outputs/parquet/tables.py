@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of bios and requests as Parquet files of a dataset: by host, date and device."""
+"""Write tables of bios and requests as a dataset of Parquet files: by host, date and device."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 from biotrail.converters.lifecycles.arrow.columns import NAME
 
 ROW_GROUP = 1 << 16
+"""Rows of a partition that are written at once."""
 _MOST_BUFFERED = 1 << 20
-"""Rows that wait at most, of all partitions together."""
+"""Most rows that wait, of all partitions together."""
 
 _MOST_OPEN = 100
-"""Files: a partition that comes again after so many others begins another file."""
+"""Most open files. A partition whose file was closed for that continues in another file."""
 
 _DAY_NS = 86_400 * 10**9
 _DEVICE = "device"
@@ -28,14 +29,19 @@ _DEVICE = "device"
 
 @dataclass
 class _Partition:
+    """The rows that wait for one date and device, and the file they go to."""
+
     waiting: list[pa.Table] = field(default_factory=list)
     rows: int = 0
+    """Number of rows that wait."""
     files: int = 0
+    """Number of files begun."""
     writer: Any = None
+    """The open file's ParquetWriter; None: no file is open."""
 
 
 class Partitions:
-    """One table of one recording, cut by the date in `time` and by device."""
+    """One table of one recording, partitioned by the date in column `time` and by device."""
 
     def __init__(
         self,
@@ -48,20 +54,23 @@ class Partitions:
         level: int,
         day: str,
     ) -> None:
-        """root: of the table. time: the column that has the wall clock. stem: of files' names.
+        """Write nothing yet.
 
-        day: date (2026-11-07) of rows whose time is not known.
+        root: the table's directory. time: name of the column with the wall clock. stem: of files'
+        names. level: zstd's. day: date (2026-11-07) for rows whose wall clock is not known.
         """
         self._root = root / f"host={quote(host, safe='')}"
         self._schema = pa.schema([f for f in schema if f.name != _DEVICE])
         self._time, self._stem, self._level, self._day = time, stem, level, day
         self._parts: dict[tuple[str, str], _Partition] = {}
         self._open: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Partitions with an open file, the least recently written first."""
         self._buffered = 0
         self.rows = 0
+        """Number of rows passed to `write`."""
 
     def write(self, table: pa.Table) -> None:
-        """Add the rows of a window."""
+        """Add the rows of a window; writes partitions that have enough rows."""
         for key, rows in self._split(table):
             part = self._parts.setdefault(key, _Partition())
             part.waiting.append(rows)
@@ -74,20 +83,21 @@ class Partitions:
             self._flush_all()
 
     def close(self, metadata: dict[str, str]) -> None:
-        """Write what waits, and the metadata into files that are open still."""
+        """Write the rows that wait, and close all files; those still open get `metadata`."""
         self._flush_all()
         for key in list(self._open):
             self._parts[key].writer.add_key_value_metadata(metadata)
             self._shut(key)
 
     def abandon(self) -> None:
-        """Let go of the files, after an error."""
+        """Close the files after an error; errors of closing are ignored."""
         for part in self._parts.values():
             if part.writer is not None:
                 with suppress(OSError, pa.ArrowException):
                     part.writer.close()
 
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
+        """Yield ((date, device), rows) for each date and device in the table."""
         if not len(table):
             return
         devices = table[_DEVICE].combine_chunks()
@@ -105,11 +115,13 @@ class Partitions:
             yield (date, names[code]), rows
 
     def _flush_all(self) -> None:
+        """Write the rows of all partitions that wait."""
         for key, part in self._parts.items():
             if part.rows:
                 self._flush(key)
 
     def _flush(self, key: tuple[str, str]) -> None:
+        """Write a partition's waiting rows as a row group."""
         part = self._parts[key]
         if part.writer is None:
             self._begin(key, part)
@@ -120,6 +132,7 @@ class Partitions:
         part.waiting, part.rows = [], 0
 
     def _begin(self, key: tuple[str, str], part: _Partition) -> None:
+        """Open the partition's next file; closes others beyond _MOST_OPEN."""
         while len(self._open) >= _MOST_OPEN:
             self._shut(next(iter(self._open)))
         date, device = key
@@ -141,6 +154,7 @@ class Partitions:
         self._open[key] = None
 
     def _shut(self, key: tuple[str, str]) -> None:
+        """Close the partition's file."""
         del self._open[key]
         self._parts[key].writer.close()
         self._parts[key].writer = None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call stacks of bios: ids for slices, and what defines them in a packet sequence.
+"""Call stacks of bios: ids for slices, and the interned data that defines these ids.
 
-A callstack is interned data, like names and strings: every sequence is told of one before its
-first use there. An id is the stack's row and one; 0 is no stack.
+Every packet sequence must define a callstack before its first use there, as it must names and
+strings. An id is the stack's row in Trace.stacks plus one; 0 is no stack.
 """
 
 from collections.abc import Iterable
@@ -15,29 +15,32 @@ from biotrail.converters.events.stacks import Frame, Stack, StackNames
 from biotrail.converters.events.tables import I32, U64
 
 KERNEL, UNKNOWN = "[kernel]", "[unknown]"
-"""Mappings of the kernel itself, and of code that is in no known file."""
+"""Mappings of the kernel itself, and of code in no known file."""
 
 Told = set[tuple[str, int]]
-"""What a sequence knows: kind of interned data, id."""
+"""(kind of interned data, id) of all that a sequence has defined."""
 _Place = tuple[str, str]
 """A frame's function and mapping."""
 
 
 @dataclass
 class CallStacks:
-    """All stacks of a trace, as far as they are known."""
+    """Interns the log's call stacks. names: None where the log has none."""
 
     names: StackNames | None
     _stacks: list[Stack] = field(default_factory=list)
     _ids: dict[str, dict[str | _Place, int]] = field(default_factory=dict)
 
     def refresh(self) -> None:
-        """Take in what the log has told since the last time."""
+        """Load the stacks that the log has recorded since the last call."""
         if self.names is not None:
             self._stacks = self.names.all()
 
     def ids(self, rows: I32) -> U64:
-        """The callstack's id for each row of Trace.stacks; 0 where its frames are not known."""
+        """Return per row of Trace.stacks (n,) its callstack id.
+
+        0 for -1 or where no frame is known.
+        """
         known = [
             number if stack.kernel or stack.user else 0
             for number, stack in enumerate(self._stacks, 1)
@@ -46,11 +49,11 @@ class CallStacks:
         return ids
 
     def missing(self, row: int) -> str:
-        """Why a stack or a part of it is not there; empty: nothing is missing."""
+        """Return why (part of) a stack was not captured; empty: nothing is missing, or row -1."""
         return self._stacks[row].missing if row >= 0 else ""
 
     def define(self, data: InternedData, ids: Iterable[int], told: Told) -> None:
-        """Add what a sequence does not know of these callstacks."""
+        """Add to `data` and `told` what the sequence has not defined of the callstacks `ids`."""
         for iid in ids:
             if iid and self._new(told, "callstack", iid):
                 places = _places(self._stacks[iid - 1])
@@ -59,23 +62,26 @@ class CallStacks:
                 )
 
     @staticmethod
-    def _new(told: Told, kind: str, iid: int) -> bool:
-        if (kind, iid) in told:
+    def _new(defined: Told, kind: str, iid: int) -> bool:
+        """Add (kind, iid) to `defined`; return whether it was not there."""
+        if (kind, iid) in defined:
             return False
-        told.add((kind, iid))
+        defined.add((kind, iid))
         return True
 
     def _id(self, kind: str, key: str | _Place) -> int:
+        """Return the id of a name, mapping or frame; a new one at its first use."""
         known = self._ids.setdefault(kind, {})
         return known.setdefault(key, len(known) + 1)
 
-    def _frame(self, data: InternedData, place: _Place, told: Told) -> int:
+    def _frame(self, data: InternedData, place: _Place, defined: Told) -> int:
+        """Return a frame's id; add its definition to `data` and `defined` where it is missing."""
         iid = self._id("frame", place)
-        if self._new(told, "frame", iid):
+        if self._new(defined, "frame", iid):
             name, mapping = self._id("name", place[0]), self._id("mapping", place[1])
-            if self._new(told, "name", name):
+            if self._new(defined, "name", name):
                 data.function_names.add(iid=name, str=place[0].encode())
-            if self._new(told, "mapping", mapping):
+            if self._new(defined, "mapping", mapping):
                 data.mapping_paths.add(iid=mapping, str=place[1].encode())
                 data.mappings.add(iid=mapping, path_string_ids=[mapping])
             data.frames.add(iid=iid, function_name_id=name, mapping_id=mapping)
@@ -83,7 +89,7 @@ class CallStacks:
 
 
 def _places(stack: Stack) -> list[_Place]:
-    """Frames from the outermost; unknown ones in a row become one."""
+    """Return a stack's frames from the outermost; adjacent unknown user frames become one."""
     places: list[_Place] = []
     for frame in stack.user[::-1]:
         place = _place(frame, kernel=False)
@@ -93,6 +99,11 @@ def _places(stack: Stack) -> list[_Place]:
 
 
 def _place(frame: Frame, *, kernel: bool) -> _Place:
+    """Return a frame's (function, mapping).
+
+    Without a symbol the function is `FILE+0xOFFSET`, or the address for the kernel's own code; user
+    code in no known file is (UNKNOWN, UNKNOWN).
+    """
     mapping = frame.where or (KERNEL if kernel else UNKNOWN)
     if frame.name:
         return frame.name, mapping

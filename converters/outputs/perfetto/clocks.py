@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log's clocks as Perfetto wants them: BOOTTIME and REALTIME beside our MONOTONIC.
+"""Write the log's clock readings as snapshots: BOOTTIME and REALTIME beside MONOTONIC.
 
-Perfetto keeps apart what snapshots of different sets of clocks say. Each of ours has a clock
-of its own sequence, so that those of another trace, appended with `cat`, are no contradiction.
+Perfetto keeps snapshots of different sets of clocks apart. Each of ours has a clock of its own
+sequence, so that snapshots of another trace, appended with `cat`, do not contradict it.
 """
 
 from dataclasses import dataclass
@@ -15,44 +15,49 @@ from biotrail.converters.clocks.wall_clock import SLEPT
 REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6
 """perfetto.protos.BuiltinClock."""
 SLICE_CLOCK, OWN_CLOCK = 64, 65
-"""Clocks of a sequence, ns: of a lane or counter, incremental; of the converter's own sequence."""
+"""Sequence-scoped clocks, ns: the incremental one of a lane or counter, and the one of the
+converter's own sequence."""
 _EVERY = 1_000_000_000
+"""ns: least distance between two snapshots."""
 
 
 @dataclass
 class ClockBook:
-    """Readings taken so far.
+    """Relates the log's MONOTONIC to the trace's clocks, by the readings taken so far.
 
-    BOOTTIME minus MONOTONIC changes only while the machine sleeps. Readings of the two are
-    some 100 ns apart, so the first one's offset stands until a reading differs by more than
-    1 ms: otherwise slices that span a snapshot would grow or shrink.
+    BOOTTIME minus MONOTONIC changes only while the machine sleeps. Readings of the two are some 100
+    ns apart, so the first one's offset stands until a reading differs by more than 1 ms: otherwise
+    slices that span a snapshot would grow or shrink.
     """
 
     aligned: bool = False
-    """Times are BOOTTIME of the trace already, and the log's readings of no use."""
+    """Times are the trace's BOOTTIME already; the log's readings are not used."""
     offset: int | None = None
     """BOOTTIME - MONOTONIC, ns; None before the first reading."""
     offset_changes: int = 0
+    """How often the offset changed since the first reading."""
     _last: int | None = None
+    """MONOTONIC of the last snapshot, ns."""
     _taken: int = 0
+    """Readings of the list that `take` has seen."""
 
     @property
     def primary(self) -> bool:
-        """Whether MONOTONIC must be the trace's clock, as nothing leads to BOOTTIME."""
+        """Whether MONOTONIC must be the trace's primary clock, with no known offset to BOOTTIME."""
         return self.offset is None and not self.aligned
 
     def at(self, monotonic: int) -> list[tuple[int, int]]:
-        """(clock, its time) pairs for one moment of the log (ns)."""
+        """Return (clock id, time) pairs for one moment of the log (ns), the primary clock last."""
         if self.aligned:
             return [(BOOTTIME, monotonic)]
         pairs = [(MONOTONIC, monotonic)]
         if self.offset is not None:
-            # Not below 0, whatever a damaged reading says.
+            # A damaged reading may give a negative time, which Perfetto's uint64 cannot hold.
             pairs.append((BOOTTIME, max(monotonic + self.offset, 0)))
         return pairs
 
     def take(self, readings: list[dict[str, Any]]) -> list[ClockSnapshot]:
-        """Snapshots for the readings that are new in the list, at most one a second."""
+        """Return snapshots for readings appended since the last call, at most one a second."""
         snapshots = []
         new, self._taken = readings[self._taken :], len(readings)
         for reading in new:
@@ -62,6 +67,10 @@ class ClockBook:
         return snapshots
 
     def _snapshot(self, reading: dict[str, Any]) -> ClockSnapshot | None:
+        """Return a reading's snapshot, and update the offset.
+
+        None: the last snapshot is less than 1 s older, and the machine did not sleep since.
+        """
         monotonic = int(reading["monotonic"])
         offset = int(reading["boottime"]) - monotonic
         slept = self.offset is not None and offset > self.offset + SLEPT
@@ -76,7 +85,7 @@ class ClockBook:
         return snapshot
 
     def begun(self, at: int) -> ClockSnapshot:
-        """The snapshot of a moment, without the wall clock; all there is without readings."""
+        """Return a snapshot of the moment `at` (ns), without REALTIME."""
         snapshot = ClockSnapshot(primary_trace_clock=MONOTONIC if self.primary else None)
         snapshot.clocks.add(clock_id=OWN_CLOCK, timestamp=at)
         for clock, time in self.at(at):

@@ -17,26 +17,33 @@ _STRING = b"\x88\x01"
 
 @dataclass
 class Column:
-    """One argument of every slice, or of those in `where`."""
+    """One argument of every slice, or of the slices in `where`."""
 
     iid: int
-    """Of the argument's name."""
+    """Interned id of the argument's name."""
     head: bytes
     """DebugAnnotation up to its value: tag, length (filled in later), name_iid, value's tag."""
     values: Unsigned
+    """Per slice (n,): its value, or the id of an interned string."""
     where: Bool | None
+    """Slices that have the argument; None: all."""
     interned: bool = False
-    """Values are ids of interned strings."""
+    """Whether the values are ids of interned strings."""
 
 
 @dataclass
 class StageColumns:
-    """Stages that take time, grouped by slice: rows first[i] to first[i] + count[i] - 1."""
+    """Stages that take time, ordered by slice, then by time.
+
+    Slice i has the rows first[i] to first[i] + count[i] - 1.
+    """
 
     first: I64
     count: I64
     name: U8
+    """Per stage: interned id of its name."""
     start: I64
+    """Per stage: ns."""
     end: I64
 
 
@@ -46,29 +53,33 @@ class Slices:
 
     category: str
     number: I64
+    """The bio's, request's or loss window's number."""
     group: I64
-    """What the lane belongs to: the disk's dev_t."""
+    """What the lane belongs to: the disk's dev_t; 0 for loss windows."""
     start: I64
     end: I64
-    """FOREVER: to the trace's end."""
+    """FOREVER: open to the trace's end."""
     name: U64
-    """Interned event name."""
+    """Id of the interned event name."""
     family: U64 | None
     """Correlation ids; None: no slice has one."""
     in_family: Bool | None = None
-    """Which slices have one; None: all."""
+    """Which slices have a correlation id; None: all of them."""
     callstack: U64 | None = None
-    """Ids of call stacks, 0: none; None: no slice has one."""
+    """Ids of call stacks, 0: the slice has none; None: no slice has one."""
     columns: list[Column] = field(default_factory=list)
     stages: StageColumns | None = None
     rows: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Where each one stands in the table that it was made of."""
+    """Index of each slice's row in the table that the slices were made from."""
 
     def __len__(self) -> int:
         return len(self.number)
 
     def uint(self, name: str, values: NDArray[Any], where: Bool | None = None) -> None:
-        """Adds an unsigned number; negative values only outside of `where`."""
+        """Append an unsigned argument.
+
+        where: slices that have it; None: all. Only values outside of `where` may be negative.
+        """
         if where is not None:
             values = np.where(where, values, values.dtype.type(0))
         if values.dtype.kind == "i":
@@ -76,17 +87,18 @@ class Slices:
         self._add(name, bytes([_UINT]), values, where)
 
     def true(self, name: str, where: Bool) -> None:
-        """Adds `true` for the slices in `where`."""
+        """Append an argument that is `true` for slices in `where` and absent for the others."""
         self._add(name, bytes([_BOOL]), np.ones(len(where), dtype=np.uint8), where)
 
     def text(self, name: str, ids: U64) -> None:
-        """Adds an interned string; id 0: the slice has none."""
+        """Append an interned string argument; a slice with id 0 has none."""
         where = ids > 0
         self._add(name, _STRING, ids, None if where.all() else where, interned=True)
 
     def _add(
         self, name: str, kind: bytes, values: Unsigned, where: Bool | None, interned: bool = False
     ) -> None:
+        """Append a column, unless no slice has it."""
         iid = ARGUMENT_IIDS[name]
         head = b"\x22\x00\x08" + bytes([iid]) + kind
         if where is None or where.any():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lifecycles to a Perfetto trace: a group per device, lanes of bios and requests, counters.
+"""Convert lifecycles to a Perfetto trace: a group per device, lanes of bios and requests, counters.
 
-docs/perfetto.md describes tracks, arguments and SQL. The trace is written window by window;
-memory does not grow with its length.
+docs/perfetto.md describes tracks, arguments and SQL. The trace is written window by window; memory
+does not grow with its length.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,11 +48,14 @@ from biotrail.recorder.schema.errors import OutputError
 __all__ = ["LARGE", "Converter", "PerfettoSummary", "convert"]
 
 _MOST_STRINGS = 1 << 14
-_NOT_TOLD = ("bytes", "sequences", "families", "view")
+"""Interned strings after which interning starts anew, to bound their table."""
+_NOT_IN_INSTANT = ("bytes", "sequences", "families", "view")
+"""Fields of the summary that the "end of recording" instant leaves out."""
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 
 
 Progress = Callable[[PerfettoSummary], None]
+"""A callback that gets a copy of the summary after each window."""
 
 
 def convert(
@@ -68,13 +71,14 @@ def convert(
     place: Place | None = None,
     on_progress: Progress | None = None,
 ) -> PerfettoSummary:
-    """Writes a Perfetto trace of the windows to `out` as they come.
+    """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
 
-    stacks: the trace's, where its bios have call stacks. facts: what else to say of the trace.
-    to_end: it goes on to the last window's end, as a cut does. detail: how much of each bio is
-    drawn. colour: what slices share one by. place: in a trace with other logs. on_progress is
-    called after every window with what was written so far. Raises OutputError when `out` cannot
-    be written.
+    stacks: the log's call stacks; None: bios get none. facts: further trace attributes (name → text
+    or number). to_end: draw the trace up to the last window's end, as for a cut, instead of up to
+    its last event. detail: how much of each bio is drawn. colour: what slices of one colour have in
+    common. place: where the log stands in a trace of several logs; None: alone. on_progress: called
+    after every window with a copy of the summary so far. Raises OutputError when `out` cannot be
+    written.
     """
     converter = Converter(context, out, stacks, facts, to_end, detail, colour, place)
     for window in lifecycles:
@@ -91,11 +95,11 @@ class _Pool:
 
     lanes: LanePool = field(default_factory=LanePool)
     streams: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Stream of each lane."""
+    """Per lane (lanes,): its index in Streams, or -1 before the lane's first slice."""
 
 
 class Converter:
-    """One trace: `window` after `window`, then `finish`; `summary` says what was written so far."""
+    """Writes one trace: `window` for each window, then `finish`; `summary` counts the contents."""
 
     def __init__(
         self,
@@ -108,7 +112,7 @@ class Converter:
         colour: Colour = Colour.AUTO,
         place: Place | None = None,
     ) -> None:
-        """As `convert`."""
+        """Take the parameters of `convert`; nothing is written before the first window."""
         place = place or Place.alone(context)
         self._to_end = to_end
         self._detail = detail
@@ -133,17 +137,21 @@ class Converter:
         self._lost = LossTotal()
         self._slowest = Slowest(context, names, self._clocks)
         self._unended: list[int] = []
-        """Streams whose last slice waits for the trace's end."""
+        """Streams whose last slice is open: `_finish_slices` writes its END at the trace's end."""
         self._last_window: Lifecycles | None = None
         self._begin: int | None = None
         self._shown_from = 0
-        """The begin on the trace's clock, ns."""
+        """The trace's begin on its primary clock, ns."""
         self._end = 0
 
     # The trace as a whole
 
     def window(self, window: Lifecycles) -> None:
-        """Writes what a window ended."""
+        """Write the slices of bios, requests and losses that the window ended, and counter samples.
+
+        Bios and requests in flight at the window's end get a lane now and their slice in a later
+        window. Adds to `summary`.
+        """
         window = seen_with(self._detail, window)
         self._stacks.refresh()
         self._maker.note_stacked(window)
@@ -165,9 +173,11 @@ class Converter:
             self._maker.strings = self._streams.forget_strings()
 
     def finish(self, until: int = FOREVER) -> None:
-        """Ends what has no end, and says how it went.
+        """End open slices and counters, and write the slowest I/Os and the summary.
 
-        until: ns, where another trace goes on; it gets what has ended by now and was not given.
+        until: ns at which the next part of the trace begins (`convert_parts`). The trace then ends
+        there, and bios and requests that have completed but are still in the open tables are left
+        to the next part. FOREVER: nothing follows.
         """
         last = self._last_window
         if last is not None and until != FOREVER:
@@ -181,8 +191,8 @@ class Converter:
                 self.window(left_over(last))
         begin = self._begin or 0
         readings = self.context.clocks if self._timed else []
-        told = (int(reading["monotonic"]) for reading in readings)
-        self._end = max([self._end, begin, *(at for at in told if at <= until)])
+        read_at = (int(reading["monotonic"]) for reading in readings)
+        self._end = max([self._end, begin, *(at for at in read_at if at <= until)])
         self._clock_readings()
         self._finish_slices()
         for dev, gauges in self._gauges.items():
@@ -194,12 +204,16 @@ class Converter:
         self.summary.lanes = sum(len(p.lanes) for p in self._pools.values())
         self.summary.devices = len(self._tree.devices())
         self.summary.sequences = 1 + len(self._streams)
-        facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_TOLD}
+        facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_IN_INSTANT}
         self._packets([instant(self._tree.recording, self._end, "end of recording", facts)])
         self._look()
 
     def _look(self) -> None:
-        """Says where to look first, as the trace's last words: a reader looks for them there."""
+        """Set `summary.view` to the time around the slowest I/O, and write it as an attribute.
+
+        It is the file's last packet, where readers look for it. Without a complete I/O nothing is
+        written.
+        """
         slowest = self._slowest.slowest()
         if slowest is None:
             return
@@ -213,7 +227,12 @@ class Converter:
         self._packets([attributes({"view": str(self.summary.view)}, self._place.number)])
 
     def _start(self, window: Lifecycles | None, slices: Iterable[Slices]) -> None:
-        """The trace's first packets, once its begin is known."""
+        """Advance `_end` to the last packet of `slices`; the first call writes the first packets.
+
+        The trace begins at the earliest of: the first slice, the window's begin, or without a
+        window the first clock reading. The first packets are the clocks, facts about the recording,
+        and the first groups.
+        """
         for some in slices:
             if len(some):
                 self._end = max(self._end, int(last_packet(some).max()))
@@ -238,11 +257,13 @@ class Converter:
         self._packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
     def _clock_readings(self) -> None:
+        """Write snapshots for the clock readings that the log has gained since the last call."""
         if self._timed:
             taken = self._clocks.take(self.context.clocks)
             self._packets([TracePacket(clock_snapshot=snapshot) for snapshot in taken])
 
     def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
+        """Add a window's bios and requests to the summary."""
         total = self.summary
         total.bios += len(bios)
         total.families = max(total.families, _beyond(bios), _beyond(requests))
@@ -253,7 +274,7 @@ class Converter:
     # Slices
 
     def _slices(self, slices: Slices, under_way: Slices) -> None:
-        """Puts slices on lanes and writes them; those under way keep a lane for later."""
+        """Put slices on lanes and write them; slices in flight reserve a lane for later."""
         stream = np.zeros(len(slices), dtype=np.int64)
         groups = np.unique(np.concatenate([slices.group, under_way.group]))
         known = [dev for category, dev in self._pools if category == slices.category]
@@ -265,9 +286,10 @@ class Converter:
             self._write_slices(slices, stream)
 
     def _concurrent(self, slices: Slices, ours: I64, under_way: Slices, dev: int) -> I64:
-        """Those under way that began before the last of `ours` ended: they need lanes now.
+        """Return the rows of `under_way` on `dev` that need a lane in this window.
 
-        Later ones can wait: a window hands on all that ended near its end.
+        Those are the ones that began before the last end or begin among `ours`, or before the
+        pool's frontier. Later ones overlap nothing in this window, so they can wait.
         """
         pool = self._pools.get((slices.category, dev))
         ends = slices.end[ours]
@@ -278,7 +300,7 @@ class Converter:
         return np.flatnonzero((under_way.group == dev) & (under_way.start <= until))
 
     def _lanes(self, slices: Slices, ours: I64, under_way: Slices, later: I64, dev: int) -> I64:
-        """The stream of each of `ours`."""
+        """Return the stream of each of `ours` (n,); rows `later` of `under_way` reserve lanes."""
         pool = self._pools.setdefault((slices.category, dev), _Pool())
         number = np.concatenate([slices.number[ours], under_way.number[later]])
         start = np.concatenate([slices.start[ours], under_way.start[later]])
@@ -292,7 +314,10 @@ class Converter:
         return pool.streams[lane]
 
     def _new_streams(self, pool: _Pool, category: str, dev: int, lane: I64, start: I64) -> None:
-        """Streams for lanes that have their first slice."""
+        """Add a stream to `pool.streams` for each lane that has its first slice.
+
+        lane, start: per slice (n,), its lane and begin (ns).
+        """
         lanes = int(lane.max(initial=-1)) + 1
         more = np.full(max(lanes - len(pool.streams), 0), -1, dtype=np.int64)
         pool.streams = np.concatenate([pool.streams, more])
@@ -303,6 +328,10 @@ class Converter:
             pool.streams[new] = self._streams.add(descriptor, category, int(first[new]))
 
     def _write_slices(self, slices: Slices, stream: I64) -> None:
+        """Write slices, each on its `stream` (n,), and the interned data that must precede them.
+
+        Updates the last packet's time of each stream, the open slices and the slice count.
+        """
         order = np.argsort(_small(stream), kind="stable")
         ordered = stream[order]
         last = last_packet(slices)[order]
@@ -329,12 +358,14 @@ class Converter:
         self.summary.slices += len(slices) + nested
 
     def _finish_slices(self) -> None:
+        """Write an END at the trace's end for every open slice."""
         stream = np.array(sorted(self._unended), dtype=np.int64)
         self._write(self._streams.prepare(stream, ()))
         since = np.maximum(self._end - self._streams.last[stream], 0)
         self._write(encode_ends(since, self._streams.sequence[stream]))
 
     def _losses(self, table: LossWindows, losses: Slices) -> None:
+        """Add loss windows to the counter of lost records, and write their slices."""
         self._lost.add(table.end, table.count)
         self.summary.loss_windows += len(losses)
         if len(losses):
@@ -343,9 +374,10 @@ class Converter:
     # Counters
 
     def _gauge(self, window: Lifecycles, bios: Slices, open_bios: Slices) -> None:
+        """Update the counters of each device that has a group or a bio in flight; write samples."""
         origin = self._begin or 0
         begin = max(window.begin, origin)
-        # Nothing is said of a time that may lie behind the trace's end.
+        # A sample behind the last packet would extend the trace.
         end = max(min(window.end, self._end + 1), begin)
         under_way_on = np.unique(open_bios.group).tolist()
         for dev in dict.fromkeys([*self._tree.devices(), *under_way_on]):
@@ -355,6 +387,7 @@ class Converter:
             self._samples(dev, gauges.update(begin, end, over, under_way))
 
     def _samples(self, dev: int, samples: dict[str, Samples]) -> None:
+        """Write samples of a device's counters, adding a stream for a counter's first sample."""
         for name, (times, values) in samples.items():
             if not len(times):
                 continue
@@ -375,7 +408,7 @@ class Converter:
     # Bytes
 
     def _packets(self, packets: Iterable[TracePacket]) -> None:
-        """Packets of the converter's own sequence."""
+        """Write packets on the converter's own sequence; sets their sequence id and flags."""
         ready = list(packets)
         for packet in ready:
             packet.trusted_packet_sequence_id = self._sequence
@@ -384,6 +417,7 @@ class Converter:
         self._write(framed(ready))
 
     def _write(self, data: bytes) -> None:
+        """Write bytes and count them; raises OutputError where `out` fails."""
         try:
             self._out.write(data)
         except OSError as error:
@@ -395,16 +429,16 @@ class Converter:
 
 
 def _beyond(slices: Slices) -> int:
-    """More than any number that began in the log."""
+    """Return the largest number in the slices plus one, ignoring bios from before the log."""
     return int(slices.number[slices.number < UNSEEN_BIRTH].max(initial=-1)) + 1
 
 
 def _small(stream: I64) -> I64 | np.ndarray:
-    """The same numbers in two bytes where they fit, which sort several times faster."""
+    """Return the stream indices as int16 where they fit, which a stable argsort radix-sorts."""
     return stream.astype(np.int16) if int(stream.max(initial=0)) < 1 << 15 else stream
 
 
 def _nothing(slices: Slices) -> Slices:
-    """No slices of the same category."""
+    """Return Slices of the same category without a row."""
     none = np.zeros(0, dtype=np.int64)
     return Slices(slices.category, none, none, none, none, none.astype(np.uint64), None)

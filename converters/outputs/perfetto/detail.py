@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces with less in them, so that a browser holds more of a long log."""
+"""Draw less of each bio, so that a browser holds more of a long log."""
 
 from dataclasses import dataclass
 
@@ -17,13 +17,13 @@ from biotrail.converters.outputs.perfetto.slices import SliceMaker, add_stages, 
 
 @dataclass
 class SparseMaker(SliceMaker):
-    """Makes slices of bios without arguments, but for what says that one is not to be trusted."""
+    """Makes slices of bios, with arguments only where one is uncertain, failed or cut off."""
 
     stages: bool = False
-    """Whether with stages."""
+    """Whether slices have stages; without them they have no correlation ids either."""
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
-        """See SliceMaker."""
+        """Return a slice per bio of which any time is known, in the order of (start, number)."""
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
         table = table.take(slices.rows)
@@ -47,7 +47,7 @@ def slice_maker(
     place: Place,
     colour: Colour,
 ) -> SliceMaker:
-    """What makes that much of each bio."""
+    """Return the SliceMaker that draws as much of each bio as `detail` says."""
     if detail == Detail.FULL:
         return SliceMaker(context, names, strings, stacks, place, colour)
     found = SparseMaker(context, names, strings, stacks, place, colour)
@@ -56,7 +56,7 @@ def slice_maker(
 
 
 def seen_with(detail: Detail, window: Lifecycles) -> Lifecycles:
-    """The window, without requests where these are not drawn."""
+    """Return the window, without its requests unless `detail` is FULL."""
     if detail == Detail.FULL:
         return window
     tables = window.requests, window.open_requests

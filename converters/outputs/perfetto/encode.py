@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 from biotrail.converters.events.tables import I64, U8, Bool
 
 Unsigned = NDArray[np.unsignedinteger[Any]]
+"""An array of any unsigned dtype."""
 _SMALL = 1 << 16
+"""Value range up to which a table by value replaces a sort."""
 
 
 def varint(value: int) -> bytes:
-    """One unsigned varint in its shortest form."""
+    """Return one unsigned varint in its shortest form."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -34,15 +36,15 @@ def varint(value: int) -> bytes:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """A field's tag; wire types: 0 varint, 1 fixed64, 2 length-delimited."""
+    """Return a field's tag. wire_type: 0 varint, 1 fixed64, 2 length-delimited."""
     return varint(number << 3 | wire_type)
 
 
 def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], I64]:
-    """np.unique with inverse, in linear time for what is small or repeats. Not negative.
+    """Return the sorted distinct values and, per value (n,) int64, its index among them.
 
-    values: shape (n,), n at least 1. Returns the distinct values, sorted, and the place of
-    each value among them: shape (n,), int64.
+    As np.unique with return_inverse, but linear for small values and for uint32 flags. values:
+    shape (n,), n at least 1, none negative.
     """
     least, most = int(values.min()), int(values.max())
     if least == most:
@@ -55,7 +57,7 @@ def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], I64]:
         place[found] = np.arange(len(found))
         return found.astype(values.dtype), place[values]
     if values.dtype == np.uint32:
-        # By halves: flags are few, though their bits are far apart.
+        # Flag words are few but their bits far apart, so index the 16-bit halves.
         high, upper = distinct(values >> np.uint32(16))
         low, lower = distinct(values & np.uint32(0xFFFF))
         if len(high) * len(low) < _SMALL:
@@ -66,7 +68,7 @@ def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], I64]:
 
 
 def widths(values: Unsigned) -> U8:
-    """Bytes that each value takes as a varint: shape (n,), uint8, 1 to 10."""
+    """Return the bytes that each value takes as a varint: shape (n,), uint8, 1 to 10."""
     width = np.ones(len(values), dtype=np.uint8)
     top = int(values.max()) if len(values) else 0
     for bits in range(7, 64, 7):
@@ -78,19 +80,23 @@ def widths(values: Unsigned) -> U8:
 
 @dataclass
 class _Piece:
-    """Constant bytes and, after them, a varint or fixed bytes; `where`: rows that have them."""
+    """Constant bytes followed by a varint column or fixed-size columns. Shape (n,) each."""
 
     lead: bytes
     where: Bool | None = None
+    """Rows that have the piece; None: all."""
     values: Unsigned | None = None
+    """The varint's values; None: the piece has no varint."""
     width: U8 | None = None
+    """Bytes of each varint."""
     fixed: tuple[U8, ...] = ()
-    """Columns of fixed bytes."""
+    """Columns of fixed bytes, one byte per row each."""
     length_at: int = -1
-    """Where in `lead` stands a one-byte length that counts the rest and the varint."""
+    """Offset in `lead` of a one-byte length, to be filled in with what follows it in the piece; -1:
+    none."""
 
     def size(self) -> "int | I64":
-        """Bytes per row: one number, or shape (n,)."""
+        """Return the bytes per row: one number where all rows take the same, else (n,) int64."""
         least = len(self.lead) + len(self.fixed)
         if self.width is None and self.where is None:
             return least
@@ -99,26 +105,26 @@ class _Piece:
         return whole if self.where is None else whole * self.where
 
     def columns(self) -> int:
-        """Most bytes that a row takes."""
+        """Return the most bytes that a row takes."""
         varint = 0 if self.width is None else int(self.width.max())
         return len(self.lead) + len(self.fixed) + varint
 
 
 @dataclass
 class Rows:
-    """n messages of one shape, written field by field. n is at least 1."""
+    """Encoder of n messages of one shape, written field by field. n is at least 1."""
 
     n: int
     _pieces: list[_Piece] = field(default_factory=list)
 
     def const(self, data: bytes, where: Bool | None = None) -> None:
-        """Bytes that every row has, or every row of `where`: shape (n,), bool."""
+        """Append constant bytes to every row, or to the rows of `where` (n,)."""
         if where is not None and not where.any():
             return
         self._add(_Piece(data, None if where is None or where.all() else where))
 
     def varint(self, lead: bytes, values: Unsigned, where: Bool | None = None) -> None:
-        """`lead` (a tag), then each row's value. Shape (n,), any unsigned type."""
+        """Append `lead` (a tag) and each row's value as a varint: (n,), any unsigned dtype."""
         if where is not None:
             if not where.any():
                 return
@@ -130,21 +136,21 @@ class Rows:
             self._add(_Piece(lead, where, values, widths(values)))
 
     def fixed(self, lead: bytes, columns: tuple[U8, ...], where: Bool | None = None) -> None:
-        """`lead`, then the same number of bytes in every row: a column, shape (n,), for each."""
+        """Append `lead` and one byte from each of `columns` (uint8, shape (n,)) to every row."""
         if where is None or where.any():
             self._add(_Piece(lead, None if where is None or where.all() else where, fixed=columns))
 
     def fixed64(self, lead: bytes, values: NDArray[np.float64]) -> None:
-        """`lead` (a tag), then each row's double. Shape (n,), float64."""
+        """Append `lead` (a tag) and each row's double. Shape (n,), float64."""
         data = np.ascontiguousarray(values, dtype="<f8").view(np.uint8).reshape(self.n, 8)
         self.fixed(lead, tuple(data[:, i] for i in range(8)))
 
     def annotation(
         self, head: bytes, values: Unsigned, where: Bool | None = None, length_at: int = 1
     ) -> None:
-        """A message of less than 128 bytes whose last field is the varint.
+        """Append a message of less than 128 bytes whose last field is the varint `values`.
 
-        head: the message's tag, one byte for its length (at `length_at`), the rest before
+        head: the message's tag, a byte for its length (at index `length_at`), and all fields before
         the value.
         """
         if where is not None and not where.any():
@@ -160,9 +166,9 @@ class Rows:
 
     @contextmanager
     def message(self, lead: bytes, where: Bool | None = None) -> Iterator[None]:
-        """What is written inside is one message: `lead` (a tag), its length, its fields.
+        """Enclose what the `with` block appends in a message: `lead` (a tag), length, fields.
 
-        where: rows that have it; its fields must then be given the same `where`.
+        where: rows that have the message; its fields must then be given the same `where`.
         """
         at = len(self._pieces)
         self._pieces.append(_Piece(b""))
@@ -180,10 +186,11 @@ class Rows:
         self._pieces[at] = _Piece(lead, rows, values, widths(values))
 
     def _add(self, piece: _Piece) -> None:
+        """Append a piece."""
         self._pieces.append(piece)
 
     def finish(self) -> bytes:
-        """All rows, one after the other."""
+        """Return all rows, one after the other."""
         spans = []
         width = 0
         for piece in self._pieces:
@@ -202,7 +209,11 @@ class Rows:
 
 
 def _fill(matrix: U8, used: Bool, at: int, piece: _Piece) -> bool:
-    """Writes a piece's own bytes; whether some rows do not use all of its columns."""
+    """Write a piece into `matrix` at column `at`, and mark in `used` which bytes its rows use.
+
+    Returns whether any row uses fewer than all of the piece's columns. The constant bytes are in
+    `matrix` already.
+    """
     start = at + len(piece.lead)
     for column, data in enumerate(piece.fixed, start):
         matrix[:, column] = data
@@ -222,6 +233,10 @@ def _fill(matrix: U8, used: Bool, at: int, piece: _Piece) -> bool:
 def _fill_varint(
     matrix: U8, used: Bool, start: int, values: Unsigned, width: U8, where: Bool | None
 ) -> bool:
+    """Write varints into `matrix` from column `start`, and mark in `used` which bytes rows use.
+
+    Returns whether any row uses fewer than all of the columns.
+    """
     least, most = int(width.min()), int(width.max())
     rest: Unsigned = values
     if values.dtype == np.uint64 and not int(values.max()) >> 32:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices and samples as track event packets, block by block, through `Rows`.
+"""Encode slices and samples as track event packets, block by block, through `Rows`.
 
-A slice is one row: its BEGIN with name and arguments, BEGIN and END of each stage, its END.
+A slice is one row of a block: its BEGIN with name and arguments, BEGIN and END of each stage, its
+END.
 """
 
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from biotrail.converters.outputs.perfetto.names import CATEGORY_IIDS, STAGE
 BLOCK = 8192
 """Slices encoded at once: the matrices stay in the processor's caches."""
 _STAGE_CELLS = 8 * BLOCK
+"""Most (slices x stages) of a block, which bounds its matrix where one slice has very many
+stages."""
 
 PACKET = tag(1, 2)
 _TIMESTAMP, _SEQUENCE, _FLAGS = tag(8, 0), tag(10, 0), tag(13, 0) + b"\x02"
+"""The tag of `sequence_flags` with its value, SEQ_NEEDS_INCREMENTAL_STATE."""
 _EVENT = tag(11, 2)
 _CATEGORY, _NAME, _TYPE, _FAMILY = tag(3, 0), tag(10, 0), tag(9, 0), tag(52, 0)
 _CALLSTACK = tag(56, 0)
@@ -28,27 +32,30 @@ _STAGE = _CATEGORY + bytes([CATEGORY_IIDS[STAGE]])
 _BEGIN, _END, _COUNTER = _TYPE + b"\x01", _TYPE + b"\x02", _TYPE + b"\x04"
 _VALUE = tag(30, 0)
 _MOST = float(1 << 62)
-"""A sample's largest value: gigabytes within a nanosecond, as a damaged log may have them."""
+"""The largest sample that is written, which a damaged log may exceed."""
 
 
 @dataclass
 class Placed:
-    """Slices with their sequences, in the order (stream, start), and the times between."""
+    """Slices in the order (stream, start), with their sequences and the times before them."""
 
     slices: Slices
     rows: I64
-    """Rows of the slices in that order."""
+    """Per ordered row: index of its slice."""
     sequence: U64
-    """Packet sequence id per ordered row."""
+    """Per ordered row: packet sequence id."""
     before: I64
-    """Time of the packet before on the same sequence, per ordered row."""
+    """Per ordered row: time of the packet before it on the same sequence, ns."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
 def last_packet(slices: Slices) -> I64:
-    """When each slice's last packet is written: its end, or what is known when it has none."""
+    """Return per slice (n,) when its last packet is written, ns.
+
+    That is its end; for an open slice the end of its last stage, or its start if it has none.
+    """
     last = slices.end.copy()
     endless = np.flatnonzero(last == FOREVER)
     last[endless] = slices.start[endless]
@@ -61,7 +68,7 @@ def last_packet(slices: Slices) -> I64:
 
 
 def encode_slices(placed: Placed) -> "list[bytes]":
-    """The packets of all slices."""
+    """Return the packets of all slices, a bytes object per block."""
     return [
         data
         for at in range(0, len(placed), BLOCK)
@@ -70,7 +77,7 @@ def encode_slices(placed: Placed) -> "list[bytes]":
 
 
 def _encode_part(placed: Placed, begin: int, end: int) -> list[bytes]:
-    """One block, in parts where some slices have very many stages."""
+    """Return the packets of ordered rows `begin` to `end`, halved where slices have many stages."""
     stages = placed.slices.stages
     most = 0
     if stages is not None:
@@ -82,6 +89,7 @@ def _encode_part(placed: Placed, begin: int, end: int) -> list[bytes]:
 
 
 def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
+    """Return the packets of ordered rows `begin` to `end`; `most`: stages of the one with most."""
     slices, chosen = placed.slices, placed.rows[begin:end]
     start, stop = slices.start[chosen], slices.end[chosen]
     rows = Rows(end - begin)
@@ -101,38 +109,43 @@ def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
             for column in slices.columns:
                 where = None if column.where is None else column.where[chosen]
                 rows.annotation(column.head, column.values[chosen], where)
-    now = start
+    last = start
     if slices.stages is not None:
         for slot in range(most):
-            now = _stage(rows, slices.stages, chosen, slot, now, sequence)
+            last = _stage(rows, slices.stages, chosen, slot, last, sequence)
     ends = stop != FOREVER
     with rows.message(PACKET, ends):
-        _head(rows, np.where(ends, stop - now, 0), sequence, ends)
+        _head(rows, np.where(ends, stop - last, 0), sequence, ends)
         rows.const(_EVENT + b"\x02" + _END, ends)
     return rows.finish()
 
 
 def _id_bytes(sequence: U64) -> tuple[U8, ...]:
-    """The sequences' ids as varints, which all take three bytes: a column for each."""
+    """Return the sequence ids as three columns of bytes: each id is a varint of three bytes."""
     more = [sequence >> np.uint64(shift) | np.uint64(0x80) for shift in (0, 7)]
     return tuple(c.astype(np.uint8) for c in (*more, sequence >> np.uint64(14)))
 
 
 def _head(rows: Rows, since: I64, sequence: tuple[U8, ...], where: Bool | None = None) -> None:
+    """Append timestamp (`since`: ns after the packet before), flags and sequence id of a packet."""
     rows.varint(_TIMESTAMP, since.view(np.uint64), where)
     rows.fixed(_FLAGS + _SEQUENCE, sequence, where)
 
 
 def _stage(
-    rows: Rows, stages: StageColumns, chosen: I64, slot: int, now: I64, sequence: tuple[U8, ...]
+    rows: Rows, stages: StageColumns, chosen: I64, slot: int, last: I64, sequence: tuple[U8, ...]
 ) -> I64:
-    """The stage number `slot` of those that have one; the time after it."""
+    """Append BEGIN and END of stage number `slot` to the rows that have one.
+
+    last: per row, the time of its last packet (ns). Returns that time after the stage. The begin of
+    a stage that overlaps the one before is moved to that one's end.
+    """
     here = stages.count[chosen] > slot
     at = np.where(here, stages.first[chosen] + slot, 0)
-    start = np.where(here, np.maximum(stages.start[at], now), now)
-    end = np.where(here, np.maximum(stages.end[at], start), now)
+    start = np.where(here, np.maximum(stages.start[at], last), last)
+    end = np.where(here, np.maximum(stages.end[at], start), last)
     with rows.message(PACKET, here):
-        _head(rows, start - now, sequence, here)
+        _head(rows, start - last, sequence, here)
         rows.const(_EVENT + b"\x06" + _BEGIN + _STAGE, here)
         rows.varint(_NAME, stages.name[at].astype(np.uint64), here)
     with rows.message(PACKET, here):
@@ -142,7 +155,7 @@ def _stage(
 
 
 def encode_ends(since: I64, sequence: U64) -> bytes:
-    """END packets for slices that were left open. since: ns after the lane's last packet."""
+    """Return END packets for open slices. since: ns after the last packet of the slice's lane."""
     if not len(since):
         return b""
     rows = Rows(len(since))
@@ -153,7 +166,7 @@ def encode_ends(since: I64, sequence: U64) -> bytes:
 
 
 def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64]) -> bytes:
-    """Counter packets, of whole numbers. since: ns after the packet before."""
+    """Return counter packets, values rounded to integers. since: ns after the packet before."""
     if not len(since):
         return b""
     rows = Rows(len(since))

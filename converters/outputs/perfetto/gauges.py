@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device's counters, fed with the bios of one window after the other."""
+"""Compute a device's counters from its bios, window by window."""
 
 from dataclasses import dataclass, field
 
@@ -25,29 +25,32 @@ _IN, _OUT = 1, 2
 _DIRECTIONS = dict.fromkeys(READ_OPS, _IN) | dict.fromkeys(WRITE_OPS, _OUT)
 _STARTED, _ISSUED, _ENDED = 1, 2, 4
 _FINE_BIN, _FEW = 250_000, 4
-"""ns, and how many changes within that are a sample each."""
+"""ns: length of a bin, and the most changes in a bin that are a sample each."""
 
 
 def _none() -> I64:
+    """Return an empty array."""
     return np.zeros(0, dtype=np.int64)
 
 
 @dataclass
 class Passage:
-    """What the counters need of bios on one device. Shape (n,); ns, bytes."""
+    """When bios of one device were queued, issued and ended. Shape (n,); times in ns."""
 
     number: I64
     start: I64
     issue: I64
+    """NEVER: not issued."""
     end: I64
-    """FOREVER: not yet, or never."""
+    """FOREVER: in flight, or its end is not known."""
     done_bytes: I64
+    """Bytes completed; 0 without a completion."""
     read: Bool
     write: Bool
 
     @classmethod
     def of(cls, context: Context, slices: Slices, table: Bios, dev: int) -> "Passage":
-        """Of the slices of a device and the table that they were made of."""
+        """Return the passage of slices on `dev`. table: the bios that the slices were made from."""
         chosen = np.flatnonzero(slices.group == dev)
         rows = slices.rows[chosen]
         direction = _directions(context, table.opf[rows])
@@ -64,7 +67,7 @@ class Passage:
         )
 
     def states(self) -> U8:
-        """What has happened to each: _STARTED | _ISSUED | _ENDED."""
+        """Return per bio what has happened to it: _STARTED | _ISSUED | _ENDED, uint8."""
         state = np.full(len(self.number), _STARTED, dtype=np.uint8)
         state[self.issue >= 0] |= _ISSUED
         state[self.end != FOREVER] |= _ENDED
@@ -72,7 +75,7 @@ class Passage:
 
 
 def _directions(context: Context, opf: U32) -> U8:
-    """Whether each operation moves data in or out: _IN, _OUT, or 0."""
+    """Return per bi_opf (n,) whether the operation reads (_IN), writes (_OUT) or neither (0)."""
     if not len(opf):
         return np.zeros(0, dtype=np.uint8)
     found, codes = distinct(opf)
@@ -84,19 +87,21 @@ def _directions(context: Context, opf: U32) -> U8:
 class Gauges:
     """Queue depths and throughput of one device.
 
-    A bio that goes on into the next window is told again there, with what happened since:
-    only the difference is counted.
+    A bio in flight at a window's end is passed again with the next window: only what happened to it
+    since is counted.
     """
 
     origin: int
-    """ns: where the counters begin."""
+    """ns: begin of the trace, where the counters begin."""
     fine: bool = True
-    """Whether few changes are a sample each; else levels have one a millisecond at most."""
+    """Whether up to _FEW changes within _FINE_BIN are a sample each; else levels have a peak and a
+    rest per ms."""
     _number: I64 = field(default_factory=_none)
+    """Bios that were in flight at the last window's end, sorted."""
     _state: U8 = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
-    """Of the bios that were told and go on, by number."""
+    """Per bio of `_number`: its state that is counted already."""
     _stuck: list[int] = field(default_factory=lambda: [0, 0])
-    """Bios that never end: not issued, issued."""
+    """Numbers of ended bios whose slice stays open: [never issued, issued]."""
 
     def __post_init__(self) -> None:
         thinned = (_FINE_BIN, _FEW) if self.fine else (LEVEL_BIN, 0)
@@ -104,12 +109,15 @@ class Gauges:
         self._reads, self._writes = Throughput(self.origin), Throughput(self.origin)
 
     def update(self, begin: int, end: int, over: Passage, under_way: Passage) -> dict[str, Samples]:
-        """Samples by counter. The window [begin, end), its bios and those that go on."""
+        """Return the samples (by counter) that the window completes.
+
+        begin, end: the window's, ns. over: its bios; under_way: those in flight at its end.
+        """
         up, issued, down, unissued = [], [], [], []
         moved: dict[str, list[I64]] = {READS: [], WRITES: []}
         sizes: dict[str, list[I64]] = {READS: [], WRITES: []}
         for passage in (over, under_way):
-            new = passage.states() & ~self._told(passage, begin)
+            new = passage.states() & ~self._counted_states(passage, begin)
             up.append(np.maximum(passage.start[new & _STARTED > 0], begin))
             issued.append(np.maximum(passage.issue[new & _ISSUED > 0], begin))
             ended = new & _ENDED > 0
@@ -120,10 +128,10 @@ class Gauges:
                 moved[name].append(at[ended & kind])
                 sizes[name].append(passage.done_bytes[ended & kind])
         queued, in_device = self._remember(over, under_way)
-        left, gone = np.concatenate([*issued, *unissued]), np.concatenate(down)
+        dequeued, completed = np.concatenate([*issued, *unissued]), np.concatenate(down)
         return {
-            QUEUED: self._queued.update(np.concatenate(up), left, end, queued),
-            IN_DEVICE: self._in_device.update(np.concatenate(issued), gone, end, in_device),
+            QUEUED: self._queued.update(np.concatenate(up), dequeued, end, queued),
+            IN_DEVICE: self._in_device.update(np.concatenate(issued), completed, end, in_device),
             **{
                 name: rate.update(np.concatenate(moved[name]), np.concatenate(sizes[name]), end)
                 for name, rate in ((READS, self._reads), (WRITES, self._writes))
@@ -131,7 +139,7 @@ class Gauges:
         }
 
     def finish(self, end: int) -> dict[str, Samples]:
-        """The samples that were held back. end: the trace's, ns."""
+        """Return the samples that were held back. end: the trace's, ns; none is later."""
         return {
             QUEUED: self._queued.finish(end),
             IN_DEVICE: self._in_device.finish(end),
@@ -139,19 +147,19 @@ class Gauges:
             WRITES: self._writes.finish(end),
         }
 
-    def _told(self, passage: Passage, begin: int) -> U8:
-        """What earlier windows said of each bio."""
-        told = np.zeros(len(passage.number), dtype=np.uint8)
+    def _counted_states(self, passage: Passage, begin: int) -> U8:
+        """Return per bio (n,) the state that earlier windows counted; 0: not seen before."""
+        states = np.zeros(len(passage.number), dtype=np.uint8)
         early = np.flatnonzero(passage.start < begin)
         if not len(self._number) or not len(early):
-            return told
+            return states
         number = passage.number[early]
         at = np.minimum(np.searchsorted(self._number, number), len(self._number) - 1)
-        told[early] = np.where(self._number[at] == number, self._state[at], 0)
-        return told
+        states[early] = np.where(self._number[at] == number, self._state[at], 0)
+        return states
 
     def _remember(self, over: Passage, under_way: Passage) -> tuple[int, int]:
-        """Keeps what was told; how many are queued and in the device when the window ends."""
+        """Keep the states of bios in flight; return (queued, in device) at the window's end."""
         state = under_way.states()
         order = np.argsort(under_way.number, kind="stable")
         self._number, self._state = under_way.number[order], state[order]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tracks say of themselves: the UI shows it behind the help button of each."""
+"""Descriptions of tracks, which the UI shows behind each track's help button."""
 
 from biotrail.converters.events.tables import Stage
 from biotrail.converters.outputs.perfetto.names import STAGE_TITLES

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooled lanes: slices that overlap go to different lanes, a free lane is used again.
+"""Assign overlapping slices to lanes; a lane is reused once it is free.
 
-A track cannot hold slices that overlap, so each pool (a device's bios, say) has as many
-lanes as were ever needed at once. In the order of their starts, each slice takes the lowest lane
-whose last slice ended strictly before: the first lanes are the busy ones, and the upper ones show
-how deep a burst was.
+A track cannot hold slices that overlap, so each pool (a device's bios, say) has as many lanes as
+were ever needed at once. In the order of their starts, each slice takes the lowest lane whose last
+slice ended strictly before: the first lanes are the busy ones, and the upper ones show how deep a
+burst was.
 """
 
 from dataclasses import dataclass, field
@@ -15,23 +15,27 @@ import numpy as np
 from biotrail.converters.events.tables import I64, Bool
 
 FOREVER = np.iinfo(np.int64).max
-"""An end that is not known yet."""
+"""The end of a slice whose end is not known yet."""
 
 
 def _empty() -> I64:
+    """Return an empty array."""
     return np.zeros(0, dtype=np.int64)
 
 
 @dataclass
 class LanePool:
-    """The lanes of one group of slices, from window to window."""
+    """The lanes of one group of slices, kept from window to window."""
 
     last_end: I64 = field(default_factory=_empty)
-    """When each lane's last slice ended: shape (lanes,), ns. FOREVER: it never ends."""
+    """Per lane (lanes,): end of its last slice, ns; -1: none ended yet; FOREVER: occupied to the
+    trace's end."""
     frontier: int = -1
-    """The latest end of an earlier window's slice, ns."""
+    """The latest end of any slice assigned so far, ns; -1: none ended."""
     _busy_number: I64 = field(default_factory=_empty)
+    """Numbers of the slices in flight at the last window's end."""
     _busy_lane: I64 = field(default_factory=_empty)
+    """Per slice of `_busy_number`: the lane reserved for it."""
 
     def __len__(self) -> int:
         return len(self.last_end)
@@ -39,10 +43,10 @@ class LanePool:
     def assign(self, number: I64, start: I64, end: I64, stays: Bool) -> I64:
         """Return the lanes for the slices of one window: shape (n,), int64.
 
-        number: whose slice, to know one again that was FOREVER in the window before; start,
-        end: ns, in the order of (start, number); stays: it will never end. A slice that is
-        given with FOREVER keeps its lane until it is given again with its end; one that is
-        neither given again nor stays frees its lane.
+        number: identifies a slice across windows; start, end: ns, in the order of (start, number);
+        stays: the slice keeps its lane to the trace's end. A slice passed with FOREVER reserves its
+        lane until it is passed again with its end; if the next window does not pass it again and it
+        does not stay, the lane becomes free.
         """
         lane = np.full(len(number), -1, dtype=np.int64)
         self._carry(number, start, lane)
@@ -53,7 +57,7 @@ class LanePool:
         return lane
 
     def _carry(self, number: I64, start: I64, lane: I64) -> None:
-        """Fill in the lanes of slices that were under way: they keep them."""
+        """Set `lane` (n,) for slices that reserved a lane in the window before."""
         if not len(self._busy_number):
             return
         order = np.argsort(self._busy_number, kind="stable")
@@ -61,16 +65,19 @@ class LanePool:
         at = np.minimum(np.searchsorted(known, number), len(known) - 1)
         same = known[at] == number
         held = self._busy_lane[order[at]]
-        # A start that moved before the lane's last slice cannot keep the lane.
+        # If the start became earlier than the end of the lane's last slice, they would overlap.
         keeps = same & (start > self.last_end[held])
         lane[keeps] = held[keeps]
 
     def _lowest(self, start: I64, end: I64, held: I64, held_end: I64) -> I64:
-        """Lanes for slices in the order of `start`; `held` are busy until `held_end` (FOREVER)."""
+        """Return the lowest free lane for each slice, in the order of `start`.
+
+        held: lanes that are occupied; held_end: until when, FOREVER: beyond this window.
+        """
         ends = self.last_end.copy()
         ends[held] = held_end
         if len(ends) and len(start) > 1 and (start[1:] > end[:-1]).all() and start[0] > ends[0]:
-            return np.zeros(len(start), dtype=np.int64)  # one after the other
+            return np.zeros(len(start), dtype=np.int64)  # no slice overlaps the next
         busy = [(at, lane) for lane, at in enumerate(ends.tolist()) if at != FOREVER]
         heapify(busy)
         free: list[int] = []
@@ -88,7 +95,7 @@ class LanePool:
         return np.array(chosen, dtype=np.int64)
 
     def _close(self, number: I64, lane: I64, end: I64, stays: Bool) -> None:
-        """Remember when each lane is free, and which slices will be given again."""
+        """Update `last_end` and `frontier`, and note the slices that reserve their lane."""
         lanes = int(lane.max(initial=-1)) + 1
         if lanes > len(self.last_end):
             more = np.full(lanes - len(self.last_end), -1, dtype=np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several logs in one Perfetto trace: a root for each host, one log behind the other."""
+"""Place several logs in one Perfetto trace: a root for each host, one log behind the other."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from biotrail.converters.outputs.perfetto.place import Place
 
 @dataclass(frozen=True)
 class Named:
-    """What tells a log of a trace from the others. `boot`: empty where it is not known."""
+    """What distinguishes the logs of a trace. boot: the boot id, empty where it is not known."""
 
     log_id: str
     host: str
     boot: str
     name: str
-    """Of its file."""
+    """Its file's name."""
     aligned: bool
-    """Its times are brought onto another machine's timeline, or another log's."""
+    """Whether its times were moved to the timeline of another machine or log."""
 
 
 def places(logs: Sequence[Named]) -> list[Place]:
-    """Where each log stands. Every host has a root, every boot where there are several of one.
+    """Return each log's Place. Every host has a root, or every boot if a host has several boots.
 
     Logs of one boot share the root, each with a group of its own below.
     """
@@ -43,7 +43,7 @@ def places(logs: Sequence[Named]) -> list[Place]:
 
 
 def _labels(logs: Sequence[Named]) -> list[str]:
-    """The host of each; with its boot where logs of several boots are there."""
+    """Return the name of each log's root: its host, with the boot where the host has several."""
     boots: dict[str, set[str]] = {}
     for log in logs:
         boots.setdefault(log.host, set()).add(log.boot)
@@ -54,7 +54,7 @@ def _labels(logs: Sequence[Named]) -> list[str]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names with a number behind those that occur again."""
+    """Return the names, with ` (2)`, ` (3)`, … behind those that occur again."""
     seen: Counter[str] = Counter()
     found = []
     for name in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the recording was, readable in the UI: a metadata track, and `trace_attributes`."""
+"""Facts about the recording, shown in the UI: a metadata track, and `trace_attributes`."""
 
 import shlex
 from collections.abc import Mapping
@@ -11,10 +11,11 @@ from biotrail.converters.events.context import Context
 from biotrail.recorder.schema.strings import characters
 
 Facts = Mapping[str, str | int]
+"""Name → text or number."""
 
 
 def recording_facts(context: Context) -> dict[str, str | int]:
-    """Host, kernel, command and versions as the log's header tells them; absent ones left out."""
+    """Return host, kernel, command and versions from the log's header, without those it lacks."""
     header = context.header
     host, kernel = header.get("host", {}), header.get("kernel", {})
     events = header.get("events", {})
@@ -40,9 +41,9 @@ def recording_facts(context: Context) -> dict[str, str | int]:
 
 
 def attributes(facts: Facts, number: int = 1) -> TracePacket:
-    """`trace_attributes`: in SQL, metadata named `trace_attribute.biotrail.<name>`.
+    """Return `trace_attributes`: in SQL, metadata named `trace_attribute.biotrail.<name>`.
 
-    number: of the log in the trace; from the second on, it stands before the name.
+    number: of the log in the trace; from the second on, the names begin `biotrail.<number>.`.
     """
     where = "biotrail" if number == 1 else f"biotrail.{number}"
     packet = TracePacket()
@@ -56,7 +57,7 @@ def attributes(facts: Facts, number: int = 1) -> TracePacket:
 
 
 def instant(track: int, at: int, name: str, facts: Facts) -> TracePacket:
-    """An instant on the metadata track that carries facts as arguments."""
+    """Return an instant at `at` (ns) with `facts` as arguments, on the track with uuid `track`."""
     packet = TracePacket(timestamp=at)
     event = packet.track_event
     event.type = TrackEvent.TYPE_INSTANT

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What slices are called and which arguments they carry: a contract, as docs/perfetto.md has it.
+"""Names of slices and their arguments: a contract, documented in docs/perfetto.md.
 
-Arguments appear in SQL as `debug.<name>`. An argument at its usual value is left out, which
-SQL sees as NULL: `without` says which value that is.
+Arguments appear in SQL as `debug.<name>`. An argument at its usual value is left out, which SQL
+sees as NULL: `without` says which value that is.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from biotrail.converters.events.tables import STAGE_NAMES, Stage
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a slice."""
+    """One argument of a slice. meaning, without: as docs/perfetto.md prints them."""
 
     name: str
     meaning: str
     without: str = ""
-    """When it is left out."""
+    """When the argument is left out; empty: never."""
 
 
 _COMMON_FIRST = (
@@ -80,7 +80,7 @@ LOSS_ARGUMENTS = (
 
 
 def stage_argument(stage: Stage) -> str:
-    """`Q2G_ns`: time spent in a stage, over all of its turns."""
+    """Return the argument for the time spent in a stage, all of its turns together: `Q2G_ns`."""
     return f"{STAGE_NAMES[stage].replace('-', '_')}_ns"
 
 
@@ -94,13 +94,15 @@ BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest
 CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4}
 
 QUEUED, IN_DEVICE = "queued", "in device"
+"""Counters of bios from Q to D, and from D to C."""
 SLOWEST_TRACK = "slowest I/Os"
-"""Tracks that the UI is told to pin."""
+"""Track of the slowest I/Os; `view` has the UI pin it, with the two counters."""
 
 FLUSH, DEVICE_FLUSH = "flush", "device flush"
-"""Names: a flush without data (fsync), bio or request; the flush request that the driver gets."""
+"""Names of slices: an empty bio or request with PREFLUSH (fsync), and the flush request that the
+driver gets for it."""
 STAGE_TITLES: dict[Stage, str] = {**STAGE_NAMES, Stage.FLUSH: "flushing"}
-"""What slices of stages are called: nothing else in a trace has these names."""
+"""Names of stage slices. No other slice has one of these names."""
 
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
@@ -113,35 +115,39 @@ ARGUMENT_IIDS: dict[str, int] = {
         dict.fromkeys(a.name for category in ARGUMENTS.values() for a in category), 1
     )
 }
-"""Interned ids, the same in all sequences. All are below 128: one byte each."""
+"""Interned id of each argument's name, the same in all sequences. All are below 128: one byte
+each."""
 
 STAGE_IIDS: dict[Stage, int] = {stage: 1 + int(stage) for stage in Stage}
-"""Interned event names of the stages; other names follow."""
+"""Interned event name of each stage; other names follow."""
 
 
 class Detail(StrEnum):
-    """How much is drawn of each bio. Counters and loss windows always are."""
+    """How much is drawn of each bio. Counters and loss windows are always drawn."""
 
     FULL = "full"
-    """All of it, and requests."""
+    """Bios with arguments and stages, and requests."""
     STAGES = "stages"
-    """Bios with their stages, without arguments."""
+    """Bios with their stages, without arguments, and no requests."""
     BIOS = "bios"
-    """Bios alone, without arguments."""
+    """Bios without stages and arguments, and no requests."""
 
 
 class Colour(StrEnum):
-    """What slices of bios and requests share a colour by; those of stages have one by name."""
+    """What slices of bios and requests of one colour share.
+
+    Slices of stages are coloured by name.
+    """
 
     AUTO = "auto"
-    """By operation; what passes through stacked devices: by family."""
+    """The family for I/O on stacked devices, the operation for all other."""
     OPERATION = "operation"
     FAMILY = "family"
-    """A bio, its requests, and the bios of lower devices that came of it."""
+    """A bio, its requests, and the bios and requests of lower devices that serve it."""
 
 
 class Interned:
-    """Ids for texts, in order of first sight, from `first` on."""
+    """Numbers texts in the order of their first use, from `first` on."""
 
     def __init__(self, first: int = 1) -> None:
         self._first = first
@@ -152,7 +158,7 @@ class Interned:
         return len(self.texts)
 
     def id(self, text: str) -> int:
-        """The text's id, a new one at its first sight."""
+        """Return the text's id, a new one at its first use."""
         found = self._ids.get(text)
         if found is None:
             found = self._ids[text] = self._first + len(self.texts)
@@ -160,9 +166,9 @@ class Interned:
         return found
 
     def text(self, iid: int) -> str:
-        """The text of an id."""
+        """Return the text of an id."""
         return self.texts[iid - self._first]
 
     def items(self) -> list[tuple[int, str]]:
-        """All (id, text) pairs."""
+        """Return all (id, text) pairs."""
         return [(self._first + i, text) for i, text in enumerate(self.texts)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace's last window leaves open."""
+"""End what a trace's last window leaves in flight."""
 
 from dataclasses import replace
 
@@ -10,7 +10,11 @@ from biotrail.converters.outputs.perfetto.slices import no_stages
 
 
 def unended(window: Lifecycles) -> Lifecycles:
-    """The window without what is open only because the model has not let go of it."""
+    """Return the window with only those open bios and requests that have not completed.
+
+    The others have ended, and a later window has them. Requests merged into another have ended,
+    too.
+    """
     bios, requests = window.open_bios, window.open_requests
     waits = (requests.complete == NEVER) & (requests.absorbed_by == NEVER)
     return replace(
@@ -19,7 +23,10 @@ def unended(window: Lifecycles) -> Lifecycles:
 
 
 def left_over(window: Lifecycles) -> Lifecycles:
-    """A window that ends what the last one left open, though no later one came."""
+    """Return an empty window at `window.end` whose bios and requests are the open ones of `window`.
+
+    Converting it writes their slices to the trace's end. It has no stages, edges or losses.
+    """
     none = np.zeros(0, dtype=np.int64)
     return replace(
         window,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Perfetto trace in parts, each of which opens by itself.
+"""Write a Perfetto trace in parts, each of which opens by itself.
 
-A part ends where a window does. What is under way there is in both parts: drawn to the end of the
-one, marked as at a log's end, and whole in the part in which its window comes: that can be the next
-one for what ended in the last moments before the border. Numbers tell what is the same.
+A part ends where a window does. A bio or request in flight there is in both parts: in the first it
+is drawn to the end and marked as open, and it is whole in the part that has its window. That can be
+the next part also for a bio that completed shortly before the border. Numbers identify it across
+parts.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,11 +31,13 @@ def convert_parts(
     detail: Detail = Detail.FULL,
     colour: Colour = Colour.AUTO,
 ) -> list[PerfettoSummary]:
-    """Writes parts of at most `limit` bytes; `opened` gives the file of part number 1, 2, ….
+    """Write parts of at most `limit` bytes each, and return their summaries.
 
-    A part ends where one more window as large as the largest so far would not fit: where a
-    larger one comes, or a single one fills it, it has more. Raises OutputError when one cannot
-    be written.
+    opened: called with the part's number 1, 2, …, returns the file to write. A part ends when one
+    more window as large as the largest so far would not fit; it exceeds the limit if the next
+    window is larger, or if a single window does. A window without content begins no further part;
+    without any window there is one part. The other parameters are those of `convert`. Raises
+    OutputError when a part cannot be written.
     """
     summaries: list[PerfettoSummary] = []
     part: Converter | None = None
@@ -45,8 +48,8 @@ def convert_parts(
             if summaries and _empty(window):
                 continue
             number = len(summaries) + 1
-            told = {**(facts or {}), "part": number}
-            part = Converter(context, opened(number), stacks, told, to_end, detail, colour)
+            part_facts = {**(facts or {}), "part": number}
+            part = Converter(context, opened(number), stacks, part_facts, to_end, detail, colour)
             summaries.append(part.summary)
         before = part.summary.bytes
         part.window(window)
@@ -63,20 +66,24 @@ def convert_parts(
 
 
 def _empty(window: Lifecycles) -> bool:
+    """Return whether a window has neither bios nor requests, nor losses."""
     tables = window.bios, window.requests, window.open_bios, window.open_requests, window.loss
     return not any(len(table) for table in tables)
 
 
 class _Losses:
-    """Loss windows are known at once where the log has an index: each waits for its time."""
+    """Holds loss windows back until their time: a log with an index reports all of them at once."""
 
     def __init__(self) -> None:
         self._waiting: list[LossWindows] = []
 
     def in_time(self, window: Lifecycles) -> Lifecycles:
-        """The window with the losses of its time; the last one takes all."""
+        """Return the window with the losses that began before its end.
+
+        The final one gets all the rest.
+        """
         known = LossWindows.concatenate([*self._waiting, window.loss])
         final = window.begin == window.end
-        now = (known.start < window.end) | final
-        self._waiting = [known.take(~now)]
-        return replace(window, loss=known.take(now))
+        due = (known.start < window.end) | final
+        self._waiting = [known.take(~due)]
+        return replace(window, loss=known.take(due))

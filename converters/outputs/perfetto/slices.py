@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bios, requests and loss windows as slices: begin, end, name, arguments, stages. In columns."""
+"""Turn bios, requests and loss windows into slices: columns of times, names and arguments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,20 +53,24 @@ _CERTAINTIES = [c.name.lower() for c in Certainty]
 
 @dataclass
 class SliceMaker:
-    """Makes slices of tables; keeps the interned texts."""
+    """Makes slices from a window's tables, and interns the names and texts that they refer to."""
 
     context: Context
     names: Interned
     """Event names."""
     strings: Interned
+    """Values of text arguments."""
     callstacks: CallStacks
     place: Place
     colour: Colour = Colour.AUTO
     stacked: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Families that have bios or requests on several devices, of those that go on."""
+    """Families (bio numbers) seen on several devices, of those that may appear again."""
 
     def note_stacked(self, window: Lifecycles) -> None:
-        """Finds the families in `window` that pass through stacked devices."""
+        """Update `stacked` with families of the window that have a bio or request with a parent.
+
+        Families that are not in the window are dropped from it.
+        """
         tables = window.bios, window.open_bios, window.requests, window.open_requests
         present = np.concatenate([table.family for table in tables])
         known = self.stacked[np.isin(self.stacked, present)]
@@ -74,7 +78,7 @@ class SliceMaker:
         self.stacked = np.unique(np.concatenate([known, *lower]))
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
-        """One slice per bio, in the order of (start, number)."""
+        """Return a slice per bio of which any time is known, in the order of (start, number)."""
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
         table = table.take(slices.rows)
@@ -100,10 +104,11 @@ class SliceMaker:
         return slices
 
     def _file(self, row: int) -> str:
+        """Return the path of a row of `Context.files`; empty: -1, or the device's own pages."""
         return "" if row < 0 or self.context.files[row].device else self.context.files[row].path
 
     def requests(self, table: Requests, stages: Stages) -> Slices:
-        """One slice per request, in the order of (start, number)."""
+        """Return a slice per request of which any time is known, by (start, number)."""
         seen = seen_of(table, stages)
         absorbed = table.absorbed_by >= 0
         seen.over |= absorbed
@@ -125,7 +130,7 @@ class SliceMaker:
         return slices
 
     def losses(self, table: LossWindows, first: int) -> Slices:
-        """One slice per loss window, numbered from `first`, in the order of start."""
+        """Return a slice per loss window, numbered from `first`, in the order of start."""
         rows = np.argsort(table.start, kind="stable")
         n = len(rows)
         start = np.maximum(table.start[rows], 0)
@@ -146,14 +151,21 @@ class SliceMaker:
         return slices
 
     def under_way(self, table: Bios | Requests) -> Slices:
-        """Bios or requests that a later window ends: without arguments, FOREVER."""
+        """Return slices without arguments, ending at FOREVER, for bios or requests still in flight.
+
+        An entry that has completed but is still in the open table keeps its completion as end.
+        """
         category = BIO if isinstance(table, Bios) else REQUEST
         seen = seen_of(table, no_stages())
         seen.over[:] = seen.lost[:] = False
         return self._begin(category, table, seen)
 
     def _begin(self, category: str, table: Bios | Requests, seen: "Seen") -> Slices:
-        """Slices of the rows of which any time was seen, in the order of (start, number)."""
+        """Return slices of the rows with a known time, by (start, number), without arguments.
+
+        A slice ends at the completion, else at the last known time where `seen.over`, else at
+        FOREVER. `Slices.rows`: which row of `table` each slice is.
+        """
         known = np.flatnonzero(seen.first >= 0)
         rows = known[_order(seen.first[known], table.number[known])]
         complete = table.complete[rows]
@@ -173,7 +185,7 @@ class SliceMaker:
         )
 
     def _families(self, family: I64) -> tuple[U64 | None, Bool | None]:
-        """Correlation ids and which slices have one, as Slices has them."""
+        """Return `Slices.family` and `Slices.in_family`, by the colour that was chosen."""
         ids = (family + self.place.families).astype(np.uint64)
         if self.colour == Colour.FAMILY:
             return ids, None
@@ -183,7 +195,7 @@ class SliceMaker:
         return ids, stacked
 
     def _names(self, table: Bios | Requests, rows: I64) -> U64:
-        """The operation; what carries nothing and asks for a flush is one, too (fsync)."""
+        """Return per row (n,) the interned name: FLUSH, DEVICE_FLUSH or the operation."""
         if not len(rows):
             return np.zeros(0, dtype=np.uint64)
         opf = table.opf[rows]
@@ -199,13 +211,14 @@ class SliceMaker:
         return ids
 
     def _internal(self, table: Requests, rows: I64) -> Bool:
-        """Flush requests, which the kernel issues for those that wait for a flush."""
+        """Mark requests that blk-flush.c issues on behalf of the bios that wait for a flush."""
         operation = self.context.op_number(FLUSH)
         named = table.opf[rows] & np.uint32(OP_MASK) == operation
         flush: Bool = (table.kind[rows] == RequestKind.FLUSH) & named
         return flush
 
     def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
+        """Add the submitting thread's name where it is known."""
         known = table.task >= 0
         if not known.any():
             return
@@ -215,7 +228,7 @@ class SliceMaker:
         slices.text("process", np.where(known, ids[inverse], np.uint64(0)))
 
     def _size(self, slices: Slices, table: Bios | Requests) -> None:
-        """How long, where and how much."""
+        """Add latency (queue or start to completion, where both are known), sector and bytes."""
         begin = table.queue if isinstance(table, Bios) else table.start
         whole = (table.complete >= 0) & (begin >= 0)
         slices.uint("latency_ns", slices.end - slices.start, whole)
@@ -223,6 +236,7 @@ class SliceMaker:
         slices.uint("bytes", table.bytes)
 
     def _common(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
+        """Add the arguments that bios and requests share."""
         flags = self._mapped(table.opf & ~np.uint32(0xFF), self.context.flag_names)
         slices.text("flags", flags)
         slices.text("status", self._status(table))
@@ -235,7 +249,7 @@ class SliceMaker:
         self._marks(slices, table, seen)
 
     def _marks(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
-        """What says that a slice is not all of what it stands for, or whose it is."""
+        """Add what was cut off or not recorded, whether the I/O is the recorder's own, and host."""
         begin = table.queue if isinstance(table, Bios) else table.start
         slices.true("begin_not_seen", (begin == NEVER) & (table.cut == NEVER))
         slices.true("begin_cut", table.cut != NEVER)
@@ -245,21 +259,24 @@ class SliceMaker:
         self._host(slices)
 
     def _host(self, slices: Slices) -> None:
+        """Add the host's name where the trace holds several logs."""
         if self.place.host and len(slices):
             iid = self.strings.id(self.place.host)
             slices.text("host", np.full(len(slices), iid, dtype=np.uint64))
 
     def _status(self, table: Bios | Requests) -> U64:
+        """Return per row the interned name of its status."""
         return self._mapped(table.status, self.context.status_name)
 
     def _certainty(self, table: Bios | Requests) -> U64:
+        """Return per row the interned name of its certainty."""
         certainty = [self.strings.id(name) for name in _CERTAINTIES]
         return np.array(certainty, dtype=np.uint64)[table.certainty]
 
     def _mapped(
         self, values: U8 | U16 | U32 | NDArray[np.int32], text: Callable[[int], str]
     ) -> U64:
-        """Ids of the values' texts; 0 for an empty text."""
+        """Return per value (n,) the interned id of `text(value)`; 0 for an empty text."""
         if not len(values):
             return np.zeros(0, dtype=np.uint64)
         found, inverse = distinct(values)
@@ -270,24 +287,24 @@ class SliceMaker:
 
 @dataclass
 class Seen:
-    """When a bio or request was first and last seen, per row of its table."""
+    """When a bio or request was first and last seen. Per row of its table; ns, NEVER: no time."""
 
     first: I64
     last: I64
     lost: Bool
-    """Its end was lost."""
+    """Its end was lost: it is not complete, and is marked LOST or (a bio) has no Q either."""
     over: Bool
-    """It has ended, though its completion was not seen."""
+    """It is known to have ended although no completion was recorded: it is lost, or was merged."""
 
 
 def no_stages() -> Stages:
-    """No rows."""
+    """Return Stages without a row."""
     none = np.zeros(0, dtype=np.int64)
     return Stages(none, np.zeros(0, dtype=np.uint8), none, none)
 
 
 def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
-    """When each was first and last seen, by its own times and its stages."""
+    """Return when each row was first and last seen, from its own times and those of its stages."""
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if len(stages.owner):
         first = np.where(first == NEVER, FOREVER, first)
@@ -295,7 +312,7 @@ def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
         np.maximum.at(last, rows, stages.end)
         np.minimum.at(first, rows, stages.start)
         first = np.where(first == FOREVER, NEVER, first)
-    # Of what neither begin nor end was seen, nobody knows whether it goes on.
+    # With neither Q nor completion, nothing says that a bio is still in flight.
     lost = table.certainty == Certainty.LOST
     if isinstance(table, Bios):
         lost |= (table.queue < 0) & (table.cut < 0)
@@ -304,7 +321,7 @@ def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
 
 
 def _rows_of(number: I64, owner: I64) -> I64:
-    """Row of each owner in `number`; owners come in runs."""
+    """Return per owner (n,) its row in `number`, which has all owners; equal ones are adjacent."""
     change = np.flatnonzero(np.diff(owner, prepend=owner[0] - 1))
     order = np.argsort(number, kind="stable")
     rows = order[np.searchsorted(number[order], owner[change])]
@@ -312,7 +329,11 @@ def _rows_of(number: I64, owner: I64) -> I64:
 
 
 def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> None:
-    """Nested slices for stages that take time, and every stage's time as an argument."""
+    """Set `slices.stages` to the stages that take time; add each stage's total time as an argument.
+
+    arguments: False adds no arguments. Stages are clipped to their slice; those of other owners are
+    ignored.
+    """
     if not len(slices) or not len(stages.owner):
         return
     kept = np.isin(stages.owner, slices.number) if len(stages.owner) else None
@@ -341,7 +362,7 @@ def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> Non
 
 
 def _order(first: I64, second: I64) -> I64:
-    """np.lexsort((second, first)), at once when they are in that order already."""
+    """Return np.lexsort((second, first)), without a sort where rows are in that order already."""
     a, b = first[:-1], first[1:]
     if ((a < b) | ((a == b) & (second[:-1] < second[1:]))).all():
         return np.arange(len(first))
@@ -349,13 +370,13 @@ def _order(first: I64, second: I64) -> I64:
 
 
 def record_name(kind: int) -> str:
-    """`issue`, `queue`, …; `unknown`."""
+    """Return a record kind's name: `issue`, `queue`, …; `unknown` for 0; `kind 99` if newer."""
     known = {int(k): BY_KIND[Kind(k)].name for k in BY_KIND}
     return known.get(kind, "unknown" if kind == 0 else f"kind {kind}")
 
 
 def ioprio_text(ioprio: int) -> str:
-    """Return an I/O priority as ionice has it, `best-effort 4`; empty: none is set.
+    """Return an I/O priority as ionice shows it, `best-effort 4`; empty where none is set.
 
     ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT).
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slowest I/Os of a trace, as a track of their own and as the part of it to look at first."""
+"""Draw a trace's slowest I/Os on a track of their own, and find where to look first."""
 
 from dataclasses import dataclass, field
 from heapq import heappush, heappushpop
@@ -16,36 +16,37 @@ from biotrail.converters.outputs.perfetto.names import SLOWEST, Interned
 from biotrail.converters.outputs.perfetto.tree import Tree
 
 MOST = 20
+"""I/Os on the track."""
 _UNITS = ("B", "KiB", "MiB", "GiB")
 
 
 @dataclass(frozen=True, order=True)
 class SlowIo:
-    """One I/O. Ordered by latency; of equal ones, the one that was queued first is larger."""
+    """One I/O. Ordered by latency; of equal latencies, the one with the lower number is larger."""
 
     latency: int
     """ns."""
     rank: int
-    """Less its number."""
+    """The bio's number, negated."""
     start: int = field(compare=False)
-    """ns, on the log's clock."""
+    """Q, ns of CLOCK_MONOTONIC."""
     at: int = field(compare=False)
-    """ns, on the trace's clock."""
+    """Q on the trace's primary clock, ns."""
     operation: str = field(compare=False)
     process: str = field(compare=False)
     dev: int = field(compare=False)
     bytes: int = field(compare=False)
     family: int | None = field(compare=False)
-    """Its correlation id, where the slice of its bio has one."""
+    """Correlation id of the bio's slice; None: the slice has none."""
 
     @property
     def name(self) -> str:
-        """`write 1 MiB postgres`."""
+        """The slice's name: `write 1 MiB postgres`."""
         return " ".join(filter(None, (self.operation, size_text(self.bytes), self.process)))
 
 
 def size_text(size: int) -> str:
-    """Bytes in the largest unit that leaves at least one: `4 KiB`, `1.5 MiB`; empty for none."""
+    """Return bytes in the largest unit that leaves at least one: `4 KiB`; empty for 0."""
     if not size:
         return ""
     unit = min((size.bit_length() - 1) // 10, len(_UNITS) - 1)
@@ -54,16 +55,16 @@ def size_text(size: int) -> str:
 
 @dataclass
 class Slowest:
-    """The MOST slowest bios seen so far: topmost ones of which queue and completion were seen."""
+    """The MOST slowest bios so far, of those with queue and completion and without a parent."""
 
     context: Context
     names: Interned
     clocks: ClockBook
     _found: list[SlowIo] = field(default_factory=list)
-    """A heap."""
+    """A heap, the fastest first."""
 
     def add(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
-        """Takes in a window's bios: their slices, and the table that these were made of."""
+        """Take in the bios of a window. table: the bios that the slices were made from."""
         rows = slices.rows
         whole = (table.complete[rows] >= 0) & (table.queue[rows] >= 0) & (table.parent[rows] < 0)
         latency = np.where(whole, slices.end - slices.start, -1)
@@ -79,6 +80,7 @@ class Slowest:
                 heappushpop(self._found, one)
 
     def _io(self, slices: Slices, table: Bios, tasks: Tasks, at: int) -> SlowIo:
+        """Return slice number `at` as a SlowIo."""
         row, start = int(slices.rows[at]), int(slices.start[at])
         task = int(table.task[row])
         family = None
@@ -97,11 +99,14 @@ class Slowest:
         )
 
     def slowest(self) -> SlowIo | None:
-        """The slowest of all."""
+        """Return the slowest I/O; None: no bio has both queue and completion."""
         return max(self._found, default=None)
 
     def packets(self, tree: Tree, host: str) -> list[TracePacket]:
-        """The track: descriptors of its lanes, and the slices. host: their argument, if any."""
+        """Return descriptors of the track's lanes, then its slices.
+
+        host: the slices' `host` argument; empty: they have none.
+        """
         found = sorted(self._found, key=lambda one: (one.start, -one.rank))
         start = np.array([one.start for one in found], dtype=np.int64)
         end = np.array([one.start + one.latency for one in found], dtype=np.int64)
@@ -115,13 +120,14 @@ class Slowest:
         return packets
 
     def _slice(self, one: SlowIo, track: int, host: str) -> list[TracePacket]:
+        """Return the BEGIN and END packets of one I/O. track: uuid of its lane."""
         begin, end = TracePacket(timestamp=one.start), TracePacket()
         end.timestamp = one.start + one.latency
         event = begin.track_event
         event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, one.name
         event.categories.append(SLOWEST)
         if one.family is None:
-            event.correlation_id_str = one.operation  # the colour of its slice among the bios
+            event.correlation_id_str = one.operation  # the colour of its bio's slice
         else:
             event.correlation_id = one.family
         facts = {"process": one.process, "latency_ns": one.latency, "bytes": one.bytes}

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a conversion to Perfetto wrote, and where to look first."""
+"""The summary of a conversion to Perfetto: what was written, and where to look first."""
 
 from dataclasses import dataclass
 
 LARGE = 500_000_000
-"""Bytes from which on a browser may not hold the trace."""
+"""Bytes from which on a browser may fail to open a trace."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The part of a trace around its slowest I/O, as the trace's attribute `view` tells it."""
+    """The part of a trace around its slowest I/O, as the trace's attribute `view` has it."""
 
     latency: int
-    """ns, of that I/O."""
+    """Of that I/O, ns."""
     begin: int
-    """ns, as `ts` is in SQL."""
+    """On the trace's primary clock, ns, like `ts` in SQL."""
     end: int
     device: str
     """Label of the I/O's device: `nvme0n1 (259:0)`."""
@@ -25,33 +25,33 @@ class View:
 
 @dataclass
 class PerfettoSummary:
-    """What was written."""
+    """Counts of what was written to a trace."""
 
     bios: int = 0
     requests: int = 0
     slices: int = 0
-    """Of bios, requests, their stages and loss windows."""
+    """Slices of bios, requests, their stages and loss windows."""
     samples: int = 0
-    """Of counters."""
+    """Samples of counters."""
     lanes: int = 0
     devices: int = 0
     loss_windows: int = 0
     open_at_end: int = 0
     """Bios and requests without an end, drawn to the trace's end."""
     not_drawn: int = 0
-    """Bios and requests of which no time at all was seen."""
+    """Bios and requests without any known time."""
     bytes: int = 0
     sequences: int = 0
-    """Of packets: the log's own, and one for each lane and counter."""
+    """Packet sequences: the log's own, and one for each lane and counter."""
     families: int = 0
-    """Correlation ids are smaller, but for those of bios that began before the log."""
+    """One more than the largest correlation id, not counting those of bios from before the log."""
 
     view: "View | None" = None
-    """What to look at first; None: no I/O is there whole."""
+    """Where to look first; None: no bio has both queue and completion."""
 
     @property
     def warning(self) -> str | None:
-        """What to know about a trace of this size, if anything."""
+        """Advice for a trace of LARGE bytes or more; None: it is smaller."""
         if self.bytes < LARGE:
             return None
         return (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks, and the packet sequences that write on them.
+"""Define tracks, and the packet sequences that write to them.
 
-Every lane and every counter has a packet sequence of its own. So a packet does not name its
-track (the sequence's defaults do), its timestamp is the time since the one before (an
-incremental clock; a lane's slices are in order by construction), and it is small.
+Every lane and every counter has a packet sequence of its own. So a packet does not name its track
+(the sequence's defaults do), its timestamp is the time since the packet before (an incremental
+clock; a lane's slices are in order by construction), and it is small.
 """
 
 import hashlib
@@ -32,39 +32,45 @@ from biotrail.converters.outputs.perfetto.names import (
 )
 
 _FIRST_SEQUENCE, _SEQUENCES = 1 << 14, (1 << 21) - (1 << 14)
-"""Ids that take three bytes; Perfetto's own count up from 1."""
+"""Ids that take three bytes as a varint; Perfetto's own ids count up from 1."""
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _NEEDED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _STRINGS = 256
+"""Columns that `Streams._defined` begins with; it grows with the number of strings."""
 
 
 class Identity:
-    """Numbers that no other log's trace has, so that traces can be concatenated.
+    """Hashes track uuids and sequence ids that are unique to a log, so that traces concatenate.
 
     Logs of one trace share the range of sequence ids, which begins where `trace` says.
     """
 
     def __init__(self, key: str, trace: str | None = None, taken: int = 0) -> None:
-        """trace: whose range it is, by default its own. taken: sequences that others have."""
+        """Take the log's key.
+
+        trace: the key that the range of sequence ids is hashed from; None: `key`. taken: how many
+        ids of that range the logs before this one use.
+        """
         self._key = key
         self._first = _hash(f"{trace or key} sequences") % _SEQUENCES + taken
 
     def uuid(self, path: str) -> int:
-        """A track's uuid: 63 bits, not zero."""
+        """Return a track's uuid, 63 bits and not zero. path: its name within the log."""
         return _hash(f"{self._key} track {path}") >> 1 | 1
 
     def sequence(self, index: int) -> int:
-        """The id of the log's sequence number `index`."""
+        """Return the packet sequence id of the log's sequence number `index`."""
         return _FIRST_SEQUENCE + (self._first + index) % _SEQUENCES
 
 
 def _hash(text: str) -> int:
+    """Return the text's 64-bit BLAKE2b hash."""
     digest = hashlib.blake2b(f"biotrail {text}".encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
 def framed(packets: Iterable[TracePacket]) -> bytes:
-    """Packets as they stand in a trace: `Trace.packet`, one after the other."""
+    """Return the packets as they stand in a file: `Trace.packet` fields, one after the other."""
     out = []
     for packet in packets:
         data = packet.SerializeToString()
@@ -74,16 +80,16 @@ def framed(packets: Iterable[TracePacket]) -> bytes:
 
 @dataclass
 class _Stream:
-    """One sequence's track."""
+    """One packet sequence's track."""
 
     descriptor: TrackDescriptor
     category: str
-    """Whose names it interns; empty for a counter."""
+    """The category whose names the sequence interns; empty for a counter."""
 
 
 @dataclass
 class Streams:
-    """All sequences: one per lane and per counter."""
+    """All packet sequences of a log, one per lane and per counter; an index numbers them from 0."""
 
     identity: Identity
     clocks: ClockBook
@@ -91,22 +97,30 @@ class Streams:
     strings: Interned
     callstacks: CallStacks
     sequence: U64 = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
-    """Sequence ids by stream; arrays may be longer than there are streams."""
+    """Per stream: its packet sequence id. Arrays may be longer than there are streams."""
     last: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Time of each one's last packet, ns."""
+    """Per stream: the time of its last packet, ns."""
     _streams: list[_Stream] = field(default_factory=list)
     _state: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Which state each one has been told of."""
+    """Per stream: the `_current` for which its names and clock were written; -1 before its first
+    packet."""
     _defined: Bool = field(default_factory=lambda: np.zeros((0, _STRINGS), dtype=np.bool_))
-    _told_stacks: dict[int, Told] = field(default_factory=dict)
-    """What each one knows of call stacks."""
+    """(streams, strings): whether the stream has defined the interned string."""
+    _defined_stacks: dict[int, Told] = field(default_factory=dict)
+    """Per stream: the interned call stack data that it has defined."""
     _used: set[tuple[str, int]] = field(default_factory=set)
     """(category, interned id) of the arguments and stages that occurred so far."""
-    _told: tuple[int, int, int] = (-1, -1, -1)
+    _counts: tuple[int, int, int] = (-1, -1, -1)
+    """Counts of names, clock offset changes and used arguments that `_current` stands for."""
     _current: int = 0
+    """Version of the names and clocks; a stream with another one must write them again."""
 
     def add(self, descriptor: TrackDescriptor, category: str, start: int) -> int:
-        """A new sequence for a track; its first packet comes at `start` (ns) or later."""
+        """Add a sequence for a track and return its index.
+
+        category: whose names it interns, empty for a counter. start: ns; its first packet has this
+        time or a later one.
+        """
         index = len(self._streams)
         self._streams.append(_Stream(descriptor, category))
         if index == len(self.sequence):
@@ -118,7 +132,7 @@ class Streams:
         return index
 
     def _grow(self, size: int) -> None:
-        """Room for `size` streams; doubled each time, so that many lanes cost no copy each."""
+        """Resize the arrays to `size` streams. Callers double it, so that adding stays linear."""
         more = (0, size - len(self.sequence))
         self.sequence = np.pad(self.sequence, more)
         self.last, self._state = np.pad(self.last, more), np.pad(self._state, more)
@@ -128,14 +142,14 @@ class Streams:
         return len(self._streams)
 
     def forget_strings(self) -> Interned:
-        """Starts interning anew; every sequence says so before its next packet."""
+        """Begin a new `strings` table and return it; every stream redefines its strings."""
         self.strings = Interned()
         self._defined[:] = False
         self._current += 1
         return self.strings
 
     def use(self, category: str, arguments: Iterable[int], stages: Iterable[int]) -> None:
-        """Arguments and stages (interned ids) that come now: only such are interned."""
+        """Note arguments and stages (interned ids) of the next slices; others are not interned."""
         self._used.update((category, iid) for iid in arguments)
         self._used.update((STAGE, iid) for iid in stages)
 
@@ -145,25 +159,28 @@ class Streams:
         strings: Iterable[tuple[I64, U64]],
         callstacks: Iterable[tuple[I64, U64]] = (),
     ) -> bytes:
-        """What must stand before packets of the sequences `used` (distinct).
+        """Return the packets that must precede new packets of streams `used` (distinct indices).
 
-        strings, callstacks: (sequence, id of the string or call stack) of every use, id 0: none.
+        These are resets with names and clocks where they are outdated, and definitions of new
+        strings and call stacks. strings, callstacks: pairs of arrays (stream, id) for each use; id
+        0: none.
         """
-        # New names and another offset between clocks concern every sequence.
-        told = (len(self.names), self.clocks.offset_changes, len(self._used))
-        if told != self._told:
-            self._told, self._current = told, self._current + 1
+        # Every sequence has to repeat names and clocks when any of them changes.
+        counts = (len(self.names), self.clocks.offset_changes, len(self._used))
+        if counts != self._counts:
+            self._counts, self._current = counts, self._current + 1
         packets: list[TracePacket] = []
         for index in used[self._state[used] != self._current].tolist():
             packets += self._begin(index)
         return framed(packets) + self._define(strings) + self._define_stacks(callstacks)
 
     def _begin(self, index: int) -> list[TracePacket]:
+        """Return a stream's reset packet, with its track if it is new, and its clock snapshot."""
         stream, sequence = self._streams[index], int(self.sequence[index])
         first = bool(self._state[index] < 0)
         self._state[index] = self._current
         self._defined[index] = False
-        self._told_stacks.pop(index, None)
+        self._defined_stacks.pop(index, None)
         head = TracePacket(
             trusted_packet_sequence_id=sequence,
             sequence_flags=_CLEARED,
@@ -180,6 +197,7 @@ class Streams:
         return [head, clock]
 
     def _intern(self, packet: TracePacket, category: str) -> None:
+        """Add the category, event names and used arguments of a category to a reset packet."""
         data = packet.interned_data
         data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
@@ -195,6 +213,7 @@ class Streams:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
 
     def _snapshot(self, at: int) -> ClockSnapshot:
+        """Return a snapshot that ties the stream's incremental clock to the others at `at` (ns)."""
         snapshot = ClockSnapshot()
         snapshot.clocks.add(clock_id=SLICE_CLOCK, timestamp=at, is_incremental=True)
         for clock, time in self.clocks.at(at):
@@ -204,6 +223,7 @@ class Streams:
         return snapshot
 
     def _define(self, strings: Iterable[tuple[I64, U64]]) -> bytes:
+        """Return packets that define the strings which their streams use for the first time."""
         wanted = np.zeros((len(self._streams), len(self.strings) + 1), dtype=np.bool_)
         for stream, ids in strings:
             wanted[stream, ids.astype(np.int64)] = True
@@ -227,6 +247,7 @@ class Streams:
         return framed(packets)
 
     def _define_stacks(self, callstacks: Iterable[tuple[I64, U64]]) -> bytes:
+        """Return packets that define the call stacks which their streams use for the first time."""
         packets = []
         for stream, ids in callstacks:
             pairs = np.unique(stream << 32 | ids.astype(np.int64))
@@ -236,9 +257,9 @@ class Streams:
                 packet = TracePacket(
                     trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
                 )
-                told = self._told_stacks.setdefault(index, set())
+                defined = self._defined_stacks.setdefault(index, set())
                 wanted = (part & 0xFFFFFFFF).tolist()
-                self.callstacks.define(packet.interned_data, wanted, told)
+                self.callstacks.define(packet.interned_data, wanted, defined)
                 if packet.interned_data.callstacks:
                     packets.append(packet)
         return framed(packets)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree of tracks below the host, or below a log of one that has several there.
+"""The tree of tracks of one log, below its host's root.
 
 db1: block I/O
   recording                       metadata
@@ -41,6 +41,7 @@ SCREEN = 16
 _EXPLICIT = TrackDescriptor.EXPLICIT
 _BY_KEY = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
 _FIRST_DEVICE = 10
+"""Rank of the first device's group, below the lanes of the whole log."""
 
 READS, WRITES = "read bytes/s", "written bytes/s"
 LOST = "lost events"
@@ -48,7 +49,7 @@ LOST = "lost events"
 
 @dataclass(frozen=True)
 class _Lanes:
-    """A stack of lanes. Lanes share name and merge key: the UI draws them as one track."""
+    """A stack of lanes with one name and merge key, which the UI draws as one track."""
 
     name: str
     rank: int
@@ -69,6 +70,8 @@ _MORE = {
 
 @dataclass(frozen=True)
 class _Counter:
+    """A device's counter. share: counters with the same key share their y axis in the UI."""
+
     name: str
     rank: int
     unit: str
@@ -91,13 +94,15 @@ COUNTERS = {
 
 @dataclass
 class Tree:
-    """Descriptors; groups are announced when their first child is asked for."""
+    """Makes the descriptors of a log's tracks; a device's group is created with its first child."""
 
     identity: Identity
     context: Context
     place: Place
     _groups: list[TracePacket] = field(default_factory=list)
+    """Packets of groups that `announcements` has not returned yet."""
     _devices: dict[int, int] = field(default_factory=dict)
+    """Per device that has a group: the group's uuid."""
 
     def __post_init__(self) -> None:
         self.root = self.identity.uuid("host")
@@ -113,7 +118,7 @@ class Tree:
         recording.sibling_order_rank = 0
 
     def _shared(self) -> int:
-        """The root that logs of one host share; 0: this one's is its own."""
+        """Create the root that several logs of a host share; return its uuid, 0: there is none."""
         if not self.place.above:
             return 0
         uuid = Identity(self.place.above_key).uuid("host")
@@ -121,16 +126,20 @@ class Tree:
         return uuid
 
     def announcements(self) -> list[TracePacket]:
-        """Descriptors of groups that have not been given yet."""
+        """Return descriptors of groups created since the last call; they precede their children."""
         given, self._groups = self._groups, []
         return given
 
     def devices(self) -> list[int]:
-        """Devices that have a group."""
+        """Return the dev_t of each device that has a group."""
         return list(self._devices)
 
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
-        """A lane's track: of a device's bios or requests, or below the root."""
+        """Return the track of lane number `lane`.
+
+        category: BIO and REQUEST lanes are below their device's group; SLOWEST and LOSS lanes are
+        below the root, and `dev` only enters their uuid.
+        """
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
             lanes, first = _MORE[category], SCREEN
@@ -138,7 +147,7 @@ class Tree:
             uuid=self.identity.uuid(f"{category} {dev} {lane}"),
             parent_uuid=self._device(dev) if category in _MORE else self.root,
             name=lanes.name,
-            # One lane speaks for all, the one with the first slice.
+            # Lanes are drawn as one track: one description, at the lane with the first slice.
             description=lanes.description if lane == first else None,
             sibling_order_rank=lanes.rank,
             sibling_merge_behavior=_BY_KEY,
@@ -146,7 +155,7 @@ class Tree:
         )
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:
-        """A device's counter, one of COUNTERS."""
+        """Return the track of a device's counter. name: of COUNTERS."""
         counter = COUNTERS[name]
         return TrackDescriptor(
             uuid=self.identity.uuid(f"counter {name} {dev}"),
@@ -158,6 +167,7 @@ class Tree:
         )
 
     def _device(self, dev: int) -> int:
+        """Return the uuid of a device's group; creates the group on first use."""
         uuid = self._devices.get(dev)
         if uuid is None:
             uuid = self._devices[dev] = self.identity.uuid(f"device {dev}")
@@ -170,6 +180,7 @@ class Tree:
         return uuid
 
     def _group(self, uuid: int, name: str) -> TrackDescriptor:
+        """Add a group's descriptor to `_groups` and return it, to be completed by the caller."""
         packet = TracePacket()
         packet.track_descriptor.uuid, packet.track_descriptor.name = uuid, name
         self._groups.append(packet)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables written as CSV, JSON lines, Parquet or Arrow IPC, a window at a time."""
+"""Write tables as CSV, JSON lines, Parquet or Arrow IPC, a window at a time."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,11 +15,14 @@ import pyarrow.parquet as pq
 from biotrail.recorder.schema.strings import guarded
 
 _JSON_ROWS = 10_000
+"""Rows that are turned into Python objects at once."""
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 _TIME_TEXT = "%Y-%m-%dT%H:%M:%SZ"
-"""Seconds have all nine digits of the ns behind the point."""
+"""strftime's format; Arrow's %S has all nine digits of the ns."""
 Cell = Callable[[str], str]
+"""Turns a text into a CSV cell."""
 Put = Callable[[pa.Table], Any]
+"""Writes one table to the output."""
 
 
 def write(
@@ -29,10 +32,11 @@ def write(
     out: BinaryIO,
     cell: Cell = guarded,
 ) -> int:
-    """Write the tables, which have that schema, one behind the other; gives the number of rows.
+    """Write the tables one behind the other, and return the number of rows.
 
-    form: of FORMATS. cell: what CSV has for a text. Raises OSError where `out` fails, and
-    what the tables raise.
+    schema: of every table. form: of FORMATS. cell: turns texts into CSV cells. Dictionary columns
+    are written as plain text, list columns in CSV as words with spaces between. Raises OSError
+    where `out` fails, and what the tables raise.
     """
     plain = _plain_schema(schema)
     rows = 0
@@ -45,7 +49,10 @@ def write(
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Text for dictionaries: these differ from window to window, which few formats allow."""
+    """Return the schema with text for dictionaries.
+
+    Dictionaries differ from window to window, which few formats allow.
+    """
     return pa.schema(
         [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
     )
@@ -53,6 +60,7 @@ def _plain_schema(schema: pa.Schema) -> pa.Schema:
 
 @contextmanager
 def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
+    """Yield a function that writes a table as CSV: texts through `cell`, lists space-separated."""
     names = [f.name for f in schema if pa.types.is_string(f.type)]
     lists = [f.name for f in schema if pa.types.is_list(f.type)]
     for name in lists:
@@ -74,7 +82,7 @@ def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
 
 
 def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
-    """Return what `cell` makes of each text; it is asked once for texts that are the same."""
+    """Return `cell` of each text (null: null); it is called once for each distinct text."""
     distinct = texts.dictionary_encode()
     made = [None if text is None else cell(text) for text in distinct.dictionary.to_pylist()]
     return pa.array(made, pa.string()).take(distinct.indices)
@@ -82,6 +90,7 @@ def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
 
 @contextmanager
 def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
+    """Yield a function that writes a table as JSON lines, timestamps as ISO 8601 with ns."""
     times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
 
     def put(table: pa.Table) -> None:
@@ -97,17 +106,19 @@ def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
 
 @contextmanager
 def _parquet(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
+    """Yield a function that writes a table to a Parquet file, compressed with zstd."""
     writer = pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True)
     try:
         yield writer.write_table
         writer.close()
     finally:
-        # What failed is not closed: that would write again.
+        # After an error, ParquetWriter.close (by __del__, too) would write to `out` again.
         writer.is_open = False
 
 
 @contextmanager
 def _arrow(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
+    """Yield a function that writes a table to an Arrow IPC file, compressed with zstd."""
     options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
     writer = pyarrow.ipc.new_file(out, schema, options=options)
     yield writer.write_table

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bios as fio's iolog, version 3: what fio replays at the times at which they were queued.
+"""Write bios as an fio iolog, version 3, which fio replays at the times they were queued.
 
-What only a lower device saw is left out: the upper one's bio makes it again.
+A bio of a lower device is left out: replaying the upper device's bio creates it again.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ from biotrail.recorder.schema.strings import shown
 
 _HEADER = "fio version 3 iolog"
 _START_US = 1
-"""fio takes a time of 0 for none, and would not wait before what follows it."""
+"""Time of the first line: fio takes 0 for no time, and would not wait before the next line."""
 
 _SECTOR = 512
 _MOST_HELD = 1_000_000
-"""Bios that wait at most for one that was queued before them and has not ended."""
+"""Most bios that wait for one that was queued before them and has not ended."""
 
 _ACTIONS = {
     "read": "read",
@@ -32,25 +32,28 @@ _ACTIONS = {
     "discard": "trim",
     "secure_erase": "trim",
 }
-"""fio has no others. What writes zeroes is replayed as a write."""
+"""fio's action for each operation; fio has no others. write_zeroes is replayed as a write."""
 
 
 @dataclass
 class Summary:
-    """What was written; left_out by why."""
+    """What was written. left_out: number of bios by reason."""
 
     ios: int = 0
     devices: list[str] = field(default_factory=list)
+    """Files (/dev/NAME) that the iolog uses."""
     left_out: Counter[str] = field(default_factory=Counter)
     first_ns: int = NEVER
+    """Q of the first line, ns of CLOCK_MONOTONIC; NEVER: no line."""
 
 
 def write(
     windows: Iterator[Lifecycles], context: Context, out: BinaryIO, *, upper_only: bool = True
 ) -> Summary:
-    """Write an iolog. upper_only: without bios that have a parent on another device.
+    """Write an iolog of the windows, and return what was written.
 
-    Raises OSError where `out` fails.
+    upper_only: leave out bios that have a parent on another device. Raises OSError where `out`
+    fails.
     """
     writer = _Writer(context, out, upper_only)
     for window in windows:
@@ -59,17 +62,21 @@ def write(
 
 
 class _Writer:
+    """Writes bios in the order of Q; a window has the bios that ended in it."""
+
     def __init__(self, context: Context, out: BinaryIO, upper_only: bool) -> None:
         self._context = context
         self._out = out
         self._upper_only = upper_only
         self._summary = Summary()
         self._held: list[Bios] = []
+        """Bios that wait for one with an earlier Q."""
         self._files: dict[int, str] = {}
+        """Per dev_t with a line: its file, /dev/NAME."""
         out.write(f"{_HEADER}\n".encode())
 
     def take(self, window: Lifecycles) -> None:
-        """Hold a window's bios, and write those before which no other can come any more."""
+        """Hold a window's bios, and write those queued before any bio that is still in flight."""
         self._held.append(window.bios.take(self._wanted(window.bios)))
         under_way = window.open_bios.queue[window.open_bios.queue != NEVER]
         edge = min(window.end, int(under_way.min())) if len(under_way) else window.end
@@ -78,11 +85,15 @@ class _Writer:
         self._write(edge)
 
     def finish(self) -> Summary:
-        """Write the rest."""
+        """Write the bios still held, and return the summary."""
         self._write(None)
         return self._summary
 
     def _wanted(self, bios: Bios) -> Bool:
+        """Mark the bios (n,) to write.
+
+        Counts the others in `left_out`, by the first reason that applies.
+        """
         codes, names = operations(self._context, bios.opf, bios.bytes)
         unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)
         reasons: dict[str, Bool] = {
@@ -97,18 +108,19 @@ class _Writer:
         return wanted
 
     def _write(self, edge: int | None) -> None:
-        """Write what was queued before `edge` (ns), in the order of time."""
+        """Write the held bios with Q before `edge` (ns; None: all), in the order of Q."""
         if not self._held:
             return
         held = Bios.concatenate(self._held)
-        now = np.ones(len(held), np.bool_) if edge is None else held.queue < edge
-        self._held = [held.take(~now)]
-        bios = held.take(now)
+        ready = np.ones(len(held), np.bool_) if edge is None else held.queue < edge
+        self._held = [held.take(~ready)]
+        bios = held.take(ready)
         bios = bios.take(np.argsort(bios.queue, kind="stable"))
         if len(bios):
             self._lines(bios)
 
     def _lines(self, bios: Bios) -> None:
+        """Write a line for each bio, after the lines that open the files of new devices."""
         if self._summary.first_ns == NEVER:
             self._summary.first_ns = int(bios.queue[0])
         micros = (bios.queue - self._summary.first_ns) // 1000 + _START_US
@@ -129,6 +141,10 @@ class _Writer:
         self._out.write("".join(lines).encode())
 
     def _new_files(self, bios: Bios, micros: I64) -> list[str]:
+        """Return the add and open lines for devices that had no line yet.
+
+        micros: times of the lines, whose first one is the new lines' time.
+        """
         lines = []
         for dev in np.unique(bios.dev).tolist():
             if dev not in self._files:
@@ -140,7 +156,7 @@ class _Writer:
         return lines
 
     def _name(self, dev: int) -> str:
-        """As below /dev; the mapper's names are not unique to it."""
+        """Return the device's name below /dev; a space, which would end the word, becomes `_`."""
         entry = self._context.devices.get(dev, {})
         name = str(entry.get("name") or self._context.device_name(dev))
         return shown(name).replace(" ", "_")
