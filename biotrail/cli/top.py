@@ -226,7 +226,7 @@ class _Meter:
 
 
 class Lines:
-    """Each snapshot as a line of JSON; limit, order: as of `top_text`, 0: all of them."""
+    """Each snapshot as a line of JSON; limit, order: as of `biotrail.text.top`, 0: all of them."""
 
     def __init__(self, limit: int = 0, order: Order | None = None) -> None:
         self._limit, self._order = limit, order
