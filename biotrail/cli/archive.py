@@ -35,18 +35,18 @@ TABLES = ("events", "bios", "requests")
 @click.option(
     "--tables",
     metavar="T,..",
-    help="What a dataset holds: events, bios, requests (default: all; a file has events).",
+    help="Tables of a dataset: events, bios, requests (default: all). A file holds events only.",
 )
 @click.option(
     "--level",
     type=click.IntRange(1, 19),
     default=3,
     show_default=True,
-    help="zstd's: higher is smaller and slower.",
+    help="zstd compression level: a higher one is smaller and slower.",
 )
 @associate_option
 @own_io_option
-@click.option("-f", "--force", is_flag=True, help="Replace what exists.")
+@click.option("-f", "--force", is_flag=True, help="Replace OUT, or the recording in a dataset.")
 def command(
     logs: tuple[str, ...],
     target: str | None,
@@ -56,13 +56,13 @@ def command(
     own_io: bool,
     force: bool,
 ) -> None:
-    """Keep LOGs as Parquet: small, and open to DuckDB, Polars, pandas, Spark and others.
+    """Convert LOGs to Parquet: small, and readable by DuckDB, Polars, pandas, Spark and others.
 
-    An archive holds every event of a log and all else that the log knows: whatever takes a
-    log takes an archive, and gives the same. A FILE.parquet holds one recording; of a rotated
-    one, give all files. A directory is a dataset of any number of recordings, with tables of
-    bios and requests beside the events, by host, date and device; more can be added later.
-    docs/parquet.md lists columns and units, with queries.
+    An archive holds everything that the log holds: every command that reads a log reads an
+    archive too, with the same result. A FILE.parquet holds one recording; of a rotated
+    recording, give all files. A directory is a dataset of any number of recordings, with tables
+    of bios and requests beside the events, partitioned by host, date and device; more
+    recordings can be added later. docs/parquet.md lists columns and units, with queries.
 
     \b
     biotrail archive disk.biotrail                      # → disk.parquet

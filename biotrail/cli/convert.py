@@ -47,35 +47,39 @@ WHOLE = Drawing()
     "target",
     metavar="OUT",
     type=click.Path(),
-    help="Default: LOG with another ending.",
+    help="The output. Default: LOG with the ending of the format.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
-    help="Default: by the ending of OUT (.pftrace, .otf2 or DIR/, .blktrace), else perfetto.",
+    help="Format of OUT. Default: by its ending (.pftrace, .otf2 or DIR/, .blktrace), else "
+    "perfetto.",
 )
 @cut_options
 @click.option(
     "--max-size",
     type=units.Size(),
     metavar="SIZE",
-    help="Write a Perfetto trace in parts of at most that (500M): OUT-1.pftrace, OUT-2.pftrace, …",
+    help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
+    "OUT-2.pftrace, …",
 )
 @click.option(
     "--detail",
     type=click.Choice([str(detail) for detail in Detail]),
     default=str(Detail.FULL),
     show_default=True,
-    help="Of a Perfetto trace: without arguments and requests, and without stages, too.",
+    help="What a Perfetto trace holds. full: everything; stages: no arguments and no requests; "
+    "bios: no stages either.",
 )
 @click.option(
     "--colour",
     type=click.Choice([str(colour) for colour in Colour]),
     default=str(Colour.AUTO),
     show_default=True,
-    help="Of a Perfetto trace: by operation, by family (a bio, its requests, what came of it on "
-    "lower devices), or by family only what passes through stacked devices.",
+    help="Colours of a Perfetto trace: by operation; by family (a bio, its requests, and their "
+    "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
+    "devices.",
 )
 @associate_option
 @own_io_option
@@ -95,10 +99,11 @@ def command(
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
     LOG is a log, an archive, or blktrace's files: DEV (for DEV.blktrace.*) or one merged
-    stream. A trace is a file, compressed where its name ends in .gz or .zst; an OTF2 archive is
-    a directory, and so are files for blkparse, a set for each device. What is written is
-    readable by you alone, and gets its name when it is complete. LOG - reads standard input;
-    -o - writes a Perfetto trace to standard output. docs/cuts.md says what a part of a log holds.
+    stream. A trace is a file, compressed if its name ends in .gz or .zst; an OTF2 archive is
+    a directory, and so are files for blkparse, one set for each device. The output is readable
+    by you alone, and appears under its name when it is complete. LOG - reads standard input;
+    -o - writes a Perfetto trace to standard output. docs/cuts.md describes the options that
+    choose a part of a log.
 
     Several LOGs: the files of one rotated recording, in any order, are read as one log; logs
     of several recordings or hosts become one Perfetto trace on one timeline (docs/hosts.md).

@@ -39,14 +39,14 @@ _SPACE = "Is there space? Run it from a directory on another file system"
     show_default=True,
     metavar="DIR",
     type=click.Path(),
-    help="Where demo.biotrail and demo.pftrace go; older ones are replaced.",
+    help="Directory for demo.biotrail and demo.pftrace; older ones are replaced.",
 )
 def command(directory: str) -> None:
-    """Record real I/O, convert it to a Perfetto trace, and tell what it shows.
+    """Record real I/O, convert it to a Perfetto trace, and show where the time went.
 
-    Five processes read and write in a temporary directory, with and without the page cache,
-    with fsync and without, for some seconds. Where BPF programs may not be loaded, a log that
-    comes with biotrail takes the recording's place.
+    Five processes read and write in a temporary directory for some seconds, with and without
+    the page cache, with and without fsync. Where BPF programs cannot be loaded, a sample log
+    that comes with biotrail is used instead of a recording.
 
     \b
     sudo biotrail demo

@@ -42,20 +42,26 @@ class TwoSides(click.Command):
 @click.command(cls=TwoSides)
 @click.argument("logs", metavar="A... [--] B...", nargs=-1, required=True, type=click.Path())
 @choice_options
-@click.option("--device-a", metavar="DEV", help="Compare this device of A alone.")
-@click.option("--device-b", metavar="DEV", help="With this one of B. Default: as --device-a.")
+@click.option("--device-a", metavar="DEV", help="Compare only this device of A …")
+@click.option("--device-b", metavar="DEV", help="… with this device of B. Default: --device-a.")
 @click.option(
     "--confidence",
     type=click.FloatRange(50, MOST_PER_CENT),
     default=100 * CONFIDENCE,
     show_default=True,
-    help="Of each interval, in per cent.",
+    help="Confidence level of each interval, in per cent.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random draws."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of the random draws from which the intervals are estimated.",
 )
 @associate_option
-@click.option("--all", "everything", is_flag=True, help="Print every figure, not the main ones.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Print every figure, not only the main ones."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     logs: tuple[str, ...],
@@ -68,14 +74,14 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Compare recording B with recording A, and tell noise from change.
+    """Compare recording B with recording A, and mark the differences that are not noise.
 
     For each device (by name) and operation: rates, sizes, merges, errors, and mean and
-    percentiles of Q2C and of every stage; for each device what was in flight. Every
-    difference has a confidence interval, from blocks of the recordings' time drawn again;
-    only where it excludes 0 is the figure marked as changed. docs/diff.md explains it.
-    A and B are anything that convert reads; a part that is chosen of them is chosen of both.
-    Each can be the files of a rotated recording, and with -- between them several recordings.
+    percentiles of Q2C and of every stage; for each device how much was in flight. Every
+    difference has a confidence interval from a block bootstrap over the recordings' time; a
+    figure is marked as changed only if its interval excludes 0. docs/diff.md explains it.
+    A and B are anything that convert reads; options that choose a part apply to both.
+    Each can be the files of a rotated recording or, with -- between A and B, several recordings.
 
     \b
     biotrail diff before.biotrail after.biotrail

@@ -18,10 +18,11 @@ IMPOSSIBLE = 1
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(as_json: bool) -> int:
-    """Tell what this machine can record, what is missing, and the remedy.
+    """Check what this machine can record, and say how to get what is missing.
 
-    Loads nothing that stays. NO stops the core backend; bcc may still record. The last line
-    names the backends that can. Exit status 1: nothing can be recorded here (by this user).
+    Leaves nothing loaded. A check marked NO rules out the core backend; bcc may still record.
+    The last line lists the backends that can record. Exit status 1: this user can record
+    nothing here.
 
     \b
     sudo biotrail doctor

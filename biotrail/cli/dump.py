@@ -73,9 +73,16 @@ class Kinds(_KindsType):
     type=click.Choice(["text", "json", "blkparse"]),
     default="text",
     show_default=True,
-    help="json: one object per line, with every field by its name. blkparse: its default lines.",
+    help="json: one object per line, with every field by its name. blkparse: lines as blkparse "
+    "prints them by default.",
 )
-@click.option("--kind", "kinds", type=Kinds(), metavar="Q,D,..", help="Only these kinds.")
+@click.option(
+    "--kind",
+    "kinds",
+    type=Kinds(),
+    metavar="Q,D,..",
+    help="Only records of these kinds, by letter (docs/log-format.md).",
+)
 @record_options
 @limit_option("all")
 def command(
@@ -88,9 +95,9 @@ def command(
     """Print the records of LOG in the order of their time stamps.
 
     Times are seconds since the recording began. A line has time, CPU, kind, device, operation,
-    first sector + sectors, and what else the record holds; see docs/log-format.md for the
-    fields. --device with a partition chooses by sectors, so it leaves out records without any.
-    LOG - reads standard input.
+    first sector + number of sectors, and the record's other fields; docs/log-format.md lists
+    them. --device with a partition chooses by sector, so it leaves out records that have no
+    sector. LOG - reads standard input.
 
     \b
     biotrail dump disk.biotrail | less -S

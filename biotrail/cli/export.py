@@ -43,13 +43,13 @@ BINARY = ("parquet", "arrow")
     type=click.Choice(["bios", "requests", "events"]),
     default="bios",
     show_default=True,
-    help="A row for each.",
+    help="The rows of the table.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Default: by the ending of OUT, else csv. iolog: for fio's --read_iolog.",
+    help="Format of OUT; iolog is for fio's --read_iolog. Default: by the ending of OUT, else csv.",
 )
 @click.option(
     "-o",
@@ -58,7 +58,7 @@ BINARY = ("parquet", "arrow")
     metavar="OUT",
     type=click.Path(),
     default="-",
-    help="Default: -, printed.",
+    help="The output. Default: -, standard output.",
 )
 @cut_options
 @associate_option
@@ -78,9 +78,10 @@ def command(
 ) -> None:
     """Write the bios, requests or events of LOG as a table.
 
-    As CSV, JSON lines, Parquet or Arrow IPC; docs/parquet.md lists columns and units. Or bios as an
-    iolog (version 3) that fio replays with the times at which they were queued: what a device got
-    from above; with --device, what that device got. LOG - reads standard input.
+    Formats are CSV, JSON lines, Parquet and Arrow IPC; docs/parquet.md lists columns and units.
+    Bios can also be written as an iolog (version 3), which fio replays with the times at which
+    they were queued: those queued to the uppermost devices or, with --device, to that device.
+    LOG - reads standard input.
 
     \b
     biotrail export disk.biotrail -o bios.csv

@@ -55,16 +55,18 @@ NAMES = {
     help="Latency of this stage: Q2C (default), D2C, I2D, Q2G, … (docs/lifecycles.md).",
 )
 @click.option("--size", is_flag=True, help="Size of the I/Os instead of latency.")
-@click.option("--depth", is_flag=True, help="How many I/Os were under way when each was queued.")
+@click.option(
+    "--depth", is_flag=True, help="Number of I/Os in flight when each was queued, not latency."
+)
 @click.option(
     "--linear", metavar="STEP", help="Buckets of this width: 100us, 4K, 8 (default: log2)."
 )
-@click.option("--heatmap", is_flag=True, help="Over time: a column for each stretch of it.")
+@click.option("--heatmap", is_flag=True, help="Draw the distribution over time, as a heat map.")
 @click.option(
     "--unit",
     type=click.Choice(sorted(NAMES)),
     metavar="UNIT",
-    help="us (default), ns, ms; with --size kbytes (default), bytes.",
+    help="Unit of the buckets: us (default), ns or ms; with --size kbytes (default) or bytes.",
 )
 @sort_option("device, then operation")
 @limit_option("all")
@@ -85,11 +87,12 @@ def command(
     associate: str,
     as_json: bool,
 ) -> None:
-    """Draw how latency, size or queue depth of the I/Os in LOGs are distributed.
+    """Draw histograms of the latency, size or queue depth of the I/Os in LOGs.
 
-    One histogram for each device and operation, in powers of two as bcc's biolatency prints
-    them. Merged and split I/Os count as what was queued. LOG - reads standard input. The files
-    of a rotated recording are one log; several recordings are drawn one after the other.
+    One histogram for each device and operation, with buckets that are powers of two as bcc's
+    biolatency prints them. Merged and split I/Os are counted as the bios that were queued.
+    LOG - reads standard input. The files of a rotated recording are one log; several recordings
+    are drawn one after the other.
 
     \b
     biotrail hist disk.biotrail

@@ -26,12 +26,13 @@ _WIDTH = 14
 @own_io_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) -> None:
-    """Tell what LOGs hold, and how much of it is certain.
+    """Show what LOGs hold, what they lack, and how much of it is certain.
 
-    Reads the whole of each log: its header, the events of each kind and device, the time they
-    cover, what was lost or is damaged, and the account of every event: used in a bio's or
-    request's lifecycle, or left out for one named reason. LOG - reads standard input. The
-    files of a rotated recording are one log; of several recordings each is told by itself.
+    Reads each log to its end and shows its header, the number of events of each kind and
+    device, the time they cover, what was lost or is damaged, and an account of every event:
+    used in a bio's or request's lifecycle, or left out for one named reason. LOG - reads
+    standard input. The files of a rotated recording are one log; several recordings are shown
+    one after the other.
 
     \b
     biotrail info disk.biotrail

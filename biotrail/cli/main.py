@@ -31,20 +31,20 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _COMMANDS = {
     "record": "Record block I/O to a log.",
     "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
-    "archive": "Keep logs as Parquet: small, and open to other tools.",
+    "archive": "Convert logs to Parquet: small, and readable by other tools.",
     "export": "Write bios, requests or events as a table, or for fio to replay.",
     "verify": "Check every checksum and count of logs and archives.",
-    "report": "Tell where the time of I/O went, by device, operation, process and more.",
-    "diff": "Compare two recordings, and tell noise from change.",
+    "report": "Show where I/O time goes, by device, operation and process.",
+    "diff": "Compare two recordings and mark the differences that are not noise.",
     "top": "Watch block I/O as it happens.",
     "view": "Open a log or a trace in the Perfetto UI.",
-    "info": "Tell what a log holds, and how much of it is certain.",
-    "slow": "Tell the slowest I/Os, and what made them slow.",
+    "info": "Show what a log holds, what it lacks, and how much of it is certain.",
+    "slow": "Show the slowest I/Os and why they were slow.",
     "hist": "Draw histograms of latency, size or queue depth.",
-    "stacks": "Show who queued the I/O in a log, by call stack.",
+    "stacks": "Show which call stacks queued the I/O in a log.",
     "dump": "Print a log's records as text or JSON lines.",
-    "doctor": "Tell what this machine can record, and what is missing.",
-    "demo": "Record some real I/O, convert it and show what came out.",
+    "doctor": "Check what this machine can record, and what is missing.",
+    "demo": "Record some real I/O, convert it and show the result.",
 }
 
 
@@ -121,7 +121,7 @@ def _one_thread() -> Iterator[None]:
 )
 @click.version_option(__version__, prog_name="biotrail", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Record what the Linux block layer does with every bio and request, and look at it.
+    """Record what the Linux block layer does with every bio and request, and analyse it.
 
     \b
     sudo biotrail record -o disk.biotrail -- fio job.fio

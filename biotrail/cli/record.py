@@ -35,14 +35,15 @@ LOG_SUFFIX = ".biotrail"
     multiple=True,
     metavar="DEV",
     help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
-    "mount point. Give it several times for several devices. Default: all devices.",
+    "mount point. Can be repeated. Default: all devices.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     type=click.Path(),
-    help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail here.",
+    help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail in "
+    "the current directory.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option(
@@ -53,8 +54,8 @@ LOG_SUFFIX = ".biotrail"
     type=click.Choice(EVENT_SETS),
     default="lifecycle",
     show_default=True,
-    help="minimal: queue, issue, complete and what links them; lifecycle: every step of a bio and "
-    "request; all: plugs and the rest too.",
+    help="minimal: queue, issue and complete, and the events that link them; lifecycle: every "
+    "step of a bio and request; all: plugs and all other events too.",
 )
 @click.option(
     "--backend",
@@ -62,33 +63,38 @@ LOG_SUFFIX = ".biotrail"
     default="auto",
     show_default=True,
     help="core: precompiled programs, for kernels with type information (BTF); bcc: programs that "
-    "bcc compiles here, which tell less; auto: core where it can be used, else bcc.",
+    "bcc compiles here, which record less; auto: core where it can be used, else bcc.",
 )
 @click.option(
     "--stacks",
     is_flag=True,
-    help="Also the kernel's call stack at which each bio is queued: see biotrail stacks.",
+    help="Record the kernel call stack that queued each bio: see biotrail stacks.",
 )
-@click.option("--user-stacks", is_flag=True, help="Also the program's call stack; with --stacks.")
+@click.option(
+    "--user-stacks", is_flag=True, help="With --stacks: record the program's call stack too."
+)
 @click.option(
     "--files",
     is_flag=True,
-    help="Also of which file each bio is, by path: through the page cache, and direct I/O on ext4, "
-    "XFS and others. See biotrail report --by file.",
+    help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
+    "direct I/O on ext4, XFS and others. See biotrail report --by file.",
 )
 @click.option(
     "--buffer-size",
     type=units.Size(),
     metavar="SIZE",
-    help="Ring per CPU, e.g. 4M. Make it larger when events are lost. Default: by the machine.",
+    help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
+    "depends on the machine.",
 )
-@click.option("--sync", is_flag=True, help="Make each second of the log survive a power loss.")
+@click.option(
+    "--sync", is_flag=True, help="Sync the log every second, so that it survives a power loss."
+)
 @click.option(
     "--level",
     type=click.IntRange(0, 19),
     default=1,
     show_default=True,
-    help="zstd's compression level; 0: none.",
+    help="zstd compression level; 0: no compression.",
 )
 @record_print.options
 @record_keeping.options
@@ -118,18 +124,20 @@ def command(
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
-    it), and it is complete up to the last second even if the recorder is killed.
+    sudo), and it is complete up to the last second even if the recorder is killed.
 
-    Filters choose whole lifecycles by what is known when a bio is queued. Different filters
-    must all match; of one filter given several times, any. What they leave out is counted.
-    The recorder's own I/O is marked, and left out of what is made from the log.
+    Filters are decided when a bio is queued, and keep or leave out its whole lifecycle. A bio
+    must match every kind of filter given; of one filter given several times, it must match any.
+    Bios left out are counted. The recorder's own I/O is recorded and marked, and other commands
+    leave it out.
 
-    With COMMAND, recording begins before it starts and ends when it ends, and its exit status
-    becomes biotrail's. The command runs as the user that biotrail runs as, with that user's
-    rights. If --duration is over first, recording ends and the command runs on; Ctrl-C ends
-    both. With -o - the command's standard output goes to standard error.
+    With COMMAND, recording begins before the command starts and ends when the command ends, and
+    the command's exit status becomes biotrail's. The command runs as the user that biotrail runs
+    as, with that user's rights. If --duration is over first, recording ends and the command runs
+    on; Ctrl-C ends both. With -o - the command's standard output goes to standard error.
 
-    Once attached, it gives up all rights that it does not go on needing (docs/recording.md).
+    Once its programs are attached, the recorder gives up all rights that it no longer needs
+    (docs/recording.md).
 
     \b
     sudo biotrail record                                  # everything, until Ctrl-C
@@ -137,9 +145,9 @@ def command(
     sudo biotrail record -d /home -- make -j8             # the device below /home
     sudo biotrail record --rotate 1G --max-files 10       # for as long as you like
     sudo biotrail record --keep 30s --trigger slow=50ms   # what led to a slow I/O
-    sudo biotrail record --pid 1234 --children            # what a process and its children queue
-    sudo biotrail record --stacks --duration 10s          # and who queued it, function by function
-    sudo biotrail record --files --duration 10s           # and of which file it is
+    sudo biotrail record --pid 1234 --children            # I/O of a process and its children
+    sudo biotrail record --stacks --duration 10s          # with the call stack that queued each bio
+    sudo biotrail record --files --duration 10s           # with the file that each bio belongs to
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail

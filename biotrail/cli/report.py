@@ -46,9 +46,11 @@ LEAST_INTERVAL = 1e-6
 @click.option(
     "--by",
     type=click.Choice(list(KEYS)),
-    help="Group I/O by this, with all stages; file: by its path, however many inodes had it.",
+    help="Group I/O by this, with all stages; file: by path, even if several inodes had it.",
 )
-@click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
+@click.option(
+    "--interval", type=Duration(), help="Add a time series with intervals this long: 1s, 100ms."
+)
 @sort_option("count")
 @limit_option("15; --json and --csv have all")
 @associate_option
@@ -57,7 +59,7 @@ LEAST_INTERVAL = 1e-6
     "page",
     metavar="OUT",
     type=click.Path(),
-    help="Write a page that a browser opens offline.",
+    help="Write the report as an HTML page with charts, which needs no network.",
 )
 @click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -77,15 +79,16 @@ def command(
     as_csv: bool,
     guard: bool,
 ) -> None:
-    """Tell where the time of the I/O in LOGs went.
+    """Show where I/O time goes, by device, operation and process.
 
-    For each device and operation: how many, how much, how fast; every stage from queue to
-    completion with its share of the time, mean, percentiles and maximum; what was in flight;
-    merges, splits, requeues, errors, flushes; sequential or not; and the processes, cgroups,
-    CPUs and files that it came from. Percentiles of times are within 0.4 %; the rest is exact.
-    docs/report.md explains every figure. LOG is anything that convert reads; - reads
-    standard input. The files of a rotated recording are one log; several recordings or hosts
-    are told apart (docs/hosts.md).
+    For each device and operation: number, bytes and rate of the I/Os; every stage from queue to
+    completion with its share of the time, mean, percentiles and maximum; how much was in
+    flight; merges, splits, requeues, errors, flushes; the share of sequential I/O; and the
+    processes, cgroups, CPUs and files that the I/O came from. Percentiles of times are within
+    0.4 %; all other figures are exact. docs/report.md explains every figure. LOG is anything
+    that convert reads; - reads standard input. The files of a rotated recording are one log;
+    several recordings or hosts are compared in tables and then reported one by one
+    (docs/hosts.md).
 
     \b
     biotrail report disk.biotrail

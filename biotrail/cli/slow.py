@@ -55,7 +55,7 @@ class Findings:
     "--slower-than",
     type=units.Duration(),
     metavar="TIME",
-    help="Only I/Os at least that slow.",
+    help="Only I/Os that took at least this long.",
 )
 @sort_option("total", (Order.TOTAL, Order.BYTES))
 @limit_option(f"{USUAL}", "--top", "--slowest", most=MOST)
@@ -63,15 +63,20 @@ class Findings:
 @choice_options
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
-@click.option("--brief", is_flag=True, help="Show a line for each.")
-@click.option("-v", "--verbose", is_flag=True, help="Show all events, mates and lower I/Os.")
+@click.option("--brief", is_flag=True, help="Show one line for each I/O.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show all events, all other I/Os of the request and all I/Os on lower devices.",
+)
 @click.option(
     "-o",
     "--output",
     "target",
     metavar="OUT",
     type=click.Path(),
-    help="Write them as a Perfetto trace, too.",
+    help="Also write the I/Os as a Perfetto trace.",
 )
 @click.option(
     "--margin",
@@ -79,7 +84,7 @@ class Findings:
     default="10ms",
     show_default=True,
     metavar="TIME",
-    help="With -o: what else was under way that long before and after each.",
+    help="With -o: include all I/O that was under way this long before and after each.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 def command(
@@ -97,17 +102,17 @@ def command(
     margin: float,
     force: bool,
 ) -> None:
-    """Tell the slowest I/Os of LOGs, and what made them slow.
+    """Show the slowest I/Os of LOGs and why they were slow.
 
-    Each is shown whole: the stage that took the time, every event with its time since the I/O
-    was queued, the other I/Os of its request, what the device had to do before it, and the I/Os
-    above and below it on stacked devices. An I/O that only does another one's work is shown
-    with that one, unless its device is asked for. One that has no completion by
-    the log's end counts with the time that it had waited by then.
+    For each: the stage that took the time, every event with its time since the I/O was queued,
+    the other I/Os of its request, the requests that its device served before it, and the I/Os
+    above and below it on stacked devices. An I/O on a lower device is shown below the I/O that
+    it serves, unless --device asks for its device. An I/O without a completion counts with the
+    time that it had waited by the end of the log.
 
     LOG - reads standard input. With -o, every I/O that was under way within --margin of one of
     them is in the trace, whole. The files of a rotated recording are one log; of several
-    recordings the slowest of all are told, each with its host.
+    recordings the slowest I/Os of all are shown, each with its host.
 
     \b
     biotrail slow disk.biotrail

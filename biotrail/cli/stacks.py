@@ -43,18 +43,32 @@ _US_BITS = 10
 @click.command()
 @logs_argument
 @cut_options
-@click.option("--folded", "as_folded", is_flag=True, help="A line per stack, for flame graphs.")
-@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
-@click.option("--bytes", "by_bytes", is_flag=True, help="Weigh by bytes, not by I/Os.")
-@click.option("--latency", "by_latency", is_flag=True, help="Weigh by the time from queue to end.")
+@click.option(
+    "--folded",
+    "as_folded",
+    is_flag=True,
+    help="Print a line per stack in the folded format, for flame graphs.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--bytes", "by_bytes", is_flag=True, help="Weight stacks by bytes, not by bios.")
+@click.option(
+    "--latency",
+    "by_latency",
+    is_flag=True,
+    help="Weight stacks by their bios' total time from queue to completion.",
+)
 @click.option(
     "--flame",
     metavar="OUT",
     type=click.Path(),
-    help="Write a flame graph instead: OUT.svg, or OUT.html to search and zoom.",
+    help="Write a flame graph: OUT.svg, or OUT.html, which can be searched and zoomed.",
 )
 @click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
-@click.option("--offsets", is_flag=True, help="Keep apart what differs in places in functions.")
+@click.option(
+    "--offsets",
+    is_flag=True,
+    help="Keep stacks apart that differ only in the offsets within functions.",
+)
 @sort_option("the weight")
 @limit_option("10; --json and --folded have all", "--top")
 def command(
@@ -70,17 +84,17 @@ def command(
     order: Order | None,
     limit: int | None,
 ) -> None:
-    """Show who queued the I/O in LOGs: by call stack and command, the heaviest first.
+    """Show which call stacks and tasks queued the I/O in LOGs, the heaviest first.
 
-    LOG must have been made with record --stacks. Every bio counts, those too that were merged
-    into another's request, with its bytes and its time from queue to completion. Stacks of the
-    same functions are one; --offsets tells apart what came from different places in them. The
-    files of a rotated recording are one log; several recordings are shown one after the other.
+    LOG must have been made with record --stacks. Every bio counts, including those merged into
+    another bio's request, with its bytes and its time from queue to completion. Stacks of the
+    same functions are added up, unless --offsets is given. The files of a rotated recording are
+    one log; several recordings are shown one after the other.
 
     \b
     sudo biotrail record --stacks --duration 10s -o disk.biotrail
     biotrail stacks disk.biotrail
-    biotrail stacks disk.biotrail --latency -n 3          # what waited longest, all in all
+    biotrail stacks disk.biotrail --latency -n 3          # the largest total latency
     biotrail stacks --slower-than 5ms disk.biotrail
     biotrail stacks disk.biotrail --flame disk.html       # a flame graph; disk.svg: a picture
     biotrail stacks disk.biotrail --flame disk.svg --latency

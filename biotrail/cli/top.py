@@ -55,16 +55,16 @@ class Shown(Protocol):
     "devices",
     multiple=True,
     metavar="DEV",
-    help="Only this device, as record takes it. Give it several times. Default: all devices.",
+    help="Only this device, named as for record. Can be repeated. Default: all devices.",
 )
 @click.option(
     "--interval",
     type=units.Duration(),
     default="1s",
     show_default=True,
-    help="How often to show something new.",
+    help="Time between snapshots, at least 1s.",
 )
-@click.option("--count", type=click.IntRange(1), help="Stop after so many snapshots.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this many snapshots.")
 @sort_option("count")
 @limit_option("what there is room for; 10 without a terminal; --json has all")
 @click.option("--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, …")
@@ -74,12 +74,12 @@ class Shown(Protocol):
     "target",
     metavar="FILE",
     type=click.Path(),
-    help="Keep the log. Default: no log.",
+    help="Keep the log in FILE. Default: no log is kept.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
-@click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="As of record.")
-@click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="As of record.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object on a line each time.")
+@click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
+@click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="See biotrail record.")
+@click.option("--json", "as_json", is_flag=True, help="Print each snapshot as a line of JSON.")
 @filter_options
 def command(
     devices: tuple[str, ...],
@@ -95,12 +95,12 @@ def command(
     as_json: bool,
     filters: Filters,
 ) -> int:
-    """Watch block I/O: devices, stages, processes, what is in flight and what was slow.
+    """Watch block I/O live: devices, stages, processes, I/O in flight and the slowest I/Os.
 
-    Records as `biotrail record` does and shows what the report would say of the last interval
-    and of the last minute. No log is kept but with -o. q or Ctrl-C ends it. Where standard
-    output is no terminal, each snapshot is printed as plain text. If the model cannot keep
-    up, the oldest is skipped, and that is said; the log of -o is complete all the same.
+    Records as `biotrail record` does and shows the figures of `biotrail report` for the last
+    interval and the last minute. A log is kept only with -o. q or Ctrl-C ends it. Where standard
+    output is not a terminal, each snapshot is printed as plain text. If the analysis cannot keep
+    up, it skips the oldest events and says so; the log of -o is complete all the same.
 
     \b
     sudo biotrail top

@@ -47,10 +47,11 @@ class Finding:
 def command(logs: tuple[str, ...], as_json: bool) -> int:
     """Check every checksum and count of logs and archives.
 
-    Reads all of each file: headers, chunks, index and counts. A line for each: whether it is
-    whole, and if not what is damaged, at which offset, and how much can be read; the exit
-    status is 1 then, and where a file is not there. Of a dataset's directory each file is
-    checked. A log that was interrupted is whole up to there. LOG - reads standard input.
+    Reads all of each file: headers, chunks, index and counts. Prints a line for each file:
+    whether it is whole and, if not, what is damaged at which offset and how much can be read.
+    The exit status is 1 if a file is damaged or missing. Of a dataset's directory every file is
+    checked. An interrupted log counts as whole up to the interruption. LOG - reads standard
+    input.
 
     \b
     biotrail verify /var/log/biotrail/*.biotrail archive/

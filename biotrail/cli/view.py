@@ -35,20 +35,20 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
 @click.command()
 @click.argument("source", metavar="LOG|TRACE", type=click.Path())
 @cut_options
-@click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
+@click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="The Perfetto UI accepts the default only.",
+    help="Port of 127.0.0.1 to serve the trace on. The Perfetto UI accepts the default only.",
 )
 @click.option("--origin", default=UI, hidden=True)
 def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> None:
     """Open a log or a Perfetto trace in the Perfetto UI (https://ui.perfetto.dev).
 
-    A log is converted first. The trace stays on this machine: the UI, a page in your
-    browser, fetches it from 127.0.0.1, and the command ends when it has, or on Ctrl-C.
+    A log is converted first. The trace stays on this machine: the UI, a page in your browser,
+    fetches it from 127.0.0.1. The command ends when the UI has fetched the trace, or on Ctrl-C.
     Your browser may ask whether the page may reach this device: allow it.
 
     \b

@@ -27,18 +27,29 @@ _TIMES = (
         "cut_from",
         type=MomentType(),
         metavar="TIME",
-        help='Begin here: 2.5s after the start, "last 5s", 14:03:05 (UTC), or ISO 8601.',
+        help="Start of the part of the log to use: 2.5s after the start of recording, "
+        '"last 5s", 14:03:05 (UTC), or ISO 8601.',
     ),
-    click.option("--to", "cut_to", type=MomentType(), metavar="TIME", help="End before here."),
     click.option(
-        "--around", "cut_around", type=MomentType(), metavar="TIME", help="Only around here."
+        "--to",
+        "cut_to",
+        type=MomentType(),
+        metavar="TIME",
+        help="End of that part, not included; written as --from.",
+    ),
+    click.option(
+        "--around",
+        "cut_around",
+        type=MomentType(),
+        metavar="TIME",
+        help="Use the part of the log around this time; see --window.",
     ),
     click.option(
         "--window",
         "cut_window",
         type=units.Duration(),
         metavar="TIME",
-        help=f"With --around: so long in all.  [default: {WINDOW}]",
+        help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
     ),
 )
 _DEVICE = click.option(
@@ -47,7 +58,7 @@ _DEVICE = click.option(
     "cut_devices",
     multiple=True,
     metavar="DEV",
-    help="Only this device of the log, by name or 8:0; a partition counts as one. Can be repeated.",
+    help="Only this device or partition of the log, by name or as 8:0. Can be repeated.",
 )
 _IOS = (
     click.option(
@@ -56,7 +67,7 @@ _IOS = (
         multiple=True,
         type=click.Choice(OPERATIONS),
         metavar="OP",
-        help="Only this operation (read, write, flush, discard, …); can be repeated.",
+        help="Only this operation (read, write, flush, discard, …). Can be repeated.",
     ),
     click.option(
         "--pid",
@@ -64,21 +75,21 @@ _IOS = (
         multiple=True,
         type=click.IntRange(min=1),
         metavar="PID",
-        help="Only I/O that this process queued; can be repeated.",
+        help="Only I/O queued by this process. Can be repeated.",
     ),
     click.option(
         "--comm",
         "cut_comms",
         multiple=True,
         metavar="NAME",
-        help="Only I/O that threads of this name queued; NAME* for any rest. Can be repeated.",
+        help="Only I/O queued by threads of this name; NAME* matches a prefix. Can be repeated.",
     ),
     click.option(
         "--cgroup",
         "cut_cgroups",
         multiple=True,
         metavar="PATH",
-        help="Only I/O charged to this cgroup or one below; can be repeated.",
+        help="Only I/O charged to this cgroup or a descendant. Can be repeated.",
     ),
 )
 _FILE = click.option(
@@ -86,7 +97,8 @@ _FILE = click.option(
     "cut_files",
     multiple=True,
     metavar="PATTERN",
-    help="Only of files with such a path: '/srv/db/*'. The log must be made with record --files.",
+    help="Only I/O of files whose path matches, e.g. '/srv/db/*'. Needs a log made with "
+    "record --files. Can be repeated.",
 )
 _OUTCOMES = (
     click.option(
@@ -94,14 +106,14 @@ _OUTCOMES = (
         "cut_slower",
         type=units.Duration(),
         metavar="TIME",
-        help="Only I/Os that took at least so long.",
+        help="Only I/Os that took at least this long.",
     ),
     click.option(
         "--slowest",
         "cut_slowest",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Only the N slowest of what else was chosen.",
+        help="Only the N slowest of the I/Os that the other options choose.",
     ),
     click.option("--failed", "cut_failed", is_flag=True, help="Only I/Os that ended in an error."),
 )

@@ -23,14 +23,15 @@ associate_option: Callable[[Any], Any] = click.option(
     type=click.Choice(["auto", "identity", "intervals"]),
     default="auto",
     show_default=True,
-    help="Which request served which bio: by kernel pointers, or by sectors alone.",
+    help="How to match bios with the requests that served them: identity, by kernel pointers; "
+    "intervals, by sectors alone; auto, by pointers where the log has them.",
 )
 
 
 own_io_option: Callable[[Any], Any] = click.option(
     "--own-io",
     is_flag=True,
-    help="Show the recording's own I/O too, marked. Default: it is left out, and counted.",
+    help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
 )
 
 

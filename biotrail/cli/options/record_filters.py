@@ -60,40 +60,55 @@ def _sectors(values: Iterable[str]) -> tuple[tuple[int, int], ...]:
 
 def _options() -> list[Callable[[_Command], _Command]]:
     return [
-        click.option("--below", is_flag=True, help="With -d: also the devices under those named."),
+        click.option(
+            "--below",
+            is_flag=True,
+            help="With -d: also record the lower devices that these are stacked on.",
+        ),
         click.option(
             "--pid",
             multiple=True,
             metavar="PID",
-            help="Only I/O that this process queues; several: 12,34. Its buffered writes are "
-            "queued by the kernel's threads: use --cgroup for those.",
+            help="Only I/O queued by this process; several: 12,34. Buffered writes are queued by "
+            "kernel threads: use --cgroup for those.",
         ),
-        click.option("--children", is_flag=True, help="With --pid: also what it starts."),
-        click.option("--tid", multiple=True, metavar="TID", help="Only I/O of this thread."),
+        click.option(
+            "--children",
+            is_flag=True,
+            help="With --pid: also I/O of the processes that it starts.",
+        ),
+        click.option("--tid", multiple=True, metavar="TID", help="Only I/O queued by this thread."),
         click.option(
             "--comm",
             multiple=True,
             metavar="NAME",
-            help="Only I/O of tasks of this name (15 bytes count); 'fio*': any that begins so.",
+            help="Only I/O of tasks of this name (its first 15 bytes); 'fio*' matches a prefix.",
         ),
         click.option(
             "--cgroup",
             multiple=True,
             metavar="PATH",
-            help="Only I/O that is charged to this cgroup or one below it, whoever queues it: "
-            "/system.slice/app.service, or its directory.",
+            help="Only I/O charged to this cgroup or a descendant, whichever task queues it: "
+            "/system.slice/app.service, or the cgroup's directory.",
         ),
         click.option(
-            "--op", multiple=True, metavar="OP", help="Only read, write, flush, discard, …"
+            "--op",
+            multiple=True,
+            metavar="OP",
+            help="Only this operation: read, write, flush, discard, …",
         ),
         click.option(
             "--flags",
             multiple=True,
             metavar="FLAG",
-            help="Only with one of these flags: sync, meta, fua, ra, …; sync+meta: with both.",
+            help="Only bios with one of these flags: sync, meta, fua, ra, …; sync+meta: both.",
         ),
         click.option(
-            "--min-size", type=units.Size(), default=0, metavar="SIZE", help="Only bios this large."
+            "--min-size",
+            type=units.Size(),
+            default=0,
+            metavar="SIZE",
+            help="Only bios of at least this size.",
         ),
         click.option(
             "--sectors",
@@ -104,8 +119,8 @@ def _options() -> list[Callable[[_Command], _Command]]:
         click.option(
             "--own-io",
             is_flag=True,
-            help="With filters: the recorder's own I/O is not left out, but marked, as it is "
-            "without filters.",
+            help="With filters: record the recorder's own I/O, marked, as without filters, "
+            "instead of leaving it out.",
         ),
         click.option(
             "--max-in-flight",
@@ -113,7 +128,8 @@ def _options() -> list[Callable[[_Command], _Command]]:
             default=MAX_FOLLOWED,
             show_default=True,
             metavar="N",
-            help="With filters: how many bios can be followed at once.",
+            help="With filters: how many chosen bios may be in flight at once; further ones are "
+            "lost, and counted.",
         ),
     ]
 

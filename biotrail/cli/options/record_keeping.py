@@ -119,13 +119,13 @@ _OPTIONS = (
         "--max-events",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Stop when about N events were recorded.",
+        help="Stop when about N events have been recorded.",
     ),
     click.option(
         "--max-size",
         type=units.Size(),
         metavar="SIZE",
-        help="Stop when the log has about this size, e.g. 1G.",
+        help="Stop when the log has reached about this size, e.g. 1G.",
     ),
     click.option(
         "--rotate",
@@ -133,21 +133,21 @@ _OPTIONS = (
         multiple=True,
         metavar="SIZE|TIME",
         help="Begin a new file at this size or age, e.g. 1G or 10min; give both for whichever "
-        "comes first. Each file reads alone.",
+        "comes first. Each file can be read by itself.",
     ),
     click.option(
         "--max-files",
         type=click.IntRange(min=1),
         metavar="N",
-        help="With --rotate or --keep: delete the oldest file of this run beyond N.",
+        help="With --rotate or --keep: keep the newest N files of this run, delete older ones.",
     ),
     click.option(
         "--keep",
         type=Amount(),
         multiple=True,
         metavar="SIZE|TIME",
-        help="Flight recorder: keep the newest, e.g. 30s or 512M, in memory, and write it to a "
-        "file on SIGUSR1, at the end, and by --trigger.",
+        help="Flight recorder: keep the newest events, e.g. 30s or 512M of them, in memory, and "
+        "write them to a file on SIGUSR1, at the end, and on a --trigger.",
     ),
     click.option(
         "--trigger",
@@ -155,26 +155,26 @@ _OPTIONS = (
         type=TriggerType(),
         multiple=True,
         metavar="WHAT",
-        help="With --keep: write it out when an I/O takes long (slow=50ms), fails (failed), or "
-        "so many are in flight on a device (depth=128). May be given several times.",
+        help="With --keep: write a file when an I/O takes long (slow=50ms), fails (failed), or "
+        "this many requests are in flight on a device (depth=128). Can be repeated.",
     ),
     click.option(
         "--after",
         type=units.Duration(),
         metavar="TIME",
-        help="Go on for so long behind a trigger before writing.  [default: 2s]",
+        help="Continue recording this long after a trigger, then write.  [default: 2s]",
     ),
     click.option(
         "--every",
         type=units.Duration(),
         metavar="TIME",
-        help="Let triggers pass for so long behind one that was followed.  [default: 60s]",
+        help="Ignore further triggers for this long after one.  [default: 60s]",
     ),
     click.option(
         "--max-cpu",
         type=Percent(),
         metavar="PERCENT",
-        help="Warn when recording takes more of one core than this.",
+        help="Warn when recording takes more than this share of one core.",
     ),
 )
 

@@ -16,11 +16,11 @@ _OPTIONS = (
         "--print",
         "print_ios",
         is_flag=True,
-        help="Print a line for each I/O that ends, as biosnoop does; a log is kept with -o alone. "
-        "See docs/print.md.",
+        help="Print a line for each I/O that ends, as biosnoop does. No log is kept unless -o is "
+        "given. See docs/print.md.",
     ),
     click.option(
-        "--json", "as_json", is_flag=True, help="With --print: a JSON object on a line for each."
+        "--json", "as_json", is_flag=True, help="With --print: print a JSON object per line."
     ),
 )
 _ONE_LOG = ("rotate", "keep", "max_files", "triggers")
