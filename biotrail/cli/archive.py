@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail archive`: logs as Parquet, to keep and to ask."""
+"""`biotrail archive`: conversion of logs to Parquet, as single files or a dataset."""
 
 import os
 from pathlib import Path
@@ -86,7 +86,7 @@ def command(
 
 
 def chosen(tables: str | None) -> tuple[str, ...]:
-    """The names in a list of tables. Raises click.UsageError."""
+    """Split `events,bios` into table names; None: all. Raises click.UsageError for other names."""
     names = TABLES if tables is None else tuple(n.strip() for n in tables.split(","))
     if unknown := [name for name in names if name not in TABLES]:
         raise click.UsageError(f"{unknown[0]!r} is no table; there are: {', '.join(TABLES)}")
@@ -114,7 +114,10 @@ def _file(
 def write_events(
     recording: Recording, target: str | os.PathLike[str], level: int, force: bool
 ) -> int:
-    """Archive a recording as a file; gives the number of events. Raises TraceError."""
+    """Archive a recording as the file `target` and return its number of events.
+
+    level: zstd's, 1 to 19. Raises TraceError.
+    """
     from biotrail.converters.outputs.parquet import archive
 
     source, log = recording.trace.reader, Path(recording.paths[0]).name
@@ -129,7 +132,7 @@ def write_events(
 
 
 def told(target: str | os.PathLike[str], events: int, source: Source) -> list[str]:
-    """What was written, and what was not there to be."""
+    """Return lines about an archive: file, size and events, then damage and what was left out."""
     size = os.stat(target).st_size
     each = f", {size / events:.2f} bytes per event" if events else ""
     lines = [f"wrote {target} ({units.size(size)}): {units.plural(events, 'event')}{each}"]

@@ -17,7 +17,7 @@ from biotrail.text import units
 OPERATIONS = sorted({name.lower() for name in OPS})
 WINDOW = "2s"
 LONGEST = 1e9
-"""Seconds: thirty years."""
+"""Upper limit of a duration in seconds, longer than any log: thirty years."""
 
 Command = Callable[..., Any]
 
@@ -120,21 +120,26 @@ _OUTCOMES = (
 
 
 def cut_options(command: Command) -> Command:
-    """Adds all options of cuts; the command gets `cut`: a Cut."""
+    """Add all options that choose a part of a log; pass them to the command as `cut`: a Cut."""
     return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES))
 
 
 def choice_options(command: Command) -> Command:
-    """The same without those of outcomes, for commands that have their own."""
+    """Add the options of `cut_options` but those of outcomes.
+
+    Commands that use it have their own --slower-than, --slowest and --failed.
+    """
     return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE))
 
 
 def record_options(command: Command) -> Command:
-    """Times and devices alone: what can be asked of a record."""
+    """Add the options of times and devices, as `cut_options` does: all that records have."""
     return _with(command, (*_TIMES, _DEVICE))
 
 
 def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+    """Add the options, whose values (`cut_…`) become the command's argument `cut`."""
+
     @functools.wraps(command)
     def called(*arguments: Any, **given: Any) -> Any:
         ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
@@ -146,6 +151,7 @@ def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -
 
 
 def _cut(given: dict[str, Any]) -> Cut:
+    """Return the options' values (`cut_…`) as a Cut. Raises click.UsageError."""
     return Cut(
         _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
         tuple(given.get("cut_devices", ())),
@@ -167,7 +173,10 @@ def _cut(given: dict[str, Any]) -> Cut:
 def _times(
     begin: Moment | None, end: Moment | None, around: Moment | None, window: float | None
 ) -> Times:
-    """Raises click.UsageError where they contradict each other."""
+    """Return the chosen part of the log's time. window: seconds; None: not given.
+
+    Raises click.UsageError if the options contradict each other.
+    """
     if around is None:
         if window is not None:
             raise click.UsageError("--window says how long around a time: give --around TIME, too")
@@ -184,5 +193,5 @@ def _times(
 
 
 def nanoseconds(seconds: float) -> int:
-    """Nanoseconds; what is longer than any log counts as that."""
+    """Convert seconds to nanoseconds; more than LONGEST is LONGEST."""
     return round(min(seconds, LONGEST) * 1e9)

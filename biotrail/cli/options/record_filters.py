@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of `biotrail record` that choose I/O by what it is and who caused it."""
+"""Filter options of `biotrail record` and `top`, and texts about what filters left out."""
 
 import functools
 import re
@@ -31,11 +31,12 @@ _Command = Callable[..., Any]
 
 
 def _words(values: Iterable[str]) -> tuple[str, ...]:
-    """Values given one by one, or several with commas between."""
+    """Split values at commas; drop empty words."""
     return tuple(word for value in values for word in value.split(",") if word)
 
 
 def _numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
+    """Return comma-separated process or thread ids. Raises click.BadParameter for `option`."""
     words = _words(values)
     for word in words:
         if not word.isdecimal() or not 0 < int(word) <= _MAX_TASK:
@@ -44,6 +45,7 @@ def _numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
 
 
 def _sectors(values: Iterable[str]) -> tuple[tuple[int, int], ...]:
+    """Return ranges (first, last) of 512-byte sectors, both included. Raises BadParameter."""
     found = []
     for word in _words(values):
         match = _RANGE.fullmatch(word)
@@ -135,7 +137,10 @@ def _options() -> list[Callable[[_Command], _Command]]:
 
 
 def filter_options(command: _Command) -> _Command:
-    """Adds the options to a command, which gets them as one argument, `filters`."""
+    """Add the filter options to a command, which gets one argument `filters`: a Filters.
+
+    The command must have an argument `devices`: the filters are checked against it.
+    """
 
     @functools.wraps(command)
     def wrapped(
@@ -177,6 +182,7 @@ def filter_options(command: _Command) -> _Command:
 
 
 def _check(filters: Filters, devices: tuple[str, ...]) -> None:
+    """Raise click.UsageError if the filters contradict each other or can match nothing."""
     if filters.children and not filters.pids:
         raise click.UsageError("--children needs --pid: whose children?")
     if filters.below and not devices:
@@ -191,7 +197,10 @@ def _check(filters: Filters, devices: tuple[str, ...]) -> None:
 
 
 def left_out_text(found: LeftOut) -> str:
-    """`1,000 bios left out: 900 of other processes, 100 too small`; empty: none was."""
+    """Return how many events filters left out, and the bios by reason; empty if none was.
+
+    `filters left out 3,000 events: bios 900 of other processes, 100 too small`
+    """
     parts = [f"{units.count(n)} {_NAMES.get(name, name)}" for name, n in found.bios.items()]
     if not parts:
         return ""
@@ -201,7 +210,10 @@ def left_out_text(found: LeftOut) -> str:
 
 
 def filters_text(header: dict[str, Any]) -> str:
-    """The log header's `filters` but for the devices, as the options that made them."""
+    """Return a log header's `filters` as the options that made them, but without devices.
+
+    `--pid 12,34 --op write`; empty if there are none.
+    """
     names = {
         "pids": "--pid",
         "tids": "--tid",
@@ -224,7 +236,7 @@ def filters_text(header: dict[str, Any]) -> str:
 
 
 def read_left_out(end: dict[str, Any] | None) -> LeftOut:
-    """What the filters left out, from a log's end; nothing where it has none."""
+    """Return what the filters left out, from a log's end; zero counts if `end` has none of it."""
     told = (end or {}).get("left_out", {})
     return LeftOut(
         {str(name): int(n) for name, n in told.get("bios", {}).items()},

@@ -22,14 +22,20 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Amount(_AmountType):
-    """`1G`, `512MiB`: bytes as an int; `10min`, `30s`: seconds as a float."""
+    """The type of an option that is a size or a time.
+
+    `1G`, `512MiB`: bytes as an int; `10min`, `30s`: seconds as a float.
+    """
 
     name = "amount"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | float:
-        """A usage error for anything else, and for a number without a unit."""
+        """Return bytes (int) or seconds (float).
+
+        Raises click.UsageError for anything else, a number without a unit, and 0.
+        """
         if isinstance(value, (int, float)):
             return value
         text = str(value)
@@ -46,7 +52,10 @@ class Amount(_AmountType):
 
 
 def limit(amounts: Sequence[int | float]) -> Limit | None:
-    """Sizes and times as one limit; None where there are none."""
+    """Return the smallest size (int, bytes) and time (float, seconds) as one Limit.
+
+    None if there are no amounts. A limit without a size, or without a time, has None for it.
+    """
     if not amounts:
         return None
     sizes = [a for a in amounts if isinstance(a, int)]
@@ -55,14 +64,14 @@ def limit(amounts: Sequence[int | float]) -> Limit | None:
 
 
 class Percent(_PercentBase):
-    """`5`, `2.5%`: per cent as a float."""
+    """The type of an option that is a percentage, `5` or `2.5%`, as a float."""
 
     name = "percent"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """A usage error for anything else."""
+        """Return per cent. Raises click.UsageError unless it is a finite number above 0."""
         try:
             found = float(str(value).removesuffix("%"))
         except ValueError:
@@ -76,14 +85,14 @@ _TRIGGERS = "write slow=50ms, failed or depth=128"
 
 
 class TriggerType(_TriggerBase):
-    """`slow=50ms`, `failed`, `depth=128`: a Triggers with one of them."""
+    """The type of --trigger: `slow=50ms`, `failed` or `depth=128`, as a Triggers with that one."""
 
     name = "trigger"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Triggers:
-        """A usage error for anything else."""
+        """Return a Triggers with one condition. Raises click.UsageError for anything else."""
         if isinstance(value, Triggers):
             return value
         name, sign, amount = str(value).partition("=")
@@ -101,12 +110,15 @@ class TriggerType(_TriggerBase):
 
 
 def let_pass_text(number: int) -> str:
-    """Of triggers that made no dump. The kernel tells the first of each CPU and poll: at least."""
+    """Return a text about `number` triggers that made no dump.
+
+    It says "at least": the programs report only the first trigger of each CPU between two polls.
+    """
     return f"at least {units.plural(number, 'trigger')} so soon after another (--every)"
 
 
 def together(triggers: Sequence[Triggers]) -> Triggers:
-    """All of them; of one kind, the lower threshold."""
+    """Merge triggers into one Triggers; of several of one kind, the lowest threshold."""
     return Triggers(
         min((t.slow_ns for t in triggers if t.slow_ns), default=0),
         any(t.failed for t in triggers),
@@ -180,19 +192,23 @@ _OPTIONS = (
 
 
 def options(command: _Command) -> _Command:
-    """Decorate a command with them."""
+    """Add the options for when to stop and what to keep to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def several_files(given: dict[str, Any]) -> bool:
-    """Whether these options make more than one file."""
+    """Return whether the options' values (from click) can make more than one file."""
     return bool(given["rotate"] or given["keep"])
 
 
 def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
-    """RecordOptions' fields from what click gave. Raises UsageError where they do not fit."""
+    """Convert the options' values (from click) to keyword arguments of RecordOptions.
+
+    output: the log's path; None: standard output. Raises click.UsageError if options contradict
+    each other or the output.
+    """
     if given["max_size"] is not None and given["max_size"] <= 0:
         raise click.BadParameter("must be more than 0", param_hint="--max-size")
     if given["rotate"] and given["keep"]:
