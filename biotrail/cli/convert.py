@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail convert`: a log becomes a Perfetto trace or an OTF2 archive."""
+"""`biotrail convert`: conversion of logs to a Perfetto trace, OTF2 or blktrace's files."""
 
 import sys
 from collections.abc import Iterator
@@ -146,7 +146,10 @@ def command(
 def checked(
     log: str, target: str | None, form: str | None, cut: Cut, drawing: Drawing
 ) -> tuple[str, str]:
-    """As `chosen`. Raises click.UsageError also where that cannot be cut or drawn so."""
+    """Return (format, output path) as `chosen` does.
+
+    Raises click.UsageError also if the format does not support `cut` or `drawing`.
+    """
     form, target = chosen(log, target, form)
     check_drawing(form, target, drawing)
     if form == BLKTRACE:
@@ -161,6 +164,10 @@ def _convert_several(
     force: bool,
     drawing: Drawing,
 ) -> tuple[Result, list[str]]:
+    """Merge recordings into one trace; return the result and lines about it.
+
+    Raises click.UsageError without `target`, or for another format than Perfetto.
+    """
     from biotrail.cli import merging
 
     if target is None:
@@ -175,7 +182,11 @@ def _convert_several(
 
 
 def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
-    """(format, output) for what was asked for. Raises click.UsageError."""
+    """Return (format, output path; `-` is standard output) from -o and --format.
+
+    log: the path from which the output's default name is made. target, form: the options'
+    values, None if not given. Raises click.UsageError.
+    """
     if target is None:
         if log == "-":
             raise click.UsageError("a log from standard input needs -o OUT")
@@ -203,7 +214,7 @@ def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
 
 
 def check_drawing(form: str, target: str, drawing: Drawing) -> None:
-    """Raises click.UsageError where a trace cannot be written so."""
+    """Raise click.UsageError if the output cannot be written as `drawing` says."""
     if form != PERFETTO and drawing.detail != Detail.FULL:
         raise click.UsageError("--detail is for Perfetto traces")
     if form != PERFETTO and drawing.colour != Colour.AUTO:
@@ -218,7 +229,10 @@ def check_drawing(form: str, target: str, drawing: Drawing) -> None:
 
 
 def check_records(cut: Cut) -> None:
-    """Raises click.UsageError where blktrace's files, which hold records, cannot be cut so."""
+    """Raise click.UsageError if `cut` chooses by more than time.
+
+    Files for blktrace's tools hold the records of whole devices.
+    """
     if replace(cut, times=Times()) != Cut():
         raise click.UsageError(
             "files for blkparse hold records, of whole devices: only --from, --to and --around "
@@ -227,7 +241,7 @@ def check_records(cut: Cut) -> None:
 
 
 def stem(log: str) -> str:
-    """The log's path without its ending; of a dataset, its directory's."""
+    """Return the log's path without .biotrail and .parquet, and without slashes at its end."""
     for suffix in LOG_SUFFIXES:
         log = log.rstrip("/").removesuffix(suffix)
     return log
@@ -236,9 +250,9 @@ def stem(log: str) -> str:
 def convert(
     source: Opened, form: str, target: str, force: bool, drawing: Drawing = WHOLE
 ) -> Result:
-    """Write what is chosen of the trace to `target`; a Perfetto trace as `drawing` says.
+    """Convert the chosen part of the trace to `target`. drawing: how a Perfetto trace is written.
 
-    Raises TraceError; then nothing is left there.
+    Raises TraceError; no partial output is left then.
     """
     trace = source.trace
     if form == BLKTRACE:
@@ -282,7 +296,7 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 def report_lines(source: Opened, result: Result, form: str) -> list[str]:
-    """What was written, how to look at it, and how far to trust it."""
+    """Return lines that say what was written, how certain it is, what it lacks, how to open it."""
     trace = source.trace
     cut = [f"  {line}" for line in source.lines()]
     where = "standard output" if result.path is None else str(result.path)
@@ -305,7 +319,7 @@ def report_lines(source: Opened, result: Result, form: str) -> list[str]:
 
 
 def open_lines(where: str, result: Result) -> list[str]:
-    """How to look at a Perfetto trace."""
+    """Return lines that say how to open a Perfetto trace, with the UI's address."""
     return [
         f"open it: biotrail view {where}, or drop it here (it stays in the browser):",
         f"  {address(UI, view=result.view)}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail diff`: two recordings side by side."""
+"""`biotrail diff`: comparison of two recordings, or of two sets of recordings."""
 
 import os
 
@@ -19,16 +19,16 @@ from biotrail.text.printing import say, say_json
 from biotrail.text.progress import progress
 
 _BEHIND = "biotrail.cli.diff.behind"
-"""In the context's `meta`: the logs behind `--`."""
+"""Key in the context's `meta` under which TwoSides stores the logs after `--`."""
 MOST_PER_CENT = 99.9
-"""So that 1000 draws have one beyond the interval's ends."""
+"""Largest confidence level: one of 1000 bootstrap draws is then outside of the interval."""
 
 
 class TwoSides(click.Command):
-    """A command whose arguments may be `A... -- B...`: click itself tells no `--` from nothing."""
+    """A command whose arguments may be `A... -- B...`; click itself drops the `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's. What stands behind `--`, if A's stand before it, becomes `_BEHIND`."""
+        """Parse as click does; if logs stand before `--`, store those after it in `meta`."""
         if "--" in args:
             at = args.index("--")
             given, _, _ = self.make_parser(ctx).parse_args(args[:at])
@@ -110,7 +110,11 @@ def command(
 def _sides(
     logs: tuple[str, ...], behind: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The logs of A and those of B. Raises click.UsageError: which is which is not said."""
+    """Return (logs of A, logs of B). behind: the logs after `--`; None: there was no `--`.
+
+    Raises click.UsageError if the logs cannot be divided: without `--` there must be two logs,
+    or the files of two recordings.
+    """
     if behind:
         return logs, behind
     if behind is not None or len(logs) < 2:
@@ -132,12 +136,13 @@ def _name(side: tuple[str, ...]) -> str:
 
 
 def _read(side: tuple[str, ...], cut: Cut, associate: str) -> list[Recording]:
-    """The recordings of A or of B, read to their ends."""
+    """Read the recordings of A or of B to their ends, and return their figures."""
     with recordings(side, associate, twice=cut.needs_file()) as found:
         return [told for _, told in of_each(found, lambda one: _read_one(one, cut))]
 
 
 def _read_one(one: Given, cut: Cut) -> Recording:
+    """Read a recording to its end; print what was chosen of it and what it lacks to stderr."""
     source = one.opened(cut)
     trace = source.trace
     with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
@@ -150,6 +155,10 @@ def _read_one(one: Given, cut: Cut) -> Recording:
 def _pairs(
     comparison: Comparison, name_a: str | None, name_b: str | None
 ) -> list[tuple[str, str]] | None:
+    """Return the pair of devices (of A, of B) to compare; None: every device, by name.
+
+    Raises click.BadParameter if a recording has no I/O of its device.
+    """
     if name_a is None or name_b is None:
         return None
     chosen = []

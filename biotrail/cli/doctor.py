@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail doctor`: what this machine can record, and what to do about the rest."""
+"""`biotrail doctor`: checks of what this machine can record, each with a remedy."""
 
 from dataclasses import asdict
 
@@ -12,7 +12,7 @@ from biotrail.text.printing import say, say_all, say_json
 bcc_report = bcc_capability.report
 
 IMPOSSIBLE = 1
-"""Exit status where nothing can be recorded."""
+"""Exit status if no backend can record."""
 
 
 @click.command()
@@ -43,7 +43,10 @@ def command(as_json: bool) -> int:
 
 
 def lines(checks: list[Check]) -> list[str]:
-    """A line per check, its remedy below it. `NO` stops the core backend, `no` is worth knowing."""
+    """Return a line for each check (`ok`, `NO` or `no`) and, if it failed, one for its remedy.
+
+    NO: the core backend cannot record without it. no: recording is possible, but records less.
+    """
     width = max((len(check.name) for check in checks), default=0)
     found = []
     for check in checks:

@@ -24,7 +24,7 @@ from biotrail.text.printing import as_json, say
 from biotrail.text.rows import limit_option
 
 WINDOW_EVENTS = 20_000
-"""Decoded at once: output begins soon, and memory stays small."""
+"""Events decoded at a time: few, so that output begins soon and memory stays small."""
 NO_SECTOR = (1 << 64) - 1
 _POINTERS = frozenset({"bio", "rq", "parent", "page"})
 _HIDDEN = frozenset({"head", "reserved"})
@@ -45,14 +45,14 @@ else:
 
 
 class Kinds(_KindsType):
-    """`Q,D,C` or `QDC`: record kinds by letter."""
+    """The type of --kind: record kinds by letter, `Q,D,C` or `QDC`."""
 
     name = "kinds"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> frozenset[int]:
-        """Kind numbers; a usage error for an unknown letter."""
+        """Return the kinds' numbers. Raises click.UsageError for an unknown letter."""
         if isinstance(value, frozenset):
             return value
         letters = [letter for letter in str(value) if letter not in ", "]
@@ -122,7 +122,7 @@ def command(
 
 
 def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
-    """blkparse's lines of what is wanted; names are learnt from all of the log."""
+    """Yield the chosen records as blkparse's lines; learn task names from all records."""
     from biotrail.converters.outputs.blktrace import blkparse
 
     tasks = trace.tasks
@@ -136,7 +136,7 @@ def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
 
 
 class Choice:
-    """Which records are wanted."""
+    """A choice of records by kind and device."""
 
     def __init__(
         self,
@@ -144,13 +144,16 @@ class Choice:
         kinds: frozenset[int] | None = None,
         devices: Collection[str] = (),
     ) -> None:
-        """kinds: numbers; None: all. devices: names; none: all."""
+        """Kinds: their numbers; None: all kinds. devices: names; empty: all devices."""
         self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
         self._context = context
         self._devices = devices
 
     def mask(self, events: Events) -> Bool:
-        """Which of the events are wanted."""
+        """Return a mask (n,) bool of the chosen events.
+
+        Raises ConversionError if a device is not in the log (yet).
+        """
         wanted = np.ones(len(events), dtype=np.bool_)
         if self._kinds is not None:
             wanted &= np.isin(events.kind, self._kinds)
@@ -159,7 +162,11 @@ class Choice:
         return wanted
 
     def _on_device(self, name: str, events: Events) -> Bool:
-        """Raises ConversionError: no such device. It can have come while recording."""
+        """Return a mask (n,) bool of events on a device; a partition's, by their sectors.
+
+        Looks the device up for each window, for it may have been added while recording. Raises
+        ConversionError if the log does not have it.
+        """
         dev = device_named(self._context, name)
         if dev not in self._context.devices:
             known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
@@ -176,7 +183,7 @@ class Choice:
 
 
 def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
-    """The wanted records in time order."""
+    """Yield the chosen records in time order; keys are the names of fields and their texts."""
     for events, _ in trace.events(window_events=WINDOW_EVENTS):
         trace.tasks.learn(events)
         wanted = events.take(choice.mask(events))
@@ -184,6 +191,7 @@ def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
 
 
 def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
+    """Return the events as rows, in their order. start_ns: the time from which `seconds` counts."""
     found: list[Row] = [{}] * len(events)
     for number in np.unique(events.kind).tolist():
         kind = Kind(number)
@@ -208,7 +216,10 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
 
 
 def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> dict[str, list[Any]]:
-    """Every field as plain values, devices and operations also by name."""
+    """Return field → values, one per record, with names of device, operation, flags and status.
+
+    Pointers are hexadecimal text. A null pointer, no sector and no tag are None.
+    """
     columns: dict[str, list[Any]] = {}
     for name in records.dtype.names or ():
         if name in _HIDDEN:
@@ -236,6 +247,7 @@ def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> d
 
 
 def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
+    """Return the name that each thread `tid` had at time `ts` (ns); None if it is not known."""
     names = trace.tasks.table().comm
     return [names[row] if row >= 0 else None for row in trace.tasks.rows(tid, ts).tolist()]
 
@@ -251,7 +263,7 @@ def _text(row: Row) -> str:
         parts.append(f"{sector} + {row['bytes'] // SECTOR_BYTES}")
         if row["bytes"] % SECTOR_BYTES or row["sector"] is None:
             parts.append(f"bytes={row['bytes']}")
-    # A Q's flags are told by name.
+    # The only bit of a Q's `flags` is printed as the word `own`.
     named = {"flags"} if "own" in row else set()
     parts += [_pair(k, v) for k, v in row.items() if k not in named and _shown(k, v)]
     if row.get("own"):

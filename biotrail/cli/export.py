@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail export`: bios, requests or events as a table; bios for fio to replay."""
+"""`biotrail export`: bios, requests or events as a table; bios as an iolog for fio."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -103,7 +103,7 @@ def command(
 
 
 def chosen(target: str) -> str:
-    """The format by the output's ending. Raises click.UsageError."""
+    """Return the format that the output's ending asks for; csv for `-`. Raises click.UsageError."""
     if target == "-":
         return "csv"
     if (ending := Path(target).suffix) in ENDINGS:
@@ -122,7 +122,11 @@ def export(
     force: bool,
     cell: Callable[[str], str] = guarded,
 ) -> Iterator[str]:
-    """Write it, and give what to say of it. cell: CSV's, of a text. Raises TraceError."""
+    """Write the chosen part of a trace to `target` and yield lines about the output.
+
+    what: "bios", "requests" or "events"; form: one of FORMATS; target: a path, or `-`; cell:
+    converts a text to a CSV cell. Raises TraceError.
+    """
     trace = source.trace
 
     def into(stream: BinaryIO) -> list[str]:
@@ -156,6 +160,7 @@ def _table(
     reached: Callable[[int], None] | None,
     cell: Callable[[str], str],
 ) -> list[str]:
+    """Write a table to `stream`; return a line with its number of rows."""
     from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
@@ -175,6 +180,7 @@ def _table(
 
 
 def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:
+    """Write bios as an iolog to `stream`; return lines with its I/Os and what was left out."""
     from biotrail.converters.outputs.tables import iolog as export_iolog
 
     windows, upper = _windows(source, reached), not source.cut.devices

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
+"""`biotrail hist`: histograms and heat maps of latency, size and queue depth."""
 
 import math
 from typing import Any
@@ -28,13 +28,13 @@ from biotrail.text.rows import Order, limit_option, sort_option
 
 FORMAT = 1
 LARGEST = 1 << 60
-"""ns, bytes or I/Os."""
+"""Largest step of --linear, in units."""
 UNITS = {
     Measure.LATENCY: {"us": 1_000, "ns": 1, "ms": 1_000_000},
     Measure.SIZE: {"kbytes": 1024, "bytes": 1},
     Measure.DEPTH: {"ios": 1},
 }
-"""The first of each is the default."""
+"""Per measure: unit → its size in ns, bytes or I/Os. The first unit is the default."""
 NAMES = {
     "ns": "nsecs",
     "us": "usecs",
@@ -142,7 +142,10 @@ def _unit(measure: Measure, unit: str | None) -> str:
 
 
 def _step(measure: Measure, linear: str | None, width: int) -> int:
-    """The width of linear buckets in units; 0: log2. Raises click.UsageError."""
+    """Return the width of linear buckets in units of `width` (ns, bytes or I/Os); 0: log2 buckets.
+
+    linear: the value of --linear; None: not given. Raises click.UsageError.
+    """
     if linear is None:
         return 0
     if measure == Measure.LATENCY:
@@ -161,7 +164,10 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
 
 
 def distribution(trace: Trace, question: Question, choice: Choice) -> Distribution:
-    """One pass over the log. Raises ConversionError: no such device."""
+    """Read the trace to its end and return the distribution of the chosen I/Os.
+
+    Raises ConversionError if the log does not have a chosen device.
+    """
     found = Distribution(trace.context, choice, question)
     for window in trace.lifecycles():
         found.add(window)
@@ -172,7 +178,7 @@ def distribution(trace: Trace, question: Question, choice: Choice) -> Distributi
 def as_dict(
     trace: Trace, found: Distribution, unit: str, rows: hist_text.Rows = hist_text.EVERY
 ) -> dict[str, Any]:
-    """All of it for JSON; docs/hist.md names every key."""
+    """Return the distribution for JSON; docs/hist.md describes every key. unit: its name."""
     shown, more = rows.of(trace.context, found)
     question = found.question
     columns = found.columns
@@ -209,7 +215,7 @@ def as_dict(
 
 
 def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
-    """The buckets that are not empty."""
+    """Return the buckets that are not empty: first and last value (None: no limit), and count."""
     found: list[dict[str, int | None]] = []
     for slot, count in enumerate(counts):
         if count:
@@ -219,7 +225,10 @@ def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
 
 
 def _cells(scale: Scale, counts: Any) -> list[dict[str, int | None]]:
-    """The cells of a heat map that are not empty, by column, then by bucket."""
+    """Return a heat map's cells that are not empty, by column, then by bucket.
+
+    counts: (buckets, columns) uint32.
+    """
     columns, slots = counts.T.nonzero()
     found: list[dict[str, int | None]] = []
     for column, slot in zip(columns.tolist(), slots.tolist(), strict=True):

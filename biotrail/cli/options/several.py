@@ -142,7 +142,7 @@ class Lined:
     """Whether the common timeline is that of this recording."""
 
     def learn(self, trace: Trace) -> None:
-        """Add the trace's clock readings to `clocks`; the trace has been read to its end."""
+        """Hold `clocks` against all clock readings of the trace, once it was read to its end."""
         self.clocks.learn(trace.context.clocks)
 
 
