@@ -144,7 +144,7 @@ class Choice:
         kinds: frozenset[int] | None = None,
         devices: Collection[str] = (),
     ) -> None:
-        """Kinds: their numbers; None: all kinds. devices: names; empty: all devices."""
+        """kinds: their numbers; None: all kinds. devices: names; empty: all devices."""
         self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
         self._context = context
         self._devices = devices

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail record`: from the probes to a log. Imports only what recording needs."""
+"""`biotrail record`: records block I/O to a log. Imports only what recording needs."""
 
 import os
 import re
@@ -186,7 +186,7 @@ def command(
     if print_ios:
         return _print(options, output, as_json, quiet)
     if not quiet:
-        _say("biotrail: starting")  # compiling, or finding thousands of devices, takes a while
+        _say("biotrail: starting")  # compiling (bcc) or listing thousands of devices takes seconds
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
     try:
         summary = record(options, line.update)
@@ -196,6 +196,7 @@ def command(
 
 
 def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
+    """Run `record --print`; return the exit status. kept: the value of -o."""
     what = _what(options).partition(" to ")[0]
     return record_print.run(
         record_print.Printing(
@@ -212,9 +213,9 @@ def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool)
 
 
 def default_name(several: bool = False) -> str:
-    """`biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`, in the current directory.
+    """Return the log's default path, `biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`.
 
-    For several files the time is left out: each gets its own.
+    Without the time if there are several files: the recorder adds each one's time and number.
     """
     host = re.sub(r"[^A-Za-z0-9._-]", "_", os.uname().nodename) or "host"
     if several:
@@ -223,11 +224,12 @@ def default_name(several: bool = False) -> str:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # a terminal that was closed: no reason to end a log badly
+    with suppress(OSError):  # the terminal may have been closed: the log must still be completed
         say(text, err=True)
 
 
 def _what(options: RecordOptions) -> str:
+    """Return `recording DEVICES UNTIL to FILE` for the user."""
     what = ", ".join(options.devices) or "all devices"
     if options.command:
         until = f"while {options.command[0]} runs"
@@ -246,17 +248,17 @@ def _what(options: RecordOptions) -> str:
 
 
 class LiveLine:
-    """One line on a terminal's standard error, written over and over."""
+    """A status line on standard error that is overwritten with each status."""
 
     def __init__(self, what: str, show: bool) -> None:
-        """`what` is said once, when recording has begun; empty: not at all."""
+        """what: printed once, when recording has begun; may be empty. show: whether to draw."""
         self._what = what
         self._show = show
         self._last: Status | None = None
         self._shown = False
 
     def update(self, status: Status) -> None:
-        """Show how the recording is doing."""
+        """Draw the status; print its note, if any, on a line of its own."""
         if self._what:
             _say(f"biotrail: {self._what}")
             self._what = ""
@@ -280,7 +282,7 @@ class LiveLine:
         )
 
     def clear(self) -> None:
-        """Leave the terminal as if there had been no line."""
+        """Erase the line, if one is drawn."""
         if self._shown:
             self._write("\r\x1b[K")
             self._shown = False
@@ -293,6 +295,7 @@ class LiveLine:
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
+    """Print the summary and losses; return the command's exit status. Raises summary.error."""
     if not quiet:
         for line in _summary_lines(options, summary):
             _say(line)
@@ -327,14 +330,14 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
         passed = record_keeping.let_pass_text(summary.triggers_let_pass)
         lines.append(f"biotrail: no dump for {passed}")
     if (files := summary.files or plain) and summary.error is None:
-        # Dumps may overlap: each is a log of its own.
+        # Dumps of a flight recorder may overlap, so they are not one log: suggest the last.
         logs = files[-1:] if options.keep else files
         lines.append(f"biotrail: next: biotrail convert {record_closing.as_arguments(logs)}")
     return lines
 
 
 def _cost(summary: Summary) -> str:
-    """The recorder's CPU time and, where the kernel counted it, the programs'."""
+    """Return the recorder's CPU time and memory and, if the kernel counted it, the programs'."""
     programs = summary.events * summary.ns_per_event / 1e9
     total = summary.cpu_seconds + programs
     share = 100 * total / summary.seconds if summary.seconds else 0.0
@@ -350,7 +353,7 @@ def _cost(summary: Summary) -> str:
 
 
 def loss_lines(summary: Summary) -> list[str]:
-    """What was lost and what to do about it; nothing lost, no line."""
+    """Return lines that say what was lost and how to avoid it; empty if nothing was lost."""
     lines = []
     if summary.lost:
         what = ", ".join(f"{_kind_name(k)} {units.count(n)}" for k, n in summary.lost.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail report`: where the time of I/O went."""
+"""`biotrail report`: where I/O time goes, as text, JSON, CSV or a page."""
 
 import sys
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from biotrail.text.units import Duration
 from biotrail.text.verdict import as_dicts, lines, verdict
 
 LEAST_INTERVAL = 1e-6
-"""s."""
+"""Shortest --interval in seconds."""
 
 
 @click.command()
@@ -140,23 +140,24 @@ def command(
 
 @dataclass
 class Told:
-    """A recording, read to its end, and its report."""
+    """A recording that was read to its end, and its report."""
 
     given: Given
     source: Opened
     report: Report
     scope: dict[str, Any]
-    """Which of the host's I/O it is of, as report_scope.facts gives it."""
+    """The report's scope, from report_scope.facts."""
 
 
 def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, Report]:
+    """Read a recording and make its report. interval: ns; 0: no time series."""
     source = one.opened(cut)
     with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
         return source, make_report(source.trace, source.chosen(windows), interval, by)
 
 
 def _as_dict(told: Sequence[Told], lined: Sequence[Lined], limit: int | None) -> dict[str, Any]:
-    """The report for JSON; of several recordings, one of each in `recordings`."""
+    """Return the report for JSON or, of several recordings, their reports as `recordings`."""
     if not told[0].given.label:
         return _one_as_dict(told[0], limit)
     by_label = {one.label: one for one in lined}
@@ -175,7 +176,7 @@ def _as_dict(told: Sequence[Told], lined: Sequence[Lined], limit: int | None) ->
 
 
 def _timeline(place: Lined, report: Report) -> dict[str, int]:
-    """When the report begins on the common timeline, and how surely, ns."""
+    """Return the report's begin on the common timeline and the begin's uncertainty, in ns."""
     alignment = place.alignment
     return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
 
@@ -189,7 +190,7 @@ def _one_as_dict(one: Told, limit: int | None) -> dict[str, Any]:
 
 
 def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, force: bool) -> None:
-    """A page of each recording; of several, each with its label in its name."""
+    """Write a page for each recording; of several, each page's name gets the label."""
     from biotrail.cli import report_html
     from biotrail.text import units
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail top`: what the block layer does right now."""
+"""`biotrail top`: a live view of block I/O."""
 
 import time
 from contextlib import ExitStack
@@ -26,26 +26,26 @@ from biotrail.text.top import arranged, shortened
 from biotrail.text.top_screen import screen
 
 LEAST_INTERVAL = 1.0
-"""s: how often a log gets a chunk."""
+"""Shortest --interval in seconds: the recorder writes a chunk once a second."""
 
 
 @dataclass
 class Cost:
-    """What watching takes, and how far it is behind."""
+    """CPU time of watching, and the delay of a snapshot."""
 
     recorder: float
-    """Share of one core; without the probes."""
+    """The recorder process's share of one core, without the BPF programs."""
     top: float
-    """Share of one core."""
+    """This process's share of one core."""
     behind_ns: int
-    """From the newest that is shown to now."""
+    """Time from the newest event shown to now."""
 
 
 class Shown(Protocol):
-    """Where snapshots go."""
+    """A display of snapshots: the screen, or lines of JSON."""
 
     def show(self, snapshot: Snapshot, cost: Cost) -> None:
-        """One more."""
+        """Show a snapshot."""
 
 
 @click.command()
@@ -146,7 +146,7 @@ def command(
 
 
 def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
-    """None: the recorder could not begin."""
+    """Open the recorder's log and start reading it; None: the recorder failed before it began."""
     try:
         source = LiveSource(cast(BinaryIO, tee))
     except LogFormatError:
@@ -159,7 +159,7 @@ def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
 
 
 class Watch:
-    """Shows snapshots until the recording ends, or `count` of them (then it ends the recorder)."""
+    """Shows snapshots until the recording ends, or `count` of them and then stops the recorder."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Watch:
         source.on_idle = self._idle
 
     def run(self) -> None:
-        """To the end."""
+        """Show snapshots until the end; a last one for the rest unless `count` was reached."""
         for window in self._trace.windows():
             self._live.add(window)
             self._end = max(window.end, self._end)
@@ -188,6 +188,7 @@ class Watch:
             self._show(last=True)
 
     def _idle(self) -> None:
+        """Advance the time while the source has no events, so that snapshots go on."""
         now = time.monotonic_ns()
         self._live.idle(now)
         self._end = max(self._end, now - QUIET_NS)
@@ -207,7 +208,7 @@ class Watch:
 
 
 class _Meter:
-    """CPU time of both processes, from one snapshot to the next."""
+    """Measures the CPU time of the recorder and this process between snapshots."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -217,7 +218,7 @@ class _Meter:
         return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
 
     def cost(self, shown_ns: int) -> Cost:
-        """Since the last call. shown_ns: CLOCK_MONOTONIC of the newest that is shown."""
+        """Return the cost since the last call. shown_ns: CLOCK_MONOTONIC of the newest event."""
         before, self._last = self._last, self._read()
         passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
         passed = max(passed, 1e-3)
@@ -226,13 +227,13 @@ class _Meter:
 
 
 class Lines:
-    """Each snapshot as a line of JSON; limit, order: as of `top_text`, 0: all of them."""
+    """Prints each snapshot as a line of JSON. limit: rows per table, 0: all; order: of the rows."""
 
     def __init__(self, limit: int = 0, order: Order | None = None) -> None:
         self._limit, self._order = limit, order
 
     def show(self, snapshot: Snapshot, cost: Cost) -> None:
-        """See Shown."""
+        """Print the snapshot."""
         if self._order is not None:
             snapshot = arranged(snapshot, self._order)
         told = as_dict(shortened(snapshot, self._limit))
