@@ -96,6 +96,10 @@ def chosen(tables: str | None) -> tuple[str, ...]:
 def _file(
     recordings: list[Recording], target: str, tables: str | None, level: int, force: bool
 ) -> None:
+    """Archive one recording as the file `target`, and print lines about it.
+
+    Raises click.UsageError for tables other than events, ConversionError for several recordings.
+    """
     if tables is not None and chosen(tables) != ("events",):
         raise click.UsageError(
             "a file holds events; give -o a directory for bios and requests, or use "

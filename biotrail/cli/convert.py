@@ -171,7 +171,7 @@ def _convert_several(
     from biotrail.cli import merging
 
     if target is None:
-        raise click.UsageError("logs of several recordings need -o OUT: whose name it has is open")
+        raise click.UsageError("logs of several recordings have no default output: give -o OUT")
     form, target = chosen(target, target, form)
     if form != PERFETTO:
         raise click.UsageError(
@@ -265,6 +265,7 @@ def convert(
 
 
 def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force: bool) -> Result:
+    """Write the windows as an OTF2 archive, the directory `target`."""
     from biotrail.converters.outputs.otf2 import convert as otf2
 
     with output.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
@@ -282,6 +283,7 @@ def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force:
 
 
 def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
+    """Write the trace's events as blktrace's files in the directory `target`."""
     from biotrail.converters.outputs.blktrace import convert as blktrace
 
     with output.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:

@@ -105,6 +105,7 @@ class Drawing:
     def _to_parts(
         self, source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool
     ) -> Result:
+        """Write the windows to files of at most `max_size` bytes, named by `part_path`."""
         from biotrail.converters.outputs.perfetto.parts import convert_parts
 
         paths: list[Path] = []

@@ -169,12 +169,15 @@ def _pairs(
         plain = name.removeprefix("/dev/").removeprefix("mapper/")
         if plain not in names:
             there = ", ".join(names) or "no device"
-            raise click.BadParameter(f"{name} has no I/O there; {there} has", param_hint=option)
+            raise click.BadParameter(
+                f"{name} has no I/O in that recording; it has I/O on {there}", param_hint=option
+            )
         chosen.append(plain)
     return [(chosen[0], chosen[1])]
 
 
 def _print(diff: Diff, names: tuple[str, str], everything: bool) -> None:
+    """Print the comparison as tables. names: of A and B; everything: all figures."""
     from biotrail.text.columns import console
     from biotrail.text.diff import parts
 

@@ -253,6 +253,7 @@ def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
 
 
 def _text(row: Row) -> str:
+    """Return a record as a line: time, CPU, kind, device, operation, sectors, other fields."""
     parts = [f"{row['seconds']:14.9f} {row['cpu']:3d} {row['kind']}"]
     if "dev" in row:
         parts.append(f"{dev_numbers(row['dev']):>7} {row['device']}")

@@ -96,7 +96,9 @@ def command(
     if target == "-" and form in BINARY and sys.stdout.isatty():
         raise click.UsageError(f"{form} is binary: give -o OUT, or send it to a pipe")
     if what == "events" and cut.chooses:
-        raise click.UsageError("of events only a time can be chosen; by device: biotrail dump -d")
+        raise click.UsageError(
+            "events can be chosen by time only; biotrail dump -d chooses records by device"
+        )
     with terminated_as_interrupted(), opened(log, cut, associate, own_io) as source:
         cell = cells(guard, target == "-" and sys.stdout.isatty())
         say_all(export(source, what, form, target, force, cell), err=True)

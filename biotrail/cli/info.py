@@ -259,6 +259,7 @@ def _loss_lines(trace: Trace) -> list[str]:
 
 
 def _account_lines(trace: Trace) -> list[str]:
+    """Return lines with the events by reason, the recorder's own I/O and the certainties."""
     account = trace.account
     found = ["account of every event"]
     for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):

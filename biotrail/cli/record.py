@@ -309,6 +309,7 @@ def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
 
 
 def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
+    """Return the closing lines: events, cost, bios left out, files, next command."""
     about = "" if summary.events_exact else "about "
     per_event = summary.log_bytes / summary.events if summary.events else 0.0
     plain = [options.output] if options.output and not (options.rotate or options.keep) else []

@@ -110,7 +110,8 @@ def command(
             )
         if cut.wish != Wish():
             raise click.UsageError(
-                "--html tells of fast and slow: leave out --slower-than, --slowest, --failed"
+                "--html reports all I/O, however it went: leave out --slower-than, --slowest, "
+                "--failed"
             )
         _write_pages(logs, associate, cut, page, force)
         return
@@ -212,6 +213,7 @@ def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, f
 def _print_all(
     told: Sequence[Told], lined: Sequence[Lined], limit: int | None, order: Order | None
 ) -> None:
+    """Print all reports; of several recordings first the tables that compare them."""
     if told[0].given.label:
         from biotrail.cli.report_several import parts
         from biotrail.text.columns import console
@@ -236,6 +238,7 @@ def _print_all(
 
 
 def _print(one: Told, limit: int | None, order: Order | None) -> None:
+    """Print a report, what was chosen of the log, and what the log lacks."""
     from biotrail.text.columns import console
     from biotrail.text.report import parts
 

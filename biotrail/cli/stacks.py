@@ -277,6 +277,7 @@ def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]
 
 
 def _frame_lines(stack: Stack, offsets: bool) -> Iterator[str]:
+    """Yield a line for each frame, kernel's first, and one for what is missing of the stack."""
     kernel, user = stack_texts(stack, offsets=offsets)
     yield from (f"  {text}" for text in kernel)
     if user:

@@ -89,6 +89,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _bind(port: int, owner: TraceServer) -> _Server:
+    """Return a server bound to the port. Raises OutputError, with a remedy, if it cannot be."""
     try:
         return _Server(port, owner)
     except OSError as error:

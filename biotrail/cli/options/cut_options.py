@@ -179,13 +179,13 @@ def _times(
     """
     if around is None:
         if window is not None:
-            raise click.UsageError("--window says how long around a time: give --around TIME, too")
+            raise click.UsageError("--window is the length around a time: give --around TIME, too")
         offsets = [m.offset for m in (begin, end) if m is not None and m.offset is not None]
         if begin and end and len(offsets) == 2 and offsets[1] <= offsets[0]:
             raise click.UsageError(f"--to {end.text} is not after --from {begin.text}")
         return Times(begin, end)
     if begin is not None or end is not None:
-        raise click.UsageError("--around chooses a time by itself: leave out --from and --to")
+        raise click.UsageError("--around needs no other time: leave out --from and --to")
     length = units.Duration().convert(WINDOW, None, None) if window is None else window
     if not length:
         raise click.UsageError("--window must be longer than 0")

@@ -141,13 +141,14 @@ def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
     if moment.before_end is not None:
         if last >= ENDLESS - 1:
             raise ConversionError(
-                f"where {moment.text!r} is cannot be told before the end of this input was read: "
-                "give offsets"
+                f"{moment.text!r} counts back from the end of the log, which is not known for this "
+                "input: give an offset (2.5s)"
             )
         return last - moment.before_end + 1
     if not trace.context.clocks:
         raise ConversionError(
-            f"when {moment.text} was cannot be told: the log has no wall clock; give offsets (2.5s)"
+            f"{moment.text} is a wall-clock time, and the log has no wall clock; give offsets "
+            "(2.5s)"
         )
     if moment.wall is not None:
         return _monotonic(trace, _epoch_ns(moment.wall))

@@ -21,7 +21,7 @@ _NAMES = {
     "tid": "of other threads",
     "comm": "of other task names",
     "cgroup": "of other cgroups",
-    "no_bio": "requests that tell no bio",
+    "no_bio": "of requests whose bios are not known",
     "own": "of the recorder itself",
 }
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")

@@ -221,7 +221,7 @@ def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
         if given[name] is not None and not given["triggers"]:
             raise click.UsageError(f"--{name} needs --trigger")
     if several_files(given) and output is None:
-        raise click.UsageError("-o - takes one log: give -o FILE, which the files are named after")
+        raise click.UsageError("-o - takes one log: give -o FILE, from which the files are named")
     return {
         "max_events": given["max_events"],
         "max_bytes": given["max_size"],

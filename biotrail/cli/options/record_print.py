@@ -68,9 +68,9 @@ def check(print_ios: bool, as_json: bool, output: str | None, keeping: Mapping[s
     output: the value of -o; keeping: the values of record_keeping's options.
     """
     if as_json and not print_ios:
-        raise click.UsageError("--json is --print's: give both")
+        raise click.UsageError("--json needs --print: give both")
     if print_ios and output == "-":
-        raise click.UsageError("--print and -o - both want standard output: give -o FILE")
+        raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
     if print_ios and any(keeping[name] for name in _ONE_LOG):
         raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
