@@ -42,8 +42,12 @@ class TwoSides(click.Command):
 @click.command(cls=TwoSides)
 @click.argument("logs", metavar="A... [--] B...", nargs=-1, required=True, type=click.Path())
 @choice_options
-@click.option("--device-a", metavar="DEV", help="Compare only this device of A …")
-@click.option("--device-b", metavar="DEV", help="… with this device of B. Default: --device-a.")
+@click.option("--device-a", metavar="DEV", help="Compare this device of A only, with --device-b.")
+@click.option(
+    "--device-b",
+    metavar="DEV",
+    help="The device of B that --device-a is compared with. Default: the same.",
+)
 @click.option(
     "--confidence",
     type=click.FloatRange(50, MOST_PER_CENT),

@@ -26,7 +26,7 @@ class Given:
     """A recording that the command was given."""
 
     label: str
-    """Tells it from the other recordings (host, …); empty if it is the only one."""
+    """Distinguishes the recording from the others (host, …); empty if there are no others."""
     paths: list[str]
     again: Callable[[], Trace]
     """Opens the trace from its beginning. Standard input can be opened only once unless
