@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record bench-offered bench-growth soak wheel test-vm clean distclean
+.PHONY: help setup setup-test packages demo test prove fuzz lint bpf generated bench bench-record bench-offered bench-growth soak wheel sdist test-vm clean distclean
 .DEFAULT_GOAL := help
 
 help: ## what there is to make
@@ -48,8 +48,9 @@ lint: .venv/.ready ## ruff's rules and format, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-generated: .venv/.ready ## what is generated from the schema is up to date
+generated: .venv/.ready ## what is generated from the schema and the command line is up to date
 	$(BIN)/python -m biotrail.recorder.schema.generate --check
+	$(BIN)/python scripts/generate_share.py --check
 
 fuzz: .venv/.ready ## look for inputs that break a reader: make fuzz FUZZ_SECONDS=600 TARGETS="log"
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" scripts/fuzz $(TARGETS)
@@ -76,6 +77,9 @@ wheel: .venv/.ready ## a wheel with the BPF object in dist/
 	rm -rf build # or modules that are gone would get in
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python scripts/check_wheel.py dist
+
+sdist: .venv/.ready ## the sources as one archive in dist/, of which pip can build the same wheel
+	$(BIN)/python -m build --sdist --outdir dist .
 
 test-vm: setup ## other kernels, in virtual machines: make test-vm KERNELS="5.10 6.1 6.12 7.2"
 	@scripts/system-packages vm

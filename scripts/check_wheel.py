@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See to it that the newest wheel in a directory holds the compiled BPF programs and the page.
+"""Check the newest wheel in a directory.
 
-python scripts/check_wheel.py DIRECTORY
+`python scripts/check_wheel.py DIRECTORY` exits with status 1 unless the wheel holds the compiled
+BPF programs, the report's page, the man pages and shell completions of share/, and no top-level
+package but biotrail.
 """
 
 import sys
@@ -10,20 +12,33 @@ from pathlib import Path
 
 OBJECT = "biotrail/bpf/biotrail.bpf.o"
 PAGE = Path("biotrail/converters/analysis/page")
+SHARE = Path("share")
 
 
 def main() -> None:
-    """Print the wheel's name and size, or say what it lacks and end with status 1."""
+    """Print the wheel's name and size, or what is wrong with it and end with status 1."""
     wheels = sorted(Path(sys.argv[1]).glob("biotrail-*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
         sys.exit(f"{sys.argv[1]}: no wheel")
     with zipfile.ZipFile(wheels[-1]) as archive:
-        if OBJECT not in archive.namelist():
-            sys.exit(f"{wheels[-1]}: {OBJECT} is missing; make bpf says why")
-        pages = {str(path) for path in PAGE.rglob("*") if path.is_file()}
-        if missing := sorted(pages - set(archive.namelist())):
-            sys.exit(f"{wheels[-1]}: no {', '.join(missing)}; pyproject.toml lists data")
-    print(f"{wheels[-1]}: {wheels[-1].stat().st_size:,} bytes, with {OBJECT}")
+        names = set(archive.namelist())
+    # biotrail-VERSION.dist-info holds metadata, biotrail-VERSION.data what goes below the prefix.
+    metadata = {name for name in names if name.startswith("biotrail-")}
+    installed = {name.partition(".data/data/")[2] for name in metadata if ".data/data/" in name}
+    if OBJECT not in names:
+        sys.exit(f"{wheels[-1]}: {OBJECT} is missing; make bpf says why")
+    pages = {str(path) for path in PAGE.rglob("*") if path.is_file()}
+    if missing := sorted(pages - names):
+        sys.exit(f"{wheels[-1]}: no {', '.join(missing)}; pyproject.toml lists data")
+    shared = {str(path) for path in SHARE.rglob("*") if path.is_file()}
+    if missing := sorted(shared - installed):
+        sys.exit(f"{wheels[-1]}: no {', '.join(missing)}; pyproject.toml lists data-files")
+    if others := sorted({name.partition("/")[0] for name in names - metadata} - {"biotrail"}):
+        sys.exit(f"{wheels[-1]}: other packages than biotrail: {', '.join(others)}")
+    print(
+        f"{wheels[-1]}: {wheels[-1].stat().st_size:,} bytes, with {OBJECT}, "
+        f"{len(installed)} files of {SHARE}/"
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail archive`: logs as Parquet, to keep and to ask."""
+"""`biotrail archive`: conversion of logs to Parquet, as single files or a dataset."""
 
 import os
 from pathlib import Path
@@ -35,18 +35,18 @@ TABLES = ("events", "bios", "requests")
 @click.option(
     "--tables",
     metavar="T,..",
-    help="What a dataset holds: events, bios, requests (default: all; a file has events).",
+    help="Tables of a dataset: events, bios, requests (default: all). A file holds events only.",
 )
 @click.option(
     "--level",
     type=click.IntRange(1, 19),
     default=3,
     show_default=True,
-    help="zstd's: higher is smaller and slower.",
+    help="zstd compression level: a higher one is smaller and slower.",
 )
 @associate_option
 @own_io_option
-@click.option("-f", "--force", is_flag=True, help="Replace what exists.")
+@click.option("-f", "--force", is_flag=True, help="Replace OUT, or the recording in a dataset.")
 def command(
     logs: tuple[str, ...],
     target: str | None,
@@ -56,13 +56,13 @@ def command(
     own_io: bool,
     force: bool,
 ) -> None:
-    """Keep LOGs as Parquet: small, and open to DuckDB, Polars, pandas, Spark and others.
+    """Convert LOGs to Parquet: small, and readable by DuckDB, Polars, pandas, Spark and others.
 
-    An archive holds every event of a log and all else that the log knows: whatever takes a
-    log takes an archive, and gives the same. A FILE.parquet holds one recording; of a rotated
-    one, give all files. A directory is a dataset of any number of recordings, with tables of
-    bios and requests beside the events, by host, date and device; more can be added later.
-    docs/parquet.md lists columns and units, with queries.
+    An archive holds everything that the log holds: every command that reads a log reads an
+    archive too, with the same result. A FILE.parquet holds one recording; of a rotated
+    recording, give all files. A directory is a dataset of any number of recordings, with tables
+    of bios and requests beside the events, partitioned by host, date and device; more
+    recordings can be added later. docs/parquet.md lists columns and units, with queries.
 
     \b
     biotrail archive disk.biotrail                      # → disk.parquet
@@ -86,7 +86,7 @@ def command(
 
 
 def chosen(tables: str | None) -> tuple[str, ...]:
-    """The names in a list of tables. Raises click.UsageError."""
+    """Split `events,bios` into table names; None: all. Raises click.UsageError for other names."""
     names = TABLES if tables is None else tuple(n.strip() for n in tables.split(","))
     if unknown := [name for name in names if name not in TABLES]:
         raise click.UsageError(f"{unknown[0]!r} is no table; there are: {', '.join(TABLES)}")
@@ -96,6 +96,10 @@ def chosen(tables: str | None) -> tuple[str, ...]:
 def _file(
     recordings: list[Recording], target: str, tables: str | None, level: int, force: bool
 ) -> None:
+    """Archive one recording as the file `target`, and print lines about it.
+
+    Raises click.UsageError for tables other than events, ConversionError for several recordings.
+    """
     if tables is not None and chosen(tables) != ("events",):
         raise click.UsageError(
             "a file holds events; give -o a directory for bios and requests, or use "
@@ -114,7 +118,10 @@ def _file(
 def write_events(
     recording: Recording, target: str | os.PathLike[str], level: int, force: bool
 ) -> int:
-    """Archive a recording as a file; gives the number of events. Raises TraceError."""
+    """Archive a recording as the file `target` and return its number of events.
+
+    level: zstd's, 1 to 19. Raises TraceError.
+    """
     from biotrail.converters.outputs.parquet import archive
 
     source, log = recording.trace.reader, Path(recording.paths[0]).name
@@ -129,7 +136,7 @@ def write_events(
 
 
 def told(target: str | os.PathLike[str], events: int, source: Source) -> list[str]:
-    """What was written, and what was not there to be."""
+    """Return lines about an archive: file, size and events, then damage and what was left out."""
     size = os.stat(target).st_size
     each = f", {size / events:.2f} bytes per event" if events else ""
     lines = [f"wrote {target} ({units.size(size)}): {units.plural(events, 'event')}{each}"]

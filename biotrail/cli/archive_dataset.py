@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory of archives and tables, by host, date and device: `biotrail archive -o DIR`."""
+"""`biotrail archive -o DIR`: a dataset of archives and tables by host, date and device."""
 
 import json
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ from biotrail.text import tallies, units
 from biotrail.text.progress import working
 
 MARKER = "*/host=*"
-"""What a dataset holds."""
+"""Glob pattern by which a directory is recognised as a dataset."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is written of each recording, and how."""
+    """The tables written for each recording, and how they are written."""
 
     tables: tuple[str, ...]
     level: int
@@ -40,14 +40,14 @@ class Wanted:
 
     @property
     def derived(self) -> tuple[str, ...]:
-        """Tables that take association."""
+        """Tables of bios and requests, which need association."""
         return tuple(name for name in self.tables if name != "events")
 
 
 def add(recordings: list[Recording], target: Path, wanted: Wanted) -> Iterator[str]:
-    """Add recordings to a dataset, one after the other; gives what to say of each.
+    """Add recordings to the dataset `target`, one after the other; yield lines about each.
 
-    Raises TraceError; a recording that failed is not in it, those before are.
+    Raises TraceError: the dataset then holds the recordings before the failed one.
     """
     twice = wanted.derived and "events" in wanted.tables
     if twice and any("-" in recording.paths for recording in recordings):
@@ -64,12 +64,13 @@ def add(recordings: list[Recording], target: Path, wanted: Wanted) -> Iterator[s
 
 
 def stem(recording: Recording) -> str:
-    """Of files' names: the log's id; of a log without one, its name."""
+    """Return the stem of a recording's file names: the log's id or, without one, its file name."""
     found = recording.trace.reader.header.get("log_id")
     return quote(str(found) if found else Path(recording.paths[0]).name, safe="")
 
 
 def _refuse_again(target: Path, name: str, force: bool) -> None:
+    """Raise OutputError if the dataset holds the recording already, unless `force`."""
     there = next(iter(sorted(target.glob(f"*/host=*/**/{name}.parquet"))), None)
     if there is not None and not force:
         raise OutputError(
@@ -78,6 +79,7 @@ def _refuse_again(target: Path, name: str, force: bool) -> None:
 
 
 def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Iterator[str]:
+    """Write a recording's files below the directory `part`; yield lines about them."""
     day = date_of(recording.trace.reader)
     if "events" in wanted.tables:
         host = quote(recording.trace.context.host, safe="")
@@ -87,18 +89,19 @@ def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Itera
         events = write_events(recording, file, wanted.level, False)
         yield from (f"  {line}" for line in told(file, events, recording.trace.reader))
     if wanted.derived:
-        if "events" in wanted.tables:  # a log is read once
+        if "events" in wanted.tables:  # the events' pass has read the log: open it again
             [recording] = open_recordings(recording.paths, wanted.associate, wanted.own_io)
         yield from _write_tables(recording.trace, name, part, wanted, day)
 
 
 def date_of(source: Source) -> str:
-    """UTC date of a recording's start; 1970-01-01 where its header has no clocks."""
+    """Return the UTC date of a recording's start, YYYY-MM-DD; 1970-01-01 without clocks."""
     ns = int(source.header.get("clocks", {}).get("realtime", 0))
     return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d}"
 
 
 def _write_tables(trace: Trace, name: str, part: Path, wanted: Wanted, day: str) -> Iterator[str]:
+    """Write the tables of bios and requests below `part`; yield lines about them."""
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
     from biotrail.converters.outputs.parquet.tables import Partitions
 
@@ -130,6 +133,7 @@ def _write_tables(trace: Trace, name: str, part: Path, wanted: Wanted, day: str)
 
 @contextmanager
 def _closed(made: dict[str, Any]) -> Iterator[None]:
+    """Abandon all tables (name → Partitions) if the block fails."""
     try:
         yield
     except BaseException:
@@ -139,7 +143,7 @@ def _closed(made: dict[str, Any]) -> Iterator[None]:
 
 
 def _facts(trace: Trace) -> dict[str, str]:
-    """What a table's files say of where they come from, and of what is missing."""
+    """Return the metadata of a table's files: the log that they come from, and what it lacks."""
     return {
         TABLE_KEY: "1",
         "biotrail.created_by": __version__,

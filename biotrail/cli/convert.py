@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail convert`: a log becomes a Perfetto trace or an OTF2 archive."""
+"""`biotrail convert`: conversion of logs to a Perfetto trace, OTF2 or blktrace's files."""
 
 import sys
 from collections.abc import Iterator
@@ -47,35 +47,39 @@ WHOLE = Drawing()
     "target",
     metavar="OUT",
     type=click.Path(),
-    help="Default: LOG with another ending.",
+    help="The output. Default: LOG with the ending of the format.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice([PERFETTO, OTF2, BLKTRACE]),
-    help="Default: by the ending of OUT (.pftrace, .otf2 or DIR/, .blktrace), else perfetto.",
+    help="Format of OUT. Default: by its ending (.pftrace, .otf2 or DIR/, .blktrace), else "
+    "perfetto.",
 )
 @cut_options
 @click.option(
     "--max-size",
     type=units.Size(),
     metavar="SIZE",
-    help="Write a Perfetto trace in parts of at most that (500M): OUT-1.pftrace, OUT-2.pftrace, …",
+    help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
+    "OUT-2.pftrace, …",
 )
 @click.option(
     "--detail",
     type=click.Choice([str(detail) for detail in Detail]),
     default=str(Detail.FULL),
     show_default=True,
-    help="Of a Perfetto trace: without arguments and requests, and without stages, too.",
+    help="What a Perfetto trace holds. full: everything; stages: no arguments and no requests; "
+    "bios: no stages either.",
 )
 @click.option(
     "--colour",
     type=click.Choice([str(colour) for colour in Colour]),
     default=str(Colour.AUTO),
     show_default=True,
-    help="Of a Perfetto trace: by operation, by family (a bio, its requests, what came of it on "
-    "lower devices), or by family only what passes through stacked devices.",
+    help="Colours of a Perfetto trace: by operation; by family (a bio, its requests, and their "
+    "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
+    "devices.",
 )
 @associate_option
 @own_io_option
@@ -95,10 +99,11 @@ def command(
     """Turn a LOG into a Perfetto trace, an OTF2 archive or files for blkparse and btt.
 
     LOG is a log, an archive, or blktrace's files: DEV (for DEV.blktrace.*) or one merged
-    stream. A trace is a file, compressed where its name ends in .gz or .zst; an OTF2 archive is
-    a directory, and so are files for blkparse, a set for each device. What is written is
-    readable by you alone, and gets its name when it is complete. LOG - reads standard input;
-    -o - writes a Perfetto trace to standard output. docs/cuts.md says what a part of a log holds.
+    stream. A trace is a file, compressed if its name ends in .gz or .zst; an OTF2 archive is
+    a directory, and so are files for blkparse, one set for each device. The output is readable
+    by you alone, and appears under its name when it is complete. LOG - reads standard input;
+    -o - writes a Perfetto trace to standard output. docs/cuts.md describes the options that
+    choose a part of a log.
 
     Several LOGs: the files of one rotated recording, in any order, are read as one log; logs
     of several recordings or hosts become one Perfetto trace on one timeline (docs/hosts.md).
@@ -141,7 +146,10 @@ def command(
 def checked(
     log: str, target: str | None, form: str | None, cut: Cut, drawing: Drawing
 ) -> tuple[str, str]:
-    """As `chosen`. Raises click.UsageError also where that cannot be cut or drawn so."""
+    """Return (format, output path) as `chosen` does.
+
+    Raises click.UsageError also if the format does not support `cut` or `drawing`.
+    """
     form, target = chosen(log, target, form)
     check_drawing(form, target, drawing)
     if form == BLKTRACE:
@@ -156,10 +164,14 @@ def _convert_several(
     force: bool,
     drawing: Drawing,
 ) -> tuple[Result, list[str]]:
+    """Merge recordings into one trace; return the result and lines about it.
+
+    Raises click.UsageError without `target`, or for another format than Perfetto.
+    """
     from biotrail.cli import merging
 
     if target is None:
-        raise click.UsageError("logs of several recordings need -o OUT: whose name it has is open")
+        raise click.UsageError("logs of several recordings have no default output: give -o OUT")
     form, target = chosen(target, target, form)
     if form != PERFETTO:
         raise click.UsageError(
@@ -170,7 +182,11 @@ def _convert_several(
 
 
 def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
-    """(format, output) for what was asked for. Raises click.UsageError."""
+    """Return (format, output path; `-` is standard output) from -o and --format.
+
+    log: the path from which the output's default name is made. target, form: the options'
+    values, None if not given. Raises click.UsageError.
+    """
     if target is None:
         if log == "-":
             raise click.UsageError("a log from standard input needs -o OUT")
@@ -198,7 +214,7 @@ def chosen(log: str, target: str | None, form: str | None) -> tuple[str, str]:
 
 
 def check_drawing(form: str, target: str, drawing: Drawing) -> None:
-    """Raises click.UsageError where a trace cannot be written so."""
+    """Raise click.UsageError if the output cannot be written as `drawing` says."""
     if form != PERFETTO and drawing.detail != Detail.FULL:
         raise click.UsageError("--detail is for Perfetto traces")
     if form != PERFETTO and drawing.colour != Colour.AUTO:
@@ -213,7 +229,10 @@ def check_drawing(form: str, target: str, drawing: Drawing) -> None:
 
 
 def check_records(cut: Cut) -> None:
-    """Raises click.UsageError where blktrace's files, which hold records, cannot be cut so."""
+    """Raise click.UsageError if `cut` chooses by more than time.
+
+    Files for blktrace's tools hold the records of whole devices.
+    """
     if replace(cut, times=Times()) != Cut():
         raise click.UsageError(
             "files for blkparse hold records, of whole devices: only --from, --to and --around "
@@ -222,7 +241,7 @@ def check_records(cut: Cut) -> None:
 
 
 def stem(log: str) -> str:
-    """The log's path without its ending; of a dataset, its directory's."""
+    """Return the log's path without .biotrail and .parquet, and without slashes at its end."""
     for suffix in LOG_SUFFIXES:
         log = log.rstrip("/").removesuffix(suffix)
     return log
@@ -231,9 +250,9 @@ def stem(log: str) -> str:
 def convert(
     source: Opened, form: str, target: str, force: bool, drawing: Drawing = WHOLE
 ) -> Result:
-    """Write what is chosen of the trace to `target`; a Perfetto trace as `drawing` says.
+    """Convert the chosen part of the trace to `target`. drawing: how a Perfetto trace is written.
 
-    Raises TraceError; then nothing is left there.
+    Raises TraceError; no partial output is left then.
     """
     trace = source.trace
     if form == BLKTRACE:
@@ -246,6 +265,7 @@ def convert(
 
 
 def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force: bool) -> Result:
+    """Write the windows as an OTF2 archive, the directory `target`."""
     from biotrail.converters.outputs.otf2 import convert as otf2
 
     with output.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
@@ -263,6 +283,7 @@ def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force:
 
 
 def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
+    """Write the trace's events as blktrace's files in the directory `target`."""
     from biotrail.converters.outputs.blktrace import convert as blktrace
 
     with output.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:
@@ -277,7 +298,7 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 def report_lines(source: Opened, result: Result, form: str) -> list[str]:
-    """What was written, how to look at it, and how far to trust it."""
+    """Return lines that say what was written, how certain it is, what it lacks, how to open it."""
     trace = source.trace
     cut = [f"  {line}" for line in source.lines()]
     where = "standard output" if result.path is None else str(result.path)
@@ -300,7 +321,7 @@ def report_lines(source: Opened, result: Result, form: str) -> list[str]:
 
 
 def open_lines(where: str, result: Result) -> list[str]:
-    """How to look at a Perfetto trace."""
+    """Return lines that say how to open a Perfetto trace, with the UI's address."""
     return [
         f"open it: biotrail view {where}, or drop it here (it stays in the browser):",
         f"  {address(UI, view=result.view)}",

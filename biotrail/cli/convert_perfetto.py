@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail convert` to Perfetto: a file, parts of one, or standard output."""
+"""`biotrail convert` to Perfetto: one file, several parts, or standard output."""
 
 import os
 import sys
@@ -20,31 +20,32 @@ from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import units
 
 LEAST_PART = 256 << 10
-"""Bytes: what says what the trace is must find room in each."""
+"""Smallest --max-size in bytes: each part repeats the packets that describe the trace."""
 _WINDOWS_PER_PART = 16
 _BYTES_PER_EVENT = 100
-"""About, of a Perfetto trace."""
+"""Approximate size of an event in a Perfetto trace."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a conversion wrote."""
+    """The output of a conversion."""
 
     path: Path | None
-    """None: standard output."""
+    """The file or directory, or the first of several parts; None: standard output."""
     bytes: int
+    """Size of all files; 0 for standard output."""
     warning: str | None = None
     parts: int = 0
-    """Files that it wrote `path` and others as; 0: it is not in parts."""
+    """Number of files, if the trace was split (--max-size); else 0."""
     told: tuple[str, ...] = ()
-    """More to say of it, a line each."""
+    """Further lines for the user."""
     view: View | None = None
-    """Where to look first in a Perfetto trace; None: nowhere, or there are several."""
+    """The part of a Perfetto trace to show first; None: no such part, or several files."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How a trace is written. max_size: bytes of each part; None: it is one file."""
+    """How a Perfetto trace is written. max_size: bytes of each part; None: a single file."""
 
     max_size: int | None = None
     detail: Detail = Detail.FULL
@@ -52,7 +53,7 @@ class Drawing:
 
     @property
     def window_events(self) -> int | None:
-        """How many events to associate at once: parts end where windows do. None: as ever."""
+        """Events per window, so that a part, which ends with a window, fits; None: the default."""
         if self.max_size is None:
             return None
         wanted = self.max_size // _WINDOWS_PER_PART // _BYTES_PER_EVENT
@@ -61,9 +62,10 @@ class Drawing:
     def write(
         self, source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool
     ) -> Result:
-        """Writes what is chosen of the trace to `target`, or in parts beside it.
+        """Write the windows to `target` (`-`: standard output), or to parts beside it.
 
-        Raises TraceError; then nothing is left there.
+        source: the trace that `lifecycles` are windows of. Raises TraceError; no partial output
+        is left then.
         """
         if target == "-":
             return to_stdout(lambda out: self.to(source, lifecycles, out).warning)
@@ -78,6 +80,7 @@ class Drawing:
         return Result(Path(target), size, summary.warning, view=summary.view)
 
     def _how(self, source: Opened) -> dict[str, Any]:
+        """Return the keyword arguments of the Perfetto converter."""
         trace = source.trace
         facts = source.cut.facts(trace)
         if self.detail != Detail.FULL:
@@ -93,7 +96,7 @@ class Drawing:
     def to(
         self, source: Opened, lifecycles: Iterator[Lifecycles], out: BinaryIO
     ) -> PerfettoSummary:
-        """Writes what is chosen of the trace to `out`, as it is. Raises TraceError."""
+        """Write the windows to `out`, uncompressed and as one trace. Raises TraceError."""
         from biotrail.converters.outputs.perfetto import convert as perfetto
 
         context = source.trace.context
@@ -102,6 +105,7 @@ class Drawing:
     def _to_parts(
         self, source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool
     ) -> Result:
+        """Write the windows to files of at most `max_size` bytes, named by `part_path`."""
         from biotrail.converters.outputs.perfetto.parts import convert_parts
 
         paths: list[Path] = []
@@ -127,7 +131,10 @@ class Drawing:
 
 
 def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
-    """What `write` writes, which gives a warning or None. Raises OutputError, BrokenPipeError."""
+    """Call `write` with standard output; its result is the Result's warning.
+
+    Raises OutputError, and BrokenPipeError if the reader has gone.
+    """
     try:
         return Result(None, 0, write(sys.stdout.buffer))
     except OutputError as error:
@@ -137,7 +144,7 @@ def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
 
 
 def part_path(target: str, number: int) -> Path:
-    """`disk-1.pftrace.gz` of `disk.pftrace.gz`."""
+    """Return the path of a part: `disk-1.pftrace.gz` for `disk.pftrace.gz` and 1."""
     plain = Path(compressing.plain(target))
     name = f"{plain.stem}-{number}{plain.suffix}{target[len(str(plain)) :]}"
     return plain.with_name(name)

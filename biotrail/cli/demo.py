@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail demo`: real I/O, recorded, converted, and shown in a few lines."""
+"""`biotrail demo`: records real I/O, converts it and prints a short report."""
 
 import os
 import shutil
@@ -39,14 +39,14 @@ _SPACE = "Is there space? Run it from a directory on another file system"
     show_default=True,
     metavar="DIR",
     type=click.Path(),
-    help="Where demo.biotrail and demo.pftrace go; older ones are replaced.",
+    help="Directory for demo.biotrail and demo.pftrace; older ones are replaced.",
 )
 def command(directory: str) -> None:
-    """Record real I/O, convert it to a Perfetto trace, and tell what it shows.
+    """Record real I/O, convert it to a Perfetto trace, and show where the time went.
 
-    Five processes read and write in a temporary directory, with and without the page cache,
-    with fsync and without, for some seconds. Where BPF programs may not be loaded, a log that
-    comes with biotrail takes the recording's place.
+    Five processes read and write in a temporary directory for some seconds, with and without
+    the page cache, with and without fsync. Where BPF programs cannot be loaded, a sample log
+    that comes with biotrail is used instead of a recording.
 
     \b
     sudo biotrail demo
@@ -68,6 +68,7 @@ def command(directory: str) -> None:
 
 
 def _prepared(directory: str) -> Path:
+    """Make the output directory; under sudo it belongs to the calling user. Raises OutputError."""
     place = Path(directory)
     try:
         place.mkdir(output.PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -79,7 +80,10 @@ def _prepared(directory: str) -> Path:
 
 
 def _record(log: Path) -> Summary:
-    """A recording of the demo's own I/O. Raises ProbeError where that is not possible."""
+    """Record the demo's I/O to `log`.
+
+    Raises ProbeError if this machine cannot record, TraceError if the I/O itself failed.
+    """
     with tempfile.TemporaryDirectory(prefix="biotrail-demo-", dir=workplace()) as directory:
         try:
             with demo_load.held(Path(directory)) as loads:
@@ -105,7 +109,11 @@ def _record(log: Path) -> Summary:
 
 
 def workplace() -> Path:
-    """A directory to cause I/O in: here, or where the most space on a block device is."""
+    """Return a writable directory on a block device with space for the demo's files.
+
+    The current directory if it is one; else /var/tmp, the temporary directory or the home
+    directory, whichever has the most space; else, with a message, the temporary directory.
+    """
     candidates = [Path.cwd(), Path("/var/tmp"), Path(tempfile.gettempdir()), Path.home()]
     usable = [path for path in candidates if _usable(path)]
     if not usable:
@@ -117,7 +125,7 @@ def workplace() -> Path:
 
 
 def _usable(path: Path) -> bool:
-    """Whether files there are on a block device that can be recorded, with space for more."""
+    """Return whether files in `path` are on a block device that can be recorded, and fit."""
     if not os.access(path, os.W_OK) or shutil.disk_usage(path).free < NEEDED_BYTES:
         return False
     mount = path.resolve()
@@ -140,7 +148,7 @@ def _recorded(summary: Summary) -> str:
 
 
 def _sample(place: Path) -> Path:
-    """The sample log, copied to `place`."""
+    """Copy the sample log into the directory `place`; return the copy's path."""
     source = resources.files("biotrail") / "data" / SAMPLE
     data = source.read_bytes()
     with output.replacing(place / SAMPLE, force=True) as stream:
@@ -149,6 +157,7 @@ def _sample(place: Path) -> Path:
 
 
 def _show(log: Path, place: Path) -> None:
+    """Convert the log to a Perfetto trace in `place`, and print a short report of it."""
     trace = Trace(log)
     reporter = Reporter(trace.context)
     target = place / Path(SAMPLE).with_suffix(".pftrace")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The I/O of `biotrail demo`: several processes, each with a name and a way of its own.
+"""The loads of `biotrail demo`: several processes, each with its own name and pattern of I/O.
 
-Each prepares what it needs without I/O, as far as that goes, and waits until it is released, so
-that a recording begins with the loads. Run as a program with a directory and a load's name: that
-load there, held by `held`. Standard library only.
+Each load prepares its files with as little I/O as possible and then waits until all are released,
+so that a recording begins with the loads. `held` runs this file as a program for each load, with
+the directory and the load's name as arguments. Uses the standard library only.
 """
 
 import mmap
@@ -25,16 +25,19 @@ STRIPE = 256 * 1024
 READY = "ready"
 _RW = os.O_RDWR | os.O_CREAT
 _GO, _DONE = "go", "done"
-"""Pipes in the directory: whoever opens the first releases all; the second ends when they have."""
+"""Named pipes in the loads' directory.
+
+Opening and closing _GO for writing releases all loads. A read of _DONE ends when all have ended.
+"""
 _PATIENCE = 60
-"""Seconds for a load to prepare or, when the recording is over, to end."""
+"""Seconds that a load may take to exit once it failed to start, or the recording is over."""
 
 Start = Callable[[], None]
-"""Returns when the load is to begin."""
+"""A function that a load calls when it is prepared; returns when the load is released."""
 
 
 def _fill(path: Path, size: int, start: Start) -> int:
-    """A file with its blocks on the disk, to which they come after `start`; its descriptor."""
+    """Write a file, call `start`, sync the file to the disk, and return its descriptor."""
     descriptor = os.open(path, _RW, 0o600)
     for offset in range(0, size, MEBIBYTE):
         os.pwrite(descriptor, os.urandom(MEBIBYTE), offset)
@@ -44,14 +47,17 @@ def _fill(path: Path, size: int, start: Start) -> int:
 
 
 def _direct(path: Path) -> tuple[int, bool]:
-    """A descriptor past the page cache, and whether it is one: not every file system can."""
+    """Open a file with O_DIRECT, or without where the file system does not support it.
+
+    Returns (descriptor, whether it is O_DIRECT).
+    """
     with suppress(OSError):
         return os.open(path, os.O_RDWR | os.O_DIRECT), True
     return os.open(path, os.O_RDWR), False
 
 
 def direct_reads(directory: Path, start: Start) -> None:
-    """Random 4 KiB reads past the page cache, as a database does."""
+    """Read random 4 KiB blocks past the page cache, as a database does."""
     path = directory / "table"
     os.close(_fill(path, FILE_BYTES, start))
     descriptor, _ = _direct(path)
@@ -63,7 +69,7 @@ def direct_reads(directory: Path, start: Start) -> None:
 
 
 def direct_writes(directory: Path, start: Start) -> None:
-    """Sequential writes past the page cache, as a backup does."""
+    """Write sequentially past the page cache, as a backup does."""
     path = directory / "backup"
     os.close(_fill(path, MEBIBYTE, start))
     descriptor, _ = _direct(path)
@@ -74,7 +80,7 @@ def direct_writes(directory: Path, start: Start) -> None:
 
 
 def buffered_writes(directory: Path, start: Start) -> None:
-    """Writes to the page cache that a sync brings to the disk, as a copy does."""
+    """Write to the page cache, then sync, as a copy does."""
     descriptor = _fill(directory / "copy", FILE_BYTES, start)
     for offset in range(0, FILE_BYTES, 5 * BLOCK):
         os.pwrite(descriptor, b"x" * BLOCK, offset)
@@ -83,7 +89,7 @@ def buffered_writes(directory: Path, start: Start) -> None:
 
 
 def buffered_reads(directory: Path, start: Start) -> None:
-    """A file read from front to back, with the kernel's readahead."""
+    """Read a file from front to back, with the kernel's readahead."""
     descriptor = _fill(directory / "movie", FILE_BYTES, start)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     for offset in range(0, FILE_BYTES, 64 * 1024):
@@ -92,7 +98,7 @@ def buffered_reads(directory: Path, start: Start) -> None:
 
 
 def journal(directory: Path, start: Start) -> None:
-    """Small entries, each with its own fsync: writes, flushes and the file system's journal."""
+    """Append small entries, each with an fsync: writes, flushes, the file system's journal."""
     descriptor = os.open(directory / "journal", _RW | os.O_APPEND, 0o600)
     start()
     for number in range(JOURNAL_ENTRIES):
@@ -108,21 +114,21 @@ LOADS: dict[str, Callable[[Path, Start], None]] = {
     "demo-player": buffered_reads,
     "demo-journal": journal,
 }
-"""By process name (at most 15 characters, the kernel's limit)."""
+"""Process name (at most 15 characters, the kernel's limit for comm) → load."""
 
 
 def run_one(name: str, directory: Path) -> None:
-    """One load under its own name, once it is released."""
+    """Rename this process to the load's name, and run the load."""
     Path("/proc/self/comm").write_text(name)
     gate = os.open(directory / _GO, os.O_RDONLY | os.O_NONBLOCK)
-    # Open for reading as well, or there would be nobody to open it for.
+    # O_RDWR: opening a FIFO for writing only would block until it has a reader.
     done = os.open(directory / _DONE, os.O_RDWR)
 
     def start() -> None:
         sys.stdout.write(f"{READY}\n")
         sys.stdout.flush()
         waiting = select.poll()
-        waiting.register(gate, 0)  # until whoever opened it for writing has closed it
+        waiting.register(gate, 0)  # POLLHUP alone: the writer has opened and closed the FIFO
         waiting.poll()
 
     LOADS[name](directory, start)
@@ -130,25 +136,28 @@ def run_one(name: str, directory: Path) -> None:
 
 
 class Loads:
-    """All loads, a process each, prepared and waiting in one directory."""
+    """All loads: a process each, prepared and waiting in one directory."""
 
     def __init__(self, directory: Path, processes: list[subprocess.Popen[str]]) -> None:
         self._directory, self._processes = directory, processes
 
     @property
     def release(self) -> list[str]:
-        """The command that lets them go, and lasts until they have ended."""
+        """A command that releases all loads, and runs until they have ended."""
         pipes = [str(self._directory / name) for name in (_GO, _DONE)]
         return ["/bin/sh", "-c", ': > "$1" && cat "$2"', "demo", *pipes]
 
     def failed(self) -> int:
-        """Waits for them; how many failed. Raises subprocess.TimeoutExpired."""
+        """Wait for all loads; return how many failed. Raises subprocess.TimeoutExpired."""
         return sum(process.wait(_PATIENCE) != 0 for process in self._processes)
 
 
 @contextmanager
 def held(directory: Path) -> Iterator[Loads]:
-    """All loads, ready to begin; ended with the block. Raises OSError: one could not prepare."""
+    """Start all loads and yield them when all are prepared; kill those left after the block.
+
+    Raises OSError if a load could not prepare.
+    """
     for name in (_GO, _DONE):
         os.mkfifo(directory / name, 0o600)
     processes: list[subprocess.Popen[str]] = []

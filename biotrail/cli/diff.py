@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail diff`: two recordings side by side."""
+"""`biotrail diff`: comparison of two recordings, or of two sets of recordings."""
 
 import os
 
@@ -19,16 +19,16 @@ from biotrail.text.printing import say, say_json
 from biotrail.text.progress import progress
 
 _BEHIND = "biotrail.cli.diff.behind"
-"""In the context's `meta`: the logs behind `--`."""
+"""Key in the context's `meta` under which TwoSides stores the logs after `--`."""
 MOST_PER_CENT = 99.9
-"""So that 1000 draws have one beyond the interval's ends."""
+"""Largest confidence level: one of 1000 bootstrap draws is then outside of the interval."""
 
 
 class TwoSides(click.Command):
-    """A command whose arguments may be `A... -- B...`: click itself tells no `--` from nothing."""
+    """A command whose arguments may be `A... -- B...`; click itself drops the `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's. What stands behind `--`, if A's stand before it, becomes `_BEHIND`."""
+        """Parse as click does; if logs stand before `--`, store those after it in `meta`."""
         if "--" in args:
             at = args.index("--")
             given, _, _ = self.make_parser(ctx).parse_args(args[:at])
@@ -42,20 +42,30 @@ class TwoSides(click.Command):
 @click.command(cls=TwoSides)
 @click.argument("logs", metavar="A... [--] B...", nargs=-1, required=True, type=click.Path())
 @choice_options
-@click.option("--device-a", metavar="DEV", help="Compare this device of A alone.")
-@click.option("--device-b", metavar="DEV", help="With this one of B. Default: as --device-a.")
+@click.option("--device-a", metavar="DEV", help="Compare this device of A only, with --device-b.")
+@click.option(
+    "--device-b",
+    metavar="DEV",
+    help="The device of B that --device-a is compared with. Default: the same.",
+)
 @click.option(
     "--confidence",
     type=click.FloatRange(50, MOST_PER_CENT),
     default=100 * CONFIDENCE,
     show_default=True,
-    help="Of each interval, in per cent.",
+    help="Confidence level of each interval, in per cent.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random draws."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of the random draws from which the intervals are estimated.",
 )
 @associate_option
-@click.option("--all", "everything", is_flag=True, help="Print every figure, not the main ones.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Print every figure, not only the main ones."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     logs: tuple[str, ...],
@@ -68,14 +78,14 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Compare recording B with recording A, and tell noise from change.
+    """Compare recording B with recording A, and mark the differences that are not noise.
 
     For each device (by name) and operation: rates, sizes, merges, errors, and mean and
-    percentiles of Q2C and of every stage; for each device what was in flight. Every
-    difference has a confidence interval, from blocks of the recordings' time drawn again;
-    only where it excludes 0 is the figure marked as changed. docs/diff.md explains it.
-    A and B are anything that convert reads; a part that is chosen of them is chosen of both.
-    Each can be the files of a rotated recording, and with -- between them several recordings.
+    percentiles of Q2C and of every stage; for each device how much was in flight. Every
+    difference has a confidence interval from a block bootstrap over the recordings' time; a
+    figure is marked as changed only if its interval excludes 0. docs/diff.md explains it.
+    A and B are anything that convert reads; options that choose a part apply to both.
+    Each can be the files of a rotated recording or, with -- between A and B, several recordings.
 
     \b
     biotrail diff before.biotrail after.biotrail
@@ -104,7 +114,11 @@ def command(
 def _sides(
     logs: tuple[str, ...], behind: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The logs of A and those of B. Raises click.UsageError: which is which is not said."""
+    """Return (logs of A, logs of B). behind: the logs after `--`; None: there was no `--`.
+
+    Raises click.UsageError if the logs cannot be divided: without `--` there must be two logs,
+    or the files of two recordings.
+    """
     if behind:
         return logs, behind
     if behind is not None or len(logs) < 2:
@@ -126,12 +140,13 @@ def _name(side: tuple[str, ...]) -> str:
 
 
 def _read(side: tuple[str, ...], cut: Cut, associate: str) -> list[Recording]:
-    """The recordings of A or of B, read to their ends."""
+    """Read the recordings of A or of B to their ends, and return their figures."""
     with recordings(side, associate, twice=cut.needs_file()) as found:
         return [told for _, told in of_each(found, lambda one: _read_one(one, cut))]
 
 
 def _read_one(one: Given, cut: Cut) -> Recording:
+    """Read a recording to its end; print what was chosen of it and what it lacks to stderr."""
     source = one.opened(cut)
     trace = source.trace
     with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
@@ -144,6 +159,10 @@ def _read_one(one: Given, cut: Cut) -> Recording:
 def _pairs(
     comparison: Comparison, name_a: str | None, name_b: str | None
 ) -> list[tuple[str, str]] | None:
+    """Return the pair of devices (of A, of B) to compare; None: every device, by name.
+
+    Raises click.BadParameter if a recording has no I/O of its device.
+    """
     if name_a is None or name_b is None:
         return None
     chosen = []
@@ -154,12 +173,15 @@ def _pairs(
         plain = name.removeprefix("/dev/").removeprefix("mapper/")
         if plain not in names:
             there = ", ".join(names) or "no device"
-            raise click.BadParameter(f"{name} has no I/O there; {there} has", param_hint=option)
+            raise click.BadParameter(
+                f"{name} has no I/O in that recording; it has I/O on {there}", param_hint=option
+            )
         chosen.append(plain)
     return [(chosen[0], chosen[1])]
 
 
 def _print(diff: Diff, names: tuple[str, str], everything: bool) -> None:
+    """Print the comparison as tables. names: of A and B; everything: all figures."""
     from biotrail.text.columns import console
     from biotrail.text.diff import parts
 

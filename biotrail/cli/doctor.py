@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail doctor`: what this machine can record, and what to do about the rest."""
+"""`biotrail doctor`: checks of what this machine can record, each with a remedy."""
 
 from dataclasses import asdict
 
@@ -12,16 +12,17 @@ from biotrail.text.printing import say, say_all, say_json
 bcc_report = bcc_capability.report
 
 IMPOSSIBLE = 1
-"""Exit status where nothing can be recorded."""
+"""Exit status if no backend can record."""
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(as_json: bool) -> int:
-    """Tell what this machine can record, what is missing, and the remedy.
+    """Check what this machine can record, and say how to get what is missing.
 
-    Loads nothing that stays. NO stops the core backend; bcc may still record. The last line
-    names the backends that can. Exit status 1: nothing can be recorded here (by this user).
+    Leaves nothing loaded. A check marked NO rules out the core backend; bcc may still record.
+    The last line lists the backends that can record. Exit status 1: this user can record
+    nothing here.
 
     \b
     sudo biotrail doctor
@@ -42,7 +43,10 @@ def command(as_json: bool) -> int:
 
 
 def lines(checks: list[Check]) -> list[str]:
-    """A line per check, its remedy below it. `NO` stops the core backend, `no` is worth knowing."""
+    """Return a line for each check (`ok`, `NO` or `no`) and, if it failed, one for its remedy.
+
+    NO: the core backend cannot record without it. no: recording is possible, but records less.
+    """
     width = max((len(check.name) for check in checks), default=0)
     found = []
     for check in checks:

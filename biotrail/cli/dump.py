@@ -24,7 +24,7 @@ from biotrail.text.printing import as_json, say
 from biotrail.text.rows import limit_option
 
 WINDOW_EVENTS = 20_000
-"""Decoded at once: output begins soon, and memory stays small."""
+"""Events decoded at a time: few, so that output begins soon and memory stays small."""
 NO_SECTOR = (1 << 64) - 1
 _POINTERS = frozenset({"bio", "rq", "parent", "page"})
 _HIDDEN = frozenset({"head", "reserved"})
@@ -45,14 +45,14 @@ else:
 
 
 class Kinds(_KindsType):
-    """`Q,D,C` or `QDC`: record kinds by letter."""
+    """The type of --kind: record kinds by letter, `Q,D,C` or `QDC`."""
 
     name = "kinds"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> frozenset[int]:
-        """Kind numbers; a usage error for an unknown letter."""
+        """Return the kinds' numbers. Raises click.UsageError for an unknown letter."""
         if isinstance(value, frozenset):
             return value
         letters = [letter for letter in str(value) if letter not in ", "]
@@ -73,9 +73,16 @@ class Kinds(_KindsType):
     type=click.Choice(["text", "json", "blkparse"]),
     default="text",
     show_default=True,
-    help="json: one object per line, with every field by its name. blkparse: its default lines.",
+    help="json: one object per line, with every field by its name. blkparse: lines as blkparse "
+    "prints them by default.",
 )
-@click.option("--kind", "kinds", type=Kinds(), metavar="Q,D,..", help="Only these kinds.")
+@click.option(
+    "--kind",
+    "kinds",
+    type=Kinds(),
+    metavar="Q,D,..",
+    help="Only records of these kinds, by letter (docs/log-format.md).",
+)
 @record_options
 @limit_option("all")
 def command(
@@ -88,9 +95,9 @@ def command(
     """Print the records of LOG in the order of their time stamps.
 
     Times are seconds since the recording began. A line has time, CPU, kind, device, operation,
-    first sector + sectors, and what else the record holds; see docs/log-format.md for the
-    fields. --device with a partition chooses by sectors, so it leaves out records without any.
-    LOG - reads standard input.
+    first sector + number of sectors, and the record's other fields; docs/log-format.md lists
+    them. --device with a partition chooses by sector, so it leaves out records that have no
+    sector. LOG - reads standard input.
 
     \b
     biotrail dump disk.biotrail | less -S
@@ -115,7 +122,7 @@ def command(
 
 
 def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
-    """blkparse's lines of what is wanted; names are learnt from all of the log."""
+    """Yield the chosen records as blkparse's lines; learn task names from all records."""
     from biotrail.converters.outputs.blktrace import blkparse
 
     tasks = trace.tasks
@@ -129,7 +136,7 @@ def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
 
 
 class Choice:
-    """Which records are wanted."""
+    """A choice of records by kind and device."""
 
     def __init__(
         self,
@@ -137,13 +144,16 @@ class Choice:
         kinds: frozenset[int] | None = None,
         devices: Collection[str] = (),
     ) -> None:
-        """kinds: numbers; None: all. devices: names; none: all."""
+        """kinds: their numbers; None: all kinds. devices: names; empty: all devices."""
         self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
         self._context = context
         self._devices = devices
 
     def mask(self, events: Events) -> Bool:
-        """Which of the events are wanted."""
+        """Return a mask (n,) bool of the chosen events.
+
+        Raises ConversionError if a device is not in the log (yet).
+        """
         wanted = np.ones(len(events), dtype=np.bool_)
         if self._kinds is not None:
             wanted &= np.isin(events.kind, self._kinds)
@@ -152,7 +162,11 @@ class Choice:
         return wanted
 
     def _on_device(self, name: str, events: Events) -> Bool:
-        """Raises ConversionError: no such device. It can have come while recording."""
+        """Return a mask (n,) bool of events on a device; a partition's, by their sectors.
+
+        Looks the device up for each window, for it may have been added while recording. Raises
+        ConversionError if the log does not have it.
+        """
         dev = device_named(self._context, name)
         if dev not in self._context.devices:
             known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
@@ -169,7 +183,7 @@ class Choice:
 
 
 def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
-    """The wanted records in time order."""
+    """Yield the chosen records in time order; keys are the names of fields and their texts."""
     for events, _ in trace.events(window_events=WINDOW_EVENTS):
         trace.tasks.learn(events)
         wanted = events.take(choice.mask(events))
@@ -177,6 +191,7 @@ def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
 
 
 def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
+    """Return the events as rows, in their order. start_ns: the time from which `seconds` counts."""
     found: list[Row] = [{}] * len(events)
     for number in np.unique(events.kind).tolist():
         kind = Kind(number)
@@ -201,7 +216,10 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
 
 
 def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> dict[str, list[Any]]:
-    """Every field as plain values, devices and operations also by name."""
+    """Return field → values, one per record, with names of device, operation, flags and status.
+
+    Pointers are hexadecimal text. A null pointer, no sector and no tag are None.
+    """
     columns: dict[str, list[Any]] = {}
     for name in records.dtype.names or ():
         if name in _HIDDEN:
@@ -229,11 +247,13 @@ def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> d
 
 
 def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
+    """Return the name that each thread `tid` had at time `ts` (ns); None if it is not known."""
     names = trace.tasks.table().comm
     return [names[row] if row >= 0 else None for row in trace.tasks.rows(tid, ts).tolist()]
 
 
 def _text(row: Row) -> str:
+    """Return a record as a line: time, CPU, kind, device, operation, sectors, other fields."""
     parts = [f"{row['seconds']:14.9f} {row['cpu']:3d} {row['kind']}"]
     if "dev" in row:
         parts.append(f"{dev_numbers(row['dev']):>7} {row['device']}")
@@ -244,7 +264,7 @@ def _text(row: Row) -> str:
         parts.append(f"{sector} + {row['bytes'] // SECTOR_BYTES}")
         if row["bytes"] % SECTOR_BYTES or row["sector"] is None:
             parts.append(f"bytes={row['bytes']}")
-    # A Q's flags are told by name.
+    # The only bit of a Q's `flags` is printed as the word `own`.
     named = {"flags"} if "own" in row else set()
     parts += [_pair(k, v) for k, v in row.items() if k not in named and _shown(k, v)]
     if row.get("own"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail export`: bios, requests or events as a table; bios for fio to replay."""
+"""`biotrail export`: bios, requests or events as a table; bios as an iolog for fio."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -43,13 +43,13 @@ BINARY = ("parquet", "arrow")
     type=click.Choice(["bios", "requests", "events"]),
     default="bios",
     show_default=True,
-    help="A row for each.",
+    help="The rows of the table.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="Default: by the ending of OUT, else csv. iolog: for fio's --read_iolog.",
+    help="Format of OUT; iolog is for fio's --read_iolog. Default: by the ending of OUT, else csv.",
 )
 @click.option(
     "-o",
@@ -58,7 +58,7 @@ BINARY = ("parquet", "arrow")
     metavar="OUT",
     type=click.Path(),
     default="-",
-    help="Default: -, printed.",
+    help="The output. Default: -, standard output.",
 )
 @cut_options
 @associate_option
@@ -78,9 +78,10 @@ def command(
 ) -> None:
     """Write the bios, requests or events of LOG as a table.
 
-    As CSV, JSON lines, Parquet or Arrow IPC; docs/parquet.md lists columns and units. Or bios as an
-    iolog (version 3) that fio replays with the times at which they were queued: what a device got
-    from above; with --device, what that device got. LOG - reads standard input.
+    Formats are CSV, JSON lines, Parquet and Arrow IPC; docs/parquet.md lists columns and units.
+    Bios can also be written as an iolog (version 3), which fio replays with the times at which
+    they were queued: those queued to the uppermost devices or, with --device, to that device.
+    LOG - reads standard input.
 
     \b
     biotrail export disk.biotrail -o bios.csv
@@ -95,14 +96,16 @@ def command(
     if target == "-" and form in BINARY and sys.stdout.isatty():
         raise click.UsageError(f"{form} is binary: give -o OUT, or send it to a pipe")
     if what == "events" and cut.chooses:
-        raise click.UsageError("of events only a time can be chosen; by device: biotrail dump -d")
+        raise click.UsageError(
+            "events can be chosen by time only; biotrail dump -d chooses records by device"
+        )
     with terminated_as_interrupted(), opened(log, cut, associate, own_io) as source:
         cell = cells(guard, target == "-" and sys.stdout.isatty())
         say_all(export(source, what, form, target, force, cell), err=True)
 
 
 def chosen(target: str) -> str:
-    """The format by the output's ending. Raises click.UsageError."""
+    """Return the format that the output's ending asks for; csv for `-`. Raises click.UsageError."""
     if target == "-":
         return "csv"
     if (ending := Path(target).suffix) in ENDINGS:
@@ -121,7 +124,11 @@ def export(
     force: bool,
     cell: Callable[[str], str] = guarded,
 ) -> Iterator[str]:
-    """Write it, and give what to say of it. cell: CSV's, of a text. Raises TraceError."""
+    """Write the chosen part of a trace to `target` and yield lines about the output.
+
+    what: "bios", "requests" or "events"; form: one of FORMATS; target: a path, or `-`; cell:
+    converts a text to a CSV cell. Raises TraceError.
+    """
     trace = source.trace
 
     def into(stream: BinaryIO) -> list[str]:
@@ -155,6 +162,7 @@ def _table(
     reached: Callable[[int], None] | None,
     cell: Callable[[str], str],
 ) -> list[str]:
+    """Write a table to `stream`; return a line with its number of rows."""
     from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
@@ -174,6 +182,7 @@ def _table(
 
 
 def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:
+    """Write bios as an iolog to `stream`; return lines with its I/Os and what was left out."""
     from biotrail.converters.outputs.tables import iolog as export_iolog
 
     windows, upper = _windows(source, reached), not source.cut.devices

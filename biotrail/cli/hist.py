@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail hist`: distributions of latency, size and queue depth, and latency over time."""
+"""`biotrail hist`: histograms and heat maps of latency, size and queue depth."""
 
 import math
 from typing import Any
@@ -28,13 +28,13 @@ from biotrail.text.rows import Order, limit_option, sort_option
 
 FORMAT = 1
 LARGEST = 1 << 60
-"""ns, bytes or I/Os."""
+"""Largest step of --linear, in units."""
 UNITS = {
     Measure.LATENCY: {"us": 1_000, "ns": 1, "ms": 1_000_000},
     Measure.SIZE: {"kbytes": 1024, "bytes": 1},
     Measure.DEPTH: {"ios": 1},
 }
-"""The first of each is the default."""
+"""Per measure: unit → its size in ns, bytes or I/Os. The first unit is the default."""
 NAMES = {
     "ns": "nsecs",
     "us": "usecs",
@@ -55,16 +55,18 @@ NAMES = {
     help="Latency of this stage: Q2C (default), D2C, I2D, Q2G, … (docs/lifecycles.md).",
 )
 @click.option("--size", is_flag=True, help="Size of the I/Os instead of latency.")
-@click.option("--depth", is_flag=True, help="How many I/Os were under way when each was queued.")
+@click.option(
+    "--depth", is_flag=True, help="Number of I/Os in flight when each was queued, not latency."
+)
 @click.option(
     "--linear", metavar="STEP", help="Buckets of this width: 100us, 4K, 8 (default: log2)."
 )
-@click.option("--heatmap", is_flag=True, help="Over time: a column for each stretch of it.")
+@click.option("--heatmap", is_flag=True, help="Draw the distribution over time, as a heat map.")
 @click.option(
     "--unit",
     type=click.Choice(sorted(NAMES)),
     metavar="UNIT",
-    help="us (default), ns, ms; with --size kbytes (default), bytes.",
+    help="Unit of the buckets: us (default), ns or ms; with --size kbytes (default) or bytes.",
 )
 @sort_option("device, then operation")
 @limit_option("all")
@@ -85,11 +87,12 @@ def command(
     associate: str,
     as_json: bool,
 ) -> None:
-    """Draw how latency, size or queue depth of the I/Os in LOGs are distributed.
+    """Draw histograms of the latency, size or queue depth of the I/Os in LOGs.
 
-    One histogram for each device and operation, in powers of two as bcc's biolatency prints
-    them. Merged and split I/Os count as what was queued. LOG - reads standard input. The files
-    of a rotated recording are one log; several recordings are drawn one after the other.
+    One histogram for each device and operation, with buckets that are powers of two as bcc's
+    biolatency prints them. Merged and split I/Os are counted as the bios that were queued.
+    LOG - reads standard input. The files of a rotated recording are one log; several recordings
+    are drawn one after the other.
 
     \b
     biotrail hist disk.biotrail
@@ -139,7 +142,10 @@ def _unit(measure: Measure, unit: str | None) -> str:
 
 
 def _step(measure: Measure, linear: str | None, width: int) -> int:
-    """The width of linear buckets in units; 0: log2. Raises click.UsageError."""
+    """Return the width of linear buckets in units of `width` (ns, bytes or I/Os); 0: log2 buckets.
+
+    linear: the value of --linear; None: not given. Raises click.UsageError.
+    """
     if linear is None:
         return 0
     if measure == Measure.LATENCY:
@@ -158,7 +164,10 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
 
 
 def distribution(trace: Trace, question: Question, choice: Choice) -> Distribution:
-    """One pass over the log. Raises ConversionError: no such device."""
+    """Read the trace to its end and return the distribution of the chosen I/Os.
+
+    Raises ConversionError if the log does not have a chosen device.
+    """
     found = Distribution(trace.context, choice, question)
     for window in trace.lifecycles():
         found.add(window)
@@ -169,7 +178,7 @@ def distribution(trace: Trace, question: Question, choice: Choice) -> Distributi
 def as_dict(
     trace: Trace, found: Distribution, unit: str, rows: hist_text.Rows = hist_text.EVERY
 ) -> dict[str, Any]:
-    """All of it for JSON; docs/hist.md names every key."""
+    """Return the distribution for JSON; docs/hist.md describes every key. unit: its name."""
     shown, more = rows.of(trace.context, found)
     question = found.question
     columns = found.columns
@@ -206,7 +215,7 @@ def as_dict(
 
 
 def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
-    """The buckets that are not empty."""
+    """Return the buckets that are not empty: first and last value (None: no limit), and count."""
     found: list[dict[str, int | None]] = []
     for slot, count in enumerate(counts):
         if count:
@@ -216,7 +225,10 @@ def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
 
 
 def _cells(scale: Scale, counts: Any) -> list[dict[str, int | None]]:
-    """The cells of a heat map that are not empty, by column, then by bucket."""
+    """Return a heat map's cells that are not empty, by column, then by bucket.
+
+    counts: (buckets, columns) uint32.
+    """
     columns, slots = counts.T.nonzero()
     found: list[dict[str, int | None]] = []
     for column, slot in zip(columns.tolist(), slots.tolist(), strict=True):

@@ -26,12 +26,13 @@ _WIDTH = 14
 @own_io_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) -> None:
-    """Tell what LOGs hold, and how much of it is certain.
+    """Show what LOGs hold, what they lack, and how much of it is certain.
 
-    Reads the whole of each log: its header, the events of each kind and device, the time they
-    cover, what was lost or is damaged, and the account of every event: used in a bio's or
-    request's lifecycle, or left out for one named reason. LOG - reads standard input. The
-    files of a rotated recording are one log; of several recordings each is told by itself.
+    Reads each log to its end and shows its header, the number of events of each kind and
+    device, the time they cover, what was lost or is damaged, and an account of every event:
+    used in a bio's or request's lifecycle, or left out for one named reason. LOG - reads
+    standard input. The files of a rotated recording are one log; several recordings are shown
+    one after the other.
 
     \b
     biotrail info disk.biotrail
@@ -50,7 +51,7 @@ def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) 
 
 
 def _read(one: Given) -> Trace:
-    """The trace, read to its end."""
+    """Open a recording's trace, read it to its end and return it."""
     trace = one.again()
     for _ in trace.lifecycles():
         pass
@@ -58,7 +59,7 @@ def _read(one: Given) -> Trace:
 
 
 def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:
-    """{dev_t: {letter: events}}."""
+    """Return the number of events per device (dev_t) and kind (letter): {dev_t: {letter: n}}."""
     table: dict[int, dict[str, int]] = {}
     for (dev, letter), number in sorted(trace.account.devices.items()):
         table.setdefault(dev, {})[letter] = number
@@ -66,7 +67,7 @@ def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:
 
 
 def facts(trace: Trace) -> dict[str, Any]:
-    """All of it for JSON; units: ns, bytes."""
+    """Return the trace's header, end, time, devices and account for JSON, in ns and bytes."""
     account, header = trace.account, trace.context.header
     span = account.last_ns - account.first_ns if account.first_ns >= 0 else 0
     return {
@@ -88,7 +89,7 @@ def facts(trace: Trace) -> dict[str, Any]:
 
 
 def lines(log: str, trace: Trace) -> list[str]:
-    """All of it for a person to read."""
+    """Return the output's lines. log: the name to print; trace: read to its end."""
     return [
         *_origin_lines(log, trace),
         "",
@@ -107,6 +108,7 @@ def _field(name: str, value: str) -> str:
 
 
 def _origin_lines(log: str, trace: Trace) -> list[str]:
+    """Return lines about the recording: host, kernel, command, filters, time, cost."""
     header, account = trace.context.header, trace.account
     host, kernel = header.get("host", {}), header.get("kernel", {})
     state = "interrupted" if trace.reader.interrupted else "complete"
@@ -129,7 +131,7 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
 
 
 def _part_lines(trace: Trace) -> list[str]:
-    """Which file of a rotated recording it is, or what a flight recorder wrote it for."""
+    """Return lines about a file of a rotated recording or a flight recorder's dump, else none."""
     series, kept = (trace.context.header.get(key) for key in ("series", "kept"))
     found = []
     if series:
@@ -147,6 +149,7 @@ def _part_lines(trace: Trace) -> list[str]:
 
 
 def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
+    """Return what a trigger saw, where and when, as a sentence. hit: the header's `trigger`."""
     value, monotonic = int(hit.get("value", 0)), int(hit.get("monotonic", 0))
     what = {
         "slow": f"an I/O took {units.duration(value)}",
@@ -158,6 +161,7 @@ def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
 
 
 def _recorded(header: Mapping[str, Any]) -> str:
+    """Return what was recorded: devices, filters, event set, stacks, files, missing kinds."""
     events = header.get("events", {})
     named = header.get("filters", {}).get("devices", [])
     devices = [str(d["spec"]) for d in named if d.get("spec")]
@@ -180,7 +184,7 @@ def _direct(files: Mapping[str, Any]) -> str:
 
 
 def _absent(header: Mapping[str, Any]) -> str:
-    """Fields that are empty in this log, and the events that have them elsewhere."""
+    """Return the fields that this log does not have, each with its kinds, and the flags it has."""
     letters: dict[str, str] = {}
     for letter, names in header["absent"].items():
         for name in names:
@@ -191,13 +195,14 @@ def _absent(header: Mapping[str, Any]) -> str:
 
 
 def _rights_lines(header: Mapping[str, Any]) -> list[str]:
-    """What the recorder's rights were not enough for; nothing, no line."""
+    """Return lines about what the recorder had no right to do; empty if it lacked none."""
     lacks = header.get("rights", {}).get("lacking", [])
     found = [f"{lack['what']}, needs {lack['needs']}" for lack in lacks]
     return _listed("rights", found, "") if found else []
 
 
 def _cost_lines(trace: Trace) -> list[str]:
+    """Return lines about the recorder's cost and the bios left out; empty for a log without end."""
     end = trace.reader.end
     if not end or "recorder" not in end:
         return []
@@ -214,7 +219,7 @@ def _cost_lines(trace: Trace) -> list[str]:
 
 
 def _program_lines(end: Mapping[str, Any]) -> list[str]:
-    """What the kernel counted of the programs' runs, while it was asked to."""
+    """Return a line with the BPF programs' run times; empty if the kernel did not count them."""
     rows = [p for p in end.get("programs", []) if p.get("run_count")]
     if not rows:
         return []
@@ -244,6 +249,7 @@ def _device_lines(trace: Trace) -> list[str]:
 
 
 def _listed(name: str, items: Iterable[str], none: str) -> list[str]:
+    """Return a line per item, the first with the field's name; without items a line with `none`."""
     found = list(items)
     return [_field(name, found[0] if found else none), *(_field("", text) for text in found[1:])]
 
@@ -253,6 +259,7 @@ def _loss_lines(trace: Trace) -> list[str]:
 
 
 def _account_lines(trace: Trace) -> list[str]:
+    """Return lines with the events by reason, the recorder's own I/O and the certainties."""
     account = trace.account
     found = ["account of every event"]
     for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):

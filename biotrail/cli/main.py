@@ -31,32 +31,32 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _COMMANDS = {
     "record": "Record block I/O to a log.",
     "convert": "Turn a log into a Perfetto trace or an OTF2 archive.",
-    "archive": "Keep logs as Parquet: small, and open to other tools.",
+    "archive": "Convert logs to Parquet: small, and readable by other tools.",
     "export": "Write bios, requests or events as a table, or for fio to replay.",
     "verify": "Check every checksum and count of logs and archives.",
-    "report": "Tell where the time of I/O went, by device, operation, process and more.",
-    "diff": "Compare two recordings, and tell noise from change.",
+    "report": "Show where I/O time goes, by device, operation and process.",
+    "diff": "Compare two recordings and mark the differences that are not noise.",
     "top": "Watch block I/O as it happens.",
     "view": "Open a log or a trace in the Perfetto UI.",
-    "info": "Tell what a log holds, and how much of it is certain.",
-    "slow": "Tell the slowest I/Os, and what made them slow.",
+    "info": "Show what a log holds, what it lacks, and how much of it is certain.",
+    "slow": "Show the slowest I/Os and why they were slow.",
     "hist": "Draw histograms of latency, size or queue depth.",
-    "stacks": "Show who queued the I/O in a log, by call stack.",
+    "stacks": "Show which call stacks queued the I/O in a log.",
     "dump": "Print a log's records as text or JSON lines.",
-    "doctor": "Tell what this machine can record, and what is missing.",
-    "demo": "Record some real I/O, convert it and show what came out.",
+    "doctor": "Check what this machine can record, and what is missing.",
+    "demo": "Record some real I/O, convert it and show the result.",
 }
 
 
 class LazyGroup(click.Group):
-    """Imports `biotrail.NAME` for subcommand NAME, and takes its `command`."""
+    """A group whose subcommand NAME is `command` of the module `biotrail.cli.NAME`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order in which a user meets them."""
+        """Return the subcommands' names in the order in which a user meets them."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand, imported now; None when there is no such one."""
+        """Import and return a subcommand; None if `cmd_name` is not a subcommand."""
         if cmd_name not in _COMMANDS:
             return None
         with _one_thread():
@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names and options that begin so, without importing what they stand for."""
+        """Return the subcommands and options that begin with `incomplete`; import no module."""
         names = [
             CompletionItem(name, help=text)
             for name, text in _COMMANDS.items()
@@ -75,7 +75,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's; a name that there is none of gets the nearest one beside it."""
+        """Return what click does: (name, subcommand, remaining arguments).
+
+        Raises click.UsageError for an unknown name, with the most similar subcommand if any.
+        """
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             near = get_close_matches(args[0], _COMMANDS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -83,7 +86,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; that nobody reads its output any more is no error."""
+        """Run the subcommand and return its result, or PIPE_STATUS if stdout's reader has gone."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -93,16 +96,17 @@ class LazyGroup(click.Group):
         return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the subcommands without importing them."""
+        """Write the list of subcommands to `formatter` without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keeps numpy's BLAS, which nothing here uses, from starting threads when it is imported.
+    """Keep numpy's BLAS from starting threads when numpy is imported inside the block.
 
-    They would hold memory, and the rights that the recorder gives up.
+    biotrail uses no BLAS. Its threads would take memory, and would keep the rights that the
+    recorder gives up. The environment variable is restored after the block.
     """
     given = os.environ.setdefault(_BLAS_THREADS, "")
     os.environ[_BLAS_THREADS] = "1"
@@ -121,7 +125,7 @@ def _one_thread() -> Iterator[None]:
 )
 @click.version_option(__version__, prog_name="biotrail", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Record what the Linux block layer does with every bio and request, and look at it.
+    """Record what the Linux block layer does with every bio and request, and analyse it.
 
     \b
     sudo biotrail record -o disk.biotrail -- fio job.fio
@@ -131,15 +135,16 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and end the process.
+    """Run the command line (None: sys.argv) and exit the process.
 
-    Status 0 done, 1 failed, 2 wrong usage, 130 interrupted; `record -- COMMAND` ends with
-    the command's own status.
+    Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader of the
+    output has gone; `record -- COMMAND` exits with the command's own status.
     """
     sys.exit(_run(arguments))
 
 
 def _run(arguments: list[str] | None) -> int:
+    """Run the command line, print its error if it fails, and return the exit status."""
     try:
         status = cli.main(arguments, prog_name="biotrail", standalone_mode=False)
     except click.exceptions.Abort:
@@ -152,7 +157,7 @@ def _run(arguments: list[str] | None) -> int:
     except ReaderGoneError as error:
         return _failed(str(error), status=PIPE_STATUS)
     except TraceError as error:
-        # What the kernel or a compiler says to a probe has lines of its own.
+        # A probe's error ends with the lines of the kernel's verifier or of the compiler.
         lines = str(error).split("\n") if isinstance(error, ProbeError) else [str(error)]
         return _failed(*lines)
     except OSError as error:
@@ -162,20 +167,21 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _wrong_usage(error: click.ClickException) -> None:
-    """Print click's own words, which quote arguments, without what a terminal would obey."""
+    """Print click's message to stderr; escape control characters, as it quotes arguments."""
     words = io.StringIO()
     error.show(words)
     relay(words.getvalue().rstrip("\n"), err=True)
 
 
 def _failed(message: str, *further: str, status: int = ERROR_STATUS) -> int:
+    """Print the error and `further` lines to stderr; return `status`."""
     say(f"biotrail: error: {message}", err=True)
     say_all(further, err=True)
     return status
 
 
 def _silence_stdout() -> None:
-    """What is still buffered has no reader; without this, Python says so at exit."""
+    """Redirect stdout to /dev/null, or Python would report EPIPE when it flushes at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

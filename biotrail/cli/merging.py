@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail convert` of several recordings: one Perfetto trace, with all on one timeline."""
+"""`biotrail convert` of several recordings to one Perfetto trace with a common timeline."""
 
 import os
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from biotrail.text.progress import progress
 
 @dataclass
 class Aligned:
-    """A recording on the common timeline; `alignment`: None for the one whose clock that is."""
+    """A recording on the common timeline; `alignment` is None if the timeline is its own clock."""
 
     recording: Recording
     label: str
@@ -32,7 +32,10 @@ class Aligned:
 
 
 def align(recordings: Sequence[Recording]) -> list[Aligned]:
-    """All recordings on the timeline of one of them. Raises ConversionError: one has no clocks."""
+    """Align all recordings on the timeline of one of them; labels are empty until `_write`.
+
+    Raises ConversionError if a recording has no clock readings.
+    """
     clocks = [Clocks.of(each.paths[0], each.trace) for each in recordings]
     reference = choose_reference(clocks)
     return [
@@ -44,7 +47,10 @@ def align(recordings: Sequence[Recording]) -> list[Aligned]:
 def convert(
     recordings: Sequence[Recording], target: str, force: bool, colour: Colour = Colour.AUTO
 ) -> tuple[Result, list[str]]:
-    """Write all to one trace; (what was written, what to say of it). Raises TraceError."""
+    """Write all recordings to one trace, `target` (`-`: standard output).
+
+    Returns (result, lines about it). Raises TraceError.
+    """
     logs = align(recordings)
     if target == "-":
         result = to_stdout(lambda out: _write(logs, out, colour).warning)
@@ -62,7 +68,10 @@ def convert(
 
 
 def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSummary:
-    """Writes the logs one behind the other; returns their bytes, and the slowest I/O's view."""
+    """Write the logs one after the other to `out`, and set each one's `label`.
+
+    Returns the sums of their summaries, with the view of the slowest I/O of all.
+    """
     from biotrail.converters.outputs.perfetto import convert as perfetto
     from biotrail.converters.outputs.perfetto.merged import Named, places
 
@@ -93,7 +102,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, colour: Colour) -> PerfettoSu
 
 
 def _facts(log: Aligned) -> dict[str, str | int]:
-    """What the trace says of how the log was lined up."""
+    """Return the trace's attributes that say how the log was aligned, and to within how many ns."""
     alignment = log.alignment
     if alignment is None:
         return {"aligned_by": "its own clock: the trace's"}
@@ -102,7 +111,7 @@ def _facts(log: Aligned) -> dict[str, str | int]:
 
 
 def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
-    """What was written, how it lines up, and how far to trust it."""
+    """Return lines that say what was written, how certain each log is and how logs are aligned."""
     where = "standard output" if result.path is None else str(result.path)
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
     found = [f"wrote {where}{size}: {units.plural(len(logs), 'recording')} on one timeline"]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`record --print`: I/Os as they end. A recorder of its own records; here its log is read.
+"""`record --print`: prints I/Os as they end, from the log of a separate recorder process.
 
-With a log that is kept, the recorder writes it as ever, and this process reads the growing
-file. Without, the log comes through a pipe that a thread empties, whoever reads what is
-printed. Either way nothing here keeps the recorder waiting.
+If the log is kept, the recorder writes it to a file and this process reads the growing file. If
+not, the log comes through a pipe, which a thread empties even if the output's reader is slow.
+Either way this process never makes the recorder wait.
 """
 
 import select
@@ -28,9 +28,9 @@ from biotrail.text.printing import say
 
 
 def run(printing: Printing) -> int:
-    """Print until the recording ends; its exit status.
+    """Print I/Os until the recording ends; return the recorder's exit status.
 
-    Raises BrokenPipeError when nobody reads what is printed any more, and TraceError.
+    Raises BrokenPipeError if the reader of standard output has gone, and TraceError.
     """
     with ExitStack() as stack:
         target = printing.target
@@ -54,13 +54,18 @@ def run(printing: Printing) -> int:
 
 
 def _kept(target: str | None) -> str:
+    """Return the end of the closing message: size of the log and next command; empty: no log."""
     if target is None:
         return ""
     return f"; log {units.size(Path(target).stat().st_size)}; next: biotrail report {target}"
 
 
 def _opened(recorder: Recorder, kept: BinaryIO | None, target: str | None) -> LiveSource | None:
-    """Return the log that is being written; None: the recorder could not begin, and said so."""
+    """Open the log that the recorder is writing, and start reading it.
+
+    None: the recorder failed before it began a log, and has printed why. Raises LogFormatError if
+    it exits with status 0 without one.
+    """
     name = target or "the recorder's log"
     stream = Tee(recorder.stream, None, name) if kept is None else Tail(kept, recorder.ended, name)
     try:
@@ -75,7 +80,7 @@ def _opened(recorder: Recorder, kept: BinaryIO | None, target: str | None) -> Li
 
 
 def print_all(source: LiveSource, printing: Printing) -> int:
-    """Print all of it; how many I/Os."""
+    """Print the I/Os of the log until it ends; return how many were printed."""
     own = printing.filters.own_io
     trace = LiveTrace(source, own_io=own)
     context = trace.context
@@ -87,7 +92,8 @@ def print_all(source: LiveSource, printing: Printing) -> int:
     printed = skipped = 0
     unended: list[str] = []
     for window in trace.windows():
-        # What another window comes behind is over, though nobody saw it end.
+        # An I/O that the model gave out without an end, before the last window, has ended: its
+        # completion was not recorded. Only those of the last window may still be in flight.
         printed += put(unended)
         skips = source.take_skips()
         skipped += sum(skip.bios for skip in skips)
@@ -112,13 +118,13 @@ def _said_last(unended: int, skipped: int) -> Iterator[str]:
 
 
 def real_losses(window: Lifecycles) -> LossWindows:
-    """Return the window's losses without what was skipped here, which nobody counted."""
+    """Return the window's losses without those of unknown count and kind: what reading skipped."""
     loss = window.loss
     return loss.take(np.flatnonzero((loss.count >= 0) | (loss.kind != 0)))
 
 
 def put(lines: Iterable[str]) -> int:
-    """Print the lines, which are shown already, at once; how many."""
+    """Print lines, whose control characters are escaped already, and flush; return their number."""
     found = list(lines)
     if found:
         sys.stdout.write("\n".join([*found, ""]))
@@ -127,7 +133,7 @@ def put(lines: Iterable[str]) -> int:
 
 
 def while_read() -> Callable[[], None]:
-    """Return what raises BrokenPipeError when nobody reads standard output: `| head` has ended."""
+    """Return a function that raises BrokenPipeError once stdout's reader has gone (`| head`)."""
     poll = select.poll()
     with suppress(OSError, ValueError):
         poll.register(sys.stdout.fileno(), 0)  # errors alone

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail record`: from the probes to a log. Imports only what recording needs."""
+"""`biotrail record`: records block I/O to a log. Imports only what recording needs."""
 
 import os
 import re
@@ -35,14 +35,15 @@ LOG_SUFFIX = ".biotrail"
     multiple=True,
     metavar="DEV",
     help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
-    "mount point. Give it several times for several devices. Default: all devices.",
+    "mount point. Can be repeated. Default: all devices.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     type=click.Path(),
-    help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail here.",
+    help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail in "
+    "the current directory.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option(
@@ -53,8 +54,8 @@ LOG_SUFFIX = ".biotrail"
     type=click.Choice(EVENT_SETS),
     default="lifecycle",
     show_default=True,
-    help="minimal: queue, issue, complete and what links them; lifecycle: every step of a bio and "
-    "request; all: plugs and the rest too.",
+    help="minimal: queue, issue and complete, and the events that link them; lifecycle: every "
+    "step of a bio and request; all: plugs and all other events too.",
 )
 @click.option(
     "--backend",
@@ -62,33 +63,38 @@ LOG_SUFFIX = ".biotrail"
     default="auto",
     show_default=True,
     help="core: precompiled programs, for kernels with type information (BTF); bcc: programs that "
-    "bcc compiles here, which tell less; auto: core where it can be used, else bcc.",
+    "bcc compiles here, which record less; auto: core where it can be used, else bcc.",
 )
 @click.option(
     "--stacks",
     is_flag=True,
-    help="Also the kernel's call stack at which each bio is queued: see biotrail stacks.",
+    help="Record the kernel call stack that queued each bio: see biotrail stacks.",
 )
-@click.option("--user-stacks", is_flag=True, help="Also the program's call stack; with --stacks.")
+@click.option(
+    "--user-stacks", is_flag=True, help="With --stacks: record the program's call stack too."
+)
 @click.option(
     "--files",
     is_flag=True,
-    help="Also of which file each bio is, by path: through the page cache, and direct I/O on ext4, "
-    "XFS and others. See biotrail report --by file.",
+    help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
+    "direct I/O on ext4, XFS and others. See biotrail report --by file.",
 )
 @click.option(
     "--buffer-size",
     type=units.Size(),
     metavar="SIZE",
-    help="Ring per CPU, e.g. 4M. Make it larger when events are lost. Default: by the machine.",
+    help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
+    "depends on the machine.",
 )
-@click.option("--sync", is_flag=True, help="Make each second of the log survive a power loss.")
+@click.option(
+    "--sync", is_flag=True, help="Sync the log every second, so that it survives a power loss."
+)
 @click.option(
     "--level",
     type=click.IntRange(0, 19),
     default=1,
     show_default=True,
-    help="zstd's compression level; 0: none.",
+    help="zstd compression level; 0: no compression.",
 )
 @record_print.options
 @record_keeping.options
@@ -118,18 +124,20 @@ def command(
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
-    it), and it is complete up to the last second even if the recorder is killed.
+    sudo), and it is complete up to the last second even if the recorder is killed.
 
-    Filters choose whole lifecycles by what is known when a bio is queued. Different filters
-    must all match; of one filter given several times, any. What they leave out is counted.
-    The recorder's own I/O is marked, and left out of what is made from the log.
+    Filters are decided when a bio is queued, and keep or leave out its whole lifecycle. A bio
+    must match every kind of filter given; of one filter given several times, it must match any.
+    Bios left out are counted. The recorder's own I/O is recorded and marked, and other commands
+    leave it out.
 
-    With COMMAND, recording begins before it starts and ends when it ends, and its exit status
-    becomes biotrail's. The command runs as the user that biotrail runs as, with that user's
-    rights. If --duration is over first, recording ends and the command runs on; Ctrl-C ends
-    both. With -o - the command's standard output goes to standard error.
+    With COMMAND, recording begins before the command starts and ends when the command ends, and
+    the command's exit status becomes biotrail's. The command runs as the user that biotrail runs
+    as, with that user's rights. If --duration is over first, recording ends and the command runs
+    on; Ctrl-C ends both. With -o - the command's standard output goes to standard error.
 
-    Once attached, it gives up all rights that it does not go on needing (docs/recording.md).
+    Once its programs are attached, the recorder gives up all rights that it no longer needs
+    (docs/recording.md).
 
     \b
     sudo biotrail record                                  # everything, until Ctrl-C
@@ -137,9 +145,9 @@ def command(
     sudo biotrail record -d /home -- make -j8             # the device below /home
     sudo biotrail record --rotate 1G --max-files 10       # for as long as you like
     sudo biotrail record --keep 30s --trigger slow=50ms   # what led to a slow I/O
-    sudo biotrail record --pid 1234 --children            # what a process and its children queue
-    sudo biotrail record --stacks --duration 10s          # and who queued it, function by function
-    sudo biotrail record --files --duration 10s           # and of which file it is
+    sudo biotrail record --pid 1234 --children            # I/O of a process and its children
+    sudo biotrail record --stacks --duration 10s          # with the call stack that queued each bio
+    sudo biotrail record --files --duration 10s           # with the file that each bio belongs to
     sudo biotrail record --cgroup /system.slice/db.service --op write --min-size 64k
     sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
@@ -178,7 +186,7 @@ def command(
     if print_ios:
         return _print(options, output, as_json, quiet)
     if not quiet:
-        _say("biotrail: starting")  # compiling, or finding thousands of devices, takes a while
+        _say("biotrail: starting")  # compiling (bcc) or listing thousands of devices takes seconds
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
     try:
         summary = record(options, line.update)
@@ -188,6 +196,7 @@ def command(
 
 
 def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
+    """Run `record --print`; return the exit status. kept: the value of -o."""
     what = _what(options).partition(" to ")[0]
     return record_print.run(
         record_print.Printing(
@@ -204,9 +213,9 @@ def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool)
 
 
 def default_name(several: bool = False) -> str:
-    """`biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`, in the current directory.
+    """Return the log's default path, `biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`.
 
-    For several files the time is left out: each gets its own.
+    Without the time if there are several files: the recorder adds each one's time and number.
     """
     host = re.sub(r"[^A-Za-z0-9._-]", "_", os.uname().nodename) or "host"
     if several:
@@ -215,11 +224,12 @@ def default_name(several: bool = False) -> str:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # a terminal that was closed: no reason to end a log badly
+    with suppress(OSError):  # the terminal may have been closed: the log must still be completed
         say(text, err=True)
 
 
 def _what(options: RecordOptions) -> str:
+    """Return `recording DEVICES UNTIL to FILE` for the user."""
     what = ", ".join(options.devices) or "all devices"
     if options.command:
         until = f"while {options.command[0]} runs"
@@ -238,17 +248,17 @@ def _what(options: RecordOptions) -> str:
 
 
 class LiveLine:
-    """One line on a terminal's standard error, written over and over."""
+    """A status line on standard error that is overwritten with each status."""
 
     def __init__(self, what: str, show: bool) -> None:
-        """`what` is said once, when recording has begun; empty: not at all."""
+        """what: printed once, when recording has begun; may be empty. show: whether to draw."""
         self._what = what
         self._show = show
         self._last: Status | None = None
         self._shown = False
 
     def update(self, status: Status) -> None:
-        """Show how the recording is doing."""
+        """Draw the status; print its note, if any, on a line of its own."""
         if self._what:
             _say(f"biotrail: {self._what}")
             self._what = ""
@@ -272,7 +282,7 @@ class LiveLine:
         )
 
     def clear(self) -> None:
-        """Leave the terminal as if there had been no line."""
+        """Erase the line, if one is drawn."""
         if self._shown:
             self._write("\r\x1b[K")
             self._shown = False
@@ -285,6 +295,7 @@ class LiveLine:
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
+    """Print the summary and losses; return the command's exit status. Raises summary.error."""
     if not quiet:
         for line in _summary_lines(options, summary):
             _say(line)
@@ -298,6 +309,7 @@ def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
 
 
 def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
+    """Return the closing lines: events, cost, bios left out, files, next command."""
     about = "" if summary.events_exact else "about "
     per_event = summary.log_bytes / summary.events if summary.events else 0.0
     plain = [options.output] if options.output and not (options.rotate or options.keep) else []
@@ -319,14 +331,14 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
         passed = record_keeping.let_pass_text(summary.triggers_let_pass)
         lines.append(f"biotrail: no dump for {passed}")
     if (files := summary.files or plain) and summary.error is None:
-        # Dumps may overlap: each is a log of its own.
+        # Dumps of a flight recorder may overlap, so they are not one log: suggest the last.
         logs = files[-1:] if options.keep else files
         lines.append(f"biotrail: next: biotrail convert {record_closing.as_arguments(logs)}")
     return lines
 
 
 def _cost(summary: Summary) -> str:
-    """The recorder's CPU time and, where the kernel counted it, the programs'."""
+    """Return the recorder's CPU time and memory and, if the kernel counted it, the programs'."""
     programs = summary.events * summary.ns_per_event / 1e9
     total = summary.cpu_seconds + programs
     share = 100 * total / summary.seconds if summary.seconds else 0.0
@@ -342,7 +354,7 @@ def _cost(summary: Summary) -> str:
 
 
 def loss_lines(summary: Summary) -> list[str]:
-    """What was lost and what to do about it; nothing lost, no line."""
+    """Return lines that say what was lost and how to avoid it; empty if nothing was lost."""
     lines = []
     if summary.lost:
         what = ", ".join(f"{_kind_name(k)} {units.count(n)}" for k, n in summary.lost.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail report`: where the time of I/O went."""
+"""`biotrail report`: where I/O time goes, as text, JSON, CSV or a page."""
 
 import sys
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from biotrail.text.units import Duration
 from biotrail.text.verdict import as_dicts, lines, verdict
 
 LEAST_INTERVAL = 1e-6
-"""s."""
+"""Shortest --interval in seconds."""
 
 
 @click.command()
@@ -46,9 +46,11 @@ LEAST_INTERVAL = 1e-6
 @click.option(
     "--by",
     type=click.Choice(list(KEYS)),
-    help="Group I/O by this, with all stages; file: by its path, however many inodes had it.",
+    help="Group I/O by this, with all stages; file: by path, even if several inodes had it.",
 )
-@click.option("--interval", type=Duration(), help="Add a time series, so long each: 1s, 100ms.")
+@click.option(
+    "--interval", type=Duration(), help="Add a time series with intervals this long: 1s, 100ms."
+)
 @sort_option("count")
 @limit_option("15; --json and --csv have all")
 @associate_option
@@ -57,7 +59,7 @@ LEAST_INTERVAL = 1e-6
     "page",
     metavar="OUT",
     type=click.Path(),
-    help="Write a page that a browser opens offline.",
+    help="Write the report as an HTML page with charts, which needs no network.",
 )
 @click.option("-f", "--force", is_flag=True, help="With --html: replace OUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -77,15 +79,16 @@ def command(
     as_csv: bool,
     guard: bool,
 ) -> None:
-    """Tell where the time of the I/O in LOGs went.
+    """Show where I/O time goes, by device, operation and process.
 
-    For each device and operation: how many, how much, how fast; every stage from queue to
-    completion with its share of the time, mean, percentiles and maximum; what was in flight;
-    merges, splits, requeues, errors, flushes; sequential or not; and the processes, cgroups,
-    CPUs and files that it came from. Percentiles of times are within 0.4 %; the rest is exact.
-    docs/report.md explains every figure. LOG is anything that convert reads; - reads
-    standard input. The files of a rotated recording are one log; several recordings or hosts
-    are told apart (docs/hosts.md).
+    For each device and operation: number, bytes and rate of the I/Os; every stage from queue to
+    completion with its share of the time, mean, percentiles and maximum; how much was in
+    flight; merges, splits, requeues, errors, flushes; the share of sequential I/O; and the
+    processes, cgroups, CPUs and files that the I/O came from. Percentiles of times are within
+    0.4 %; all other figures are exact. docs/report.md explains every figure. LOG is anything
+    that convert reads; - reads standard input. The files of a rotated recording are one log;
+    several recordings or hosts are compared in tables and then reported one by one
+    (docs/hosts.md).
 
     \b
     biotrail report disk.biotrail
@@ -107,7 +110,8 @@ def command(
             )
         if cut.wish != Wish():
             raise click.UsageError(
-                "--html tells of fast and slow: leave out --slower-than, --slowest, --failed"
+                "--html reports all I/O, however it went: leave out --slower-than, --slowest, "
+                "--failed"
             )
         _write_pages(logs, associate, cut, page, force)
         return
@@ -137,23 +141,24 @@ def command(
 
 @dataclass
 class Told:
-    """A recording, read to its end, and its report."""
+    """A recording that was read to its end, and its report."""
 
     given: Given
     source: Opened
     report: Report
     scope: dict[str, Any]
-    """Which of the host's I/O it is of, as report_scope.facts gives it."""
+    """The report's scope, from report_scope.facts."""
 
 
 def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, Report]:
+    """Read a recording and make its report. interval: ns; 0: no time series."""
     source = one.opened(cut)
     with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
         return source, make_report(source.trace, source.chosen(windows), interval, by)
 
 
 def _as_dict(told: Sequence[Told], lined: Sequence[Lined], limit: int | None) -> dict[str, Any]:
-    """The report for JSON; of several recordings, one of each in `recordings`."""
+    """Return the report for JSON or, of several recordings, their reports as `recordings`."""
     if not told[0].given.label:
         return _one_as_dict(told[0], limit)
     by_label = {one.label: one for one in lined}
@@ -172,7 +177,7 @@ def _as_dict(told: Sequence[Told], lined: Sequence[Lined], limit: int | None) ->
 
 
 def _timeline(place: Lined, report: Report) -> dict[str, int]:
-    """When the report begins on the common timeline, and how surely, ns."""
+    """Return the report's begin on the common timeline and the begin's uncertainty, in ns."""
     alignment = place.alignment
     return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
 
@@ -186,7 +191,7 @@ def _one_as_dict(one: Told, limit: int | None) -> dict[str, Any]:
 
 
 def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, force: bool) -> None:
-    """A page of each recording; of several, each with its label in its name."""
+    """Write a page for each recording; of several, each page's name gets the label."""
     from biotrail.cli import report_html
     from biotrail.text import units
 
@@ -208,6 +213,7 @@ def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, f
 def _print_all(
     told: Sequence[Told], lined: Sequence[Lined], limit: int | None, order: Order | None
 ) -> None:
+    """Print all reports; of several recordings first the tables that compare them."""
     if told[0].given.label:
         from biotrail.cli.report_several import parts
         from biotrail.text.columns import console
@@ -232,6 +238,7 @@ def _print_all(
 
 
 def _print(one: Told, limit: int | None, order: Order | None) -> None:
+    """Print a report, what was chosen of the log, and what the log lacks."""
     from biotrail.text.columns import console
     from biotrail.text.report import parts
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail report --html`: the report as a page."""
+"""`biotrail report --html`: the report as an HTML page."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,10 @@ EVERYTHING = Cut()
 
 
 def write(one: Given, cut: Cut, target: str, force: bool) -> Path:
-    """The page of a recording (or a part of it) as a private file. Raises TraceError."""
+    """Write the page of a recording, or of a part of it, to `target` and return its path.
+
+    The file is readable by the user alone. Raises TraceError.
+    """
     with terminated_as_interrupted():
         data = collect(one.again, cut)
         name = "standard input" if one.paths == ["-"] else Path(one.name).name
@@ -43,9 +46,9 @@ def write(one: Given, cut: Cut, target: str, force: bool) -> Path:
 
 
 def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]:
-    """The page's data. Two passes: what was around slow I/Os is known when these are.
+    """Return the page's data, from two passes: the second looks around the slowest I/Os.
 
-    again: the whole trace from its beginning. How I/Os went is no part of this cut.
+    again: opens the whole trace from its beginning. cut: without a choice by outcome (`wish`).
     """
     trace = cut.limited(again())
     timeline = Timeline()
@@ -78,7 +81,7 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
 
 
 def _bounded_scope(scope: dict[str, Any]) -> dict[str, Any]:
-    """Return the scope for the page: of filters by the thousand, the options' beginning."""
+    """Return the scope for the page; filters too long for it are cut to the options' beginning."""
     found = scope["filters"]
     if not found or len(json.dumps(found)) <= ROOM["filters"]:
         return scope

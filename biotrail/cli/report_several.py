@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of several recordings beside each other, in tables for people."""
+"""Tables that compare the reports of several recordings."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,9 +23,10 @@ def parts(
     limit: int | None = None,
     order: Order | None = None,
 ) -> Iterator[RenderableType]:
-    """What to print before the reports themselves, a blank line between two.
+    """Yield the tables to print before the reports themselves.
 
-    reports: (label, report). limit, order: as of `report_text.parts`.
+    reports: (label, report). lined: from `lined_up`; may be empty. limit, order: as for
+    `report_text.parts`.
     """
     yield _recordings(reports, lined, width)
     rows = [
@@ -54,6 +55,7 @@ def parts(
 
 
 def _recordings(reports: Labelled, lined: Sequence[Lined], width: int) -> RenderableType:
+    """Return the table of recordings: begin (after the first one's), length, requests, bios."""
     begins = {
         one.label: one.alignment.time(report.begin_ns)
         for one in lined
@@ -87,7 +89,7 @@ def _beside(
     limit: int,
     order: Order | None,
 ) -> RenderableType:
-    """Groups of all recordings in one table; rows: (name, group)."""
+    """Return a table with groups of all recordings. rows: (cells of the name, group)."""
     by = order
     if by is not None:
         rows = sorted(rows, key=lambda row: -weight(row[1], by))

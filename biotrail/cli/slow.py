@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail slow`: the slowest I/Os of a log, each whole, with what was in its way."""
+"""`biotrail slow`: the slowest I/Os of a log, with their events and what they waited for."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,14 +29,14 @@ from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.slow import MOST, Detail
 
 USUAL = 20
-"""I/Os shown where nothing is asked for."""
+"""Number of I/Os shown without --limit."""
 FORMAT = 1
-"""Of --json: a higher number means that something was renamed or taken away."""
+"""Version of --json's format: raised when a key is renamed or removed."""
 
 
 @dataclass
 class Findings:
-    """What was found, and in what."""
+    """The slowest I/Os of a trace."""
 
     trace: Trace
     wanted: Wanted
@@ -44,7 +44,7 @@ class Findings:
 
     @property
     def ios(self) -> list[SlowIO]:
-        """The slowest first."""
+        """The I/Os found, the slowest first."""
         return self.slowest.found
 
 
@@ -55,7 +55,7 @@ class Findings:
     "--slower-than",
     type=units.Duration(),
     metavar="TIME",
-    help="Only I/Os at least that slow.",
+    help="Only I/Os that took at least this long.",
 )
 @sort_option("total", (Order.TOTAL, Order.BYTES))
 @limit_option(f"{USUAL}", "--top", "--slowest", most=MOST)
@@ -63,15 +63,20 @@ class Findings:
 @choice_options
 @associate_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/slow.md).")
-@click.option("--brief", is_flag=True, help="Show a line for each.")
-@click.option("-v", "--verbose", is_flag=True, help="Show all events, mates and lower I/Os.")
+@click.option("--brief", is_flag=True, help="Show one line for each I/O.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show all events, all other I/Os of the request and all I/Os on lower devices.",
+)
 @click.option(
     "-o",
     "--output",
     "target",
     metavar="OUT",
     type=click.Path(),
-    help="Write them as a Perfetto trace, too.",
+    help="Also write the I/Os as a Perfetto trace.",
 )
 @click.option(
     "--margin",
@@ -79,7 +84,7 @@ class Findings:
     default="10ms",
     show_default=True,
     metavar="TIME",
-    help="With -o: what else was under way that long before and after each.",
+    help="With -o: include all I/O that was under way this long before and after each.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 def command(
@@ -97,17 +102,17 @@ def command(
     margin: float,
     force: bool,
 ) -> None:
-    """Tell the slowest I/Os of LOGs, and what made them slow.
+    """Show the slowest I/Os of LOGs and why they were slow.
 
-    Each is shown whole: the stage that took the time, every event with its time since the I/O
-    was queued, the other I/Os of its request, what the device had to do before it, and the I/Os
-    above and below it on stacked devices. An I/O that only does another one's work is shown
-    with that one, unless its device is asked for. One that has no completion by
-    the log's end counts with the time that it had waited by then.
+    For each: the stage that took the time, every event with its time since the I/O was queued,
+    the other I/Os of its request, the requests that its device served before it, and the I/Os
+    above and below it on stacked devices. An I/O on a lower device is shown below the I/O that
+    it serves, unless --device asks for its device. An I/O without a completion counts with the
+    time that it had waited by the end of the log.
 
     LOG - reads standard input. With -o, every I/O that was under way within --margin of one of
     them is in the trace, whole. The files of a rotated recording are one log; of several
-    recordings the slowest of all are told, each with its host.
+    recordings the slowest I/Os of all are shown, each with its host.
 
     \b
     biotrail slow disk.biotrail
@@ -157,7 +162,7 @@ def _find(one: Given, cut: Cut, wanted: Wanted) -> Findings:
 
 
 def keep_slowest(found: Sequence[Findings], top: int) -> None:
-    """Leave in the findings of several recordings the slowest `top` I/Os of all."""
+    """Remove from each recording's findings all but the slowest `top` I/Os of all recordings."""
     if len(found) < 2:
         return
     every = sorted((-slow.io.waited_ns, at) for at, one in enumerate(found) for slow in one.ios)
@@ -167,7 +172,10 @@ def keep_slowest(found: Sequence[Findings], top: int) -> None:
 
 
 def _several_as_dict(told: Sequence[tuple[Given, Findings]]) -> dict[str, Any]:
-    """As `as_dict`, with one list of I/Os and a `recording` in each."""
+    """Return the findings for JSON as `as_dict` does, with the I/Os of all recordings in one list.
+
+    Each I/O has its recording's label as `recording`.
+    """
     whole: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], "ios": []}
     for one, found in told:
         made = as_dict(found)
@@ -179,7 +187,10 @@ def _several_as_dict(told: Sequence[tuple[Given, Findings]]) -> dict[str, Any]:
 
 
 def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
-    """The first pass: which I/Os, and all that belongs to them."""
+    """Read the trace to its end (first pass); return the slowest I/Os with their families.
+
+    Raises ConversionError if the log does not have a chosen device.
+    """
     slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
     for _ in trace.lifecycles(on_window=slowest.watch):
         pass
@@ -190,7 +201,11 @@ def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
 def look_around(
     found: Findings, second: Trace, target: str | None, margin: int, force: bool
 ) -> Path | None:
-    """The second pass: what else was there; the trace, where one is asked for."""
+    """Read the trace again (second pass), and set each I/O's `surroundings`.
+
+    second: the trace, opened again. If `target` is given and I/Os were found, also write a
+    Perfetto trace of the time within `margin` (ns) of each I/O, and return its path; else None.
+    """
     mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.ios}
     near = Neighbourhood(second.context, [slow.io for slow in found.ios], mates)
     windows = second.lifecycles()
@@ -210,6 +225,7 @@ def look_around(
 def _write(
     found: Findings, second: Trace, near: Neighbourhood, target: str, margin: int, force: bool
 ) -> Path:
+    """Write the Perfetto trace of the I/Os and what was around them; pass each window to `near`."""
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
     def passing() -> Iterator[Lifecycles]:
@@ -227,7 +243,7 @@ def _write(
 
 
 def as_dict(found: Findings) -> dict[str, Any]:
-    """All of it for JSON; docs/slow.md names every key."""
+    """Return the findings for JSON; docs/slow.md describes every key."""
     trace, wanted = found.trace, found.wanted
     ios = []
     for slow in found.ios:

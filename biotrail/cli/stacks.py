@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail stacks`: who queued the I/O of a log, by call stack and command."""
+"""`biotrail stacks`: which call stacks and tasks queued the I/O of a log."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,27 +34,41 @@ from biotrail.text.rows import Order, first, left_out, limit_option, sort_option
 
 Chosen = Callable[[Iterable[Lifecycles]], Iterator[Lifecycles]]
 MOST_STACKS = 10
-"""Of the text, where nothing else was asked for."""
+"""Stacks printed as text without --limit."""
 _BAR = 40
 _US_BITS = 10
-"""The printed buckets are 1024 ns and its doubles: what people read as microseconds."""
+"""log2 of the first printed bucket's end: 1024 ns, which is shown as a microsecond."""
 
 
 @click.command()
 @logs_argument
 @cut_options
-@click.option("--folded", "as_folded", is_flag=True, help="A line per stack, for flame graphs.")
-@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON object.")
-@click.option("--bytes", "by_bytes", is_flag=True, help="Weigh by bytes, not by I/Os.")
-@click.option("--latency", "by_latency", is_flag=True, help="Weigh by the time from queue to end.")
+@click.option(
+    "--folded",
+    "as_folded",
+    is_flag=True,
+    help="Print a line per stack in the folded format, for flame graphs.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--bytes", "by_bytes", is_flag=True, help="Weight stacks by bytes, not by bios.")
+@click.option(
+    "--latency",
+    "by_latency",
+    is_flag=True,
+    help="Weight stacks by their bios' total time from queue to completion.",
+)
 @click.option(
     "--flame",
     metavar="OUT",
     type=click.Path(),
-    help="Write a flame graph instead: OUT.svg, or OUT.html to search and zoom.",
+    help="Write a flame graph: OUT.svg, or OUT.html, which can be searched and zoomed.",
 )
 @click.option("-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists.")
-@click.option("--offsets", is_flag=True, help="Keep apart what differs in places in functions.")
+@click.option(
+    "--offsets",
+    is_flag=True,
+    help="Keep stacks apart that differ only in the offsets within functions.",
+)
 @sort_option("the weight")
 @limit_option("10; --json and --folded have all", "--top")
 def command(
@@ -70,17 +84,17 @@ def command(
     order: Order | None,
     limit: int | None,
 ) -> None:
-    """Show who queued the I/O in LOGs: by call stack and command, the heaviest first.
+    """Show which call stacks and tasks queued the I/O in LOGs, the heaviest first.
 
-    LOG must have been made with record --stacks. Every bio counts, those too that were merged
-    into another's request, with its bytes and its time from queue to completion. Stacks of the
-    same functions are one; --offsets tells apart what came from different places in them. The
-    files of a rotated recording are one log; several recordings are shown one after the other.
+    LOG must have been made with record --stacks. Every bio counts, including those merged into
+    another bio's request, with its bytes and its time from queue to completion. Stacks of the
+    same functions are added up, unless --offsets is given. The files of a rotated recording are
+    one log; several recordings are shown one after the other.
 
     \b
     sudo biotrail record --stacks --duration 10s -o disk.biotrail
     biotrail stacks disk.biotrail
-    biotrail stacks disk.biotrail --latency -n 3          # what waited longest, all in all
+    biotrail stacks disk.biotrail --latency -n 3          # the largest total latency
     biotrail stacks --slower-than 5ms disk.biotrail
     biotrail stacks disk.biotrail --flame disk.html       # a flame graph; disk.svg: a picture
     biotrail stacks disk.biotrail --flame disk.svg --latency
@@ -132,7 +146,10 @@ def _read(one: Given, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
 def _print_folded(
     one: Given, trace: Trace, table: StackTable, by: Weight, limit: int, order: Order | None
 ) -> None:
-    """A recording that is one of several is the outermost frame."""
+    """Print a recording's stacks in the folded format, and notes on standard error.
+
+    If it has a label, that is the outermost frame of each stack.
+    """
     stacks = trace.stacks.all()
     groups, _ = first(ranked(grouped(table.callers(), stacks, by), order), limit)
     above = f"{one.label.replace(';', ':')};" if one.label else ""
@@ -144,7 +161,10 @@ def _print_folded(
 
 
 def _check_flame(target: str, force: bool) -> None:
-    """Raise UsageError for a name of another form, OutputError where the file may not be made."""
+    """Raise click.UsageError for another ending than .svg or .html.
+
+    Raises OutputError if the file exists and may not be replaced.
+    """
     from biotrail.cli import stacks_flame
 
     if stacks_flame.form(target) is None:
@@ -155,7 +175,7 @@ def _check_flame(target: str, force: bool) -> None:
 def _write_flame(
     target: str, told: list[tuple[Given, Trace, StackTable]], by: Weight, force: bool
 ) -> None:
-    """One graph of all recordings: of several, each is a frame below all."""
+    """Write one flame graph of all recordings; if they are several, each is an outermost frame."""
     from biotrail.cli import stacks_flame
     from biotrail.converters.analysis.stacks.flame import Recorded
 
@@ -177,7 +197,7 @@ def _write_flame(
 
 
 def ranked(groups: list[Group], order: Order | None) -> list[Group]:
-    """Return the groups, the largest by `order` first; without one as they are."""
+    """Return the groups sorted by `order`, the largest first; None: in their present order."""
     if order is None:
         return groups
     return sorted(groups, key=lambda group: -_rank(group.sums, order))
@@ -194,10 +214,10 @@ def _rank(one: Callers, order: Order) -> float:
 
 
 def gather(trace: Trace, chosen: Chosen = iter, percentiles: bool = False) -> StackTable:
-    """All windows of a trace, or what is chosen of them.
+    """Read a trace to its end and return the table of its call stacks.
 
-    percentiles: whether the callers' `times` are kept. Raises ConversionError where the log
-    has no stacks.
+    chosen: filters the windows; by default all I/Os. percentiles: whether to keep each caller's
+    `times`. Raises ConversionError if the log has no stacks.
     """
     if "stacks" not in trace.reader.header:
         raise ConversionError(
@@ -218,9 +238,9 @@ def text_lines(
     *,
     offsets: bool = False,
 ) -> Iterator[str]:
-    """For people: a stack, what came from it, and the histogram of its latencies.
+    """Yield lines for each stack: its share, frames and latency histogram; then totals and notes.
 
-    limit: how many are shown, 0 for all; order: of the stacks, None for the heaviest first.
+    limit: number of stacks shown, 0: all. order: of the stacks, None: the heaviest first.
     """
     stacks = trace.stacks.all()
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
@@ -244,6 +264,7 @@ def text_lines(
 
 
 def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]:
+    """Yield the lines of one stack. total: the weight of all stacks."""
     sums = group.sums
     share = f"{100 * sums.weight(by) / total:.1f} % of " if total else ""
     what = {Weight.COUNT: "all bios", Weight.BYTES: "all bytes", Weight.LATENCY: "all time"}[by]
@@ -256,6 +277,7 @@ def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]
 
 
 def _frame_lines(stack: Stack, offsets: bool) -> Iterator[str]:
+    """Yield a line for each frame, kernel's first, and one for what is missing of the stack."""
     kernel, user = stack_texts(stack, offsets=offsets)
     yield from (f"  {text}" for text in kernel)
     if user:
@@ -266,6 +288,7 @@ def _frame_lines(stack: Stack, offsets: bool) -> Iterator[str]:
 
 
 def _histogram(caller: Callers) -> Iterator[str]:
+    """Yield the latency histogram of a caller's bios; the first bucket holds all below 1024 ns."""
     counts = caller.histogram.tolist()
     counts = [sum(counts[:_US_BITS]), *counts[_US_BITS:]]
     filled = [bucket for bucket, count in enumerate(counts) if count]
@@ -283,7 +306,7 @@ def _histogram(caller: Callers) -> Iterator[str]:
 
 
 def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
-    """What is not as it should be, a sentence each; what is missing of the log comes last."""
+    """Return sentences about bios without a stack or queue time, then about the log's losses."""
     callers = table.callers()
     found = []
     if none := sum(c.bios for c in callers if c.stack < 0):
@@ -296,7 +319,7 @@ def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
     why: dict[str, int] = {}
     for caller in callers:
         missing = stacks[caller.stack].missing if caller.stack >= 0 else ""
-        if missing and missing not in trace.stacks.refused:  # those are told with the losses
+        if missing and missing not in trace.stacks.refused:  # loss_lines reports the refused ones
             why[missing] = why.get(missing, 0) + caller.bios
     found += [f"{units.plural(n, 'bio')}: {text}" for text, n in sorted(why.items())]
     return found + tallies.loss_lines(trace)
@@ -311,7 +334,7 @@ def as_dict(
     *,
     offsets: bool = False,
 ) -> dict[str, Any]:
-    """The table as plain values; limit, order: as of `text_lines`."""
+    """Return the table for JSON; limit and order as for `text_lines`."""
     stacks = trace.stacks.all()
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     shown, more = first(groups, limit)

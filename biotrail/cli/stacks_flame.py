@@ -15,9 +15,9 @@ from biotrail.text import units
 
 FORMS = (".svg", ".html")
 ROOM_NOTES = 50_000
-"""Characters of what is missing, in a page."""
+"""Most characters of notes in a page."""
 MOST_NOTES = 6
-"""Lines of it in an SVG."""
+"""Most lines of notes in an SVG."""
 _TOLD: dict[Weight, Callable[[int], str]] = {
     Weight.COUNT: lambda bios: units.plural(bios, "bio"),
     Weight.BYTES: units.size,
@@ -27,7 +27,7 @@ _WIDE = {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "time from
 
 
 def form(target: str) -> str | None:
-    """The form that a file's name asks for, one of FORMS; None: neither."""
+    """Return the ending of a file's name, one of FORMS; None: another ending."""
     ending = Path(target).suffix.lower()
     return ending if ending in FORMS else None
 
@@ -42,7 +42,8 @@ def write(
 ) -> Path:
     """Write the flame graph as a private file and return its path. Raises OutputError.
 
-    target: a name with one of FORMS; name: of the log; notes: what is missing, lines.
+    target: a path that ends in one of FORMS; name: the log's, for the title; notes: lines about
+    what is missing.
     """
     made = text(form(target) or "", name, flame(recorded), by, notes)
     with output.replacing(target, force=force) as stream:
@@ -51,7 +52,7 @@ def write(
 
 
 def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) -> str:
-    """Return the flame graph in one of FORMS. name: of the log; notes: what is missing."""
+    """Return the flame graph's file contents. form: one of FORMS; name, notes: as for `write`."""
     title = f"{name}: who queued it"
     return (_svg if form == ".svg" else _page)(tree, by, title, notes)
 

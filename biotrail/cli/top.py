@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail top`: what the block layer does right now."""
+"""`biotrail top`: a live view of block I/O."""
 
 import time
 from contextlib import ExitStack
@@ -26,26 +26,26 @@ from biotrail.text.top import arranged, shortened
 from biotrail.text.top_screen import screen
 
 LEAST_INTERVAL = 1.0
-"""s: how often a log gets a chunk."""
+"""Shortest --interval in seconds: the recorder writes a chunk once a second."""
 
 
 @dataclass
 class Cost:
-    """What watching takes, and how far it is behind."""
+    """CPU time of watching, and the delay of a snapshot."""
 
     recorder: float
-    """Share of one core; without the probes."""
+    """The recorder process's share of one core, without the BPF programs."""
     top: float
-    """Share of one core."""
+    """This process's share of one core."""
     behind_ns: int
-    """From the newest that is shown to now."""
+    """Time from the newest event shown to now."""
 
 
 class Shown(Protocol):
-    """Where snapshots go."""
+    """A display of snapshots: the screen, or lines of JSON."""
 
     def show(self, snapshot: Snapshot, cost: Cost) -> None:
-        """One more."""
+        """Show a snapshot."""
 
 
 @click.command()
@@ -55,16 +55,16 @@ class Shown(Protocol):
     "devices",
     multiple=True,
     metavar="DEV",
-    help="Only this device, as record takes it. Give it several times. Default: all devices.",
+    help="Only this device, named as for record. Can be repeated. Default: all devices.",
 )
 @click.option(
     "--interval",
     type=units.Duration(),
     default="1s",
     show_default=True,
-    help="How often to show something new.",
+    help="Time between snapshots, at least 1s.",
 )
-@click.option("--count", type=click.IntRange(1), help="Stop after so many snapshots.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this many snapshots.")
 @sort_option("count")
 @limit_option("what there is room for; 10 without a terminal; --json has all")
 @click.option("--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, …")
@@ -74,12 +74,12 @@ class Shown(Protocol):
     "target",
     metavar="FILE",
     type=click.Path(),
-    help="Keep the log. Default: no log.",
+    help="Keep the log in FILE. Default: no log is kept.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
-@click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="As of record.")
-@click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="As of record.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object on a line each time.")
+@click.option("--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record.")
+@click.option("--buffer-size", type=units.Size(), metavar="SIZE", help="See biotrail record.")
+@click.option("--json", "as_json", is_flag=True, help="Print each snapshot as a line of JSON.")
 @filter_options
 def command(
     devices: tuple[str, ...],
@@ -95,12 +95,12 @@ def command(
     as_json: bool,
     filters: Filters,
 ) -> int:
-    """Watch block I/O: devices, stages, processes, what is in flight and what was slow.
+    """Watch block I/O live: devices, stages, processes, I/O in flight and the slowest I/Os.
 
-    Records as `biotrail record` does and shows what the report would say of the last interval
-    and of the last minute. No log is kept but with -o. q or Ctrl-C ends it. Where standard
-    output is no terminal, each snapshot is printed as plain text. If the model cannot keep
-    up, the oldest is skipped, and that is said; the log of -o is complete all the same.
+    Records as `biotrail record` does and shows the figures of `biotrail report` for the last
+    interval and the last minute. A log is kept only with -o. q or Ctrl-C ends it. Where standard
+    output is not a terminal, each snapshot is printed as plain text. If the analysis cannot keep
+    up, it skips the oldest events and says so; the log of -o is complete all the same.
 
     \b
     sudo biotrail top
@@ -146,7 +146,7 @@ def command(
 
 
 def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
-    """None: the recorder could not begin."""
+    """Open the recorder's log and start reading it; None: the recorder failed before it began."""
     try:
         source = LiveSource(cast(BinaryIO, tee))
     except LogFormatError:
@@ -159,7 +159,7 @@ def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
 
 
 class Watch:
-    """Shows snapshots until the recording ends, or `count` of them (then it ends the recorder)."""
+    """Shows snapshots until the recording ends, or `count` of them and then stops the recorder."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Watch:
         source.on_idle = self._idle
 
     def run(self) -> None:
-        """To the end."""
+        """Show snapshots until the end; a last one for the rest unless `count` was reached."""
         for window in self._trace.windows():
             self._live.add(window)
             self._end = max(window.end, self._end)
@@ -188,6 +188,7 @@ class Watch:
             self._show(last=True)
 
     def _idle(self) -> None:
+        """Advance the time while the source has no events, so that snapshots go on."""
         now = time.monotonic_ns()
         self._live.idle(now)
         self._end = max(self._end, now - QUIET_NS)
@@ -207,7 +208,7 @@ class Watch:
 
 
 class _Meter:
-    """CPU time of both processes, from one snapshot to the next."""
+    """Measures the CPU time of the recorder and this process between snapshots."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -217,7 +218,7 @@ class _Meter:
         return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
 
     def cost(self, shown_ns: int) -> Cost:
-        """Since the last call. shown_ns: CLOCK_MONOTONIC of the newest that is shown."""
+        """Return the cost since the last call. shown_ns: CLOCK_MONOTONIC of the newest event."""
         before, self._last = self._last, self._read()
         passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
         passed = max(passed, 1e-3)
@@ -226,13 +227,13 @@ class _Meter:
 
 
 class Lines:
-    """Each snapshot as a line of JSON; limit, order: as of `biotrail.text.top`, 0: all of them."""
+    """Prints each snapshot as a line of JSON. limit: rows per table, 0: all; order: of the rows."""
 
     def __init__(self, limit: int = 0, order: Order | None = None) -> None:
         self._limit, self._order = limit, order
 
     def show(self, snapshot: Snapshot, cost: Cost) -> None:
-        """See Shown."""
+        """Print the snapshot."""
         if self._order is not None:
             snapshot = arranged(snapshot, self._order)
         told = as_dict(shortened(snapshot, self._limit))

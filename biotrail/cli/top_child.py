@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder that `biotrail top` starts: a process whose log comes through a pipe."""
+"""The recorder process that `biotrail top` and `record --print` start, and streams of its log."""
 
 import ctypes
 import os
@@ -19,7 +19,10 @@ from biotrail.recorder.output import output
 _PR_SET_PDEATHSIG = 1
 """<linux/prctl.h>"""
 END_SECONDS = 10.0
-"""After this, a recorder that was asked to end is killed; the kernel removes its programs."""
+"""A recorder that has not exited this long after SIGTERM is killed.
+
+The kernel then removes its programs.
+"""
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -27,7 +30,7 @@ _LOOK_SECONDS = 0.05
 
 
 def filter_arguments(filters: Filters) -> list[str]:
-    """The options of `record` that make these filters."""
+    """Return the filters as options of `biotrail record`, one word each."""
     found = [f"--pid={pid}" for pid in filters.pids] + [f"--tid={tid}" for tid in filters.tids]
     found += [f"--comm={name}" for name in filters.comms]
     found += [f"--cgroup={path}" for path in filters.cgroups]
@@ -42,9 +45,10 @@ def filter_arguments(filters: Filters) -> list[str]:
 
 
 def _end_with(parent: int) -> Callable[[], None]:
-    """What a child calls first, so that it gets SIGTERM when `parent` ends, by kill -9 too.
+    """Return a preexec function that makes the child get SIGTERM when `parent` (a pid) dies.
 
-    On an idle device it writes nothing: it would never see that nobody reads any more.
+    Needed where the parent is killed with SIGKILL: on an idle device the recorder writes nothing,
+    and would never get SIGPIPE.
     """
     prctl = ctypes.CDLL(None).prctl
 
@@ -57,7 +61,7 @@ def _end_with(parent: int) -> Callable[[], None]:
 
 
 class Recorder:
-    """`biotrail record -o -` as a process of its own; ended when the block ends."""
+    """A process `biotrail record -o -`; a context manager that stops it after the block."""
 
     def __init__(
         self,
@@ -67,11 +71,11 @@ class Recorder:
         log: BinaryIO | None = None,
         speaks: bool = False,
     ) -> None:
-        """arguments, command: record's. log: a file that it writes, instead of `stream`.
+        """arguments, command: of `biotrail record`. log: a file for its log; None: `stream`.
 
-        speaks: its standard error is this process's own; `said` is empty then.
+        speaks: whether it inherits standard error; `said` is empty then.
         """
-        # -P: a directory `biotrail` in the current one is not what root wants to run.
+        # -P: root must not import a `biotrail` package that lies in the current directory.
         self._command = [sys.executable, "-P", "-m", "biotrail.cli.main", "record", "-q", "-o", "-"]
         self._command += [*arguments, *(["--", *command] if command else [])]
         self._log, self._speaks = log, speaks
@@ -79,7 +83,7 @@ class Recorder:
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
-        # A session of its own: Ctrl-C comes to us, and we end it.
+        # A session of its own: Ctrl-C reaches this process only, which then stops the recorder.
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -98,7 +102,7 @@ class Recorder:
     ) -> None:
         self.stop()
         try:
-            # Its stream stays open: who reads it reads on, so that it does not hang in a write.
+            # Leave the pipe open and its reader reading, or the recorder would block in write().
             self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
@@ -108,39 +112,42 @@ class Recorder:
 
     @property
     def stream(self) -> BinaryIO:
-        """The log."""
+        """The recorder's standard output: the log, if no file was given."""
         return cast(BinaryIO, self._process.stdout)
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The recorder's process id."""
         return self._process.pid
 
     def stop(self) -> None:
-        """Ask it to end its log."""
+        """Send SIGTERM: the recorder completes its log and exits."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it at once; its log has no end then."""
+        """Send SIGKILL; the log then lacks its end."""
         with suppress(ProcessLookupError):
             self._process.kill()
 
     def wait(self) -> int:
-        """Its exit status, once its stream has ended."""
+        """Wait for the recorder to exit and return its exit status; its stream must be read."""
         return self._process.wait()
 
     def ended(self) -> bool:
-        """Whether it has ended: it writes nothing any more."""
+        """Return whether the recorder has exited, and so writes no more."""
         return self._process.poll() is not None
 
     def said(self) -> str:
-        """What it wrote to standard error."""
+        """Return the recorder's standard error so far; empty if it inherited standard error."""
         self._said.seek(0)
         return self._said.read().decode(errors="replace")
 
     def cpu_seconds(self) -> float:
-        """CPU time that it took so far; without the probes', which other tasks pay."""
+        """Return the recorder's CPU seconds so far, without the BPF programs (other tasks' time).
+
+        0.0 if the process has gone.
+        """
         try:
             with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as stream:
                 fields = stream.read().rpartition(")")[2].split()
@@ -151,7 +158,11 @@ class Recorder:
 
 @contextmanager
 def stopping(recorder: Recorder) -> Iterator[None]:
-    """The first signal ends the recording, a second one all; one that is ignored stays so."""
+    """Handle SIGINT, SIGTERM and SIGHUP in the block: the first one stops the recorder.
+
+    The second one kills it and raises KeyboardInterrupt. An ignored signal stays ignored; the
+    previous handlers are restored after the block.
+    """
     seen = 0
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -172,37 +183,37 @@ def stopping(recorder: Recorder) -> Iterator[None]:
 
 
 class Tail:
-    """A stream of what a recorder writes to a file, while it does."""
+    """A readable stream that follows a file while a recorder writes it."""
 
     def __init__(self, file: BinaryIO, ended: Callable[[], bool], name: str) -> None:
-        """file: open to write, from its beginning. ended: whether no more will be written."""
+        """file: open for writing; read from its beginning. ended: whether it is complete."""
         self._stream = open(f"/proc/self/fd/{file.fileno()}", "rb", buffering=0)  # noqa: SIM115
         self._ended, self.name = ended, name
 
     def read(self, count: int = -1) -> bytes:
-        """At most `count` bytes, as soon as there are any; none at the end."""
+        """Wait for data and return at most `count` bytes; empty at the end."""
         while True:
-            over = self._ended()  # asked before: what was written until then is read
+            over = self._ended()  # before the read, which then gets all that was written
             if (data := self._stream.read(count)) or over:
                 return data
             time.sleep(_LOOK_SECONDS)
 
     def seekable(self) -> bool:
-        """Never: its end is not known."""
+        """Return False: the end is not known yet."""
         return False
 
     def drain(self) -> None:
-        """Nothing: the file has all of it."""
+        """Do nothing, as opposed to Tee: the file holds the whole log already."""
 
 
 class Tee:
-    """A stream that keeps what is read from it in a file as well, as the log that it is."""
+    """A stream that copies all that is read from it to a file (None: to none), the kept log."""
 
     def __init__(self, stream: BinaryIO, kept: BinaryIO | None, name: str) -> None:
         self._stream, self._kept, self.name = stream, kept, name
 
     def read(self, count: int = -1) -> bytes:
-        """As much as there is, at most `count`. Raises OutputError when the file fails."""
+        """Return at most `count` bytes, copied to the file. Raises OutputError if writing fails."""
         data: bytes = self._stream.read(count)
         if self._kept is not None:
             try:
@@ -214,10 +225,10 @@ class Tee:
         return data
 
     def drain(self) -> None:
-        """Keep the rest, which no reader of the log asks for: its index."""
+        """Read and copy the rest of the stream: the index, which readers of a pipe do not need."""
         while self.read(1 << 20):
             pass
 
     def seekable(self) -> bool:
-        """Never."""
+        """Return False: it is a pipe."""
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail verify`: every checksum and count of logs and archives."""
+"""`biotrail verify`: checks of every checksum and count of logs and archives."""
 
 import os
 from dataclasses import asdict, dataclass, field
@@ -22,23 +22,25 @@ from biotrail.text.progress import StatusLine
 
 @dataclass
 class Finding:
-    """What checking one file gave. Readable: what can be used of it."""
+    """The result of checking one file."""
 
     path: str
     kind: str = ""
+    """log, archive, table or blktrace's files; empty: nothing could be read."""
     intact: bool = True
     bytes: int = 0
+    """Size of the file; 0: not known."""
     events: int = 0
-    """Readable."""
+    """Number of readable events; of a table, of rows."""
     chunks: int = 0
-    """Readable, with their checksums right."""
+    """Number of readable chunks, whose checksums are right."""
     missing: bool = False
-    """There is no such file: nothing is damaged."""
+    """Whether the file does not exist."""
     damaged: list[dict[str, int]] = field(default_factory=list)
-    """Offsets in the file, and the time (ns) in which events are missing."""
+    """Damaged ranges: offsets in the file, and the time (ns) in which events are missing."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What is so, and is no damage."""
+    """Remarks that are no damage: an interrupted log, records of unknown kinds."""
 
 
 @click.command()
@@ -47,10 +49,11 @@ class Finding:
 def command(logs: tuple[str, ...], as_json: bool) -> int:
     """Check every checksum and count of logs and archives.
 
-    Reads all of each file: headers, chunks, index and counts. A line for each: whether it is
-    whole, and if not what is damaged, at which offset, and how much can be read; the exit
-    status is 1 then, and where a file is not there. Of a dataset's directory each file is
-    checked. A log that was interrupted is whole up to there. LOG - reads standard input.
+    Reads all of each file: headers, chunks, index and counts. Prints a line for each file:
+    whether it is whole and, if not, what is damaged at which offset and how much can be read.
+    The exit status is 1 if a file is damaged or missing. Of a dataset's directory every file is
+    checked. An interrupted log counts as whole up to the interruption. LOG - reads standard
+    input.
 
     \b
     biotrail verify /var/log/biotrail/*.biotrail archive/
@@ -72,7 +75,7 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
 
 
 def _each(logs: tuple[str, ...], status: StatusLine) -> list[str]:
-    """The files to check: of a directory all Parquet in it."""
+    """Return the files to check: for a directory all Parquet files below it, sorted."""
     found = []
     for log in logs:
         inside = []
@@ -85,7 +88,7 @@ def _each(logs: tuple[str, ...], status: StatusLine) -> list[str]:
 
 
 def check(path: str) -> Finding:
-    """Read all of a file, and say what is wrong with it."""
+    """Read all of a file (`-`: standard input) and return what was found; raise no TraceError."""
     found = Finding(path)
     try:
         if _is_table(path):
@@ -111,6 +114,7 @@ def check(path: str) -> Finding:
 
 
 def _check_log(source: LogSource, found: Finding) -> None:
+    """Read all chunks of a log, and fill in `found`."""
     found.kind = "log"
     raw = 0
     for chunk in source.reader.chunks():
@@ -131,6 +135,7 @@ def _check_log(source: LogSource, found: Finding) -> None:
 
 
 def _check_archive(source: Any, found: Finding) -> None:
+    """Read all of an archive, compare it with its account and blocks, and fill in `found`."""
     found.kind = "archive"
     account = source.metadata.account
     kinds = _count(source, found)
@@ -145,7 +150,7 @@ def _check_archive(source: Any, found: Finding) -> None:
 
 
 def _count(source: Source, found: Finding) -> dict[str, int]:
-    """Reads all events; gives how many there are of each kind, by letter."""
+    """Read all events, add them to `found`, and return their number by kind: {letter: n}."""
     counts = np.zeros(256, np.int64)
     for part in source.parts():
         counts += np.bincount(part.events.kind, minlength=256)
@@ -155,6 +160,7 @@ def _count(source: Source, found: Finding) -> dict[str, int]:
 
 
 def _notes(source: Source, found: Finding) -> None:
+    """Add notes about an interrupted log and records of unknown kinds."""
     if source.interrupted:
         found.notes.append("interrupted: whole up to there")
     for kind, count in sorted(source.unknown.items()):
@@ -162,7 +168,7 @@ def _notes(source: Source, found: Finding) -> None:
 
 
 def _is_table(path: str) -> bool:
-    """Whether it is a dataset's file of bios or requests."""
+    """Return whether a file is a dataset's table of bios or requests."""
     if path == "-" or not path.endswith(".parquet") or not os.path.isfile(path):
         return False
     from biotrail.converters.inputs.parquet.source import is_table
@@ -180,7 +186,7 @@ def _check_table(path: str, found: Finding) -> None:
 
 
 def _line(found: Finding) -> str:
-    """One line: whole or not, how much can be read, and what is wrong."""
+    """Return a line that says whether a file is whole, how much is readable and what is wrong."""
     rows = units.plural(found.events, "row" if found.kind == "table" else "event")
     what = f"{found.kind} of {rows}" if found.kind else "nothing can be read"
     if found.chunks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail view`: a log or a trace, opened in the Perfetto UI in the browser."""
+"""`biotrail view`: opens a log or a trace in the Perfetto UI in the browser."""
 
 import os
 import re
@@ -29,26 +29,26 @@ PORT = 9001
 """The UI's content security policy lets it fetch from this port of 127.0.0.1 only."""
 
 _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
-"""A trace is a protobuf message of `packet` fields (tag 0a), or that in gzip."""
+"""First bytes of a trace: a protobuf message of `packet` fields (tag 0a), plain or gzip."""
 
 
 @click.command()
 @click.argument("source", metavar="LOG|TRACE", type=click.Path())
 @cut_options
-@click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
+@click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="The Perfetto UI accepts the default only.",
+    help="Port of 127.0.0.1 to serve the trace on. The Perfetto UI accepts the default only.",
 )
 @click.option("--origin", default=UI, hidden=True)
 def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> None:
     """Open a log or a Perfetto trace in the Perfetto UI (https://ui.perfetto.dev).
 
-    A log is converted first. The trace stays on this machine: the UI, a page in your
-    browser, fetches it from 127.0.0.1, and the command ends when it has, or on Ctrl-C.
+    A log is converted first. The trace stays on this machine: the UI, a page in your browser,
+    fetches it from 127.0.0.1. The command ends when the UI has fetched the trace, or on Ctrl-C.
     Your browser may ask whether the page may reach this device: allow it.
 
     \b
@@ -67,10 +67,10 @@ def command(source: str, cut: Cut, no_open: bool, port: int, origin: str) -> Non
 
 @contextmanager
 def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View | None]]:
-    """The trace: `source` itself, or what it converts to; and where to look first.
+    """Yield a trace's file and its view: `source` itself, or a conversion of the log `source`.
 
-    What has to be written lies in a file without a name, which is gone with this process, however
-    that ends.
+    The view is None if the trace has none. A converted trace is an unnamed temporary file, which
+    the kernel removes with this process, however that ends. Raises TraceError, click.UsageError.
     """
     if source != "-" and not Path(source).is_dir() and is_trace(source):
         if cut != WHOLE:
@@ -92,9 +92,9 @@ def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View |
 
 @contextmanager
 def unnamed_file() -> Iterator[BinaryIO]:
-    """A file without a name, for as long as the block lasts. Raises OutputError: there is no room.
+    """Yield an unnamed file in the temporary directory (TMPDIR), readable by this user alone.
 
-    It is where temporary files are (TMPDIR), readable by nobody else.
+    Raises OutputError if it cannot be made.
     """
     try:
         file = tempfile.TemporaryFile(prefix="biotrail-view-")  # noqa: SIM115 - closed below
@@ -105,12 +105,12 @@ def unnamed_file() -> Iterator[BinaryIO]:
     try:
         yield cast(BinaryIO, file)
     finally:
-        with suppress(OSError):  # what could not be written has been told
+        with suppress(OSError):  # `written` has reported that the rest could not be written
             file.close()
 
 
 def written(file: BinaryIO) -> None:
-    """Brings the rest to the file, and goes to its beginning. Raises OutputError."""
+    """Flush the file and rewind it. Raises OutputError if the data cannot be written."""
     try:
         file.seek(0)
     except OSError as error:
@@ -121,7 +121,7 @@ def written(file: BinaryIO) -> None:
 
 
 def is_trace(path: str) -> bool:
-    """Whether the file starts as Perfetto traces do."""
+    """Return whether a file starts as Perfetto traces do. Raises LogFormatError if it is empty."""
     with open(path, "rb") as stream:
         return _starts_as_trace(stream, path)
 
@@ -138,7 +138,7 @@ def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
 
 @contextmanager
 def plain_file(path: str) -> Iterator[BinaryIO]:
-    """The trace; of one in zstd, which the UI may not know, a plain copy for a while."""
+    """Yield the trace's file or, if it is zstd, which the UI may not support, a plain copy."""
     with open(path, "rb") as stream:
         packed = stream.read(4) == compressing.ZSTD_MAGIC
         stream.seek(0)
@@ -152,7 +152,7 @@ def plain_file(path: str) -> Iterator[BinaryIO]:
 
 
 def served_name(source: str) -> str:
-    """The trace's name in the UI: the file's, with characters that need no quoting."""
+    """Return the trace's name in the URL and the UI, of characters that need no quoting."""
     stem = "stdin" if source == "-" else Path(source).name
     endings = (".biotrail", ".parquet", ".pftrace", ".perfetto-trace")
     for suffix in (compressing.GZIP, compressing.ZSTD, *endings):
@@ -161,7 +161,7 @@ def served_name(source: str) -> str:
 
 
 def show(address: str, port: int, no_open: bool) -> None:
-    """Opens the address where there is a browser to open it in, and prints it in any case."""
+    """Print the address, and open it in a browser if there is one and not `no_open`."""
     opened = not no_open and has_browser() and webbrowser.open(address)
     say(f"{'opened' if opened else 'open'} {address}")
     if not opened and "SSH_CONNECTION" in os.environ:
@@ -171,21 +171,21 @@ def show(address: str, port: int, no_open: bool) -> None:
 
 
 def has_browser() -> bool:
-    """Whether a graphical browser can be started, by a user who should."""
+    """Return whether a graphical browser can be started, and this user is not root."""
     if os.geteuid() == 0:
-        return False  # nobody wants a browser that runs as root
+        return False  # a browser should not run as root
     return sys.platform == "darwin" or any(
         os.environ.get(n) for n in ("DISPLAY", "WAYLAND_DISPLAY")
     )
 
 
 def wait_for(event: threading.Event, seconds: float) -> bool:
-    """Whether the event has come, within so many seconds."""
+    """Wait for an event for at most `seconds`; return whether it is set."""
     return event.wait(seconds)
 
 
 def wait(server: TraceServer) -> None:
-    """Until the trace was fetched, or Ctrl-C; tells of requests that were refused."""
+    """Wait until the trace has been fetched, or Ctrl-C; print refused requests to stderr."""
     told = 0
     try:
         while not wait_for(server.fetched, 0.2):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives one trace to the Perfetto UI, and to nobody else, over the loopback interface.
+"""An HTTP server on the loopback interface that gives one trace to the Perfetto UI only.
 
-Any page in the user's browser can send requests to 127.0.0.1, so a request must name the
-right host (or a page could reach us by a name of its own that resolves here), come from
-the UI's origin, and know a path that cannot be guessed. What is refused ends nothing.
+Any page in the user's browser can send requests to 127.0.0.1. A request must therefore have the
+right Host (against DNS rebinding), the UI's Origin, and a path with a token that cannot be
+guessed. A refused request does not end the server.
 """
 
 import errno
@@ -20,16 +20,16 @@ from biotrail.recorder.schema.errors import OutputError
 LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 24
 _PATIENCE = 60.0
-"""Seconds that a connection may stand still."""
+"""Timeout of a connection in seconds."""
 
 
 class TraceServer:
-    """Serves `trace` at `path` until it was fetched whole. A context manager."""
+    """Serves `trace` at `url`, and sets `fetched` once it was fetched whole. A context manager."""
 
     def __init__(self, trace: BinaryIO, size: int, name: str, *, port: int, origin: str) -> None:
-        """Binds 127.0.0.1:port; 0 takes a free one. name: the last part of the path.
+        """Bind 127.0.0.1:port; 0: a free port. size: bytes; name: the last part of the path.
 
-        Raises OutputError when the port is taken.
+        Raises OutputError if the port cannot be bound.
         """
         self.fetched = threading.Event()
         self.refused: list[str] = []
@@ -44,7 +44,7 @@ class TraceServer:
 
     @property
     def url(self) -> str:
-        """Where the trace is."""
+        """The trace's URL, with the secret path."""
         return f"http://{LOOPBACK}:{self.port}{self.path}"
 
     def __enter__(self) -> Self:
@@ -62,7 +62,7 @@ class TraceServer:
         self._thread.join()
 
     def note_refusal(self, why: str) -> None:
-        """Remembers why a request was refused."""
+        """Add a reason to `refused`, unless it is full."""
         if len(self.refused) < 100:
             self.refused.append(why)
 
@@ -71,24 +71,25 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
-    """Lingering connections of an earlier view do not block the port; a listener does."""
+    """SO_REUSEADDR: connections of an earlier view in TIME_WAIT do not block the port."""
 
     def __init__(self, port: int, owner: TraceServer) -> None:
         self.owner = owner
         super().__init__((LOOPBACK, port), _Handler)
 
     def server_bind(self) -> None:
-        """Binds without asking a name server who we are, as HTTPServer would."""
+        """Bind without HTTPServer's look-up of the host's name (getfqdn), which may be slow."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = LOOPBACK, int(self.server_address[1])
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that breaks off ends nothing and is nobody's error."""
+        """Ignore a connection that breaks off: print no traceback."""
 
 
 def _bind(port: int, owner: TraceServer) -> _Server:
+    """Return a server bound to the port. Raises OutputError, with a remedy, if it cannot be."""
     try:
         return _Server(port, owner)
     except OSError as error:
@@ -109,17 +110,17 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """The trace, whole."""
+        """Send the whole trace."""
         if self._allowed() and self._respond(HTTPStatus.OK):
             self._send_trace()
 
     def do_HEAD(self) -> None:
-        """What GET would say, without the trace."""
+        """Send the headers of GET without the trace."""
         if self._allowed():
             self._respond(HTTPStatus.OK)
 
     def do_OPTIONS(self) -> None:
-        """A preflight: what the UI may ask for."""
+        """Answer a CORS preflight request."""
         if not self._allowed():
             return
         self.send_response(HTTPStatus.NO_CONTENT)
@@ -128,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.headers.get("Access-Control-Request-Headers")
         if wanted:
             self.send_header("Access-Control-Allow-Headers", "Range, Cache-Control")
-        # Chromium asks so before a public page may reach a private address.
+        # Chromium asks with these headers before a public page may reach a private address.
         for name in ("Private-Network", "Local-Network"):
             if self.headers.get(f"Access-Control-Request-{name}") == "true":
                 self.send_header(f"Access-Control-Allow-{name}", "true")
@@ -136,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._finish_headers()
 
     def _allowed(self) -> bool:
-        """Whether host, origin and path are right; answers when they are not."""
+        """Return whether host, origin and path are right; if not, answer with an error."""
         owner = self.server.owner
         hosts = self.headers.get_all("Host", [])
         origins = self.headers.get_all("Origin", [])
@@ -175,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send_trace(self) -> None:
-        """Sends the file; it counts as fetched when the client closed after its last byte."""
+        """Send the file; set `fetched` once the client has closed after the last byte."""
         owner = self.server.owner
         self.wfile.flush()
         try:
@@ -187,8 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
             while self.connection.recv(4096):
                 pass
         except OSError:
-            return  # it broke off: the UI may try again
+            return  # the connection broke off: the UI may try again
         owner.fetched.set()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the command tells what matters."""
+        """Log nothing: `biotrail view` prints refused requests."""

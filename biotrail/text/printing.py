@@ -57,8 +57,8 @@ def as_json(value: Any, indent: int | None = None) -> str:
 guard_option: Callable[[Any], Any] = click.option(
     "--guard/--no-guard",
     default=True,
-    help="CSV: an apostrophe before text that a spreadsheet would take for a formula (= + - @), "
-    "or none. Default: --guard.",
+    help="In CSV, put an apostrophe before text that a spreadsheet would take for a formula "
+    "(= + - @). Default: --guard.",
 )
 """The option `--guard`: the command gets `guard`."""
 

@@ -42,7 +42,7 @@ def limit_option(default: str, *former: str, most: int | None = None) -> Option:
         "limit",
         type=kind,
         metavar="N",
-        help=f"Show so many rows; 0: {every}.  [default: {default}]",
+        help=f"Show this many rows; 0: {every}.  [default: {default}]",
     )
     if not former:
         return shown

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outputs compressed as their names' endings say: .gz, .zst."""
+"""Compression of outputs whose names end in .gz or .zst, and decompression of zstd."""
 
 import gzip
 import os
@@ -15,19 +15,20 @@ GZIP, ZSTD = ".gz", ".zst"
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 9
-"""As long as gzip takes, for a seventh less."""
+"""Takes as long as gzip at _GZIP_LEVEL, and is a seventh smaller."""
 
 
 def plain(path: str) -> str:
-    """The path without such an ending."""
+    """Return the path without an ending .gz or .zst."""
     return path.removesuffix(GZIP).removesuffix(ZSTD)
 
 
 @contextmanager
 def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """What to write into so that it is compressed in `stream`, if the path's ending says so.
+    """Yield a stream that compresses into `stream` as the ending of `path` says.
 
-    The same bytes give the same file: it holds neither a name nor a time. `stream` stays open.
+    .gz: gzip; .zst: zstd; any other ending: `stream` itself. Equal input gives equal output, for
+    the gzip header gets neither a name nor a time. Leaves `stream` open.
     """
     ending = os.fspath(path)
     if ending.endswith(GZIP):
@@ -42,7 +43,7 @@ def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Binar
 
 
 def first_bytes(stream: BinaryIO, count: int) -> bytes:
-    """The first bytes that are in zstd data; none where it is damaged."""
+    """Return the first `count` bytes of decompressed zstd data; empty if it is damaged."""
     try:
         with zstandard.ZstdDecompressor().stream_reader(stream, closefd=False) as reader:
             return reader.read(count)
@@ -51,7 +52,10 @@ def first_bytes(stream: BinaryIO, count: int) -> bytes:
 
 
 def unpack(stream: BinaryIO, out: BinaryIO, name: str) -> None:
-    """Writes what is in zstd data. Raises LogFormatError where it is damaged."""
+    """Decompress zstd data from `stream` into `out`.
+
+    Raises LogFormatError, which names the file `name`, if the data is damaged.
+    """
     try:
         zstandard.ZstdDecompressor().copy_stream(stream, out)
     except zstandard.ZstdError as error:

@@ -17,7 +17,7 @@ from biotrail.text import units
 OPERATIONS = sorted({name.lower() for name in OPS})
 WINDOW = "2s"
 LONGEST = 1e9
-"""Seconds: thirty years."""
+"""Upper limit of a duration in seconds, longer than any log: thirty years."""
 
 Command = Callable[..., Any]
 
@@ -27,18 +27,29 @@ _TIMES = (
         "cut_from",
         type=MomentType(),
         metavar="TIME",
-        help='Begin here: 2.5s after the start, "last 5s", 14:03:05 (UTC), or ISO 8601.',
+        help="Start of the part of the log to use: 2.5s after the start of recording, "
+        '"last 5s", 14:03:05 (UTC), or ISO 8601.',
     ),
-    click.option("--to", "cut_to", type=MomentType(), metavar="TIME", help="End before here."),
     click.option(
-        "--around", "cut_around", type=MomentType(), metavar="TIME", help="Only around here."
+        "--to",
+        "cut_to",
+        type=MomentType(),
+        metavar="TIME",
+        help="End of that part, not included; written as --from.",
+    ),
+    click.option(
+        "--around",
+        "cut_around",
+        type=MomentType(),
+        metavar="TIME",
+        help="Use the part of the log around this time; see --window.",
     ),
     click.option(
         "--window",
         "cut_window",
         type=units.Duration(),
         metavar="TIME",
-        help=f"With --around: so long in all.  [default: {WINDOW}]",
+        help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
     ),
 )
 _DEVICE = click.option(
@@ -47,7 +58,7 @@ _DEVICE = click.option(
     "cut_devices",
     multiple=True,
     metavar="DEV",
-    help="Only this device of the log, by name or 8:0; a partition counts as one. Can be repeated.",
+    help="Only this device or partition of the log, by name or as 8:0. Can be repeated.",
 )
 _IOS = (
     click.option(
@@ -56,7 +67,7 @@ _IOS = (
         multiple=True,
         type=click.Choice(OPERATIONS),
         metavar="OP",
-        help="Only this operation (read, write, flush, discard, …); can be repeated.",
+        help="Only this operation (read, write, flush, discard, …). Can be repeated.",
     ),
     click.option(
         "--pid",
@@ -64,21 +75,21 @@ _IOS = (
         multiple=True,
         type=click.IntRange(min=1),
         metavar="PID",
-        help="Only I/O that this process queued; can be repeated.",
+        help="Only I/O queued by this process. Can be repeated.",
     ),
     click.option(
         "--comm",
         "cut_comms",
         multiple=True,
         metavar="NAME",
-        help="Only I/O that threads of this name queued; NAME* for any rest. Can be repeated.",
+        help="Only I/O queued by threads of this name; NAME* matches a prefix. Can be repeated.",
     ),
     click.option(
         "--cgroup",
         "cut_cgroups",
         multiple=True,
         metavar="PATH",
-        help="Only I/O charged to this cgroup or one below; can be repeated.",
+        help="Only I/O charged to this cgroup or a descendant. Can be repeated.",
     ),
 )
 _FILE = click.option(
@@ -86,7 +97,8 @@ _FILE = click.option(
     "cut_files",
     multiple=True,
     metavar="PATTERN",
-    help="Only of files with such a path: '/srv/db/*'. The log must be made with record --files.",
+    help="Only I/O of files whose path matches, e.g. '/srv/db/*'. Needs a log made with "
+    "record --files. Can be repeated.",
 )
 _OUTCOMES = (
     click.option(
@@ -94,35 +106,40 @@ _OUTCOMES = (
         "cut_slower",
         type=units.Duration(),
         metavar="TIME",
-        help="Only I/Os that took at least so long.",
+        help="Only I/Os that took at least this long.",
     ),
     click.option(
         "--slowest",
         "cut_slowest",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Only the N slowest of what else was chosen.",
+        help="Only the N slowest of the I/Os that the other options choose.",
     ),
     click.option("--failed", "cut_failed", is_flag=True, help="Only I/Os that ended in an error."),
 )
 
 
 def cut_options(command: Command) -> Command:
-    """Adds all options of cuts; the command gets `cut`: a Cut."""
+    """Add all options that choose a part of a log; pass them to the command as `cut`: a Cut."""
     return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES))
 
 
 def choice_options(command: Command) -> Command:
-    """The same without those of outcomes, for commands that have their own."""
+    """Add the options of `cut_options` but those of outcomes.
+
+    Commands that use it have their own --slower-than, --slowest and --failed.
+    """
     return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE))
 
 
 def record_options(command: Command) -> Command:
-    """Times and devices alone: what can be asked of a record."""
+    """Add the options of times and devices, as `cut_options` does: all that records have."""
     return _with(command, (*_TIMES, _DEVICE))
 
 
 def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
+    """Add the options, whose values (`cut_…`) become the command's argument `cut`."""
+
     @functools.wraps(command)
     def called(*arguments: Any, **given: Any) -> Any:
         ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
@@ -134,6 +151,7 @@ def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -
 
 
 def _cut(given: dict[str, Any]) -> Cut:
+    """Return the options' values (`cut_…`) as a Cut. Raises click.UsageError."""
     return Cut(
         _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
         tuple(given.get("cut_devices", ())),
@@ -155,16 +173,19 @@ def _cut(given: dict[str, Any]) -> Cut:
 def _times(
     begin: Moment | None, end: Moment | None, around: Moment | None, window: float | None
 ) -> Times:
-    """Raises click.UsageError where they contradict each other."""
+    """Return the chosen part of the log's time. window: seconds; None: not given.
+
+    Raises click.UsageError if the options contradict each other.
+    """
     if around is None:
         if window is not None:
-            raise click.UsageError("--window says how long around a time: give --around TIME, too")
+            raise click.UsageError("--window is the length around a time: give --around TIME, too")
         offsets = [m.offset for m in (begin, end) if m is not None and m.offset is not None]
         if begin and end and len(offsets) == 2 and offsets[1] <= offsets[0]:
             raise click.UsageError(f"--to {end.text} is not after --from {begin.text}")
         return Times(begin, end)
     if begin is not None or end is not None:
-        raise click.UsageError("--around chooses a time by itself: leave out --from and --to")
+        raise click.UsageError("--around needs no other time: leave out --from and --to")
     length = units.Duration().convert(WINDOW, None, None) if window is None else window
     if not length:
         raise click.UsageError("--window must be longer than 0")
@@ -172,5 +193,5 @@ def _times(
 
 
 def nanoseconds(seconds: float) -> int:
-    """Nanoseconds; what is longer than any log counts as that."""
+    """Convert seconds to nanoseconds; more than LONGEST is LONGEST."""
     return round(min(seconds, LONGEST) * 1e9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log, cut as the options of `cut_options` say."""
+"""A part of a log: the times, devices and I/Os that the options of `cut_options` choose."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ EVERYBODY, ANYHOW, ALWAYS = Who(), Wish(), Times()
 
 @dataclass(frozen=True)
 class Cut:
-    """What the options chose."""
+    """The part of a log that the options choose; by default everything."""
 
     times: Times = ALWAYS
     devices: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Cut:
 
     @property
     def chooses(self) -> bool:
-        """Whether I/Os are chosen, not only times."""
+        """Whether I/Os are chosen by anything other than time."""
         return (
             bool(self.devices or self.ops or self.files)
             or self.who != EVERYBODY
@@ -42,7 +42,7 @@ class Cut:
         )
 
     def words(self) -> str:
-        """Which I/Os are chosen, as options."""
+        """Return the choice of I/Os as options: `--device=sda --op=read`; empty if all are."""
         who, wish = self.who, self.wish
         given = {
             "device": self.devices,
@@ -58,25 +58,31 @@ class Cut:
         return " ".join([*found, *(["--failed"] if wish.failed else [])])
 
     def choice(self, context: Context) -> Choice:
-        """Which I/Os, by what is known from their beginning on.
+        """Return the choice of I/Os by what is known when they are queued: all but `wish`.
 
-        Raises ConversionError: files are chosen, and the log does not tell them.
+        Raises ConversionError if files are chosen and the log has none.
         """
         return Choice(context, self.devices, self.ops, self.who, self.files)
 
     def limited(self, trace: Trace) -> Trace:
-        """The trace, of the chosen time alone. Raises ConversionError: outside of the log."""
+        """Limit `trace` itself to the chosen time, and return it.
+
+        Raises ConversionError if that time is outside of the log.
+        """
         if not self.times.all:
             trace.limit(self.times.span(trace))
         return trace
 
     def facts(self, trace: Trace) -> dict[str, str]:
-        """What was chosen of the trace, for who gets the output; nothing where all is there."""
+        """Return what an output says of the part that it holds; empty if it holds everything.
+
+        `cut`: the time from and to, in seconds since the start; `chosen`: as `words` gives it.
+        """
         found = {} if trace.span is None else {"cut": _seconds(trace.span, trace.start)}
         return {**found, **({"chosen": self.words()} if self.chooses else {})}
 
     def needs_file(self) -> bool:
-        """Whether a pipe will not do: it is read twice, or its end must be known first."""
+        """Return whether the log cannot be a pipe: it is read twice, or its end must be known."""
         return self.wish != ANYHOW or self.times.by_end
 
 
@@ -89,11 +95,14 @@ class Opened:
     cut: Cut = field(default_factory=Cut)
 
     def chosen(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """The trace's windows with the chosen I/Os alone."""
+        """Yield the trace's windows with the chosen I/Os only; counts them in `selection`."""
         return self.selection.of(windows) if self.cut.chooses else iter(windows)
 
     def lines(self) -> list[str]:
-        """What was chosen, and how much was read for it; complete when all was read."""
+        """Return lines that say what was chosen and how much of the log was read for it.
+
+        Their counts are complete once all windows have been read.
+        """
         return [*read_lines(self.trace), *self._chosen_lines()]
 
     def _chosen_lines(self) -> list[str]:
@@ -111,7 +120,10 @@ def _seconds(span: Span, start: int) -> str:
 
 
 def read_lines(trace: Trace) -> list[str]:
-    """Of a trace that is limited: to what time, and how much of the log was read for it."""
+    """Return a line with the time that the trace is limited to and the chunks read for it.
+
+    Empty if the trace is not limited.
+    """
     span, reader = trace.span, trace.reader
     if span is None:
         return []
@@ -126,7 +138,10 @@ def read_lines(trace: Trace) -> list[str]:
 
 @contextmanager
 def opened(log: str, cut: Cut, associate: str = "auto", own_io: bool = False) -> Iterator[Opened]:
-    """The log, cut: as `cut_of`, and a pipe, too. Raises TraceError."""
+    """Yield the chosen part of a log, as `cut_of` does. log: a path, or - for standard input.
+
+    Standard input is copied to a temporary file if it must be read twice. Raises TraceError.
+    """
     if not cut.needs_file():
         yield cut_of(lambda: open_trace(log, associate, own_io), cut)
         return
@@ -135,9 +150,10 @@ def opened(log: str, cut: Cut, associate: str = "auto", own_io: bool = False) ->
 
 
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
-    """A trace, cut. open_new opens it from its beginning.
+    """Return the chosen part of a trace. open_new: opens the trace from its beginning.
 
-    How I/Os went is found out first, by reading that part once more. Raises TraceError.
+    If I/Os are chosen by their outcome (slow, failed), reads the part once to find them, and
+    opens the trace again. Raises TraceError.
     """
     outcome = ANY
     if cut.wish != ANYHOW:
@@ -147,6 +163,7 @@ def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
 
 
 def _find(cut: Cut, trace: Trace) -> Outcome:
+    """Read the trace to its end and return which I/Os have the outcome that is chosen."""
     finder = Finder(cut.choice(trace.context), cut.wish)
     with progress(trace, "choosing", finder.watch) as windows:
         for _ in windows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times within a log as people write them, and what they are in the log's own clock."""
+"""Times within a log as people write them, and their conversion to the log's own clock."""
 
 import re
 from dataclasses import dataclass
@@ -18,12 +18,16 @@ _EXAMPLES = '2.5s, "last 5s", 14:03:05 or 2026-01-31T14:03:05Z'
 _BEFORE_END = re.compile(r"\s*(?:last\s+|-)(.+)")
 _TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?")
 _LOOKS = 3
-"""Clock readings that are looked at, each from closer by."""
+"""Clock readings that `_monotonic` tries, each one nearer to the time than the one before."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One of: ns since recording began, ns before its end, a date and time, a time of day (UTC)."""
+    """A time as the user wrote it (`text`). Exactly one other attribute is not None.
+
+    offset: ns since recording began; before_end: ns before the log's end; wall: a date and time;
+    daytime: a time of day in UTC.
+    """
 
     text: str
     offset: int | None = None
@@ -33,7 +37,10 @@ class Moment:
 
 
 def parse(text: str) -> Moment:
-    """What a time means. Raises ValueError."""
+    """Parse `2.5s`, `last 5s`, `-5s`, `14:03[:05[.5]]` or ISO 8601 (UTC if it has no offset).
+
+    Raises ValueError.
+    """
     if match := _BEFORE_END.fullmatch(text):
         return Moment(text, before_end=_ns(match[1]))
     if _TIME.fullmatch(text.strip()):
@@ -47,6 +54,7 @@ def parse(text: str) -> Moment:
 
 
 def _ns(text: str) -> int:
+    """Return a duration in ns, at most ENDLESS. Raises ValueError."""
     try:
         return min(round(Duration().convert(text, None, None) * 1e9), ENDLESS)
     except (click.UsageError, OverflowError) as error:
@@ -60,14 +68,14 @@ else:
 
 
 class MomentType(_MomentType):
-    """An option's value: `2.5s`, `last 5s`, `14:03:05`, ISO 8601."""
+    """The type of an option whose value is a Moment: `2.5s`, `last 5s`, `14:03:05`, ISO 8601."""
 
     name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Moment:
-        """The moment; a usage error for anything else."""
+        """Return the Moment. Raises click.UsageError for anything that is no time."""
         if isinstance(value, Moment):
             return value
         try:
@@ -78,7 +86,10 @@ class MomentType(_MomentType):
 
 @dataclass(frozen=True)
 class Times:
-    """Which part of a log's time: from `begin` to before `end`, or `window` ns around a moment."""
+    """A part of a log's time: from `begin` (None: the log's begin) to before `end` (None: its end).
+
+    If `around` is given, `window` ns around it instead.
+    """
 
     begin: Moment | None = None
     end: Moment | None = None
@@ -87,17 +98,21 @@ class Times:
 
     @property
     def all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether it is the whole log."""
         return self == Times()
 
     @property
     def by_end(self) -> bool:
-        """Whether the log's end must be known."""
+        """Whether a time counts back from the log's end, which must be known then."""
         given = (self.begin, self.end, self.around)
         return any(moment is not None and moment.before_end is not None for moment in given)
 
     def span(self, trace: Trace) -> Span:
-        """In the trace's clock. Raises ConversionError: outside of the log, or end before begin."""
+        """Return this part in the trace's clock (ns of CLOCK_MONOTONIC), clipped to the log.
+
+        Raises ConversionError if it is outside of the log, if its end is not after its begin, or
+        if the log lacks what a time needs (a wall clock; for `last 5s`, a known end).
+        """
         bounds = trace.reader.bounds() if isinstance(trace.reader, Indexed) else None
         first, last = bounds or (trace.start, ENDLESS - 1)
         if self.around is not None:
@@ -116,19 +131,24 @@ class Times:
 
 
 def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
-    """ns of CLOCK_MONOTONIC. first, last: the log's. Raises ConversionError."""
+    """Return a moment in ns of CLOCK_MONOTONIC. first, last: ns of the log's first and last event.
+
+    A time of day is that of the day on which the log begins or, if it is before the log's begin
+    and the log lasts as long, of the next day. Raises ConversionError.
+    """
     if moment.offset is not None:
         return trace.start + moment.offset
     if moment.before_end is not None:
         if last >= ENDLESS - 1:
             raise ConversionError(
-                f"where {moment.text!r} is cannot be told before the end of this input was read: "
-                "give offsets"
+                f"{moment.text!r} counts back from the end of the log, which is not known for this "
+                "input: give an offset (2.5s)"
             )
         return last - moment.before_end + 1
     if not trace.context.clocks:
         raise ConversionError(
-            f"when {moment.text} was cannot be told: the log has no wall clock; give offsets (2.5s)"
+            f"{moment.text} is a wall-clock time, and the log has no wall clock; give offsets "
+            "(2.5s)"
         )
     if moment.wall is not None:
         return _monotonic(trace, _epoch_ns(moment.wall))
@@ -142,12 +162,13 @@ def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
 
 
 def _epoch_ns(moment: datetime) -> int:
+    """Return ns since 1970, exactly: datetime.timestamp() would round."""
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
 def _monotonic(trace: Trace, realtime: int) -> int:
-    """ns of CLOCK_MONOTONIC at a time of day (ns since 1970), by the reading nearest to it."""
+    """Convert CLOCK_REALTIME (ns since 1970) to CLOCK_MONOTONIC by the nearest clock reading."""
     reading = trace.context.clocks[0]
     for _ in range(_LOOKS):
         at = int(reading["monotonic"]) + realtime - int(reading["realtime"])

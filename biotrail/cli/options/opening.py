@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs as the commands that read them take them: a path, or - for standard input."""
+"""Opening of a command's log: a path, or - for standard input."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 
 log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=click.Path())
-"""Its type lets shells complete names of files."""
+"""The argument LOG. Its type click.Path lets shells complete file names."""
 
 
 associate_option: Callable[[Any], Any] = click.option(
@@ -23,27 +23,29 @@ associate_option: Callable[[Any], Any] = click.option(
     type=click.Choice(["auto", "identity", "intervals"]),
     default="auto",
     show_default=True,
-    help="Which request served which bio: by kernel pointers, or by sectors alone.",
+    help="How to match bios with the requests that served them: identity, by kernel pointers; "
+    "intervals, by sectors alone; auto, by pointers where the log has them.",
 )
 
 
 own_io_option: Callable[[Any], Any] = click.option(
     "--own-io",
     is_flag=True,
-    help="Show the recording's own I/O too, marked. Default: it is left out, and counted.",
+    help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
 )
 
 
 def open_trace(log: str, associate: str = "auto", own_io: bool = False) -> Trace:
-    """The trace in a log, an archive, blktrace data, or standard input for `-`.
+    """Open a log, an archive, blktrace data, or standard input for `-`, as a trace.
 
-    Raises LogFormatError.
+    associate: "auto", "identity" or "intervals", as for Trace. own_io: whether to include the
+    recorder's own I/O. Raises LogFormatError; click.UsageError for `-` on a terminal.
     """
     return Trace(open_log(log), associate, own_io=own_io)
 
 
 def open_log(log: str) -> Source:
-    """What holds events: as open_trace. Raises LogFormatError."""
+    """Open the source of events of a log, as `open_trace` does, with the same errors."""
     if log != "-":
         return open_source(log)
     if sys.stdin.isatty():
@@ -53,7 +55,10 @@ def open_log(log: str) -> Source:
 
 @contextmanager
 def readable_twice(log: str) -> Iterator[str | BinaryIO]:
-    """The log's path; standard input as a file without a name."""
+    """Yield the log's path or, for `-`, standard input copied to an unnamed temporary file.
+
+    Raises click.UsageError for `-` on a terminal.
+    """
     if log != "-":
         yield log
         return
@@ -65,7 +70,10 @@ def readable_twice(log: str) -> Iterator[str | BinaryIO]:
 
 
 def open_again(source: str | BinaryIO, associate: str, own_io: bool = False) -> Trace:
-    """The trace from its beginning."""
+    """Open the trace from its beginning. source: as `readable_twice` yields it; a file is rewound.
+
+    Raises LogFormatError.
+    """
     if isinstance(source, str):
         return open_trace(source, associate, own_io)
     source.seek(0)

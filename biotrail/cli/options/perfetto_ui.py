@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Perfetto UI's address, with what it is to do once it has the trace.
+"""The Perfetto UI's address, with commands that the UI runs once it has loaded the trace.
 
 The UI runs `startupCommands` (JSON in its address) and shows `visStart` to `visEnd`; both are
 documented as deep links, and the commands as stable.
@@ -18,14 +18,18 @@ from biotrail.converters.outputs.perfetto.summary import View
 
 UI = "https://ui.perfetto.dev"
 _GROUPS = "^(?!System( > |$))[^>]+( > [^>]+){0,2}$"
-"""Paths of a trace's groups: a host, a log of several of that host, a device."""
+"""Regular expression of the paths of a trace's groups, up to three deep: host, log, device."""
 _TAIL = 4096
-"""Bytes at a trace's end that have its attribute `view`, as long as any host's name may be."""
+"""Bytes at a trace's end within which its attribute `view` is found, with the longest names."""
 _VIEW = re.compile(rb"biotrail(?:\.\d+)?\.view\x1a.(\d+) (\d+) ([^\x00-\x1f]+)$", re.DOTALL)
 
 
 def address(ui: str, url: str = "", view: View | None = None) -> str:
-    """Return the UI's address: with the trace at `url`, or to drop one. view: where to look."""
+    """Return the UI's address.
+
+    url: of the trace to load; empty: the user drops a trace. view: the time that is shown and the
+    device whose tracks are pinned; None: the whole trace and every device.
+    """
     parts = [f"url={url}"] if url else []
     parts.append("startupCommands=" + quote(json.dumps(_commands(view), separators=(",", ":"))))
     if view is not None:
@@ -34,7 +38,10 @@ def address(ui: str, url: str = "", view: View | None = None) -> str:
 
 
 def _commands(view: View | None) -> list[dict[str, object]]:
-    """Open the groups; pin the slowest I/Os, and how deep the slowest one's device was."""
+    """Return commands that expand the groups and pin the tracks to look at first.
+
+    Those are the slowest I/Os, and the queue depths of the view's device (None: of all devices).
+    """
     device = "[^>]+" if view is None else _literal(view.device)
     return [
         _command("ExpandTracksByRegex", _GROUPS, "path"),
@@ -48,14 +55,14 @@ def _command(name: str, *arguments: str) -> dict[str, object]:
 
 
 def _literal(text: str) -> str:
-    """A pattern in JavaScript for nothing but the text."""
+    """Return a JavaScript regular expression that matches exactly `text`."""
     return re.sub(r"([][\\^$.|?*+(){}])", r"\\\1", text)
 
 
 def view_of(trace: BinaryIO) -> View | None:
-    """Where to look first in a trace, as its end says; None: it is none of biotrail's.
+    """Return the view that biotrail wrote at the end of a trace; None if there is none.
 
-    trace: plain or in gzip, seekable; its place is at the beginning afterwards.
+    trace: seekable, plain or gzip; rewound to its beginning afterwards.
     """
     tail = b""
     for data in _chunks(trace):
@@ -69,7 +76,7 @@ def view_of(trace: BinaryIO) -> View | None:
 
 
 def _chunks(trace: BinaryIO) -> Iterator[bytes]:
-    """A trace's data, or its end at least."""
+    """Yield a trace's data: of a gzip file all, decompressed; of a plain file its last bytes."""
     packed = trace.read(2) == compressing.GZIP_MAGIC
     size = trace.seek(0, 2)
     trace.seek(0 if packed else max(size - _TAIL, 0))
@@ -81,4 +88,4 @@ def _chunks(trace: BinaryIO) -> Iterator[bytes]:
             while data := stream.read(1 << 20):
                 yield data
         except (EOFError, OSError):
-            return  # it is damaged: the UI will say so
+            return  # damaged: the UI reports that when it loads the trace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of `biotrail record` that choose I/O by what it is and who caused it."""
+"""Filter options of `biotrail record` and `top`, and texts about what filters left out."""
 
 import functools
 import re
@@ -21,7 +21,7 @@ _NAMES = {
     "tid": "of other threads",
     "comm": "of other task names",
     "cgroup": "of other cgroups",
-    "no_bio": "requests that tell no bio",
+    "no_bio": "of requests whose bios are not known",
     "own": "of the recorder itself",
 }
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -31,11 +31,12 @@ _Command = Callable[..., Any]
 
 
 def _words(values: Iterable[str]) -> tuple[str, ...]:
-    """Values given one by one, or several with commas between."""
+    """Split values at commas; drop empty words."""
     return tuple(word for value in values for word in value.split(",") if word)
 
 
 def _numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
+    """Return comma-separated process or thread ids. Raises click.BadParameter for `option`."""
     words = _words(values)
     for word in words:
         if not word.isdecimal() or not 0 < int(word) <= _MAX_TASK:
@@ -44,6 +45,7 @@ def _numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
 
 
 def _sectors(values: Iterable[str]) -> tuple[tuple[int, int], ...]:
+    """Return ranges (first, last) of 512-byte sectors, both included. Raises BadParameter."""
     found = []
     for word in _words(values):
         match = _RANGE.fullmatch(word)
@@ -60,40 +62,55 @@ def _sectors(values: Iterable[str]) -> tuple[tuple[int, int], ...]:
 
 def _options() -> list[Callable[[_Command], _Command]]:
     return [
-        click.option("--below", is_flag=True, help="With -d: also the devices under those named."),
+        click.option(
+            "--below",
+            is_flag=True,
+            help="With -d: also record the lower devices that these are stacked on.",
+        ),
         click.option(
             "--pid",
             multiple=True,
             metavar="PID",
-            help="Only I/O that this process queues; several: 12,34. Its buffered writes are "
-            "queued by the kernel's threads: use --cgroup for those.",
+            help="Only I/O queued by this process; several: 12,34. Buffered writes are queued by "
+            "kernel threads: use --cgroup for those.",
         ),
-        click.option("--children", is_flag=True, help="With --pid: also what it starts."),
-        click.option("--tid", multiple=True, metavar="TID", help="Only I/O of this thread."),
+        click.option(
+            "--children",
+            is_flag=True,
+            help="With --pid: also I/O of the processes that it starts.",
+        ),
+        click.option("--tid", multiple=True, metavar="TID", help="Only I/O queued by this thread."),
         click.option(
             "--comm",
             multiple=True,
             metavar="NAME",
-            help="Only I/O of tasks of this name (15 bytes count); 'fio*': any that begins so.",
+            help="Only I/O of tasks of this name (its first 15 bytes); 'fio*' matches a prefix.",
         ),
         click.option(
             "--cgroup",
             multiple=True,
             metavar="PATH",
-            help="Only I/O that is charged to this cgroup or one below it, whoever queues it: "
-            "/system.slice/app.service, or its directory.",
+            help="Only I/O charged to this cgroup or a descendant, whichever task queues it: "
+            "/system.slice/app.service, or the cgroup's directory.",
         ),
         click.option(
-            "--op", multiple=True, metavar="OP", help="Only read, write, flush, discard, …"
+            "--op",
+            multiple=True,
+            metavar="OP",
+            help="Only this operation: read, write, flush, discard, …",
         ),
         click.option(
             "--flags",
             multiple=True,
             metavar="FLAG",
-            help="Only with one of these flags: sync, meta, fua, ra, …; sync+meta: with both.",
+            help="Only bios with one of these flags: sync, meta, fua, ra, …; sync+meta: both.",
         ),
         click.option(
-            "--min-size", type=units.Size(), default=0, metavar="SIZE", help="Only bios this large."
+            "--min-size",
+            type=units.Size(),
+            default=0,
+            metavar="SIZE",
+            help="Only bios of at least this size.",
         ),
         click.option(
             "--sectors",
@@ -104,8 +121,8 @@ def _options() -> list[Callable[[_Command], _Command]]:
         click.option(
             "--own-io",
             is_flag=True,
-            help="With filters: the recorder's own I/O is not left out, but marked, as it is "
-            "without filters.",
+            help="With filters: record the recorder's own I/O, marked, as without filters, "
+            "instead of leaving it out.",
         ),
         click.option(
             "--max-in-flight",
@@ -113,13 +130,17 @@ def _options() -> list[Callable[[_Command], _Command]]:
             default=MAX_FOLLOWED,
             show_default=True,
             metavar="N",
-            help="With filters: how many bios can be followed at once.",
+            help="With filters: how many chosen bios may be in flight at once; further ones are "
+            "lost, and counted.",
         ),
     ]
 
 
 def filter_options(command: _Command) -> _Command:
-    """Adds the options to a command, which gets them as one argument, `filters`."""
+    """Add the filter options to a command, which gets one argument `filters`: a Filters.
+
+    The command must have an argument `devices`: the filters are checked against it.
+    """
 
     @functools.wraps(command)
     def wrapped(
@@ -161,6 +182,7 @@ def filter_options(command: _Command) -> _Command:
 
 
 def _check(filters: Filters, devices: tuple[str, ...]) -> None:
+    """Raise click.UsageError if the filters contradict each other or can match nothing."""
     if filters.children and not filters.pids:
         raise click.UsageError("--children needs --pid: whose children?")
     if filters.below and not devices:
@@ -175,7 +197,10 @@ def _check(filters: Filters, devices: tuple[str, ...]) -> None:
 
 
 def left_out_text(found: LeftOut) -> str:
-    """`1,000 bios left out: 900 of other processes, 100 too small`; empty: none was."""
+    """Return how many events filters left out, and the bios by reason; empty if none was.
+
+    `filters left out 3,000 events: bios 900 of other processes, 100 too small`
+    """
     parts = [f"{units.count(n)} {_NAMES.get(name, name)}" for name, n in found.bios.items()]
     if not parts:
         return ""
@@ -185,7 +210,10 @@ def left_out_text(found: LeftOut) -> str:
 
 
 def filters_text(header: dict[str, Any]) -> str:
-    """The log header's `filters` but for the devices, as the options that made them."""
+    """Return a log header's `filters` as the options that made them, but without devices.
+
+    `--pid 12,34 --op write`; empty if there are none.
+    """
     names = {
         "pids": "--pid",
         "tids": "--tid",
@@ -208,7 +236,7 @@ def filters_text(header: dict[str, Any]) -> str:
 
 
 def read_left_out(end: dict[str, Any] | None) -> LeftOut:
-    """What the filters left out, from a log's end; nothing where it has none."""
+    """Return what the filters left out, from a log's end; zero counts if `end` has none of it."""
     told = (end or {}).get("left_out", {})
     return LeftOut(
         {str(name): int(n) for name, n in told.get("bios", {}).items()},

@@ -22,14 +22,20 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Amount(_AmountType):
-    """`1G`, `512MiB`: bytes as an int; `10min`, `30s`: seconds as a float."""
+    """The type of an option that is a size or a time.
+
+    `1G`, `512MiB`: bytes as an int; `10min`, `30s`: seconds as a float.
+    """
 
     name = "amount"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | float:
-        """A usage error for anything else, and for a number without a unit."""
+        """Return bytes (int) or seconds (float).
+
+        Raises click.UsageError for anything else, a number without a unit, and 0.
+        """
         if isinstance(value, (int, float)):
             return value
         text = str(value)
@@ -46,7 +52,10 @@ class Amount(_AmountType):
 
 
 def limit(amounts: Sequence[int | float]) -> Limit | None:
-    """Sizes and times as one limit; None where there are none."""
+    """Return the smallest size (int, bytes) and time (float, seconds) as one Limit.
+
+    None if there are no amounts. A limit without a size, or without a time, has None for it.
+    """
     if not amounts:
         return None
     sizes = [a for a in amounts if isinstance(a, int)]
@@ -55,14 +64,14 @@ def limit(amounts: Sequence[int | float]) -> Limit | None:
 
 
 class Percent(_PercentBase):
-    """`5`, `2.5%`: per cent as a float."""
+    """The type of an option that is a percentage, `5` or `2.5%`, as a float."""
 
     name = "percent"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """A usage error for anything else."""
+        """Return per cent. Raises click.UsageError unless it is a finite number above 0."""
         try:
             found = float(str(value).removesuffix("%"))
         except ValueError:
@@ -76,14 +85,14 @@ _TRIGGERS = "write slow=50ms, failed or depth=128"
 
 
 class TriggerType(_TriggerBase):
-    """`slow=50ms`, `failed`, `depth=128`: a Triggers with one of them."""
+    """The type of --trigger: `slow=50ms`, `failed` or `depth=128`, as a Triggers with that one."""
 
     name = "trigger"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Triggers:
-        """A usage error for anything else."""
+        """Return a Triggers with one condition. Raises click.UsageError for anything else."""
         if isinstance(value, Triggers):
             return value
         name, sign, amount = str(value).partition("=")
@@ -101,12 +110,15 @@ class TriggerType(_TriggerBase):
 
 
 def let_pass_text(number: int) -> str:
-    """Of triggers that made no dump. The kernel tells the first of each CPU and poll: at least."""
+    """Return a text about `number` triggers that made no dump.
+
+    It says "at least": the programs report only the first trigger of each CPU between two polls.
+    """
     return f"at least {units.plural(number, 'trigger')} so soon after another (--every)"
 
 
 def together(triggers: Sequence[Triggers]) -> Triggers:
-    """All of them; of one kind, the lower threshold."""
+    """Merge triggers into one Triggers; of several of one kind, the lowest threshold."""
     return Triggers(
         min((t.slow_ns for t in triggers if t.slow_ns), default=0),
         any(t.failed for t in triggers),
@@ -119,13 +131,13 @@ _OPTIONS = (
         "--max-events",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Stop when about N events were recorded.",
+        help="Stop when about N events have been recorded.",
     ),
     click.option(
         "--max-size",
         type=units.Size(),
         metavar="SIZE",
-        help="Stop when the log has about this size, e.g. 1G.",
+        help="Stop when the log has reached about this size, e.g. 1G.",
     ),
     click.option(
         "--rotate",
@@ -133,21 +145,21 @@ _OPTIONS = (
         multiple=True,
         metavar="SIZE|TIME",
         help="Begin a new file at this size or age, e.g. 1G or 10min; give both for whichever "
-        "comes first. Each file reads alone.",
+        "comes first. Each file can be read by itself.",
     ),
     click.option(
         "--max-files",
         type=click.IntRange(min=1),
         metavar="N",
-        help="With --rotate or --keep: delete the oldest file of this run beyond N.",
+        help="With --rotate or --keep: keep the newest N files of this run, delete older ones.",
     ),
     click.option(
         "--keep",
         type=Amount(),
         multiple=True,
         metavar="SIZE|TIME",
-        help="Flight recorder: keep the newest, e.g. 30s or 512M, in memory, and write it to a "
-        "file on SIGUSR1, at the end, and by --trigger.",
+        help="Flight recorder: keep the newest events, e.g. 30s or 512M of them, in memory, and "
+        "write them to a file on SIGUSR1, at the end, and on a --trigger.",
     ),
     click.option(
         "--trigger",
@@ -155,44 +167,48 @@ _OPTIONS = (
         type=TriggerType(),
         multiple=True,
         metavar="WHAT",
-        help="With --keep: write it out when an I/O takes long (slow=50ms), fails (failed), or "
-        "so many are in flight on a device (depth=128). May be given several times.",
+        help="With --keep: write a file when an I/O takes long (slow=50ms), fails (failed), or "
+        "this many requests are in flight on a device (depth=128). Can be repeated.",
     ),
     click.option(
         "--after",
         type=units.Duration(),
         metavar="TIME",
-        help="Go on for so long behind a trigger before writing.  [default: 2s]",
+        help="Continue recording this long after a trigger, then write.  [default: 2s]",
     ),
     click.option(
         "--every",
         type=units.Duration(),
         metavar="TIME",
-        help="Let triggers pass for so long behind one that was followed.  [default: 60s]",
+        help="Ignore further triggers for this long after one.  [default: 60s]",
     ),
     click.option(
         "--max-cpu",
         type=Percent(),
         metavar="PERCENT",
-        help="Warn when recording takes more of one core than this.",
+        help="Warn when recording takes more than this share of one core.",
     ),
 )
 
 
 def options(command: _Command) -> _Command:
-    """Decorate a command with them."""
+    """Add the options for when to stop and what to keep to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def several_files(given: dict[str, Any]) -> bool:
-    """Whether these options make more than one file."""
+    """Return whether the options' values (from click) can make more than one file."""
     return bool(given["rotate"] or given["keep"])
 
 
 def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
-    """RecordOptions' fields from what click gave. Raises UsageError where they do not fit."""
+    """Convert the options' values (from click) to keyword arguments of RecordOptions.
+
+    output: the log's path; None: standard output. Raises click.UsageError if options contradict
+    each other or the output.
+    """
     if given["max_size"] is not None and given["max_size"] <= 0:
         raise click.BadParameter("must be more than 0", param_hint="--max-size")
     if given["rotate"] and given["keep"]:
@@ -205,7 +221,7 @@ def chosen(given: dict[str, Any], output: str | None) -> dict[str, Any]:
         if given[name] is not None and not given["triggers"]:
             raise click.UsageError(f"--{name} needs --trigger")
     if several_files(given) and output is None:
-        raise click.UsageError("-o - takes one log: give -o FILE, which the files are named after")
+        raise click.UsageError("-o - takes one log: give -o FILE, from which the files are named")
     return {
         "max_events": given["max_events"],
         "max_bytes": given["max_size"],

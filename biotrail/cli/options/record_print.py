@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`record --print`: its options, and what it takes of the others. Imports what recording needs."""
+"""The options of `record --print`. Imports only what recording needs."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +16,11 @@ _OPTIONS = (
         "--print",
         "print_ios",
         is_flag=True,
-        help="Print a line for each I/O that ends, as biosnoop does; a log is kept with -o alone. "
-        "See docs/print.md.",
+        help="Print a line for each I/O that ends, as biosnoop does. No log is kept unless -o is "
+        "given. See docs/print.md.",
     ),
     click.option(
-        "--json", "as_json", is_flag=True, help="With --print: a JSON object on a line for each."
+        "--json", "as_json", is_flag=True, help="With --print: print a JSON object per line."
     ),
 )
 _ONE_LOG = ("rotate", "keep", "max_files", "triggers")
@@ -31,55 +31,64 @@ _RAW = "biotrail.cli.record.arguments"
 
 @dataclass(frozen=True)
 class Printing:
-    """What is printed, and what is recorded for it."""
+    """How `record --print` prints, and what it records."""
 
     what: str
-    """For a person: devices, and until when."""
+    """A sentence for the user: which devices are recorded, and until when."""
     target: str | None
-    """The log that is kept; None: none."""
+    """Path of the log that is kept; None: no log is kept."""
     force: bool
     as_json: bool
     quiet: bool
     filters: Filters
     arguments: Sequence[str]
-    """record's options, as they were given."""
+    """Options for the recorder process, as `given` returns them."""
     command: Sequence[str]
 
 
 class RecordCommand(click.Command):
-    """Remembers its arguments as they were given, for the recorder that --print starts."""
+    """A command that stores its unparsed arguments in the context's `meta`, for `given`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does."""
+        """Store the arguments and parse them as click does."""
         ctx.meta[_RAW] = list(args)
         return super().parse_args(ctx, args)
 
 
 def options(command: _Command) -> _Command:
-    """Decorate a command with them."""
+    """Add --print and --json to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def check(print_ios: bool, as_json: bool, output: str | None, keeping: Mapping[str, Any]) -> None:
-    """Raise UsageError where --print does not go with the other options."""
+    """Raise click.UsageError if --print or --json contradicts other options.
+
+    output: the value of -o; keeping: the values of record_keeping's options.
+    """
     if as_json and not print_ios:
-        raise click.UsageError("--json is --print's: give both")
+        raise click.UsageError("--json needs --print: give both")
     if print_ios and output == "-":
-        raise click.UsageError("--print and -o - both want standard output: give -o FILE")
+        raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
     if print_ios and any(keeping[name] for name in _ONE_LOG):
         raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
 
 def run(printing: Printing) -> int:
-    """Print; the exit status. What reads logs is imported now: recording alone needs none of it."""
+    """Record, print I/Os as they end, and return the exit status.
+
+    Imports the reader of logs only now: recording alone does not need it.
+    """
     status: int = importlib.import_module("biotrail.cli.print_live").run(printing)
     return status
 
 
 def given(ctx: click.Context) -> list[str]:
-    """Return record's options as they were given, but for those that are this process's."""
+    """Return the options that `record` was given (`--name=value`) for its recorder process.
+
+    Leaves out the options that the printing process handles itself (_OURS).
+    """
     parser = ctx.command.make_parser(ctx)
     values, _, _ = parser.parse_args(list(ctx.meta[_RAW]))
     found = []

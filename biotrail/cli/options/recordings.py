@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several logs as the recordings that they are of: rotated files of one run are one."""
+"""Grouping of logs into recordings: the rotated files of one run are one recording."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,24 +23,24 @@ logs_argument: Callable[[Any], Any] = click.argument(
 
 @dataclass
 class Recording:
-    """One recording, opened; `paths`: its files, in the order of their numbers."""
+    """An opened recording. `paths`: its files, in the order of their numbers in the run."""
 
     paths: list[str]
     trace: Trace
 
     @property
     def name(self) -> str:
-        """The first file's name, without its ending."""
+        """The first file's name, without directory and ending."""
         return Path(self.paths[0]).stem
 
 
 def open_recordings(
     logs: Sequence[str], associate: str = "auto", own_io: bool = False
 ) -> list[Recording]:
-    """The recordings in the logs, in the order in which each was first named.
+    """Open logs and return their recordings, in the order of each one's first log.
 
-    Raises LogFormatError (one cannot be read; two are the same), click.UsageError (`-`
-    among others).
+    Raises LogFormatError if a log cannot be read or is given twice, click.UsageError if `-` is
+    given with other logs.
     """
     if len(logs) == 1:
         return [Recording([logs[0]], open_trace(logs[0], associate, own_io))]
@@ -55,6 +55,7 @@ def open_recordings(
 
 
 def _recording(files: list[tuple[str, Source]], associate: str, own_io: bool) -> Recording:
+    """Open the files (path, source) of one recording as one trace."""
     if len(files) == 1:
         path, source = files[0]
         return Recording([path], Trace(source, associate, own_io=own_io))
@@ -63,6 +64,7 @@ def _recording(files: list[tuple[str, Source]], associate: str, own_io: bool) ->
 
 
 def _all_different(sources: Sequence[tuple[str, Source]]) -> None:
+    """Raise LogFormatError if two sources have the same log id (without one: the same path)."""
     known: dict[str, str] = {}
     for log, source in sources:
         log_id = str(source.header.get("log_id", Path(log).resolve()))

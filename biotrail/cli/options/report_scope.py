@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the host's I/O a report is of: what was recorded, and what was chosen of that."""
+"""The scope of a report: the filters of the recording, and the part chosen of the log."""
 
 from typing import Any
 
@@ -10,10 +10,11 @@ from biotrail.text import units
 
 
 def filters(trace: Trace) -> dict[str, Any] | None:
-    """Return the filters of the recording for JSON; None where everything was recorded.
+    """Return the filters of the recording for JSON; None if everything was recorded.
 
-    `options`: as they were given to record. `left_out_bios`: how many bios they left out; None
-    where the log has no end. The others are the log header's.
+    `options`: the filters as options of `biotrail record`. `devices`: as they were given.
+    `left_out_bios`: number of bios that the filters left out; None if the log has no end.
+    Other keys are those of the log header's `filters` that are set.
     """
     header = trace.context.header.get("filters", {})
     named = [str(one["spec"]) for one in header.get("devices", []) if one.get("spec")]
@@ -27,13 +28,13 @@ def filters(trace: Trace) -> dict[str, Any] | None:
 
 
 def facts(trace: Trace, cut: Cut) -> dict[str, Any]:
-    """Return what a report's JSON says of its scope: `filters` (or None), and `cut` of a part."""
+    """Return a report's scope for JSON: `filters` (or None) and, if a part was chosen, `cut`."""
     chosen = cut.facts(trace)
     return {"filters": filters(trace), **({"cut": chosen} if chosen else {})}
 
 
 def words(scope: dict[str, Any]) -> dict[str, str]:
-    """Return the scope (of `facts`) in columns of a CSV; what does not apply is empty."""
+    """Return the scope (from `facts`) as CSV columns filters, cut, chosen; each can be empty."""
     chosen = scope.get("cut", {})
     return {
         "filters": scope["filters"]["options"] if scope["filters"] else "",
@@ -43,7 +44,10 @@ def words(scope: dict[str, Any]) -> dict[str, str]:
 
 
 def lines(scope: dict[str, Any]) -> list[str]:
-    """Return the scope (of `facts`) in sentences for the top of a report; none: all there is."""
+    """Return the scope (from `facts`) as sentences for the top of a report.
+
+    Empty if everything was recorded and the whole log was chosen.
+    """
     found = []
     if scope["filters"]:
         found.append(f"recorded with filters: {scope['filters']['options']}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recordings that a command was given, one or several, each to be answered for by itself."""
+"""Commands on one or several recordings: labels, one answer for each, a common timeline."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,39 +18,41 @@ from biotrail.text.printing import say
 
 Answer = TypeVar("Answer")
 _HEAD = 80
-"""Characters of a line that stands above a recording's part."""
+"""Width, in characters, of the heading above a recording's part of the output."""
 
 
 @dataclass
 class Given:
-    """One recording. `label`: what tells it from the others, empty where it is the only one."""
+    """A recording that the command was given."""
 
     label: str
+    """Distinguishes the recording from the others (host, …); empty if there are no others."""
     paths: list[str]
     again: Callable[[], Trace]
-    """Opens its trace from the beginning; of standard input once, unless `twice` was said."""
+    """Opens the trace from its beginning. Standard input can be opened only once unless
+    `recordings` was called with `twice`."""
 
     @property
     def name(self) -> str:
-        """Its file's name, as the user gave it; of several the first one's, and how many more."""
+        """The log's path as the user gave it; of several files: `PATH and 2 more files`."""
         more = len(self.paths) - 1
         return self.paths[0] + (f" and {units.plural(more, 'more file')}" if more else "")
 
     @property
     def title(self) -> str:
-        """`db1: a.biotrail`: the head of what is said of it among others."""
+        """Label and name: `db1: a.biotrail`."""
         return f"{self.label}: {self.name}"
 
     def head(self) -> list[str]:
-        """What is printed before its part of an output: a line, where it is one of several."""
+        """Return the heading above the recording's part of the output; empty if it has no label."""
         return [f"{self.title} ──".ljust(_HEAD, "─")] if self.label else []
 
     def marked(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Its facts for JSON, with what tells it from the others."""
+        """Return `facts` for JSON with the recording's label and paths added."""
         return {"recording": self.label, "logs": self.paths, **facts}
 
     def opened(self, cut: Cut) -> Opened:
-        """Its trace, cut. Raises ConversionError: the cut is nowhere in it."""
+        """Open the chosen part of the trace. Raises ConversionError if it is not in the log."""
         return cut_of(self.again, cut)
 
 
@@ -58,9 +60,10 @@ class Given:
 def recordings(
     logs: Sequence[str], associate: str = "auto", own_io: bool = False, *, twice: bool = False
 ) -> Iterator[list[Given]]:
-    """The recordings in the logs, in the order in which each was first named.
+    """Yield the recordings in the logs, in the order of each one's first log.
 
-    twice: whether `again` is called more than once. Raises LogFormatError, click.UsageError.
+    twice: whether the command calls `again` more than once for a recording. Raises
+    LogFormatError, click.UsageError.
     """
     if len(logs) == 1 and twice:
         with readable_twice(logs[0]) as source:
@@ -77,6 +80,7 @@ def recordings(
 
 
 def _again(one: Recording, associate: str, own_io: bool) -> Callable[[], Trace]:
+    """Return a function that gives the trace already opened first, then opens it anew."""
     unread = [one.trace]
 
     def again() -> Trace:
@@ -88,9 +92,10 @@ def _again(one: Recording, associate: str, own_io: bool) -> Callable[[], Trace]:
 
 
 def labels_of(found: Sequence[Recording]) -> list[str]:
-    """Return each one's host; with its boot and its file's name where hosts or boots are the same.
+    """Return a label for each recording: its host, with boot and file name where needed.
 
-    They are those of `biotrail convert` (docs/hosts.md).
+    They are added where hosts, or hosts and boots, are equal. Labels are the same as in traces
+    of `biotrail convert` (docs/hosts.md).
     """
     from biotrail.converters.outputs.perfetto.merged import Named, places
 
@@ -105,10 +110,10 @@ def labels_of(found: Sequence[Recording]) -> list[str]:
 def of_each(
     found: Sequence[Given], answer: Callable[[Given], Answer]
 ) -> list[tuple[Given, Answer]]:
-    """Return the answer of each recording.
+    """Call `answer` for each recording and return pairs (recording, answer).
 
-    One of several that has none, for want of the device or the time that was chosen, is left
-    out, which standard error says. Raises ConversionError: none has one.
+    Of several recordings, those for which `answer` raises ConversionError (no such device or
+    time) are left out, with a message on standard error. Raises ConversionError if all fail.
     """
     if len(found) == 1:
         return [(found[0], answer(found[0]))]
@@ -128,23 +133,24 @@ def of_each(
 
 @dataclass
 class Lined:
-    """A recording on the timeline of one of several."""
+    """One of several recordings, with its position on the common timeline."""
 
     label: str
     clocks: Clocks
     alignment: Alignment
     reference: bool
-    """Whether the timeline is its own."""
+    """Whether the common timeline is that of this recording."""
 
     def learn(self, trace: Trace) -> None:
-        """Hold its clocks against all readings of the trace, which was read to its end."""
+        """Hold `clocks` against all clock readings of the trace, once it was read to its end."""
         self.clocks.learn(trace.context.clocks)
 
 
 def lined_up(found: Sequence[Given]) -> list[Lined]:
-    """Return the recordings on one timeline (BOOTTIME of one's machine, docs/hosts.md), in order.
+    """Align the recordings on one timeline: CLOCK_BOOTTIME of one of the hosts (docs/hosts.md).
 
-    Empty: it is one alone, or one has no reading of the clocks.
+    Returns them in the order given; empty if there is only one recording, or if any of them has
+    no clock readings.
     """
     if len(found) < 2:
         return []
@@ -160,7 +166,7 @@ def lined_up(found: Sequence[Given]) -> list[Lined]:
 
 
 def timeline_lines(lined: Sequence[Lined]) -> list[str]:
-    """How they were lined up, in sentences."""
+    """Return sentences that say how the recordings were aligned; empty if none was."""
     from biotrail.text.alignment import alignment_lines
 
     if not lined:
@@ -170,7 +176,10 @@ def timeline_lines(lined: Sequence[Lined]) -> list[str]:
 
 
 def names_beside(target: str, found: Sequence[Given]) -> list[str]:
-    """Return the output's name for each recording: `all.html`; of several, db1: `all-db1.html`."""
+    """Return a distinct output path for each recording.
+
+    One without a label gets `target` (`all.html`), one labelled db1 gets `all-db1.html`.
+    """
     path = Path(target)
     names: list[str] = []
     for one in found:

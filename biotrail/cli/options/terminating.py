@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends by signals that clean up: what a command has half written does not stay."""
+"""Cleaning up when a signal ends a command: no half-written output stays behind."""
 
 import signal
 from collections.abc import Iterator
@@ -11,7 +11,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does; one that is ignored (nohup) stays so."""
+    """Raise KeyboardInterrupt in the block on SIGTERM and SIGHUP, as Ctrl-C does.
+
+    An ignored signal stays ignored (nohup). The previous handlers are restored after the block.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

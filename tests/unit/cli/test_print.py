@@ -234,7 +234,7 @@ def test_a_tail_ends_with_the_recorder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--json",), "--json is --print's"),
+        (("--json",), "--json needs --print"),
         (("--print", "-o", "-"), "give -o FILE"),
         (("--print", "--rotate", "1G"), "leave out --rotate"),
         (("--print", "--keep", "10s"), "leave out --rotate and --keep"),
