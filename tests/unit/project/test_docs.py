@@ -82,7 +82,8 @@ def test_what_is_not_there_is_found() -> None:
 def test_commands_are_found() -> None:
     # GIVEN the pages that teach the commands / THEN their commands are among what is checked
     found = {page.stem: commands(page) for page in PAGES}
-    assert len(found["README"]) > 10
+    assert len(found["README"]) >= 5
+    assert len(found["commands"]) > 20
     assert found["hist"] == [
         "hist --stage I2D --linear 1ms --unit ms --op read -d loop1 flood.biotrail"
     ]
