@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws a stretch of a Perfetto trace as SVG, for docs/perfetto.md: python scripts/draw_trace.py IN OUT.
+"""Draws a stretch of a Perfetto trace as SVG for the docs: python scripts/draw_trace.py IN OUT.
 
 Reads the trace itself, with Perfetto's own protobuf classes: tracks, slices and counters as
 a viewer would show them. Draws one device, the stretch of `--span` with the most bios.
