@@ -222,7 +222,7 @@ def test_clocks_that_nobody_recorded(cli, tmp_path, clock, odd):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["one", "two"], 2, "logs of several recordings need -o OUT"),
+        (["one", "two"], 2, "logs of several recordings have no default output: give -o OUT"),
         (["one", "two", "-o", "x.otf2"], 2, "convert to otf2 one by one"),
         (["one", "-", "-o", "x.pftrace"], 2, "- is one log from a pipe"),
         (["one", "again", "-o", "x.pftrace"], 1, "are the same log: give each once"),
