@@ -79,7 +79,12 @@ def test_wheel_holds_the_programs_and_the_packages_only(wheel: Path) -> None:
     # THEN the compiled programs are in it, it suits every machine, and no test is in it
     assert size > 0
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"biotrail"}
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"biotrail"}
+    # AND beside it man pages and completion alone
+    beside = {name.split("/")[3] for name in names if "/data/share/" in name}
+    assert {name.split("/")[2] for name in names if ".data/" in name} == {"share"}
+    assert beside == {"man", "bash-completion", "zsh", "fish"}
 
 
 def test_help_needs_the_record_side_alone(environment: Path, directory: Path) -> None:
