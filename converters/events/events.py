@@ -89,8 +89,7 @@ class Events:
     members: dict[int, list[int]] = field(default_factory=dict)
     """Bios that interval association put into an event's request, by the event's number."""
     stack: I64 | None = None
-    """Per row: stack ids of a Q (kernel << 32 | user, both signed), else NO_STACK; None: no event
-    has stacks."""
+    """Per row: stack ids of a Q (kernel << 32 | user, signed), else NO_STACK; None: no stacks."""
     file: I32 | None = None
     """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
 
@@ -269,6 +268,7 @@ class Decoder:
     """Decoder of chunks, by the record sizes of the log's own schema (None: this reader's)."""
 
     def __init__(self, schema: Sequence[dict[str, Any]] | None = None) -> None:
+        """Keep sizes and absent fields. schema: per kind a dict of kind, size (bytes), fields."""
         sizes = {int(r.kind): r.size for r in RECORDS}
         sizes.update({int(str(e["kind"])): int(str(e["size"])) for e in schema or ()})
         self._words = np.zeros(256, dtype=np.int64)

@@ -154,7 +154,11 @@ class LiveSource(LogSource):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
 
     def _next(self) -> Chunk | None:
-        """Wait for a chunk and take it off the queue; None at the end. Calls `on_idle`."""
+        """Wait for a chunk and take it off the queue, and its size off `_bytes`.
+
+        Calls `on_idle`, without the lock, after every IDLE_SECONDS at most that bring no chunk.
+        None: the source is done and the queue is empty.
+        """
         while True:
             with self._changed:
                 if not self._waiting and not self._done:

@@ -370,9 +370,10 @@ def request_stages(
 
 
 def _without_empty_first(flat: _Flat) -> _Flat:
-    """Return the rows without the empty interval between the first two bounds.
+    """Return the rows, each an interval, without those whose stage is _ABSENT; the order stays.
 
-    Requests have no queue stage, so that `request_stages` puts their start into both bounds.
+    Those are the empty intervals between the first two bounds: requests have no queue stage, so
+    that `request_stages` puts their start into both bounds.
     """
     keep = flat.stage != _ABSENT
     return _Flat(

@@ -213,7 +213,10 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 
 
 def _queue(path: str) -> dict[str, Any]:
-    """Return the device's queue limits and settings, and its number of hardware queues."""
+    """Return the device's queue limits and settings, and its number of hardware queues.
+
+    {attribute of _QUEUE_NUMBERS: integer, "nr_hw_queues": number}; what is not known has no key.
+    """
     found: dict[str, Any] = {}
     for name in _QUEUE_NUMBERS:
         value = number(f"{path}/queue/{name}")
@@ -226,7 +229,11 @@ def _queue(path: str) -> dict[str, Any]:
 
 
 def _md(path: str) -> dict[str, Any]:
-    """Return the facts of an md array; empty for other devices."""
+    """Return the facts of an md array: "level", "disks" (number), "chunk_bytes" and "state".
+
+    path: the device's directory in sysfs. A fact that is not known has no key; {} for other
+    devices.
+    """
     found = {
         "level": read(f"{path}/md/level"),
         "disks": number(f"{path}/md/raid_disks"),
@@ -237,7 +244,13 @@ def _md(path: str) -> dict[str, Any]:
 
 
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
-    """Return the facts of a loop device and its file; empty for others, and without a file."""
+    """Return the facts of a loop device and its file; {} for others, and without a file.
+
+    path: the device's directory in sysfs. "file": the file's path. "direct_io": whether the device
+    bypasses the page cache. "offset", "size_limit" (0: none): the part of the file, in bytes.
+    "backing_dev": kernel dev_t of the file if it is a block device, else of the one block device
+    that its file system is on. A fact that is not known has no key.
+    """
     file = read(f"{path}/loop/backing_file")
     if file is None:
         return {}
@@ -252,9 +265,11 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 
 
 def _file_dev(file: str, path: str, roots: Roots) -> int | None:
-    """Return the st_dev (kernel dev_t) of a loop device's file; None where it cannot be found.
+    """Return the st_dev (kernel dev_t) of `file`, the file of a loop device.
 
-    From stat() or, where this process cannot reach the file, from the loop driver.
+    path: the loop device's directory in sysfs; its last component is the node's name in
+    `roots.dev`. From stat() or, where that fails, from the loop driver. None: the driver does not
+    tell it either (see `_loop_status_dev`).
     """
     try:
         return kernel_dev(os.stat(file).st_dev)
@@ -263,7 +278,12 @@ def _file_dev(file: str, path: str, roots: Roots) -> int | None:
 
 
 def _loop_status_dev(node: str) -> int | None:
-    """Return lo_device, the first word of `struct loop_info64`, as kernel dev_t; None: no file."""
+    """Return the st_dev of a loop device's file as the loop driver knows it, as kernel dev_t.
+
+    That is lo_device, the first word of `struct loop_info64` (LOOP_GET_STATUS64). node: path of
+    the device's node. None: the node cannot be opened, the loop device has no file any more, or
+    the ioctl fails otherwise, as on other devices.
+    """
     answer = bytearray(_LOOP_INFO_BYTES)
     try:
         fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -279,7 +299,10 @@ def _loop_status_dev(node: str) -> int | None:
 
 
 def _device_below(st_dev: int | None, mounts: Mounts) -> int | None:
-    """Return the block device of the file system `st_dev`; None: it has none, or several."""
+    """Return the block device (kernel dev_t) of the file system with `st_dev` (kernel dev_t).
+
+    None: the file system has no block device or several, is not in `mounts`, or `st_dev` is None.
+    """
     below = [] if st_dev is None else mounts.devices_of(st_dev)
     return below[0] if len(below) == 1 else None
 

@@ -83,7 +83,7 @@ def _kernel_dev(dev: int) -> int:
 
 
 def _generation(fd: int) -> int | None:
-    """Return the inode's generation (FS_IOC_GETVERSION); None: not supported."""
+    """Return the generation (FS_IOC_GETVERSION) of the inode open as `fd`; None: not supported."""
     try:
         answer = fcntl.ioctl(fd, _GETVERSION, bytes(8))
     except OSError:
@@ -92,9 +92,10 @@ def _generation(fd: int) -> int | None:
 
 
 def _super_block(fd: int) -> int | None:
-    """Return the dev_t of the file's super block, from mountinfo; None: it cannot be found.
+    """Return the kernel dev_t of the super block of the file open as `fd`.
 
-    On btrfs, fstat() reports the dev_t of a subvolume instead.
+    From the file's mount in mountinfo, because on btrfs fstat() reports the dev_t of a subvolume
+    instead. None: /proc does not tell the mount or its device.
     """
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:

@@ -201,7 +201,11 @@ class LogWriter:
         self._sequence += 1
 
     def _write(self, data: bytes) -> None:
-        """Hand all of `data` to the operating system and add it to `size`; raises OutputError."""
+        """Write all of `data` to the stream, flush it, and add the length of `data` to `size`.
+
+        Raises OutputError where the stream fails, and the same again in every later call, which
+        writes nothing. A call that fails leaves `size` as it was, even if a part was written.
+        """
         if self._failure is not None:
             raise self._failure
         try:
@@ -224,7 +228,10 @@ class LogWriter:
         return done or 0
 
     def _flush_to_disk(self) -> None:
-        """With `sync`, call fdatasync; raises OutputError."""
+        """With `sync`, call fdatasync; else do nothing.
+
+        Raises OutputError where that fails; every later write then raises the same.
+        """
         if not self._sync:
             return
         try:
@@ -233,7 +240,10 @@ class LogWriter:
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> OutputError:
-        """Return the exception to raise for `error`, now and for every later write."""
+        """Set `_failure` to the exception to raise for `error`, now and in later writes; return it.
+
+        ReaderGoneError for EPIPE, else OutputError; the text names the offset and a remedy.
+        """
         if error.errno == errno.EPIPE:
             advice = "the reader of the pipe has closed it: see to its error and record again"
         elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

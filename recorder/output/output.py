@@ -216,10 +216,12 @@ def replacing_directory(
 ) -> Iterator[Path]:
     """Yield a private directory that gets the name `path` when the block ends without error.
 
-    Until then it is beside `path` under an unguessable name; an error deletes it. With `force` an
-    existing directory is deleted for it, but only if it is empty or has an entry that matches the
-    glob pattern `marker`, so that a mistyped path deletes nothing of value. Raises OutputError,
-    also for an OSError inside the block.
+    Until then it is beside `path` under an unguessable name; an error deletes it. A directory that
+    already has the name `path` stays until then: it is deleted right before the rename, so that an
+    error in the block leaves it whole. It is only deleted with `force`, and only if it is empty or
+    has an entry that matches the glob pattern `marker`, so that a mistyped path deletes nothing of
+    value. If it may not be deleted, OutputError is raised, before the block or after it. An OSError
+    inside the block becomes an OutputError.
     """
     final = Path(path)
     _ensure_ours(final, force, marker)
@@ -245,8 +247,8 @@ def adding_to_directory(
     """Yield a private directory whose files move into `path` when the block ends without error.
 
     `path` is made if it does not exist; otherwise it has to be empty or have an entry that matches
-    the glob pattern `marker`. `force`: replace files of the same name. Raises OutputError, also for
-    an OSError inside the block.
+    the glob pattern `marker`. `force`: replace files of the same name; without it, such a file is
+    an OutputError, and none is moved. Raises OutputError, also for an OSError inside the block.
     """
     final = Path(path)
     if not os.path.lexists(final):

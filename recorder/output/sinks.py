@@ -160,7 +160,10 @@ class RotatingLog:
     def _open(self, clock: Clock) -> LogWriter:
         """Begin the next file at `clock`: header, repeated facts, and losses that wait for a file.
 
-        Sets `_stream`, `_log` and `_losses`, and deletes the oldest files beyond the limit.
+        Closes the previous file first. Sets `_stream`, `_log` and `_losses` (to those that waited),
+        empties `_waiting`, and deletes the oldest files beyond the limit. Returns `_log`. Raises
+        OutputError or OSError; a file that has not got its name yet is then deleted. `_log` is set
+        only after header and facts were written.
         """
         facts = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
@@ -247,7 +250,7 @@ class RotatingLog:
         self._end(end["reason"], end["stopped"], {"run": end})
 
     def release(self) -> None:
-        """Close the present file."""
+        """Close the present file, if any, and set `_stream` to None; `_log` stays."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None

@@ -277,11 +277,17 @@ class CoreProbes(MappedProbes):
             known |= more
 
     def detach(self) -> None:
-        """Detach the programs, which stops recording; the rings can still be drained."""
+        """Detach the programs, which stops recording; the rings can still be drained.
+
+        Raises ProbeError: not open.
+        """
         self._opened().detach()
 
     def close(self) -> None:
-        """Detach and unload the programs and unmap the rings. Closing again has no effect."""
+        """Switch the run statistics off, unmap the rings, and detach and unload the programs.
+
+        Closing again has no effect, nor has closing before open().
+        """
         self._run_stats.switch(False)
         if self._rings is not None:
             self._rings.close()

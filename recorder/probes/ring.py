@@ -101,10 +101,12 @@ class RingSizes:
 
 
 def rings_note(wanted: int | None, levels: list[int]) -> str:
-    """Return a message if the rings are smaller than wanted for lack of memory; else "".
+    """Return a message if level 0 of the rings is smaller than wanted; else, or without rings, "".
 
-    `wanted`: the size of level 0 that was asked for; None: none was. Then 2 MiB and more is not
-    reported, as old kernels allow no more. `levels`: sizes in bytes of a CPU's rings, by level.
+    `wanted`: the bytes asked for; None: the default for this number of CPUs, of which 2 MiB are
+    enough, as old kernels allow no more. The message blames a lack of memory. `levels`: sizes in
+    bytes of a CPU's rings, by level; only the first is compared. Raises ProbeError as
+    `RingSizes.choose`.
     """
     least = RingSizes.choose(os.cpu_count() or 1, wanted).ring_bytes
     if not levels or levels[0] >= (least if wanted else min(least, _OLD_RING_BYTES)):

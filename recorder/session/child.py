@@ -18,10 +18,11 @@ class Child:
     """One command: looked up when this object is made, started by `start()`."""
 
     def __init__(self, command: Sequence[str], *, stdout: int | None = None) -> None:
-        """Look the program up in PATH. Raises TraceError: there is none, or it is not executable.
+        """Keep the command, and check that its program is found in PATH; start nothing yet.
 
-        `command`: program and arguments. `stdout`: descriptor for the command's standard output;
-        None: this process's.
+        Raises TraceError: there is no such program, or it is not executable. `command`: program
+        (name or path) and arguments; at least the program. `stdout`: descriptor for the command's
+        standard output; None: this process's.
         """
         self._command = list(command)
         self._stdout = stdout
@@ -69,7 +70,10 @@ class Child:
                 self._process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long for the command's end; return False if it still runs."""
+        """Wait at most so long for the command's end; return False if it still runs.
+
+        True also if it was never started.
+        """
         if self._process is None:
             return True
         try:

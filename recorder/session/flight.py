@@ -13,7 +13,7 @@ from biotrail.recorder.output.writer import WriterThread
 
 
 class Flight:
-    """Requests for dumps, by users and triggers; orders one dump at a time."""
+    """Dumps that users and triggers ask for; orders one dump at a time."""
 
     def __init__(self, sink: Sink, writer: WriterThread, after: float, every: float) -> None:
         """`sink`: unless it is a KeptLog, there are no dumps.
@@ -57,14 +57,14 @@ class Flight:
         return found
 
     def ask(self, how: str) -> None:
-        """Request a dump as soon as possible; replaces a request that is still waiting.
+        """Ask for a dump as soon as possible, in place of one asked for and not yet ordered.
 
         `how`: for the dump's reason, such as the signal's name.
         """
         self._asked.append({"reason": f"asked for ({how})"})
 
     def hit(self, hit: Hit) -> None:
-        """Request a dump for a trigger, `after` seconds behind it.
+        """Ask for a dump for a trigger, `after` seconds behind it.
 
         Ignored within `every` seconds of the last trigger that made a dump (see `let_pass`), and
         while another trigger's dump is waiting, which will cover this one too.
@@ -75,16 +75,22 @@ class Flight:
             self._hit = hit
 
     def due(self, now_ns: int) -> bool:
-        """Return whether a dump is requested, its time has come, and no other is under way."""
+        """Return whether a dump is asked for, its time has come, and no other is under way.
+
+        `now_ns`: CLOCK_MONOTONIC. False without a flight recorder.
+        """
         if self._sink is None or self._ordered or self._sink.busy:
             return False
         ripe = self._hit is not None and now_ns >= self._hit.monotonic + self._after_ns
         return bool(self._asked) or ripe
 
     def order(self, clock: Clock) -> None:
-        """Queue a dump behind all other jobs and clear the requests, unless the queue is full.
+        """Queue the dump that was asked for behind all other jobs of the writer thread.
 
-        `clock`: the dump's end, up to which all records are queued.
+        `clock`: the dump's end, up to which all records are queued. Then sets `_ordered`, and
+        forgets what users asked for (`_asked`) and the trigger that waits for a dump (`_hit`);
+        triggers within `every` seconds of that one are then ignored (`_next_ns`). If the writer's
+        queue is full, nothing changes. Only to be called if `due`.
         """
         facts = self._facts()
         if not self._writer.offer(lambda _log: self._dump(facts, clock)):
@@ -96,7 +102,10 @@ class Flight:
             self._hit = None
 
     def _facts(self) -> dict[str, Any]:
-        """Return the dump's reason, its trigger if any, and `let_pass`, for its header."""
+        """Return the dump's reason, its trigger if any, and `let_pass`, for the dump's header.
+
+        A trigger comes before a user. One of both must have asked for the dump.
+        """
         passed = {"triggers_let_pass": self.let_pass}
         if self._hit is None:
             return {**self._asked[0], **passed}
@@ -104,7 +113,7 @@ class Flight:
         return {**trigger, **passed}
 
     def _dump(self, facts: dict[str, Any], clock: Clock) -> None:
-        """Start the dump; runs in the writer thread."""
+        """Start the dump and reset `_ordered`, also by an error; runs in the writer thread."""
         try:
             if self._sink is not None:
                 self._sink.dump(facts, clock)

@@ -50,7 +50,9 @@ class Account:
     def end(self, reason: str | None, stopped: dict[str, int]) -> dict[str, Any]:
         """Return the facts for the END frame; the log writer adds the log's size.
 
-        `stopped`: the clocks (name → ns) right before the programs were detached.
+        `reason`: why the recording ended, as in StopRequests; None: no stop was requested.
+        `stopped`: the clocks (name → ns) right before the programs were detached. Reads the
+        programs' run times and counts, so they must still be loaded.
         """
         now = cost.read(self.probes.programs())
         return {
@@ -79,7 +81,7 @@ class Account:
     def summary(self, reason: str | None, stopped: dict[str, int], taken_bytes: int) -> Summary:
         """Return the summary for the user, without `error` and `command_status`.
 
-        `taken_bytes`: bytes of records copied from the rings.
+        `reason`, `stopped`: as in `end`. `taken_bytes`: bytes of records copied from the rings.
         """
         writer = self.writer
         return Summary(

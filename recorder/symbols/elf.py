@@ -184,7 +184,9 @@ class Elf:
     def functions(self) -> _Functions:
         """Return the functions of .symtab or, where that has none, of .dynsym; else empty arrays.
 
-        Raises NoElfError where section headers or symbols are damaged.
+        Three arrays (n,) of uint64, sorted by address: address, size (bytes) and names (file
+        offsets), see _Functions. Tables whose string table is not among the sections are skipped.
+        Raises NoElfError where the section headers or a symbol table are cut or too large; OSError.
         """
         sections = self._sections()
         count = len(sections)
@@ -199,7 +201,11 @@ class Elf:
         return _Functions(none, none, none)
 
     def _functions_of(self, section: np.void, names: int) -> _Functions:
-        """Return the defined functions of a symbol section; `names`: offset of its string table."""
+        """Return the defined functions of a symbol section, sorted by address.
+
+        `names`: file offset of the section's string table. Raises NoElfError where the symbols are
+        cut or too many; OSError.
+        """
         dtype = self._dtype("symbol")
         rows = self._table(dtype, int(section["offset"]), int(section["size"]) // dtype.itemsize)
         rows = rows[np.isin(rows["info"] & 15, _FUNCTIONS) & (rows["section"] != 0)]

@@ -115,7 +115,10 @@ def address_of(name: str, path: Path = _KALLSYMS) -> int:
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:
-    """Return whether the kernel shows addresses to this process, from the start of kallsyms."""
+    """Return whether the kernel shows this process the address of a function.
+
+    Reads the first _SAMPLE_BYTES of kallsyms at `path`. False also where it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return len(KernelSymbols(file.read(_SAMPLE_BYTES))) > 0

@@ -119,10 +119,11 @@ def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64
 
 
 def interval(values: F64, confidence: float, blocks: int) -> tuple[float, float] | None:
-    """Return the confidence interval (low, high) of a figure by its value in each draw.
+    """Return the confidence interval (low, high) of a figure: quantiles of its values in the draws.
 
-    values: (draws,). blocks: independent blocks in a draw. None: more than a twentieth of the
-    draws has no (finite) value.
+    values: (draws,), at least one; values that are not finite are ignored. None: more than a
+    twentieth of them is not finite. confidence: 0 to 1. blocks: independent blocks in a draw, at
+    least 2; the fewer, the wider the interval.
     """
     known = values[np.isfinite(values)]
     if len(known) < 0.95 * len(values):

@@ -207,9 +207,11 @@ def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
 def _counts(
     side: Side, groups: dict[int, Group], of: str, seconds: I64
 ) -> dict[str, tuple[str, Estimate]]:
-    """Return name → (unit, estimate): rates, mean size, and for bios the _COUNTED per I/O.
+    """Return name → (unit, estimate) of one side's bios or requests at one place.
 
-    of: "bios" or "requests". seconds: ns of each slot (slots,), which rates are per.
+    Names: "ios_per_s", "bytes_per_s", "mean_bytes", and for bios "COUNTER_per_io" for each COUNTER
+    of _COUNTED. groups: slot → group of the I/Os in it. of: "bios" or "requests". seconds: length
+    of each slot in ns (slots,), by which the rates are divided.
     """
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
@@ -233,7 +235,10 @@ def _per_second(per_ns: Estimate, ios: I64) -> Estimate:
 
 
 def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
-    """Return mean and percentiles (ns) of a stage; None: of the whole latency."""
+    """Return "mean" and the PERCENTILES of a stage's times (ns): name → estimate.
+
+    groups: slot → group of the I/Os in it. stage: None: the whole latency instead.
+    """
     by_slot = {
         slot: group.latency if stage is None else group.stages[stage]
         for slot, group in groups.items()

@@ -84,7 +84,11 @@ class ByPath(ByInode):
         return file.path
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
+        """See Key. Gives each path (on one device) that is new a code, also if its name is unknown.
+
+        Bios without a file keep the code that ByInode gives them. Changes `_codes`, `_inodes` and
+        `_of_row`, which grows with Context.files. samples: not used.
+        """
         inodes = super().codes(window, samples)
         rows, place = np.unique(inodes, return_inverse=True)
         if len(rows) and rows[-1] - _FIRST >= len(self._of_row):

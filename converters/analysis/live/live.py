@@ -113,7 +113,12 @@ class Live:
         self._given = 0
 
     def add(self, window: Lifecycles) -> None:
-        """Add the next window to the current stretch."""
+        """Add the next window's bios, requests and slowest bios to the current stretch.
+
+        Sets the stretch's begin to the window's if it has none, and moves its end to the window's
+        if that is later. Adds beginnings and ends to the devices' depths. A window without a begin
+        (< 0) is ignored.
+        """
         if window.begin < 0:
             return
         part = self._part

@@ -102,7 +102,11 @@ class Flushes:
             np.add.at(known.bios, met[met >= 0], 1)
 
     def _retire(self, known: _Recent, old: Bool) -> None:
-        """Count the requests of the mask `old` in the devices; keep the others in `_recent`."""
+        """Count the requests of the mask `old` in their devices; keep the others in `_recent`.
+
+        old: (n,) over the rows of `known`. A device counts its requests, and in `shared` its
+        requests by their number of bios.
+        """
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
             device = self._device(dev)
             device.requests += 1

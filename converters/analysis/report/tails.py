@@ -70,7 +70,10 @@ class Tails:
     _beside: Beside = field(default_factory=Beside)
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        """Add the next window's bios to their places. bios: samples of the window's bios."""
+        """Add the next window's bios to their places. bios: samples of the window's bios.
+
+        Left out are bios without a latency, and those of places beyond the first MOST_PLACES.
+        """
         beside = self._beside.add(window, context)
         octave = _octaves(bios.latency)
         for place in np.unique(bios.place).tolist():
@@ -88,9 +91,14 @@ class Tails:
             np.add.at(sums.stages, cells, bios.stage_ns[rows])
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
-        """Return the tail of each place with slow I/Os, those with most time in total first.
+        """Return the tail of each place with slow I/Os, the greatest sum of their latencies first.
 
-        bios: place → group of all the log's bios, from which the medians are taken.
+        An I/O is slow if it took `Tail.from_ns` or more: the least power of two that is TIMES its
+        place's median or more. Left out are places without a slow I/O, those beyond the first
+        MOST_PLACES, and those without a latency in `bios`.
+
+        bios: place → group of all the log's bios, from which the medians are taken. context: for
+        the names of devices and operations.
         """
         found = [
             _tail(place, octaves, bios[place].latency, context)

@@ -150,7 +150,12 @@ class Timeline:
             self._waiting = []
 
     def _widen(self) -> None:
-        """Double `interval`: merge each two neighbouring columns into one, in `devices`, too."""
+        """Double `interval`: merge each two neighbouring columns into one, in `devices`, too.
+
+        I/Os, bytes, ns of latency and counts of buckets add up; of least and greatest latency the
+        less and the greater one stay. The second half of the columns is then without I/O. Waiting
+        latencies are folded first, because they have the old columns.
+        """
         self._fold()
         self.interval *= 2
         self.devices.widen()
@@ -164,7 +169,10 @@ class Timeline:
 
 
 def _halve(of: I64, pairs: I64, nothing: int) -> None:
-    """Write the merged columns `pairs` to the front of `of`, and `nothing` to the rest."""
+    """Write the merged columns `pairs` to the front of `of`, and `nothing` to the rest.
+
+    of: (rows, columns), changed in place. pairs: (rows, columns / 2).
+    """
     width = pairs.shape[1]
     of[:, :width], of[:, width:] = pairs, nothing
 

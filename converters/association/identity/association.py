@@ -33,9 +33,8 @@ class Facts:
     """Per bio generation: device, range and operation, from the event that reports each best.
 
     dev: the disk. sector, bytes: range of the whole bio; bytes is -1 where no event has the bio's
-    size.
-    opf: bi_opf. piece_sector, piece_bytes: range that went to the bio's own request, smaller than
-    the bio where front pieces were split off; bytes -1 as above.
+    size. opf: bi_opf. piece_sector, piece_bytes: range that went to the bio's own request, smaller
+    than the bio where front pieces were split off; bytes -1 as above.
     """
 
     dev: U32
@@ -280,7 +279,10 @@ def _exclude_by_chains(a: Association) -> None:
 
 
 def _set_certainty(a: Association) -> None:
-    """Set `a.certainty` to the largest doubt of a bio's and its request's events (no pointers)."""
+    """Set `a.certainty` of each bio to the largest doubt of its events and its request's.
+
+    Does nothing if there are no bios, or `a.events.doubt` is None: identities are pointers then.
+    """
     if a.events.doubt is None or not len(a.bios):
         return
     a.certainty[:] = np.maximum.reduceat(a.events.doubt[a.bios.row_event], a.bios.start)
@@ -317,9 +319,10 @@ def _absorptions(a: Association) -> None:
 
 
 def _lost_merges(a: Association) -> I64:
-    """Return the rows before a D of another request than theirs: the m between was lost.
+    """Return the bio rows that a D of another request follows: the m between them was lost.
 
-    Indices into the rows of `a.bios`. Rows whose request has an m are left out.
+    Indices (k,) into the rows of `a.bios`, ascending. The D is the next row of the same bio
+    generation. Left out are pairs of which one names no request, and rows whose request has an m.
     """
     after = np.flatnonzero(a.bios.row_role == Kind.D)
     after = after[after != a.bios.start[a.bios.row_gen[after]]]

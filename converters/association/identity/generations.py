@@ -130,9 +130,11 @@ class Generations:
 def build(
     events: Events, pointer: U64, event: I64, role: U8, slot: I64, begins: Bool, first: Bool
 ) -> Generations:
-    """Return the generations of rows that are sorted by pointer, then time.
+    """Return the generations of rows (n,) that are sorted by pointer, then time.
 
-    begins, first: masks of the rows that begin a generation, and of each pointer's first row.
+    pointer: each row's address. event: each row's index into `events`. role, slot: kept as they
+    are (see Generations). begins, first: masks (n,) of the rows that begin a generation, and of
+    each pointer's first row, which must begin one. `again` in the result is found from them.
     """
     start = np.flatnonzero(begins)
     gen = np.cumsum(begins) - 1

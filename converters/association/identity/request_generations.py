@@ -60,7 +60,8 @@ def request_generations(events: Events, ops: Operations) -> Generations:
     Rows are the request events with a request pointer (`_REQUEST_KINDS`), sorted by pointer, then
     time; events without one, and generations of nothing but E and d, get no row. In the helpers
     below, `rows`, `kind` and `before` stand for these rows: (n,) index into `events`, record kind,
-    and record kind of the row before, 0 at the first row of a pointer.
+    and record kind of the row before, 0 at the first row of a pointer. A helper that marks rows
+    returns a mask (n,), True for rows that begin a generation.
     """
     rows = events.rows(*_REQUEST_KINDS)
     rows = rows[events.rq[rows] != 0]
@@ -202,9 +203,14 @@ def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
 def _joined_another(events: Events, rows: I64, kind: U8, before: U8, discard: int) -> Bool:
     """Mark M and F of a new request: the address's next I, D or m excludes the row before.
 
-    That I, D or m has the request's whole range. If the M or F lies within it, and the event before
-    the M or F does not, one request ended and another began between these two, in records that were
-    lost. Not of discards, whose ranges need not touch.
+    rows, kind, before: (n,) each, as in `request_generations`; returns a mask (n,). The row before
+    is the one right before the M or F, of the same address: a G, s, I, M or F. The next I, D or m
+    is the row right behind the run of M and F; it has the request's whole range. If the M or F lies
+    within it, and the row before does not, one request ended and another began between these two,
+    in records that were lost.
+
+    discard: number of the operation discard, -1: there is none. Where the next I, D or m is a
+    discard's, nothing is marked, because the ranges of a discard need not touch.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     joins = is_in(kind, Kind.M, Kind.F)
@@ -226,7 +232,7 @@ def _joined_within(events: Events, rows: I64, kind: U8, before: U8, discard: int
     """Mark M that begins before the end, and F that ends behind the beginning, of the row before.
 
     Before its issue a request only grows at its ends, so such an M or F is of a new request at the
-    address. Not of discards, whose ranges need not touch.
+    address. Not of discards, whose ranges need not touch. discard: as in `_joined_another`.
     """
     result = np.zeros(len(rows), dtype=np.bool_)
     waits = is_in(before, Kind.G, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)

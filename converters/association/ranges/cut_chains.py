@@ -116,9 +116,10 @@ def _unresolved_absorption(a: Association) -> I64:
 
 
 def _unresolved_merges(a: Association) -> dict[int, int]:
-    """Return, per device, the last m whose absorbing request is not known.
+    """Return, per device, the last m of a request whose absorbing request is not known.
 
-    Any request that waited for its D at that event may have absorbed the other one, with its bios.
+    {dev: index into `a.events`}; a device without such an m is left out. Any request that waited
+    for its D at that event may have absorbed the merged request, with its bios.
     """
     if not len(a.requests):
         return {}
@@ -130,7 +131,8 @@ def _unresolved_merges(a: Association) -> dict[int, int]:
 def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
     """Return, per device, the first event of the oldest request with data that waits for a D.
 
-    -1 where that request's start was not recorded: it may be older than the log.
+    {dev: index into `a.events`, or -1 where that request's start was not recorded: it may be older
+    than the log}; a device without such a request is left out.
     """
     waits = (ends.issue < 0) & (ends.end < 0) & ~a.requests.superseded
     waits &= a.requests.first(Kind.RQ_MERGE) < 0

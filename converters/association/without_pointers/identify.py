@@ -125,7 +125,10 @@ class Identifier:
     def mark(self, events: Events) -> None:
         """Raise `events.doubt` to AMBIGUOUS for bios and requests in flight that became ambiguous.
 
-        Their earlier events, which `identify` has returned already, are marked as well.
+        Marked are the events whose own bio (of a request event: request) has such an identity, from
+        the event that began it (`Held.since`) on, also those that `identify` returned before. An X
+        is never marked, because it is of its parent as well. Nothing happens if nothing in flight
+        is ambiguous, or `events.doubt` is None.
         """
         doubted = {
             held.identity: held.since
@@ -144,6 +147,9 @@ class Identifier:
         events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
 
     def forget(self, numbers: np.ndarray) -> None:
-        """Drop the members of the events with these numbers; their lifecycles are complete."""
+        """Drop the members of the events with these numbers (`Events.number`), if any.
+
+        For events whose lifecycles are complete.
+        """
         for number in numbers.tolist():
             self._members.pop(number, None)

@@ -231,11 +231,16 @@ class Device:
         """(sector, end, candidates) of partial completions of one of several requests."""
 
     def take_tag(self, request: Held, use: TagUse, tag: Tag) -> list[Held]:
-        """Give the request this tag; return the requests that must have ended before.
+        """Give the request this tag, in a group of its own; return requests that ended before.
 
-        Oldest first. The kernel reuses a tag only after blk_mq_put_tag, so they completed (or, with
-        FLIGHT, were requeued) with no event recorded. They are removed from the device. Does
-        nothing for LIFE where tags are not unique (several hardware queues).
+        The tag is removed from its earlier group, if any. If that leaves the group without a tag,
+        all its requests that are still in flight with it must have ended: they are removed from
+        the group and from the device, and returned, oldest first. The kernel reuses a tag only
+        after blk_mq_put_tag, so they completed (or, with FLIGHT, were requeued) with no event
+        recorded. Otherwise [] is returned.
+
+        use: which of the request's tags. For LIFE, where tags are not unique (several hardware
+        queues), nothing changes and [] is returned.
         """
         if use is TagUse.LIFE and not self.one_queue:
             return []

@@ -113,7 +113,11 @@ class _Definitions:
             self._archive.define("Attribute", attribute.number, *texts, kind)
 
     def system_tree(self) -> None:
-        """Define the nodes: host, "block devices", disks, partitions."""
+        """Write the system tree's nodes to the archive: host, "block devices", disks, partitions.
+
+        The host's domain is shared memory. Each disk and partition has the id that `_nodes` gives
+        it, its parent's id, and `_facts` as properties. The parent of a disk is "block devices".
+        """
         lib, define = self._lib, self._archive.define
         none = lib.UNDEFINED_SYSTEM_TREE_NODE
         host = self._text(self._context.host)

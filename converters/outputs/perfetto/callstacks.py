@@ -101,8 +101,9 @@ def _places(stack: Stack) -> list[_Place]:
 def _place(frame: Frame, *, kernel: bool) -> _Place:
     """Return a frame's (function, mapping).
 
-    Without a symbol the function is `FILE+0xOFFSET`, or the address for the kernel's own code; user
-    code in no known file is (UNKNOWN, UNKNOWN).
+    The mapping is the frame's file or module; without one, KERNEL or UNKNOWN. Without a symbol the
+    function is `FILE+0xOFFSET` (FILE without its directory); without a file either, it is the
+    hexadecimal address for kernel code, UNKNOWN for user code.
     """
     mapping = frame.where or (KERNEL if kernel else UNKNOWN)
     if frame.name:

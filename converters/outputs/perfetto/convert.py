@@ -286,10 +286,11 @@ class Converter:
             self._write_slices(slices, stream)
 
     def _concurrent(self, slices: Slices, ours: I64, under_way: Slices, dev: int) -> I64:
-        """Return the rows of `under_way` on `dev` that need a lane in this window.
+        """Return the rows (k,) of `under_way` on `dev` that need a lane in this window.
 
-        Those are the ones that began before the last end or begin among `ours`, or before the
-        pool's frontier. Later ones overlap nothing in this window, so they can wait.
+        Those are the ones that began no later than the pool's frontier or the last begin or end
+        among the rows `ours` of `slices`; an end that is FOREVER does not count. Later ones overlap
+        nothing in this window, so they can wait. Changes nothing.
         """
         pool = self._pools.get((slices.category, dev))
         ends = slices.end[ours]
@@ -300,7 +301,11 @@ class Converter:
         return np.flatnonzero((under_way.group == dev) & (under_way.start <= until))
 
     def _lanes(self, slices: Slices, ours: I64, under_way: Slices, later: I64, dev: int) -> I64:
-        """Return the stream of each of `ours` (n,); rows `later` of `under_way` reserve lanes."""
+        """Put the rows `ours` of `slices` on lanes of `dev`; return their streams (n,).
+
+        The rows `later` of `under_way` reserve lanes. Makes the pool if `dev` has none, adds lanes
+        to it, and adds streams for new lanes.
+        """
         pool = self._pools.setdefault((slices.category, dev), _Pool())
         number = np.concatenate([slices.number[ours], under_way.number[later]])
         start = np.concatenate([slices.start[ours], under_way.start[later]])

@@ -113,13 +113,19 @@ def _is_found_by_bcc(place: Path) -> bool:
 
 
 def _instead() -> str:
+    """Return advice for headers that are not complete: to unset NAMED if set, then `remedy`."""
     if os.environ.get(NAMED):
         return f"unset the environment variable {NAMED}, or name another; {remedy()}"
     return remedy()
 
 
 def _halves(place: Path) -> Headers:
-    """Return the headers at `place`, with Debian's other directory if `place` is one of two."""
+    """Return the headers at `place`, with the other directory if Debian split them in two.
+
+    Headers(common, own) then, whichever of the two `place` is; if several own directories beside
+    the common one belong to it, the last by name. Headers(place) where there is no other directory.
+    Whether the headers are complete is not checked.
+    """
     if (common := _common(place)) is not None:
         return Headers(common, place)
     if not (place / "include/generated/autoconf.h").exists():
@@ -152,7 +158,12 @@ def missing() -> str:
 
 
 def remedy() -> str:
-    """Return advice on which package to install: one that apt offers, where there is apt."""
+    """Return advice for users on which package with kernel headers to install.
+
+    That is the first that apt offers of the running kernel's, the one for this machine's Debian
+    kernels, and linux-headers-generic. Where apt offers none: to update apt's lists, or to unpack
+    headers and set NAMED. Without apt: to install a package, described only. Runs apt-cache.
+    """
     release = platform.release()
     machine = platform.machine()
     names = [f"linux-headers-{release}", f"linux-headers-{_DEBIAN.get(machine, machine)}"]

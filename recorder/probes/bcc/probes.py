@@ -186,7 +186,10 @@ class BccProbes(MappedProbes):
             os.close(self._events.popitem()[1])
 
     def close(self) -> None:
-        """Detach and unload the programs and unmap the rings. Closing again has no effect."""
+        """Switch the run statistics off, detach and unload the programs, and unmap the rings.
+
+        Closing again has no effect, nor has closing before open().
+        """
         self._run_stats.switch(False)
         self.detach()
         if self._rings is not None:
