@@ -3,6 +3,8 @@
 #ifndef BIOTRAIL_BIOS_H
 #define BIOTRAIL_BIOS_H
 
+#include "calls.h"
+#include "dirtied.h"
 #include "files.h"
 #include "follow.h"
 #include "stacks.h"
@@ -45,6 +47,8 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		r->cgroup = cgroup;
 		bt_stack(&w, ctx, bio);
 		bt_file(&w, bio, r);
+		bt_call(&w, bio, tid);
+		bt_dirtied(&w, bio, r);
 	}
 	bt_trigger_queue(bio, w.now);
 	bt_end(&w);

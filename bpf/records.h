@@ -14,7 +14,7 @@
 #define BT_FILE_NAME_LAST 1
 #define BT_FILE_NAME_CUT 2
 #define BT_FILE_NAME_DELETED 4
-#define BT_MAX_RECORD_BYTES 64
+#define BT_MAX_RECORD_BYTES 96
 
 enum bt_kind {
 	BT_Q = 1,
@@ -38,6 +38,11 @@ enum bt_kind {
 	BT_RQ_REMAP = 19,
 	BT_STACK = 20,
 	BT_FILE = 21,
+	BT_CALL = 22,
+	BT_RETURN = 23,
+	BT_WAIT = 24,
+	BT_INTERRUPT = 25,
+	BT_DIRTIED = 26,
 	BT_TASK = 32,
 	BT_CGROUP = 33,
 	BT_FILE_NAME = 34,
@@ -470,6 +475,123 @@ _Static_assert(__builtin_offsetof(struct bt_file, bio) == 8, "bt_file.bio");
 _Static_assert(__builtin_offsetof(struct bt_file, inode) == 16, "bt_file.inode");
 _Static_assert(__builtin_offsetof(struct bt_file, dev) == 24, "bt_file.dev");
 _Static_assert(__builtin_offsetof(struct bt_file, generation) == 28, "bt_file.generation");
+
+/* y block_bio_queue: The system call that queues a bio: follows its Q with the same head time (--path call). */
+struct bt_call {
+	__u64 head;
+	__u64 bio;
+	__u64 entry;
+	__u64 arg0;
+	__u64 arg1;
+	__u64 arg2;
+	__u64 arg3;
+	__s32 number;
+	__u32 foreign;
+};
+_Static_assert(sizeof(struct bt_call) == 64, "size of bt_call");
+_Static_assert(__builtin_offsetof(struct bt_call, head) == 0, "bt_call.head");
+_Static_assert(__builtin_offsetof(struct bt_call, bio) == 8, "bt_call.bio");
+_Static_assert(__builtin_offsetof(struct bt_call, entry) == 16, "bt_call.entry");
+_Static_assert(__builtin_offsetof(struct bt_call, arg0) == 24, "bt_call.arg0");
+_Static_assert(__builtin_offsetof(struct bt_call, arg1) == 32, "bt_call.arg1");
+_Static_assert(__builtin_offsetof(struct bt_call, arg2) == 40, "bt_call.arg2");
+_Static_assert(__builtin_offsetof(struct bt_call, arg3) == 48, "bt_call.arg3");
+_Static_assert(__builtin_offsetof(struct bt_call, number) == 56, "bt_call.number");
+_Static_assert(__builtin_offsetof(struct bt_call, foreign) == 60, "bt_call.foreign");
+
+/* Y sys_exit: A system call ends that queued a bio, waited, or took long (--path time). */
+struct bt_return {
+	__u64 head;
+	__u64 entry;
+	__u64 result;
+	__u64 blocked;
+	__u64 runnable;
+	__u64 arg0;
+	__u64 arg1;
+	__u64 arg2;
+	__u64 arg3;
+	__u32 tid;
+	__s32 number;
+	__u32 bios;
+	__u32 waits;
+	__u32 foreign;
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct bt_return) == 96, "size of bt_return");
+_Static_assert(__builtin_offsetof(struct bt_return, head) == 0, "bt_return.head");
+_Static_assert(__builtin_offsetof(struct bt_return, entry) == 8, "bt_return.entry");
+_Static_assert(__builtin_offsetof(struct bt_return, result) == 16, "bt_return.result");
+_Static_assert(__builtin_offsetof(struct bt_return, blocked) == 24, "bt_return.blocked");
+_Static_assert(__builtin_offsetof(struct bt_return, runnable) == 32, "bt_return.runnable");
+_Static_assert(__builtin_offsetof(struct bt_return, arg0) == 40, "bt_return.arg0");
+_Static_assert(__builtin_offsetof(struct bt_return, arg1) == 48, "bt_return.arg1");
+_Static_assert(__builtin_offsetof(struct bt_return, arg2) == 56, "bt_return.arg2");
+_Static_assert(__builtin_offsetof(struct bt_return, arg3) == 64, "bt_return.arg3");
+_Static_assert(__builtin_offsetof(struct bt_return, tid) == 72, "bt_return.tid");
+_Static_assert(__builtin_offsetof(struct bt_return, number) == 76, "bt_return.number");
+_Static_assert(__builtin_offsetof(struct bt_return, bios) == 80, "bt_return.bios");
+_Static_assert(__builtin_offsetof(struct bt_return, waits) == 84, "bt_return.waits");
+_Static_assert(__builtin_offsetof(struct bt_return, foreign) == 88, "bt_return.foreign");
+_Static_assert(__builtin_offsetof(struct bt_return, reserved) == 92, "bt_return.reserved");
+
+/* w sched_switch: A thread inside a timed call runs again after a wait (--path wait). */
+struct bt_wait {
+	__u64 head;
+	__u64 entry;
+	__u64 blocked;
+	__u64 runnable;
+	__u32 tid;
+	__u32 state;
+	__u32 waker;
+	__u32 context;
+};
+_Static_assert(sizeof(struct bt_wait) == 48, "size of bt_wait");
+_Static_assert(__builtin_offsetof(struct bt_wait, head) == 0, "bt_wait.head");
+_Static_assert(__builtin_offsetof(struct bt_wait, entry) == 8, "bt_wait.entry");
+_Static_assert(__builtin_offsetof(struct bt_wait, blocked) == 16, "bt_wait.blocked");
+_Static_assert(__builtin_offsetof(struct bt_wait, runnable) == 24, "bt_wait.runnable");
+_Static_assert(__builtin_offsetof(struct bt_wait, tid) == 32, "bt_wait.tid");
+_Static_assert(__builtin_offsetof(struct bt_wait, state) == 36, "bt_wait.state");
+_Static_assert(__builtin_offsetof(struct bt_wait, waker) == 40, "bt_wait.waker");
+_Static_assert(__builtin_offsetof(struct bt_wait, context) == 44, "bt_wait.context");
+
+/* h block_rq_complete: How a completion came: follows its C with the same head time (--path irq). */
+struct bt_interrupt {
+	__u64 head;
+	__u64 rq;
+	__u32 hard;
+	__u32 raised;
+	__u32 soft;
+	__u32 irq;
+	__u32 context;
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct bt_interrupt) == 40, "size of bt_interrupt");
+_Static_assert(__builtin_offsetof(struct bt_interrupt, head) == 0, "bt_interrupt.head");
+_Static_assert(__builtin_offsetof(struct bt_interrupt, rq) == 8, "bt_interrupt.rq");
+_Static_assert(__builtin_offsetof(struct bt_interrupt, hard) == 16, "bt_interrupt.hard");
+_Static_assert(__builtin_offsetof(struct bt_interrupt, raised) == 20, "bt_interrupt.raised");
+_Static_assert(__builtin_offsetof(struct bt_interrupt, soft) == 24, "bt_interrupt.soft");
+_Static_assert(__builtin_offsetof(struct bt_interrupt, irq) == 28, "bt_interrupt.irq");
+_Static_assert(__builtin_offsetof(struct bt_interrupt, context) == 32, "bt_interrupt.context");
+_Static_assert(__builtin_offsetof(struct bt_interrupt, reserved) == 36, "bt_interrupt.reserved");
+
+/* t writeback_dirty_folio: Who dirtied a bio's first page: follows its Q with the same head time (--path dirty). */
+struct bt_dirtied {
+	__u64 head;
+	__u64 bio;
+	__u64 ago;
+	__u32 tid;
+	__u32 tgid;
+	char comm[16];
+};
+_Static_assert(sizeof(struct bt_dirtied) == 48, "size of bt_dirtied");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, head) == 0, "bt_dirtied.head");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, bio) == 8, "bt_dirtied.bio");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, ago) == 16, "bt_dirtied.ago");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, tid) == 24, "bt_dirtied.tid");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, tgid) == 28, "bt_dirtied.tgid");
+_Static_assert(__builtin_offsetof(struct bt_dirtied, comm) == 32, "bt_dirtied.comm");
 
 /* T: A thread's process and name; repeated whenever either changes. */
 struct bt_task {

@@ -4,6 +4,7 @@
 #define BIOTRAIL_REQUESTS_H
 
 #include "follow.h"
+#include "interrupts.h"
 #include "trigger.h"
 
 /* Most CHAIN records per D, each with BT_CHAIN_SLOTS bios after the first one. */
@@ -228,6 +229,8 @@ static __always_inline void write_completion(struct request *rq, struct bio *hea
 	if (r) {
 		FILL_RQ(r, rq, head, bytes, dev);
 		r->status = status;
+		if (kind == BT_C)
+			bt_interrupt(&w, (__u64)rq);
 	}
 	if (kind == BT_C)
 		bt_trigger_complete(rq, w.now, dev, status, bytes);

@@ -18,12 +18,14 @@ from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_pro
 from biotrail.recorder.probes.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.mapped import MappedProbes
 from biotrail.recorder.probes.own_files import OwnFiles
+from biotrail.recorder.probes.path_maps import PathChoice, PathMaps, choose_path
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     Choice,
     all_programs,
     choose,
     default_object_path,
+    is_preemptible,
     without_plugs,
 )
 from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, Rings, RingSizes
@@ -57,6 +59,10 @@ class ProbeConfig:
     triggers: Triggers = field(default_factory=Triggers)
     stacks: Stacks = Stacks.NONE
     files: bool = False
+    path: frozenset[str] = frozenset()
+    """Parts of the path beside the block layer to record (path_maps.PARTS)."""
+    call_over_ns: int = 1_000_000
+    """Timed calls that took longer are recorded even without I/O."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,8 @@ class CoreProbes(MappedProbes):
         """Whether the kernel counts events whose program was already running; set by open()."""
         self.files = file_maps.NO_FILES
         """Which file facts are recorded; set by open()."""
+        self.path = PathChoice()
+        """Which parts of the path are recorded; set by open()."""
 
     def __enter__(self) -> Self:
         """Open, and return this object."""
@@ -173,6 +181,9 @@ class CoreProbes(MappedProbes):
             _allow_locked_memory()
             self._locked = locked_memory_problem(btf)
             self.files = file_maps.files_of(btf) if self.config.files else self.files
+            preemptible = self.config.preemptible
+            preemptible = is_preemptible(btf) if preemptible is None else preemptible
+            self.path = choose_path(self.config.path, btf, preemptible)
         self._refuse_missing()
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
@@ -238,6 +249,7 @@ class CoreProbes(MappedProbes):
         self._stacks = StackMaps(bpf, self.config.stacks)
         self._own_files = OwnFiles(bpf)
         file_maps.set_size(bpf, self.files)
+        self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
@@ -258,6 +270,7 @@ class CoreProbes(MappedProbes):
         bpf = self._opened()
         if self.config.filters.children:
             self._follow_forks(bpf)
+        self._path_maps.attach()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for choice in reversed(self._choices):
             if choice.program is not None:

@@ -222,7 +222,7 @@ class BpfObject:
     def __init__(self, path: Path) -> None:
         """Open and parse `path`; nothing is loaded. Raises RefusedError."""
         self._lib = load_library()
-        self._links: list[int] = []
+        self._links: dict[str, int] = {}
         self._object: int | None = self._lib.pointer(
             f"{path} cannot be read as a BPF object",
             "bpf_object__open_file",
@@ -325,12 +325,10 @@ class BpfObject:
 
     def attach(self, program: str) -> None:
         """Attach a loaded program. The kernel detaches it when this process ends. RefusedError."""
-        self._links.append(
-            self._lib.pointer(
-                f"program {program} cannot be attached",
-                "bpf_program__attach",
-                self._program(program),
-            )
+        self._links[program] = self._lib.pointer(
+            f"program {program} cannot be attached",
+            "bpf_program__attach",
+            self._program(program),
         )
 
     def info(self, program: str) -> ProgInfo:
@@ -343,9 +341,14 @@ class BpfObject:
 
     def detach(self) -> None:
         """Detach all programs, the last attached first; the maps stay readable until close()."""
-        for link in reversed(self._links):
+        for program in list(reversed(self._links)):
+            self.detach_one(program)
+
+    def detach_one(self, program: str) -> None:
+        """Detach one program; no effect if it is not attached."""
+        link = self._links.pop(program, None)
+        if link is not None:
             self._lib.void("bpf_link__destroy", link)
-        self._links.clear()
 
     def close(self) -> None:
         """Detach all programs and free the object. Closing again has no effect."""

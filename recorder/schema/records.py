@@ -69,6 +69,11 @@ class Kind(IntEnum):
     RQ_REMAP = 19
     STACK = 20
     FILE = 21
+    CALL = 22
+    RETURN = 23
+    WAIT = 24
+    INTERRUPT = 25
+    DIRTIED = 26
     TASK = 32
     CGROUP = 33
     FILE_NAME = 34
@@ -165,6 +170,14 @@ _MERGE = (
 )
 _FROM_SECTOR = Field("from_sector", "u64", "sectors", "first 512-byte sector before the remap")
 _FROM_DEV = Field("from_dev", "u32", "dev_t", "device before the remap")
+
+_ENTRY = Field("entry", "u64", "ns", "the call's entry: low 56 bits of CLOCK_MONOTONIC; 0: unknown")
+_ARGS = tuple(
+    Field(f"arg{n}", "u64", "", f"argument {n} of the call, as in its register") for n in range(4)
+)
+_NUMBER = Field("number", "i32", "", "number of the system call; -1: a page fault")
+_FOREIGN = Field("foreign", "u32", "", "1: a call of a 32-bit program, whose numbers differ")
+_AGO = "before this event; 4294967295: none"
 
 RECORDS: tuple[Record, ...] = (
     Record(
@@ -391,6 +404,84 @@ RECORDS: tuple[Record, ...] = (
             ),
             Field("dev", "u32", "dev_t", "s_dev of the file system; 0: a block device's own page"),
             _GENERATION,
+        ),
+    ),
+    Record(
+        Kind.CALL,
+        "y",
+        "call",
+        "block_bio_queue",
+        "The system call that queues a bio: follows its Q with the same head time (--path call).",
+        (HEAD, _BIO, _ENTRY, *_ARGS, _NUMBER, _FOREIGN),
+    ),
+    Record(
+        Kind.RETURN,
+        "Y",
+        "return",
+        "sys_exit",
+        "A system call ends that queued a bio, waited, or took long (--path time).",
+        (
+            HEAD,
+            _ENTRY,
+            Field("result", "u64", "", "what it returned; negative errno as two's complement"),
+            Field("blocked", "u64", "ns", "off the CPU until woken, all waits"),
+            Field("runnable", "u64", "ns", "ready to run, but not running"),
+            *_ARGS,
+            _TID,
+            _NUMBER,
+            Field("bios", "u32", "bios", "bios that it queued"),
+            Field("waits", "u32", "", "times that it left its CPU to wait"),
+            _FOREIGN,
+            Field("reserved", "u32", "", "zero"),
+        ),
+    ),
+    Record(
+        Kind.WAIT,
+        "w",
+        "wait",
+        "sched_switch",
+        "A thread inside a timed call runs again after a wait (--path wait).",
+        (
+            HEAD,
+            _ENTRY,
+            Field("blocked", "u64", "ns", "from leaving the CPU to the wake-up"),
+            Field("runnable", "u64", "ns", "from the wake-up to this event"),
+            _TID,
+            Field("state", "u32", "", "the thread's state (TASK_*) while it waited"),
+            Field("waker", "u32", "", "thread that ran on the CPU of the wake-up"),
+            Field("context", "u32", "", "of the wake-up; 0: task, 1: softirq, 2: interrupt"),
+        ),
+    ),
+    Record(
+        Kind.INTERRUPT,
+        "h",
+        "interrupt",
+        "block_rq_complete",
+        "How a completion came: follows its C with the same head time (--path irq).",
+        (
+            HEAD,
+            _RQ,
+            Field("hard", "u32", "ns", f"entry of the device's interrupt, {_AGO}"),
+            Field("raised", "u32", "ns", f"raise of the BLOCK softirq, {_AGO}"),
+            Field("soft", "u32", "ns", f"entry of the BLOCK softirq, {_AGO}"),
+            Field("irq", "u32", "", "number of the device's interrupt; 0: none"),
+            Field("context", "u32", "", "where C happened; 0: task, 1: softirq, 2: interrupt"),
+            Field("reserved", "u32", "", "zero"),
+        ),
+    ),
+    Record(
+        Kind.DIRTIED,
+        "t",
+        "dirtied",
+        "writeback_dirty_folio",
+        "Who dirtied a bio's first page: follows its Q with the same head time (--path dirty).",
+        (
+            HEAD,
+            _BIO,
+            Field("ago", "u64", "ns", "from dirtying the page to this event"),
+            _TID,
+            Field("tgid", "u32", "", "process"),
+            Field("comm", "char16", "", "name when it dirtied the page, NUL padded"),
         ),
     ),
     Record(

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The whole path of an I/O beside the block layer: which parts are recorded, and the slot of each
+ * thread that is inside a system call.
+ *
+ * A part that is not recorded is constant zero when the verifier runs, which removes its code.
+ */
+#ifndef BIOTRAIL_PATH_H
+#define BIOTRAIL_PATH_H
+
+#include "dictionary.h"
+
+#define BT_CALL_SLOT_BITS 16 /* the loader sets 2^16 entries if calls are timed */
+#define BT_CALL_NUMBERS 512 /* numbers of system calls that bt_path.timed and .reaps can name */
+#define BT_CALL_ARGS 4
+#define BT_PAGE_FAULT (-1) /* number of a call: the thread entered the kernel by a fault */
+#define BT_NO_CALL (-2) /* a kernel thread, or a kernel that tells no registers */
+#define BT_IRQ_CPUS 1024 /* CPUs whose interrupts can be told */
+#define BT_DIRTY_SLOT_BITS 18 /* the loader sets 2^18 entries if dirtying tasks are recorded */
+
+/* Which parts are recorded; recorder/probes/path_maps.py fills it. */
+struct bt_path {
+	__u32 call; /* CALL records behind Q */
+	__u32 time; /* RETURN records: calls with entry and exit */
+	__u32 wait; /* WAIT records */
+	__u32 irq; /* INTERRUPT records behind C */
+	__u32 dirty; /* DIRTIED records behind Q */
+	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
+	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
+	__u64 timed[BT_CALL_NUMBERS / 64]; /* bit per system call that is timed */
+	__u64 reaps[BT_CALL_NUMBERS / 64]; /* bit per call that waits for I/O of other calls */
+};
+const volatile struct bt_path path SEC(".rodata.path") = {};
+
+/*
+ * Incremented by user space when calls begin or cease to be timed: slots of before are then void,
+ * as their calls ended unseen. Even: calls are not timed.
+ */
+volatile __u64 bt_timing SEC(".data.timing") = 1;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* Registers at entry of the kernel: x86-64, arm64. */
+struct pt_regs___x86 {
+	unsigned long r10;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
+};
+
+struct pt_regs___arm64 {
+	__u64 regs[31];
+	__u64 orig_x0;
+	__s32 syscallno;
+};
+
+struct thread_info___x86 {
+	__u32 status;
+};
+
+struct thread_info___arm64 {
+	unsigned long flags;
+};
+
+struct task_struct___path {
+	__u32 flags;
+};
+
+/* Two views of the member thread_info: a system call of a 32-bit program has other numbers. */
+struct task_struct___x86 {
+	struct thread_info___x86 thread_info;
+};
+
+#pragma clang attribute pop
+
+/* A call that a thread is inside of. Found by the thread's id, and tagged with it. */
+struct bt_call_slot {
+	__u64 entry; /* ns of CLOCK_MONOTONIC, masked */
+	__u64 timing; /* bt_timing at entry; another value: the slot is void */
+	__u64 out; /* when the thread left its CPU; 0: it runs */
+	__u64 waking; /* when it was woken since; 0: not yet */
+	__u64 blocked; /* ns off the CPU until woken, all waits */
+	__u64 runnable; /* ns from there until it ran again */
+	__u32 tid; /* 0: free */
+	__s32 number;
+	__u32 bios; /* that it queued */
+	__u32 waits; /* times that it left its CPU to wait */
+	__u32 state; /* of the thread when it left its CPU; 0: preempted */
+	__u32 waker; /* thread that ran where it was woken */
+	__u32 context; /* enum bt_context of the wake-up */
+	__u32 uninterruptible; /* times that it waited in state D */
+	__u32 foreign; /* a 32-bit program's call */
+	__u32 reserved;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct bt_call_slot));
+} bt_call_slots SEC(".maps");
+
+/* Where code runs. */
+enum bt_context { BT_IN_TASK = 0, BT_IN_SOFTIRQ = 1, BT_IN_HARDIRQ = 2 };
+
+/* A CPU's interrupts; times in ns of CLOCK_MONOTONIC, masked, 0: none yet. */
+struct bt_interrupts {
+	__u64 hard; /* entry of the newest handler of a device's interrupt */
+	__u64 raise; /* newest raise of the BLOCK softirq */
+	__u64 raise_hard; /* `hard` at that raise, if it came from a handler */
+	__u64 soft; /* newest entry of the BLOCK softirq */
+	__u32 irq; /* number of that interrupt */
+	__u32 in_hard; /* handlers that run now */
+	__u32 in_soft; /* the BLOCK softirq runs now */
+	__u32 reserved;
+};
+struct bt_interrupts bt_interrupts[BT_IRQ_CPUS] = {};
+
+static __always_inline struct bt_interrupts *bt_this_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return &bt_interrupts[cpu & (BT_IRQ_CPUS - 1)];
+}
+
+/* ns of CLOCK_MONOTONIC as records have them. */
+static __always_inline __u64 bt_now(void)
+{
+	return bpf_ktime_get_ns() & BT_TIMESTAMP_MASK;
+}
+
+/* Where this program's event happens, as far as the interrupts' tracepoints tell. */
+static __always_inline __u32 bt_here(void)
+{
+	struct bt_interrupts *cpu = bt_this_cpu();
+
+	if (!path.irq)
+		return BT_IN_TASK;
+	if (cpu->in_hard)
+		return BT_IN_HARDIRQ;
+	return cpu->in_soft ? BT_IN_SOFTIRQ : BT_IN_TASK;
+}
+
+/* The slot of a thread id; NULL only for the verifier. Another thread may be in it. */
+static __always_inline struct bt_call_slot *bt_call_slot(__u32 tid)
+{
+	__u32 key = tid & ((1U << BT_CALL_SLOT_BITS) - 1);
+
+	return bpf_map_lookup_elem(&bt_call_slots, &key);
+}
+
+/* Whether the slot has a call of this thread whose entry was seen. */
+static __always_inline bool bt_is_inside(struct bt_call_slot *slot, __u32 tid)
+{
+	return slot && tid && slot->tid == tid && slot->timing == bt_timing;
+}
+
+#endif

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole path beside the block layer (bpf/path.h): its parts, programs, maps and constants."""
+
+import ctypes
+import platform
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from biotrail.recorder.probes.btf import KernelBtf
+from biotrail.recorder.probes.libbpf import BpfObject
+from biotrail.recorder.schema import syscalls
+
+PARTS = ("call", "time", "wait", "irq", "dirty")
+"""Names of the parts that --path takes."""
+_NEEDS = {"wait": "time"}
+"""A part that says nothing without another: the waits are those of timed calls."""
+
+_CALL_NUMBERS = 512
+_CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
+_DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 48
+_BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
+
+
+class _Path(ctypes.Structure):
+    """`struct bt_path`, the section .rodata.path."""
+
+    _fields_ = (
+        ("call", ctypes.c_uint32),
+        ("time", ctypes.c_uint32),
+        ("wait", ctypes.c_uint32),
+        ("irq", ctypes.c_uint32),
+        ("dirty", ctypes.c_uint32),
+        ("block_softirq", ctypes.c_uint32),
+        ("over_ns", ctypes.c_uint64),
+        ("timed", ctypes.c_uint64 * (_CALL_NUMBERS // 64)),
+        ("reaps", ctypes.c_uint64 * (_CALL_NUMBERS // 64)),
+    )
+
+
+class _Timing(ctypes.Structure):
+    """Section .data.timing: another number voids the calls that were begun under the last one."""
+
+    _fields_ = (("timing", ctypes.c_uint64),)
+
+
+@dataclass(frozen=True)
+class PathProbe:
+    """One tracepoint of a part, with its program by the tracepoint's number of arguments.
+
+    rings: whether the program writes records, and so has a variant that disables preemption.
+    """
+
+    part: str
+    tracepoint: str
+    programs: dict[int, str]
+    rings: bool = False
+
+
+PROBES = (
+    PathProbe("time", "sys_enter", {2: "bt_sys_enter"}),
+    PathProbe("time", "sys_exit", {2: "bt_sys_exit"}, rings=True),
+    PathProbe("wait", "sched_switch", {4: "bt_switch", 3: "bt_switch_old"}),
+    PathProbe("wait", "sched_waking", {1: "bt_waking"}),
+    PathProbe("irq", "irq_handler_entry", {2: "bt_irq_entry"}),
+    PathProbe("irq", "irq_handler_exit", {3: "bt_irq_exit"}),
+    PathProbe("irq", "softirq_raise", {1: "bt_soft_raise"}),
+    PathProbe("irq", "softirq_entry", {1: "bt_soft_entry"}),
+    PathProbe("irq", "softirq_exit", {1: "bt_soft_exit"}),
+    PathProbe("dirty", "writeback_dirty_folio", {2: "bt_dirty"}),
+)
+"""In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
+that nothing is ended that was not begun."""
+_OLD = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
+"""Takes the place of writeback_dirty_folio before 5.16."""
+
+
+@dataclass(frozen=True)
+class PathChoice:
+    """What of the path is recorded on this kernel.
+
+    parts: names of PARTS that are recorded. programs: (part, program) to load, in the order of
+    PROBES. lacking: why a part that was asked for is not recorded, by part.
+    """
+
+    parts: frozenset[str] = frozenset()
+    programs: tuple[tuple[str, str], ...] = ()
+    lacking: dict[str, str] = field(default_factory=dict)
+
+
+def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> PathChoice:
+    """Return which of the parts `wanted` this kernel can record, and the programs for them.
+
+    preemptible: whether programs that write records must disable preemption themselves, as
+    `programs.is_preemptible` says. A part of which one tracepoint is missing is left out whole.
+    """
+    lacking: dict[str, str] = {}
+    programs: list[tuple[str, str]] = []
+    for probe in PROBES:
+        if probe.part not in wanted:
+            continue
+        program, reason = _offered(probe, btf)
+        if not program:
+            lacking.setdefault(probe.part, reason)
+        else:
+            programs.append((probe.part, program + ("_p" if probe.rings and preemptible else "")))
+    if "call" in wanted and not _has_regs(btf):
+        lacking["call"] = "this kernel does not tell a task's registers (5.15 and later do)"
+    for part, needed in _NEEDS.items():
+        if part in wanted and (needed not in wanted or needed in lacking):
+            lacking.setdefault(part, f"it needs the part {needed}")
+    parts = frozenset(part for part in wanted if part not in lacking)
+    chosen = tuple(pair for pair in programs if pair[0] in parts)
+    return PathChoice(parts, chosen, lacking)
+
+
+def _has_regs(btf: KernelBtf) -> bool:
+    """Return whether programs may call bpf_task_pt_regs(), by its number in enum bpf_func_id."""
+    return "BPF_FUNC_task_pt_regs" in (btf.enum("bpf_func_id") or {})
+
+
+def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
+    """Return (program for this kernel's tracepoint, ""), or ("", reason)."""
+    count = btf.parameters(probe.tracepoint)
+    if count is None and probe.part == _OLD.part:
+        probe, count = _OLD, btf.parameters(_OLD.tracepoint)
+    if count is None:
+        return "", f"this kernel has no tracepoint {probe.tracepoint}"
+    if count not in probe.programs:
+        return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
+    return probe.programs[count], ""
+
+
+def all_path_programs() -> list[str]:
+    """Return the names of the object's programs for the path, variants included."""
+    plain = [(probe, name) for probe in (*PROBES, _OLD) for name in probe.programs.values()]
+    return [name for _, name in plain] + [f"{name}_p" for probe, name in plain if probe.rings]
+
+
+class PathMaps:
+    """The maps and programs of the path in one object."""
+
+    def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
+        """Set constants, sizes and which programs are loaded, before `bpf` is loaded.
+
+        over_ns: timed calls that took longer are recorded even without I/O.
+        """
+        self._bpf = bpf
+        self._choice = choice
+        self._timing = 1
+        chosen = {program for _, program in choice.programs}
+        for program in all_path_programs():
+            bpf.set_autoload(program, program in chosen)
+        bpf.set_initial_value(".rodata.path", _constants(choice.parts, over_ns))
+        calls = _CALL_SLOTS if "time" in choice.parts else 1
+        bpf.set_map_size("bt_call_slots", _CALL_SLOT_BYTES, calls)
+        folios = _DIRTY_SLOTS if "dirty" in choice.parts else 1
+        bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, folios)
+
+    def attach(self) -> None:
+        """Attach the chosen programs. Raises RefusedError."""
+        for _, program in self._choice.programs:
+            self._bpf.attach(program)
+
+    def stop_timing(self) -> None:
+        """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
+        self._timing += 1
+        self._bpf.update_section(".data.timing", _Timing(self._timing))
+        for part, program in self._choice.programs:
+            if part in ("time", "wait"):
+                self._bpf.detach_one(program)
+
+
+def _constants(parts: Collection[str], over_ns: int) -> _Path:
+    """Return the section .rodata.path for the parts recorded."""
+    machine = platform.machine()
+    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ)
+    for part in parts:
+        setattr(path, part, 1)
+    _set_bits(path.timed, syscalls.numbers(syscalls.IO_CALLS, machine))
+    _set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
+    return path
+
+
+def _set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
+    """Set in `words`, 64 bits each, the bits of these numbers below _CALL_NUMBERS."""
+    for number in numbers:
+        if number < _CALL_NUMBERS:
+            words[number >> 6] |= 1 << (number & 63)
