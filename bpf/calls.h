@@ -14,6 +14,7 @@ enum bpf_func_id___regs { BPF_FUNC_task_pt_regs___regs = 175 };
 
 #define BT_PF_KTHREAD 0x00200000 /* PF_KTHREAD, include/linux/sched.h */
 #define BT_PF_IO_WORKER 0x00000010 /* PF_IO_WORKER: registers of io_uring's workers say nothing */
+#define BT_MANY 0xffff
 #define BT_TS_COMPAT 0x0002 /* TS_COMPAT, arch/x86/include/asm/thread_info.h */
 
 /* A call as its thread's registers tell it. */
@@ -159,19 +160,17 @@ static __always_inline int on_sys_exit(const void *regs, __u64 result)
 	if (r) {
 		bt_read_regs(&now, regs);
 		r->entry = slot->entry;
-		r->result = result;
 		r->blocked = slot->blocked;
 		r->runnable = slot->runnable;
 		r->arg0 = now.args[0];
-		r->arg1 = now.args[1];
 		r->arg2 = now.args[2];
 		r->arg3 = now.args[3];
+		r->result = result;
 		r->tid = tid;
 		r->number = slot->number;
-		r->bios = slot->bios;
-		r->waits = slot->waits;
 		r->foreign = bt_is_foreign();
-		r->reserved = 0;
+		r->bios = slot->bios > BT_MANY ? BT_MANY : slot->bios;
+		r->waits = slot->waits > BT_MANY ? BT_MANY : slot->waits;
 	}
 	bt_end(&w);
 	return 0;

@@ -14,7 +14,7 @@
 #define BT_FILE_NAME_LAST 1
 #define BT_FILE_NAME_CUT 2
 #define BT_FILE_NAME_DELETED 4
-#define BT_MAX_RECORD_BYTES 96
+#define BT_MAX_RECORD_BYTES 64
 
 enum bt_kind {
 	BT_Q = 1,
@@ -503,36 +503,32 @@ _Static_assert(__builtin_offsetof(struct bt_call, foreign) == 60, "bt_call.forei
 struct bt_return {
 	__u64 head;
 	__u64 entry;
-	__u64 result;
 	__u64 blocked;
 	__u64 runnable;
-	__u64 arg0;
-	__u64 arg1;
-	__u64 arg2;
 	__u64 arg3;
+	__u32 arg0;
+	__u32 arg2;
+	__s32 result;
 	__u32 tid;
-	__s32 number;
-	__u32 bios;
-	__u32 waits;
-	__u32 foreign;
-	__u32 reserved;
+	__u16 number;
+	__u16 foreign;
+	__u16 bios;
+	__u16 waits;
 };
-_Static_assert(sizeof(struct bt_return) == 96, "size of bt_return");
+_Static_assert(sizeof(struct bt_return) == 64, "size of bt_return");
 _Static_assert(__builtin_offsetof(struct bt_return, head) == 0, "bt_return.head");
 _Static_assert(__builtin_offsetof(struct bt_return, entry) == 8, "bt_return.entry");
-_Static_assert(__builtin_offsetof(struct bt_return, result) == 16, "bt_return.result");
-_Static_assert(__builtin_offsetof(struct bt_return, blocked) == 24, "bt_return.blocked");
-_Static_assert(__builtin_offsetof(struct bt_return, runnable) == 32, "bt_return.runnable");
+_Static_assert(__builtin_offsetof(struct bt_return, blocked) == 16, "bt_return.blocked");
+_Static_assert(__builtin_offsetof(struct bt_return, runnable) == 24, "bt_return.runnable");
+_Static_assert(__builtin_offsetof(struct bt_return, arg3) == 32, "bt_return.arg3");
 _Static_assert(__builtin_offsetof(struct bt_return, arg0) == 40, "bt_return.arg0");
-_Static_assert(__builtin_offsetof(struct bt_return, arg1) == 48, "bt_return.arg1");
-_Static_assert(__builtin_offsetof(struct bt_return, arg2) == 56, "bt_return.arg2");
-_Static_assert(__builtin_offsetof(struct bt_return, arg3) == 64, "bt_return.arg3");
-_Static_assert(__builtin_offsetof(struct bt_return, tid) == 72, "bt_return.tid");
-_Static_assert(__builtin_offsetof(struct bt_return, number) == 76, "bt_return.number");
-_Static_assert(__builtin_offsetof(struct bt_return, bios) == 80, "bt_return.bios");
-_Static_assert(__builtin_offsetof(struct bt_return, waits) == 84, "bt_return.waits");
-_Static_assert(__builtin_offsetof(struct bt_return, foreign) == 88, "bt_return.foreign");
-_Static_assert(__builtin_offsetof(struct bt_return, reserved) == 92, "bt_return.reserved");
+_Static_assert(__builtin_offsetof(struct bt_return, arg2) == 44, "bt_return.arg2");
+_Static_assert(__builtin_offsetof(struct bt_return, result) == 48, "bt_return.result");
+_Static_assert(__builtin_offsetof(struct bt_return, tid) == 52, "bt_return.tid");
+_Static_assert(__builtin_offsetof(struct bt_return, number) == 56, "bt_return.number");
+_Static_assert(__builtin_offsetof(struct bt_return, foreign) == 58, "bt_return.foreign");
+_Static_assert(__builtin_offsetof(struct bt_return, bios) == 60, "bt_return.bios");
+_Static_assert(__builtin_offsetof(struct bt_return, waits) == 62, "bt_return.waits");
 
 /* w sched_switch: A thread inside a timed call runs again after a wait (--path wait). */
 struct bt_wait {
