@@ -15,6 +15,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
 from biotrail.converters.events.loss import loss_windows, mark_lost, no_loss
+from biotrail.converters.events.path import attach_path
 from biotrail.converters.events.stacks import StackNames, attach_stacks
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.events.tasks import TaskNames
@@ -291,6 +292,7 @@ class Trace:
         attach_stacks(events)
         self.stacks.count(events.stack)
         attach_files(events, self.context.files)
+        attach_path(events)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)
         return events

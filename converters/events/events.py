@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I32, I64, SECTOR_BYTES, U8, U16, U32, U64, Bool
+from biotrail.converters.events.tables import (
+    I32,
+    I64,
+    NO_PATH,
+    SECTOR_BYTES,
+    U8,
+    U16,
+    U32,
+    U64,
+    Bool,
+)
 from biotrail.recorder.log import Chunk, Segment
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
 
@@ -48,6 +58,8 @@ def _kind_table(kinds: Iterable[int]) -> Bool:
 _IS_RQ = _kind_table(_RQ_KINDS)
 _IS_BIO = _kind_table(_BIO_KINDS)
 _KNOWN = _kind_table(r.kind for r in RECORDS)
+_NO_DEV = _kind_table([Kind.CHAIN, *range(Kind.STACK, Kind.PAD + 1)])
+"""Kinds without a device: names, stacks, files, the path beside the block layer, CHAIN."""
 
 
 def _padded(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
@@ -92,6 +104,8 @@ class Events:
     """Per row: stack ids of a Q (kernel << 32 | user, signed), else NO_STACK; None: no stacks."""
     file: I32 | None = None
     """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
+    path: NDArray[np.void] | None = None
+    """Per row: what is known of the path beside the block layer (`path.PATH`); None: nothing."""
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -159,9 +173,7 @@ class Events:
         early = (kind == Kind.P) | (kind == Kind.U)
         low = np.where(early, self.raw[:, 1], low)
         low = np.where(kind == Kind.DONE, self.raw[:, 2], low)
-        none = (kind >= Kind.TASK) | (kind == Kind.CHAIN)
-        none |= (kind == Kind.STACK) | (kind == Kind.FILE)
-        return np.where(none, np.uint64(0), low & _LOW).astype(np.uint32)
+        return np.where(_NO_DEV[kind], np.uint64(0), low & _LOW).astype(np.uint32)
 
     @cached_property
     def status(self) -> I32:
@@ -198,6 +210,7 @@ class Events:
             self.members,
             None if self.stack is None else self.stack[rows],
             None if self.file is None else self.file[rows],
+            None if self.path is None else self.path[rows],
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
@@ -231,8 +244,9 @@ class Events:
             np.concatenate([p.raw.T for p in parts], axis=1).T,
             np.concatenate(doubts) if len(doubts) == len(parts) else None,
             parts[-1].members,
-            _joined([p.stack for p in parts], parts, np.dtype(np.int64)),
-            _joined([p.file for p in parts], parts, np.dtype(np.int32)),
+            _joined([p.stack for p in parts], parts, np.int64(-1)),
+            _joined([p.file for p in parts], parts, np.int32(-1)),
+            _joined([p.path for p in parts], parts, NO_PATH),
         )
         if (joined.ts[1:] >= joined.ts[:-1]).all():
             return joined
@@ -240,14 +254,17 @@ class Events:
 
 
 def _joined(
-    columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], dtype: np.dtype[Any]
+    columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], absent: Any
 ) -> NDArray[Any] | None:
-    """Return the concatenated column, with -1 in rows of parts that lack it; None if all do."""
+    """Return the concatenated column, with `absent` in rows of parts that lack it; None if all do.
+
+    columns: one for each of `parts`. absent: a numpy scalar, which has the column's dtype.
+    """
     if all(column is None for column in columns):
         return None
     return np.concatenate(
         [
-            np.full(len(part), -1, dtype) if column is None else column
+            np.full(len(part), absent, absent.dtype) if column is None else column
             for column, part in zip(columns, parts, strict=True)
         ]
     )

@@ -11,46 +11,11 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.queued import queued_of
-from biotrail.converters.events.tables import I64, NEVER
+from biotrail.converters.events.tables import I64, NEVER, NO_PATH, PATH
 from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
-
-NO_CALL = -2
-"""Number of a call: none is known. -1 is a page fault (`schema.syscalls.PAGE_FAULT`)."""
-
-PATH = np.dtype(
-    [
-        ("call", "<i4"),
-        ("foreign", "u1"),
-        ("context", "i1"),
-        ("entry", "<i8"),
-        ("args", "<u8", (4,)),
-        ("dirtied", "<i8"),
-        ("tid", "<u4"),
-        ("pid", "<u4"),
-        ("comm", "S16"),
-        ("hard", "<i8"),
-        ("raised", "<i8"),
-        ("soft", "<i8"),
-        ("irq", "<u4"),
-    ]
-)
-"""What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
-numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm. Of
-a C: context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt
-number `irq` was entered, the BLOCK softirq raised and entered (ns; NEVER)."""
 
 _NEVER_AGO = np.uint32(0xFFFFFFFF)
 _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
-
-
-def no_path(count: int) -> NDArray[np.void]:
-    """Return `count` rows of PATH of which nothing is known, shape (count,)."""
-    rows = np.zeros(count, dtype=PATH)
-    rows["call"] = NO_CALL
-    rows["context"] = -1
-    for name in ("entry", "dirtied", "hard", "raised", "soft"):
-        rows[name] = NEVER
-    return rows
 
 
 def attach_path(events: Events) -> None:
@@ -63,7 +28,7 @@ def attach_path(events: Events) -> None:
     interrupts = events.rows(Kind.INTERRUPT)
     if not len(calls) and not len(dirtied) and not len(interrupts):
         return
-    path = no_path(len(events))
+    path = np.full(len(events), NO_PATH, PATH)
     _join_calls(events, calls, path)
     _join_dirtied(events, dirtied, path)
     _join_interrupts(events, interrupts, path)

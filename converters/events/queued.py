@@ -7,7 +7,7 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64
 from biotrail.recorder.schema.records import Kind
 
-_NEAR = 2
+_NEAR = 4
 """Rows after its Q in which such a record mostly is."""
 
 

@@ -32,6 +32,39 @@ U8 = NDArray[np.uint8]
 Bool = NDArray[np.bool_]
 
 
+NO_CALL = -2
+"""Number of a call: none is known. -1 is a page fault (`schema.syscalls.PAGE_FAULT`)."""
+
+PATH = np.dtype(
+    [
+        ("call", "<i4"),
+        ("foreign", "u1"),
+        ("context", "i1"),
+        ("entry", "<i8"),
+        ("args", "<u8", (4,)),
+        ("dirtied", "<i8"),
+        ("tid", "<u4"),
+        ("pid", "<u4"),
+        ("comm", "S16"),
+        ("hard", "<i8"),
+        ("raised", "<i8"),
+        ("soft", "<i8"),
+        ("irq", "<u4"),
+    ]
+)
+"""What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's
+numbers), entry (ns; NEVER), args, dirtied (ns; NEVER) by thread tid of process pid named comm. Of
+a C: context (0 task, 1 softirq, 2 interrupt; -1 not recorded), and when the device's interrupt
+number `irq` was entered, the BLOCK softirq raised and entered (ns; NEVER)."""
+
+NO_PATH = np.zeros(1, dtype=PATH)[0]
+"""A row of PATH of which nothing is known."""
+NO_PATH["call"] = NO_CALL
+NO_PATH["context"] = -1
+for _time in ("entry", "dirtied", "hard", "raised", "soft"):
+    NO_PATH[_time] = NEVER
+
+
 class Certainty(IntEnum):
     """How surely a bio's or request's history is known; larger values are less sure."""
 
