@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path beside the block layer: the system call and the dirtying task of each Q, the interrupt
-of each C.
+"""The path beside the block layer: call and dirtying task of each Q, interrupt of each C.
 
 CALL and DIRTIED records follow their Q, INTERRUPT records their C, each with the same head time.
 They are joined to it once, so that later steps can pass the Q or C on without them.
@@ -35,7 +34,7 @@ def attach_path(events: Events) -> None:
     events.path = path
 
 
-def _full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
+def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
     """Return times of CLOCK_MONOTONIC in ns from their low 56 bits, NEVER where these are 0.
 
     time: per event of `rows`, a time before that event's own, which has the upper bits.
@@ -52,7 +51,7 @@ def _join_calls(events: Events, rows: I64, path: NDArray[np.void]) -> None:
     number, foreign, entry, *args = (events.field(Kind.CALL, name, rows) for name in _FIELDS)
     path["call"][queued] = number
     path["foreign"][queued] = foreign
-    path["entry"][queued] = _full_time(events, rows, entry)
+    path["entry"][queued] = full_time(events, rows, entry)
     path["args"][queued] = np.stack(args, axis=1) if len(rows) else 0
 
 

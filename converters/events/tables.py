@@ -329,6 +329,116 @@ class LossWindows(Table):
 
 
 @dataclass
+class Calls(Table):
+    """One row per system call that ended in the window and was recorded with its times."""
+
+    entry: I64
+    """Time of the entry into the kernel; NEVER if it is not known."""
+    exit: I64
+    """Time of the return to user space."""
+    tid: U32
+    """Thread that called."""
+    task: I32
+    """Row of that thread in `Lifecycles.tasks`; -1 unknown."""
+    number: I32
+    """System call number; `schema.syscalls.call_name` has its name."""
+    foreign: Bool
+    """Whether a 32-bit program called, whose numbers have other names."""
+    result: I32
+    """What it returned: bytes, 0, …; negative errno."""
+    blocked: I64
+    """ns off the CPU until woken, all waits."""
+    runnable: I64
+    """ns ready to run without a CPU: after wake-ups, and preempted."""
+    bios: U16
+    """Bios that it queued; 65535: that many or more."""
+    waits: U16
+    """Times that it left its CPU to wait; 65535: that many or more."""
+    arg0: U32
+    """Argument 0, low 32 bits: mostly the file descriptor."""
+    arg2: U32
+    """Argument 2, low 32 bits: mostly the length in bytes."""
+    arg3: U64
+    """Argument 3, such as the offset (bytes) of pread64."""
+    cpu: U16
+    """CPU of the return."""
+
+
+@dataclass
+class Waits(Table):
+    """One row per recorded wait of a thread inside a timed call, by the time of its end."""
+
+    tid: U32
+    """Thread that waited."""
+    entry: I64
+    """Entry time of its call: with `tid`, the call's key."""
+    out: I64
+    """Time when the thread left its CPU."""
+    woken: I64
+    """Time of the wake-up; `run` if that was not seen."""
+    run: I64
+    """Time when the thread ran again."""
+    state: U32
+    """State that it waited in (TASK_* of the kernel; 2: uninterruptible)."""
+    waker: U32
+    """Thread that ran on the CPU where the wake-up happened; 0: the idle task, or not seen."""
+    context: U8
+    """Of the wake-up: 0 task, 1 softirq, 2 interrupt, where interrupts were recorded; else 0."""
+
+
+@dataclass
+class BioPaths(Table):
+    """What is known of the path of some of the window's `bios`, sorted by `number`."""
+
+    number: I64
+    """`Bios.number`."""
+    call: I32
+    """Number of the system call that queued the bio; -1 page fault, NO_CALL not known."""
+    foreign: Bool
+    """Whether a 32-bit program called, whose numbers have other names."""
+    entry: I64
+    """Entry time of that call, where calls were timed; NEVER."""
+    args: U64
+    """(n, 4): its first arguments, as in their registers."""
+    dirtied: I64
+    """Time when the page was dirtied that the bio writes back; NEVER if not known."""
+    dirty_tid: U32
+    """Thread that dirtied it; 0 if not known."""
+    dirty_pid: U32
+    """Its process."""
+    dirty_comm: NDArray[np.bytes_]
+    """Its name then, S16."""
+
+
+@dataclass
+class Interrupts(Table):
+    """How some of the window's `requests` were completed, sorted by `number`."""
+
+    number: I64
+    """`Requests.number`."""
+    hard: I64
+    """Time when the device's interrupt was entered; NEVER: none on that CPU, or not recorded."""
+    raised: I64
+    """Time when the BLOCK softirq was raised on the completing CPU; NEVER."""
+    soft: I64
+    """Time when the BLOCK softirq was entered; NEVER: completed outside of it."""
+    irq: U32
+    """Number of the device's interrupt; 0: none."""
+    context: U8
+    """Where the completion ran: 0 task, 1 softirq, 2 interrupt."""
+
+
+@dataclass
+class PathTables:
+    """The path beside the block layer of one window; all tables are empty if none is recorded."""
+
+    calls: Calls
+    waits: Waits
+    bios: BioPaths
+    interrupts: Interrupts
+
+
+@dataclass
 class Lifecycles:
     """Tables of one window. Each bio and request is in `bios` or `requests` of one window only.
 
@@ -353,3 +463,5 @@ class Lifecycles:
     tasks: Tasks
     loss: LossWindows
     """Loss windows read since the previous window."""
+    path: PathTables
+    """Calls and waits that ended in this window; the path of `bios` and `requests`."""

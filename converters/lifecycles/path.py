@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of the path beside the block layer: calls, waits, and what is known of each bio's path."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.path import full_time
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    NO_CALL,
+    NO_PATH,
+    PATH,
+    BioPaths,
+    Calls,
+    Interrupts,
+    PathTables,
+    Waits,
+)
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.recorder.schema.records import Kind
+
+
+def path_tables(
+    events: Events,
+    tasks: TaskNames,
+    bios: tuple[I64, I64],
+    requests: tuple[I64, I64],
+) -> PathTables:
+    """Return the tables of one window.
+
+    bios: (number, index of the Q in `events`, -1 none) of each bio that ended. requests: (number,
+    index of the last C, -1 none) of each request that ended. tasks: the threads' names.
+    """
+    return PathTables(
+        calls_of(events, tasks),
+        waits_of(events),
+        bio_paths(events, *bios),
+        _ends(events, *requests),
+    )
+
+
+def calls_of(events: Events, tasks: TaskNames) -> Calls:
+    """Return a row for each RETURN record of a window, in order of time."""
+    rows = events.rows(Kind.RETURN)
+
+    def column(name: str) -> NDArray[np.generic]:
+        """Return a field of the records, (n,) in the field's dtype."""
+        return events.field(Kind.RETURN, name, rows)
+
+    tid, exit_time = column("tid").astype(np.uint32), events.ts[rows]
+    return Calls(
+        entry=full_time(events, rows, column("entry").astype(np.uint64)),
+        exit=exit_time,
+        tid=tid,
+        task=tasks.rows(tid, exit_time),
+        number=column("number").astype(np.int32),
+        foreign=column("foreign").astype(np.bool_),
+        result=column("result").astype(np.int32),
+        blocked=column("blocked").astype(np.int64),
+        runnable=column("runnable").astype(np.int64),
+        bios=column("bios").astype(np.uint16),
+        waits=column("waits").astype(np.uint16),
+        arg0=column("arg0").astype(np.uint32),
+        arg2=column("arg2").astype(np.uint32),
+        arg3=column("arg3").astype(np.uint64),
+        cpu=events.cpu[rows],
+    )
+
+
+def waits_of(events: Events) -> Waits:
+    """Return a row for each WAIT record of a window, in order of time."""
+    rows = events.rows(Kind.WAIT)
+    records = events.fields(Kind.WAIT, rows)
+    run = events.ts[rows]
+    woken = run - records["runnable"].astype(np.int64)
+    return Waits(
+        tid=records["tid"].astype(np.uint32),
+        entry=full_time(events, rows, records["entry"].astype(np.uint64)),
+        out=woken - records["blocked"].astype(np.int64),
+        woken=woken,
+        run=run,
+        state=records["state"].astype(np.uint32),
+        waker=records["waker"].astype(np.uint32),
+        context=records["context"].astype(np.uint8),
+    )
+
+
+def _rows_at(events: Events, index: I64) -> NDArray[np.void]:
+    """Return the PATH rows of events, NO_PATH where the index is -1 or no path was recorded."""
+    if events.path is None or not len(events):
+        return np.full(len(index), NO_PATH, PATH)
+    rows: NDArray[np.void] = events.path[np.maximum(index, 0)]
+    rows[index < 0] = NO_PATH
+    return rows
+
+
+def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
+    """Return a row for each bio with a known call or dirtying task, sorted by number.
+
+    number: per bio. queued: per bio, index of its Q in `events`, -1 none.
+    """
+    rows = _rows_at(events, queued)
+    known = np.flatnonzero((rows["call"] != NO_CALL) | (rows["dirtied"] != NEVER))
+    known = known[np.argsort(number[known])]
+    rows = rows[known]
+    return BioPaths(
+        number=number[known],
+        call=rows["call"].copy(),
+        foreign=rows["foreign"].astype(np.bool_),
+        entry=rows["entry"].copy(),
+        args=rows["args"].copy(),
+        dirtied=rows["dirtied"].copy(),
+        dirty_tid=rows["tid"].copy(),
+        dirty_pid=rows["pid"].copy(),
+        dirty_comm=rows["comm"].copy(),
+    )
+
+
+def _ends(events: Events, number: I64, completed: I64) -> Interrupts:
+    """Return a row for each request whose completion has an INTERRUPT record, by number.
+
+    number: per request. completed: per request, index of its last C in `events`, -1 none.
+    """
+    rows = _rows_at(events, completed)
+    known = np.flatnonzero(rows["context"] >= 0)
+    known = known[np.argsort(number[known])]
+    rows = rows[known]
+    return Interrupts(
+        number=number[known],
+        hard=rows["hard"].copy(),
+        raised=rows["raised"].copy(),
+        soft=rows["soft"].copy(),
+        irq=rows["irq"].copy(),
+        context=rows["context"].astype(np.uint8),
+    )
