@@ -61,7 +61,7 @@ def test_segments_of_one_ring_that_follow_each_other_are_joined() -> None:
 def test_few_blocks_are_counted_whole() -> None:
     # GIVEN a segment that begins and ends within a block, with dictionary records
     head = record_of(Kind.TASK) + record_of(Kind.Q) + record_of(Kind.D) + record_of(Kind.CHAIN)
-    whole = block_of(Kind.Q, Kind.C)
+    whole = block_of(Kind.Q, Kind.STACK, Kind.FILE, Kind.FILE_NAME, Kind.C)
     tail = record_of(Kind.C)
     start = BLOCK_BYTES - len(head)
     # WHEN it is counted
