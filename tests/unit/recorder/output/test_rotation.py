@@ -52,6 +52,21 @@ def test_every_file_repeats_what_it_needs(tmp_path: Path) -> None:
     assert readers[2].end["run"]["reason"] == "test"
 
 
+def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
+    # GIVEN a rotating log whose last event was at 1200
+    log = rotating(tmp_path)
+    log.write_chunk([Segment(0, 0, 0, queue(1200))], clock(2000))
+    # WHEN nothing happens up to a rotation at 9000, and the next event is at 9500
+    log.rotate(clock(9000))
+    log.write_chunk([Segment(0, 0, 48, queue(9500))], clock(10000))
+    log.close({"reason": "test", "stopped": clock(10000)})
+    # THEN the first file covers the idle time, and the second begins at its end
+    first, second = (LogReader(path) for path in log.files)
+    assert first.end is not None
+    assert first.end["stopped"] == clock(9000)
+    assert second.header["clocks"] == clock(9000)
+
+
 def test_losses_are_told_in_the_file_whose_time_they_fall_into(tmp_path: Path) -> None:
     # GIVEN a file that lost five D, and a loss that is told between two files
     log = rotating(tmp_path)
