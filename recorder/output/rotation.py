@@ -54,4 +54,6 @@ class Rotation:
             finally:
                 self._ordered = False
 
-        self._ordered = self._writer.offer(rotate)
+        self._ordered = True  # first: the job may have run when `offer` returns
+        if not self._writer.offer(rotate):
+            self._ordered = False
