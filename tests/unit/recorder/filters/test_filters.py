@@ -164,7 +164,7 @@ def test_a_cgroup_that_is_removed_meanwhile(
 
     # WHEN it is removed before its id is read THEN the message names it
     monkeypatch.setattr(module, "_cgroup_directory", removing)
-    with pytest.raises(ProbeError, match="--cgroup /a: .*/a cannot be read: No such file"):
+    with pytest.raises(ProbeError, match=r"--cgroup /a: .*/a cannot be read: No such file"):
         cgroup_id("/a", Hierarchy(str(tmp_path), "/"))
 
 

@@ -13,12 +13,20 @@ from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.log.names import NO_CPU, Names, find
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.series import shifted
-from biotrail.recorder.output.sinks import Limit, RotatingLog
-from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.session import record
-from tests.support.chunks_by_hand import CLOCK, clock, queue, rotating, task, times
+from tests.support.chunks_by_hand import (
+    CLOCK,
+    PromptWriter,
+    clock,
+    queue,
+    rotating,
+    task,
+    times,
+)
 from tests.support.fake_probes import FakeProbes, options
 
 
@@ -70,23 +78,10 @@ def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
     assert second.header["clocks"] == clock(9000)
 
 
-class _PromptWriter:
-    """A writer whose thread is so quick that a job has run when it is queued."""
-
-    error = None
-
-    def __init__(self, log: RotatingLog) -> None:
-        self._log = log
-
-    def offer(self, job: Job) -> bool:
-        job(self._log)
-        return True
-
-
 def test_rotation_goes_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
     # GIVEN a log that is due at once, and a writer that runs each job before it is waited for
     log = rotating(tmp_path)
-    rotation = Rotation(log, cast(WriterThread, _PromptWriter(log)))
+    rotation = Rotation(log, cast(WriterThread, PromptWriter(log)))
     # WHEN a file is ordered THEN the next file can be ordered too
     assert rotation.due(0)
     rotation.order(clock(2000))
