@@ -8,6 +8,8 @@ import struct
 from collections.abc import Callable
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
+from biotrail.recorder.host.device_mounts import read_lines
+
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO (include/linux/proc_ns.h)."""
 _GETVERSION = 0x80087601
@@ -100,8 +102,8 @@ def _super_block(fd: int) -> int | None:
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:
             mount = next(line.split()[1] for line in info if line.startswith("mnt_id:"))
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            pair = next(row[2] for row in map(str.split, mounts) if row[0] == mount)
+        rows = (line.split(" ") for line in read_lines("/proc/self/mountinfo"))
+        pair = next(row[2] for row in rows if row[0] == mount)
         major, minor = map(int, pair.split(":"))
     except (OSError, StopIteration, ValueError, IndexError):
         return None

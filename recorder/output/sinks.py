@@ -224,8 +224,13 @@ class RotatingLog:
         age = (time.monotonic_ns() - self._began.monotonic) / 1e9
         return limit.seconds is not None and age >= limit.seconds
 
-    def rotate(self) -> None:
-        """End the present file, if any; the next chunk begins a new one."""
+    def rotate(self, clock: Clock | None = None) -> None:
+        """End the present file, if any; the next chunk begins a new one.
+
+        `clock`: the border, up to which all records were passed to `write_chunk`: the present
+        file's "stopped", and the beginning of the next file; None: the last chunk's.
+        """
+        self._clock = clock or self._clock
         if self._log is not None:
             self._end("rotated", self._clock, {})
 

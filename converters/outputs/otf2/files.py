@@ -97,7 +97,8 @@ def check_room(directory: Path, size: int) -> None:
     """Raise OutputError unless `size` bytes can be allocated there; they are freed again."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
-            os.posix_fallocate(file.fileno(), 0, size)
+            if size:  # posix_fallocate(3) refuses a length of 0
+                os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise OutputError(f"{directory}: {error.strerror}") from error

@@ -150,6 +150,24 @@ def test_a_cgroup_by_its_names(tmp_path: Path) -> None:
         cgroup_id("/c", where)
 
 
+def test_a_cgroup_that_is_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a cgroup that exists when it is looked for
+    (tmp_path / "a").mkdir()
+    found = module._cgroup_directory
+
+    def removing(path: str, where: Hierarchy) -> Path | None:
+        directory = found(path, where)
+        (tmp_path / "a").rmdir()
+        return directory
+
+    # WHEN it is removed before its id is read THEN the message names it
+    monkeypatch.setattr(module, "_cgroup_directory", removing)
+    with pytest.raises(ProbeError, match=r"--cgroup /a: .*/a cannot be read: No such file"):
+        cgroup_id("/a", Hierarchy(str(tmp_path), "/"))
+
+
 def test_devices_below(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a dm device on a partition and on a loop device whose file is on a disk
     entries: list[dict[str, Any]] = [

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import choice as backends
-from biotrail.recorder.probes import tracefs
+from biotrail.recorder.probes import choice, tracefs
 from biotrail.recorder.probes.bcc import capability as bcc_capability
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import headers as bcc_headers
@@ -32,14 +31,14 @@ def test_auto_goes_by_the_kernels_types(
     path = tmp_path / "vmlinux"
     if btf:
         path.touch()
-    monkeypatch.setattr(backends, "BTF_PATH", path)
+    monkeypatch.setattr(choice, "BTF_PATH", path)
     # WHEN a backend is chosen THEN it is the one that fits, or the one asked for
-    assert isinstance(backends.make_probes(backend, ProbeConfig()), expected)
+    assert isinstance(choice.make_probes(backend, ProbeConfig()), expected)
 
 
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ProbeError, match="choose one of auto, core, bcc"):
-        backends.make_probes("kprobe", ProbeConfig())
+        choice.make_probes("kprobe", ProbeConfig())
 
 
 def test_missing_bcc_and_headers_have_remedies(
