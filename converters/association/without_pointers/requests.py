@@ -104,8 +104,12 @@ class RequestRules:
             bio.doubt = taker.doubt = event.doubt = Certainty.AMBIGUOUS
 
     def _mergeable(self, takers: list[Held]) -> list[Held]:
-        """Return the requests that can grow: PREFLUSH excludes merges (REQ_NOMERGE_FLAGS)."""
-        return [t for t in takers if not t.flags & self._find.preflush]
+        """Return the requests that can grow, in the same order.
+
+        PREFLUSH and FUA of a bio exclude merges with its request (REQ_NOMERGE_FLAGS).
+        """
+        no_merge = self._find.preflush | self._find.fua
+        return [t for t in takers if not t.flags & no_merge]
 
     def _choose_taker(self, event: Event, device: Device, takers: list[Held]) -> Held | None:
         """Return the request that a merge is into, or None; record the choice if it is one."""
