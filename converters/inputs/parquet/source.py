@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from biotrail.converters.events import arrow
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.log import Part
-from biotrail.converters.inputs.parquet import columns as archive_columns
 from biotrail.converters.inputs.parquet.account import (
     BLOCK_BYTES,
     Metadata,
@@ -79,7 +79,7 @@ class ArchiveSource:
         Checks the columns' types, the events of each row group against the account, and that
         reading costs no more than the file's size allows.
         """
-        if wrong := archive_columns.wrong_columns(self._file.schema_arrow):
+        if wrong := arrow.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
                 f"{self.name}: its column {wrong} is not there or of another type; make it again "
                 "from the log"
@@ -163,7 +163,7 @@ class ArchiveSource:
             """Return the named columns of the row group."""
             return self._file.read_row_group(index, columns=names)
 
-        events, chunk = archive_columns.events(read, self._names)
+        events, chunk = arrow.read_events(read, self._names)
         if not np.array_equal(np.repeat(np.arange(len(counts)) + first, counts), chunk):
             raise ValueError("its events do not match the table of chunks")
         if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= _MAX_NS:
@@ -263,12 +263,12 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
         )
     try:
         metadata = pq.read_metadata(stream)
-        if archive_columns.KIND not in metadata.schema.names:
+        if arrow.KIND not in metadata.schema.names:
             raise not_ours(name)
         file = pq.ParquetFile(
             stream,
             metadata=metadata,
-            read_dictionary=[archive_columns.KIND],
+            read_dictionary=[arrow.KIND],
             page_checksum_verification=True,
             pre_buffer=False,
         )
