@@ -57,11 +57,11 @@ from biotrail.converters.lifecycles.own_io import Own, own_io
 from biotrail.converters.lifecycles.stages import Milestones, bio_stages, milestones, request_stages
 from biotrail.recorder.schema.records import NO_TAG, Kind
 
-UNSEEN_BIRTH = 1 << 62
+FIRST_UNRECORDED = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
 _SLOTS = 1 << 12
 """Numbers reserved per event for such bios: one event can name several."""
-NEVER_BORN = np.iinfo(np.int64).max
+NO_REQUEST = np.iinfo(np.int64).max
 """In place of a device's first request's number: no request of the device was recorded."""
 
 
@@ -170,7 +170,7 @@ class Builder:
         for dev, number in zip(seen.tolist(), a.events.number[births[at]].tolist(), strict=True):
             self._first_request[dev] = min(number, self._first_request.get(dev, number))
         devices, of = np.unique(a.facts.dev[whole.gen], return_inverse=True)
-        since = np.array([self._first_request.get(d, NEVER_BORN) for d in devices.tolist()])
+        since = np.array([self._first_request.get(d, NO_REQUEST) for d in devices.tolist()])
         if not len(devices):
             return np.zeros(0, dtype=np.bool_)
         last = np.where(whole.end >= 0, whole.end, a.bios.birth[whole.gen])
@@ -320,7 +320,7 @@ def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
     role = a.bios.birth_role[whole.gen] if len(whole.gen) else np.zeros(0, np.uint8)
     begin_recorded = (role == Kind.Q) | (role == Kind.A) | (role == Kind.X)
     slot = a.bios.row_slot[a.bios.start[whole.gen]] if len(whole.gen) else whole.gen
-    number = np.where(begin_recorded, number, UNSEEN_BIRTH + number * _SLOTS + slot)
+    number = np.where(begin_recorded, number, FIRST_UNRECORDED + number * _SLOTS + slot)
     upper = a.upper[whole.gen]
     top = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], np.arange(len(number)))
     for _ in range(64):  # deeper stacks than any kernel allows
