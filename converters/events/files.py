@@ -69,12 +69,12 @@ class FileNames:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def mounted(self, payload: Mapping[str, Any]) -> None:
+    def add_mounts(self, payload: Mapping[str, Any]) -> None:
         """Add a `mounts` note: (root, mount point) pairs by device, replacing those of before."""
         for dev, pairs in payload.items():
             self._mounts[int(dev)] = [(str(root), str(point)) for root, point in pairs]
 
-    def learn(self, events: Events) -> None:
+    def add_records(self, events: Events) -> None:
         """Add the paths of a window's FILE_NAME records; a file's first path is kept."""
         rows = events.rows(Kind.FILE_NAME)
         if not len(rows):
@@ -88,10 +88,10 @@ class FileNames:
             same = bool(parts) and all(record[field] == parts[0][field] for field in _KEY)
             parts = [*parts, record] if same else [record]
             if int(record["flags"]) & FILE_NAME_LAST:
-                self._learn_path(parts)
+                self._add_path(parts)
                 parts = []
 
-    def _learn_path(self, parts: list[np.void]) -> None:
+    def _add_path(self, parts: list[np.void]) -> None:
         """Store in `_names` the path of one file from all its records, unless it has one.
 
         Ignored if the records' beginning is missing.
@@ -170,7 +170,7 @@ def attach_files(events: Events, names: FileNames) -> None:
     FILE records. `events` must hold all events of each time, so that a Q and its FILE are
     together.
     """
-    names.learn(events)
+    names.add_records(events)
     rows = events.rows(Kind.FILE)
     if not len(rows):
         return

@@ -51,14 +51,14 @@ class StackNames:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def learn(self, payload: Mapping[str, Any]) -> None:
+    def add_frames(self, payload: Mapping[str, Any]) -> None:
         """Add the frames of a `stacks` note."""
         self._all = []
         for side in ("kernel", "user"):
             for number, frames in payload.get(side, {}).items():
                 self._frames[side, int(number)] = tuple(Frame(*frame) for frame in frames)
 
-    def count(self, ids: I64 | None) -> None:
+    def count_refused(self, ids: I64 | None) -> None:
         """Add to `refused` the stacks that were not captured among a window's ids.
 
         ids: `Events.stack`; None: no stacks. Call it once for each window.

@@ -18,7 +18,7 @@ class TaskNames:
         self._comm: list[str] = []
         self._known: dict[int, tuple[int, bytes]] = {}
 
-    def learn(self, events: Events) -> None:
+    def add_records(self, events: Events) -> None:
         """Add a row for each TASK record of a window whose tgid or name is new for its tid."""
         rows = events.rows(Kind.TASK)
         fields = events.fields(Kind.TASK, rows)

@@ -35,8 +35,8 @@ class SeriesSource:
         self.header = dict(first[1].header)
         if len(self._files) > 1:
             self.header["series"] = {**self.header["series"], "last": _number(*last)}
-        self._learned = [[0, 0, 0] for _ in self._files]
-        self._learn(0)
+        self._copied = [[0, 0, 0] for _ in self._files]
+        self._copy_findings(0)
 
     @property
     def paths(self) -> list[str]:
@@ -87,19 +87,19 @@ class SeriesSource:
         done = complete_to = 0
         for index, (_, source) in enumerate(self._files):
             if index:
-                self._begin(index, complete_to)
-            self._learn(index)
+                self._begin_file(index, complete_to)
+            self._copy_findings(index)
             for part in source.parts():
-                self._learn(index)
+                self._copy_findings(index)
                 complete_to = max(complete_to, part.complete_to)
                 part.offset += done
                 yield part
-            self._learn(index)
+            self._copy_findings(index)
             self.unknown += source.unknown
             self.unreadable_bytes += source.unreadable_bytes
             done += max(0, source.size)
 
-    def _begin(self, index: int, complete_to: int) -> None:
+    def _begin_file(self, index: int, complete_to: int) -> None:
         """Add the devices of a later file's header to `notes`, and report missing files before it.
 
         complete_to: ns; the end of the events before that file.
@@ -118,13 +118,13 @@ class SeriesSource:
             )
             self._missing.append(f"{which} of the recording, before {name}, not given: left out")
 
-    def _learn(self, index: int) -> None:
+    def _copy_findings(self, index: int) -> None:
         """Add to notes, losses and damaged what a file's reader has found since the last call."""
-        source, taken = self._files[index][1], self._learned[index]
+        source, taken = self._files[index][1], self._copied[index]
         self.notes += source.notes[taken[0] :]
         self.losses += source.losses[taken[1] :]
         self.damaged += source.damaged[taken[2] :]
-        self._learned[index] = [len(source.notes), len(source.losses), len(source.damaged)]
+        self._copied[index] = [len(source.notes), len(source.losses), len(source.damaged)]
 
 
 def run_of(source: Source) -> str | None:

@@ -77,15 +77,15 @@ class IndexedSeries(SeriesSource):
         complete_to = done = 0
         for index, source in enumerate(self._indexed):
             if index:
-                self._begin(index, complete_to)
-            self._learn(index)
+                self._begin_file(index, complete_to)
+            self._copy_findings(index)
             bounds = source.bounds()
             if bounds is not None and bounds[0] < end and bounds[1] >= begin:
                 for part in source.parts_between(begin, end):
-                    self._learn(index)
+                    self._copy_findings(index)
                     part.offset += done
                     yield part
-                self._learn(index)
+                self._copy_findings(index)
                 self.unknown += self.sources[index].unknown
                 self.unreadable_bytes += self.sources[index].unreadable_bytes
             complete_to = max(complete_to, bounds[1] if bounds is not None else 0)

@@ -54,10 +54,10 @@ def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
             break
         rows[further] = True
     bios = rows[whole.row_of_gen]
-    return Own(bios, _requests(a, ends, bios))
+    return Own(bios, _own_requests(a, ends, bios))
 
 
-def _requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
+def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
     """Return per request whether it is own: all of its bios are known and own (`own`, per bio).
 
     An absorbed request whose bios are not known is own if the absorbing request is. A lower
@@ -92,7 +92,7 @@ def _all_own(request: I64, own: Bool, count: int) -> Bool:
     return np.asarray((bios > 0) & (bios == ours), dtype=np.bool_)
 
 
-def without(result: "Result") -> "Result":
+def without_own(result: "Result") -> "Result":
     """Return a copy of the result whose tables leave out own bios and requests.
 
     Remaining requests count the bios that were left out in `others` instead of `bios`.
@@ -111,8 +111,8 @@ def without(result: "Result") -> "Result":
         edges=edges.take(~ours),
         open_bios=result.open_bios.take(~result.open_bios.own),
         open_requests=result.open_requests.take(~decided),
-        bio_stages=_without(result.bio_stages, bios.number[bios.own]),
-        request_stages=_without(result.request_stages, requests.number[requests.own]),
+        bio_stages=_stages_without(result.bio_stages, bios.number[bios.own]),
+        request_stages=_stages_without(result.request_stages, requests.number[requests.own]),
     )
 
 
@@ -130,7 +130,7 @@ def has_own(events: Events) -> bool:
     return bool((flags & Q_FLAG_OWN != 0).any())
 
 
-class Held:
+class OwnEventFilter:
     """A queue of time-sorted events, held until it is known which of them are own."""
 
     def __init__(self) -> None:
@@ -162,6 +162,6 @@ class Held:
         return ready
 
 
-def _without(stages: Stages, owners: I64) -> Stages:
+def _stages_without(stages: Stages, owners: I64) -> Stages:
     """Return the stages of all owners but these (numbers)."""
     return stages.take(~np.isin(stages.owner, owners))

@@ -182,7 +182,7 @@ class RecordFile:
             if len(found.at) or found.gaps:
                 break
             if self._ended:
-                self._cut_off()
+                self._end_with_rest()
                 return None
             self._rest += self._read(self._block)
             if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
@@ -190,7 +190,7 @@ class RecordFile:
         head, payload = heads(data, found.at, self.order, self.cut)
         good = self._in_time(head["time"], found.at)
         head, payload = head[good], payload[good]
-        lost = self._explain(data, found.gaps, found.at[good])
+        lost = self._losses_in_gaps(data, found.gaps, found.at[good])
         self.offset += found.rest
         self._rest = self._rest[found.rest :]
         more = self._read(self._block)
@@ -215,11 +215,11 @@ class RecordFile:
         """Drop unparsed bytes, all but the newest block, and count them as unreadable."""
         drop = len(self._rest) - self._block - _KEEP_GARBAGE
         if drop > 0:
-            self._bad(self.offset, drop)
+            self._add_unreadable(self.offset, drop)
             self.offset += drop
             self._rest = self._rest[drop:]
 
-    def _explain(
+    def _losses_in_gaps(
         self, data: U8, gaps: list[tuple[int, int]], at: I64
     ) -> list[tuple[int, int, int]]:
         """Return the LOST EVENTS lines in gaps between records, as `Batch.lost`.
@@ -229,16 +229,16 @@ class RecordFile:
         """
         lost = []
         for start, end in gaps:
-            text = data[start:end].tobytes()[self._remains(data[start:end]) :]
+            text = data[start:end].tobytes()[self._cut_record_rest(data[start:end]) :]
             following = int(np.searchsorted(at, start))
             for match in _LOST.finditer(text):
                 lost.append((following, int(match[1]), int(match[2] or -1)))
             bad = len(text) - sum(len(m[0]) for m in _LOST.finditer(text))
             if bad:
-                self._bad(self.offset + start, bad)
+                self._add_unreadable(self.offset + start, bad)
         return lost
 
-    def _remains(self, gap: U8) -> int:
+    def _cut_record_rest(self, gap: U8) -> int:
         """Return how many bytes of a gap belong to the CUT record before it; 0 if none do."""
         length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
         if not self.cut or len(length) < 2:
@@ -246,7 +246,7 @@ class RecordFile:
         count = int.from_bytes(length, "little" if self.order == "<" else "big")
         return count if count <= len(gap) else 0
 
-    def _bad(self, offset: int, count: int) -> None:
+    def _add_unreadable(self, offset: int, count: int) -> None:
         """Count bytes as unreadable, and add a problem."""
         self.unreadable += count
         self.problems.append(
@@ -254,14 +254,16 @@ class RecordFile:
             "after them"
         )
 
-    def _cut_off(self) -> None:
+    def _end_with_rest(self) -> None:
         """Count the bytes left at the end, which hold no whole record, as unreadable.
 
         Adds a problem, except for a LOST EVENTS line.
         """
         rest, self._rest = self._rest, b""
         if byte_order(rest[:MAGIC_BYTES]) is None:
-            self._explain(np.frombuffer(rest, np.uint8), [(0, len(rest))], np.zeros(0, np.int64))
+            self._losses_in_gaps(
+                np.frombuffer(rest, np.uint8), [(0, len(rest))], np.zeros(0, np.int64)
+            )
         elif rest:
             self.unreadable += len(rest)
             self.problems.append(

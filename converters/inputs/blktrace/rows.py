@@ -102,7 +102,7 @@ class Translator:
         notes = np.flatnonzero(has(category, Category.NOTIFY))
         kind[notes] = 0
         result = Rows(Events.empty(), left_out=_left_out(action, category, kind))
-        self._take_notes(batch, notes, kind, result)
+        self._read_notes(batch, notes, kind, result)
         at = np.flatnonzero(kind)
         raw = np.zeros((len(at), RAW_WORDS), np.uint64)
         times = head["time"].astype(np.int64)
@@ -126,7 +126,7 @@ class Translator:
         kind[sector_only & has(category, Category.ZONE_APPEND)] = 0
         return kind
 
-    def _take_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
+    def _read_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
         """Set `kind` of process notes to TASK, and add clock and messages to `result`.
 
         notes: rows of the batch that are notes. Notes of unknown kinds are counted as left out.

@@ -75,7 +75,7 @@ class BlktraceSource:
         """Return the files of a set, or the one file or stream; sets `set_name` for a set."""
         if not isinstance(path, str | os.PathLike):
             files = [RecordFile(path, BLOCK_BYTES)]
-        elif found := self._set(path):
+        elif found := self._files_of_set(path):
             share = _ALL_BLOCKS_BYTES // len(found)
             block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
             files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
@@ -89,7 +89,7 @@ class BlktraceSource:
             )
         return files
 
-    def _set(self, path: str | os.PathLike[str]) -> dict[int, Any]:
+    def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Any]:
         """Return the files by CPU of the set that `path` is of, and set `set_name`.
 
         Empty if there is no set, or `path` is an existing file outside of it.
@@ -146,14 +146,14 @@ class BlktraceSource:
             rows = Translator(Context({})).rows(batch) if notes.any() else Rows(Events.empty())
             if rows.clock is not None:
                 times = batch.head["time"][~notes]
-                first.append((self._start(rows.clock[0], times), rows.clock[1]))
+                first.append((self._event_time_of(rows.clock[0], times), rows.clock[1]))
         if first:
             header["clocks"] = _reading(*min(first))
         if hasattr(self, "set_name") and len(devices) == 1:
             header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
         return header
 
-    def _start(self, noted: int, times: Any) -> int:
+    def _event_time_of(self, noted: int, times: Any) -> int:
         """Return the time (ns) of a clock note in the time base of the events (`times`).
 
         Usually that is its own time, `noted`. `blkparse -d` subtracts the first event's time from
@@ -182,7 +182,7 @@ class BlktraceSource:
             if batch is None:
                 del readers[index]
                 continue
-            pending.append(self._take(batch, self._files[index]))
+            pending.append(self._events_of(batch, self._files[index]))
             if sum(map(len, pending)) >= PART_EVENTS:
                 yield self._part(pending, min(self._files[i].reached for i in readers))
                 pending = []
@@ -213,7 +213,7 @@ class BlktraceSource:
                 f"{len(self.messages)} were kept"
             )
 
-    def _take(self, batch: Batch, file: RecordFile) -> Events:
+    def _events_of(self, batch: Batch, file: RecordFile) -> Events:
         """Return a batch's events; adds its messages, losses and left-out records to `self`."""
         batch = self._without_repeats(batch, file)
         rows = self._translator.rows(batch)
@@ -222,7 +222,7 @@ class BlktraceSource:
         kept = rows.messages[: MESSAGES_KEPT - len(self.messages)]
         self.messages += kept
         self.notes += [("message", vars(message)) for message in kept]
-        self._find_loss(batch)
+        self._add_losses(batch)
         return rows.events
 
     def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:
@@ -234,7 +234,7 @@ class BlktraceSource:
         found = self._numbers.check(batch.head)
         for step in found.steps:
             if step.count >= 0:
-                self._lost(step.start, step.end, step.key[1], step.count)
+                self._add_loss(step.start, step.end, step.key[1], step.count)
             else:
                 self._begun_again[file.name] += 1
                 window = {"offset": file.offset, "start": step.start, "end": step.end}
@@ -261,15 +261,15 @@ class BlktraceSource:
                 "is not known"
             )
 
-    def _find_loss(self, batch: Batch) -> None:
+    def _add_losses(self, batch: Batch) -> None:
         """Add to `losses` what the ftrace tracer's LOST EVENTS lines in a batch report."""
         for row, cpu, count in batch.lost:
             times = batch.head["time"]
             after = int(times[min(row, len(times) - 1)]) if len(times) else 0
             before = int(times[row - 1]) if row else after
-            self._lost(before, after, cpu, count)
+            self._add_loss(before, after, cpu, count)
 
-    def _lost(self, start: int, end: int, cpu: int, count: int) -> None:
+    def _add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
         """Add a loss window (ns) to `losses`; count: -1 unknown."""
         self.losses.append(
             {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}

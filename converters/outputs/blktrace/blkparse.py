@@ -47,7 +47,7 @@ def lines(
     tasks = tasks or TaskNames()
     start = -1
     for window, _ in events:
-        tasks.learn(window)
+        tasks.add_records(window)
         encoded = encoder.encode(window)
         if not len(encoded):
             continue

@@ -72,7 +72,7 @@ class _Output:
 
     def add(self, window: Events) -> None:
         """Write a window's events to the files of their devices."""
-        self._tasks.learn(window)
+        self._tasks.add_records(window)
         encoded = self._encoder.encode(window)
         self._summary.records += len(encoded)
         self._summary.left_out += encoded.left_out

@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, Lifecycles, LossWindows
-from biotrail.converters.lifecycles.lifecycles import UNSEEN_BIRTH
+from biotrail.converters.lifecycles.lifecycles import FIRST_UNRECORDED
 from biotrail.converters.outputs.counters import LossTotal, Samples
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
@@ -435,7 +435,7 @@ class Converter:
 
 def _beyond(slices: Slices) -> int:
     """Return the largest number in the slices plus one, ignoring bios from before the log."""
-    return int(slices.number[slices.number < UNSEEN_BIRTH].max(initial=-1)) + 1
+    return int(slices.number[slices.number < FIRST_UNRECORDED].max(initial=-1)) + 1
 
 
 def _small(stream: I64) -> I64 | np.ndarray:

@@ -111,7 +111,7 @@ def _texts(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
 _KIND_NAMES = _texts([letter.encode() for letter in LETTERS], pa.string())
 
 
-def table(events: Events, chunk: I64) -> pa.Table:
+def events_by_kind(events: Events, chunk: I64) -> pa.Table:
     """Return the events as a table of SCHEMA, sorted by kind, chunk and time.
 
     chunk: int64 (n,), index of each event's chunk, ascending.
@@ -222,7 +222,7 @@ Read = Callable[[list[str]], pa.Table]
 """Function that returns the named columns of one row group."""
 
 
-def events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
+def read_events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
     """Return (events, chunk index of each) of a row group, by chunk, then in the log's order.
 
     names: columns that the archive has. The events' `number` is 0. Raises pa.ArrowInvalid or
