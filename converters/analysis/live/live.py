@@ -46,7 +46,7 @@ QUIET_NS = 1_500_000_000
 
 
 class LiveTrace(Trace):
-    """The trace of a log that is still being written; drops what it has taken in, to bound memory."""
+    """The trace of a log that is still being written; deletes what it has taken in."""
 
     def __init__(self, source: LiveSource, *, own_io: bool = False) -> None:
         super().__init__(source, own_io=own_io)
