@@ -305,7 +305,9 @@ class Trace:
 
     def _apply_notes(self) -> None:
         """Take in the notes that the reader has met since the last call."""
-        for name, payload in self.reader.notes[self._notes :]:
+        notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
+        self._notes += len(notes)
+        for name, payload in notes:
             if name == "devices":
                 self.context.add_devices(payload.get("devices", []))
             elif name == "cgroups":
@@ -315,7 +317,6 @@ class Trace:
                 self.stacks.add_frames(payload)
             elif name == "mounts":
                 self.context.files.add_mounts(payload)
-        self._notes = len(self.reader.notes)
 
     def _new_loss(self) -> LossWindows:
         """Return the loss windows that the reader has met since the last call."""

@@ -46,7 +46,7 @@ QUIET_NS = 1_500_000_000
 
 
 class LiveTrace(Trace):
-    """The trace of a log that is still being written; old loss windows and readings are dropped."""
+    """The trace of a log that is still being written; deletes what it has taken in."""
 
     def __init__(self, source: LiveSource, *, own_io: bool = False) -> None:
         super().__init__(source, own_io=own_io)
@@ -55,14 +55,18 @@ class LiveTrace(Trace):
     def windows(self) -> Iterator[Lifecycles]:
         """Yield a window for each chunk as the log is written.
 
-        After each window, the loss windows, damaged stretches and all but the last two clock
-        readings are dropped, so that memory is bounded.
+        Each chunk with events that can be associated makes a window. After each window, so that
+        memory is bounded, old entries are deleted from the source's `losses` and `damaged` (as by
+        LiveSource.forget), the notes that the trace has taken in from the source's `notes`, and all
+        but the last two clock readings from `context.clocks`.
         """
         for window in self.lifecycles(window_events=1):
             yield window
             losses, damaged = self.source.forget()
             self._loss -= losses
             self._damage -= damaged
+            del self.source.notes[: self._notes]
+            self._notes = 0
             del self.context.clocks[:-2]
 
 

@@ -23,7 +23,10 @@ _NOT_EVENTS = ("ios", *_SIZES)
 
 
 def as_dict(report: Report) -> dict[str, Any]:
-    """Return the report as plain values for json.dumps; parts of the report are not copied."""
+    """Return the report as dicts and lists for json.dumps, with the keys of docs/report.md.
+
+    Lists of texts and dicts of counts of the report are not copied.
+    """
     span = report.span_ns
     return {
         "format": FORMAT,
@@ -67,9 +70,10 @@ def as_dict(report: Report) -> dict[str, Any]:
 
 
 def summary(values: Summary, unit: str) -> dict[str, Any]:
-    """Return a summary as plain values. unit: "ns", "bytes", or "" for plain numbers.
+    """Return a summary of values as a dict: count, sum, mean, min, p50, p90, p99, p99_9 and max.
 
-    The unit is appended to each key but count: `p99_ns`.
+    unit: "ns", "bytes", or "" for plain numbers; appended to each key but count (`p99_ns`). The
+    mean is rounded to 3 decimals.
     """
     end = f"_{unit}" if unit else ""
     return {
@@ -86,16 +90,19 @@ def summary(values: Summary, unit: str) -> dict[str, Any]:
 
 
 def buckets(found: Buckets, unit: str) -> list[dict[str, int]]:
-    """Return a histogram as plain values: begin, end (excluded) and count of each bucket.
+    """Return a histogram as a dict for each bucket: begin, end (excluded) and count.
 
-    unit: as for `summary`.
+    unit: "ns", "bytes" or "", appended to begin and end (`begin_ns`).
     """
     end = f"_{unit}" if unit else ""
     return [{f"begin{end}": b, f"end{end}": e, "count": c} for b, e, c in found]
 
 
 def group(one: GroupReport) -> dict[str, Any]:
-    """Return the report of a group of bios (or requests) as plain values."""
+    """Return the figures of a group of bios (or requests) as a dict, the fields of its name first.
+
+    Has its counters, rates, errors by status name, size and latency with histograms, and stages.
+    """
     counters = one.counters
     return {
         **one.name,
@@ -116,9 +123,10 @@ def group(one: GroupReport) -> dict[str, Any]:
 
 
 def operation(one: OperationReport) -> dict[str, Any]:
-    """Return an operation as plain values: of its bios, with those of its requests in `requests`.
+    """Return an operation as a dict: the figures of its bios, and `requests` with theirs.
 
-    `requests` has no name of its own. `depth` is there only if the operation has depths.
+    `requests` lacks the fields of the name. `depth` (queue and issued) is there only if depths are
+    known.
     """
     requests = group(one.requests)
     return {
@@ -136,7 +144,7 @@ def _depths(one: OperationReport) -> dict[str, Any]:
 
 
 def _device(device: DeviceReport) -> dict[str, Any]:
-    """Return a device as plain values; `flushes` is None if it had none."""
+    """Return a device as a dict; `flushes` is None if it had no flush requests and no waits."""
     return {
         "device": device.device,
         "dev": device.dev,
@@ -152,7 +160,10 @@ def _device(device: DeviceReport) -> dict[str, Any]:
 
 
 def _depth(depth: DepthReport) -> dict[str, Any]:
-    """Return a depth as plain values; numbers are rounded to 6 decimals."""
+    """Return how many bios or requests were in flight as a dict: mean, max, active and idle ns, …
+
+    `at_start`: how many others were in flight at each beginning, with a histogram.
+    """
     return {
         "mean": round(depth.mean, 6),
         "max": depth.max,
@@ -163,7 +174,7 @@ def _depth(depth: DepthReport) -> dict[str, Any]:
 
 
 def _pattern(pattern: PatternReport) -> dict[str, Any]:
-    """Return a pattern as plain values."""
+    """Return how I/Os followed each other on a device: counts, seeks (bytes), gaps (ns)."""
     return {
         "sequential": pattern.sequential,
         "forward": pattern.forward,
@@ -175,7 +186,7 @@ def _pattern(pattern: PatternReport) -> dict[str, Any]:
 
 
 def _flushes(flushes: FlushReport) -> dict[str, Any]:
-    """Return a device's flushes as plain values; the keys of `shared` are text."""
+    """Return a device's flush requests as a dict; the keys of `shared` (bios) are text."""
     return {
         "requests": flushes.requests,
         "waits": flushes.waits,
@@ -187,7 +198,7 @@ def _flushes(flushes: FlushReport) -> dict[str, Any]:
 
 
 def _stacked(pair: StackedReport) -> dict[str, Any]:
-    """Return a pair of stacked devices as plain values."""
+    """Return a pair of stacked devices with an operation as a dict, times in ns."""
     return {
         "device": pair.device,
         "below": pair.below,
@@ -200,7 +211,7 @@ def _stacked(pair: StackedReport) -> dict[str, Any]:
 
 
 def _interval_depth(depth: IntervalDepth) -> dict[str, Any]:
-    """Return a device's depths in an interval as plain values."""
+    """Return how much was in flight on a device in one interval as a dict; means to 6 decimals."""
     return {
         "device": depth.device,
         "queue_mean": round(depth.mean_queue, 6),

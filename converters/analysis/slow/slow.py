@@ -126,7 +126,7 @@ class Wanted:
     """Which of the chosen I/Os to keep."""
 
     top: int = 20
-    """How many at most."""
+    """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
     """Only I/Os that took at least this long, ns."""
     failed: bool = False
@@ -207,7 +207,7 @@ class Slowest:
 
     def _slowest(self, rows: I64, waited: I64, number: I64) -> I64:
         """Return those of the rows that may be among the `wanted.top` slowest, slowest first."""
-        if len(self.found) == self.wanted.top:
+        if self.found and len(self.found) == self.wanted.top:
             rows = rows[waited[rows] >= self.found[-1].io.waited_ns]
         order = np.lexsort((number[rows], -waited[rows]))
         return rows[order[: self.wanted.top]]
