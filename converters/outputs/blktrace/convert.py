@@ -117,7 +117,8 @@ class _Set:
         self.prefix = prefix
         self.bytes = 0
         self._dev = dev
-        self._cpus: set[int] = set()
+        self._paths: dict[int, Path] = {}
+        """Per CPU: where its file is now."""
         self._noted: set[tuple[int, int]] = set()
         """(thread, row in the task names) of the process notes written so far."""
         clock = next(iter(context.clocks), None)
@@ -165,24 +166,32 @@ class _Set:
 
     def finish(self) -> None:
         """Add empty files for CPUs without events: blkparse stops at the first missing file."""
-        for cpu in range(max(self._cpus, default=0)):
-            if cpu not in self._cpus:
+        for cpu in range(max(self._paths, default=0)):
+            if cpu not in self._paths:
                 self._append(cpu, b"")
 
     def rename(self, prefix: Path) -> None:
-        """Give the files another prefix. Raises OutputError when a file of that name exists."""
-        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self._cpus)}
+        """Give the files another prefix.
+
+        Raises OutputError where a file of that name exists, before any file is renamed, or where a
+        file cannot be renamed.
+        """
+        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self._paths)}
         for target in targets.values():
             if target.exists():
                 raise _exists(target)
         for cpu, target in targets.items():
-            _file(self.prefix, cpu).rename(target)
+            try:
+                self._paths[cpu].rename(target)
+            except OSError as error:
+                raise _unwritable(target, error) from error
+            self._paths[cpu] = target
         self.prefix = prefix
 
     def remove(self) -> None:
         """Remove the files."""
-        for cpu in self._cpus:
-            _file(self.prefix, cpu).unlink(missing_ok=True)
+        for path in self._paths.values():
+            path.unlink(missing_ok=True)
 
     def _append(self, cpu: int, data: bytes) -> None:
         """Append to a CPU's file, which the first call creates.
@@ -191,15 +200,13 @@ class _Set:
         """
         path = _file(self.prefix, cpu)
         try:
-            with open(path, "ab" if cpu in self._cpus else "xb") as stream:
-                self._cpus.add(cpu)
+            with open(path, "ab" if cpu in self._paths else "xb") as stream:
+                self._paths[cpu] = path
                 stream.write(data)
         except FileExistsError as error:
             raise _exists(path) from error
         except OSError as error:
-            raise OutputError(
-                f"{path}: cannot be written: {error.strerror or error}; give another place"
-            ) from error
+            raise _unwritable(path, error) from error
         self.bytes += len(data)
 
 
@@ -211,6 +218,11 @@ def _file(prefix: Path, cpu: int) -> Path:
 def _exists(path: Path) -> OutputError:
     """Return the error for a file that exists."""
     return OutputError(f"{path}: exists already; remove it, or give another prefix")
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    """Return the error for a file that cannot be written or renamed; `error`: why."""
+    return OutputError(f"{path}: cannot be written: {error.strerror or error}; give another place")
 
 
 def _clock_note(dev: int, clock: dict[str, int]) -> bytes:
