@@ -79,7 +79,7 @@ def command(
         if target.endswith(SUFFIX):
             _file(recordings, target, tables, level, force)
         else:
-            from biotrail.cli.archive_dataset import Wanted, add
+            from biotrail.cli.archiving.dataset import Wanted, add
 
             wanted = Wanted(chosen(tables), level, associate, own_io, force)
             say_all(add(recordings, Path(target), wanted))

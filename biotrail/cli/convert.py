@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from biotrail.cli.convert_perfetto import LEAST_PART, Drawing, Result
+from biotrail.cli.converting.perfetto import LEAST_PART, Drawing, Result
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened, cut_of, opened
@@ -168,7 +168,7 @@ def _convert_several(
 
     Raises click.UsageError without `target`, or for another format than Perfetto.
     """
-    from biotrail.cli import merging
+    from biotrail.cli.converting import merging
 
     if target is None:
         raise click.UsageError("logs of several recordings have no default output: give -o OUT")

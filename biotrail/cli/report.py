@@ -192,7 +192,7 @@ def _one_as_dict(one: Told, limit: int | None) -> dict[str, Any]:
 
 def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, force: bool) -> None:
     """Write a page for each recording; of several, each page's name gets the label."""
-    from biotrail.cli import report_html
+    from biotrail.cli.reporting import page as page_file
     from biotrail.text import units
 
     if len(logs) == 1:  # before a pipe is read
@@ -203,7 +203,7 @@ def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, f
             output.ensure_free(name, force)
 
         def write(one: Given) -> Path:
-            return report_html.write(one, cut, targets[one.label], force)
+            return page_file.write(one, cut, targets[one.label], force)
 
         for _, path in of_each(found, write):
             size = units.size(path.stat().st_size)
@@ -215,7 +215,7 @@ def _print_all(
 ) -> None:
     """Print all reports; of several recordings first the tables that compare them."""
     if told[0].given.label:
-        from biotrail.cli.report_several import parts
+        from biotrail.cli.reporting.comparison import parts
         from biotrail.text.columns import console
 
         screen = console()

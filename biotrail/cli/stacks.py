@@ -165,9 +165,9 @@ def _check_flame(target: str, force: bool) -> None:
 
     Raises OutputError if the file exists and may not be replaced.
     """
-    from biotrail.cli import stacks_flame
+    from biotrail.cli.reporting import flame_graph
 
-    if stacks_flame.form(target) is None:
+    if flame_graph.form(target) is None:
         raise click.UsageError(f"--flame {target}: give a name that ends in .svg or .html")
     output.ensure_free(target, force)
 
@@ -176,7 +176,7 @@ def _write_flame(
     target: str, told: list[tuple[Given, Trace, StackTable]], by: Weight, force: bool
 ) -> None:
     """Write one flame graph of all recordings; if they are several, each is an outermost frame."""
-    from biotrail.cli import stacks_flame
+    from biotrail.cli.reporting import flame_graph
     from biotrail.converters.analysis.stacks.flame import Recorded
 
     name = units.plural(len(told), "recording")
@@ -189,7 +189,7 @@ def _write_flame(
         for line in notes(trace, table, trace.stacks.all())
     ]
     with terminated_as_interrupted():
-        path = stacks_flame.write(target, name, recorded, by, lines, force)
+        path = flame_graph.write(target, name, recorded, by, lines, force)
     size = units.size(path.stat().st_size)
     say(f"wrote {path} ({size}): open it in a browser; it needs no network")
     for line in lines:

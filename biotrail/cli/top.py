@@ -9,8 +9,8 @@ from typing import BinaryIO, Protocol, cast
 
 import click
 
+from biotrail.cli.children.recorder_process import Recorder, Tee, filter_arguments, stopping
 from biotrail.cli.options.record_filters import filter_options
-from biotrail.cli.top_child import Recorder, Tee, filter_arguments, stopping
 from biotrail.converters.analysis.live.json import as_dict
 from biotrail.converters.analysis.live.live import QUIET_NS, Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot

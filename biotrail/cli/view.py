@@ -19,7 +19,7 @@ from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, opened
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
 from biotrail.cli.options.terminating import terminated_as_interrupted
-from biotrail.cli.view_server import TraceServer
+from biotrail.cli.serving.trace_server import TraceServer
 from biotrail.converters.outputs.perfetto.summary import View
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.text.printing import say
@@ -78,7 +78,7 @@ def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View |
         with plain_file(source) as trace:
             yield trace, view_of(trace)
         return
-    from biotrail.cli.convert_perfetto import Drawing
+    from biotrail.cli.converting.perfetto import Drawing
     from biotrail.text.progress import progress
 
     with unnamed_file() as trace, opened(source, cut) as log:

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from biotrail.cli import info, report_html, stacks, stacks_flame, view
+from biotrail.cli import info, stacks, view
 from biotrail.cli.main import main
+from biotrail.cli.reporting import flame_graph
+from biotrail.cli.reporting import page as report_page
 from biotrail.cli.slow import Findings, look_around
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
@@ -107,10 +109,10 @@ def _through(data: bytes) -> None:
             "\n".join(stacks.text_lines(trace, table, Weight.LATENCY, 5)).encode()
             stacks.as_dict(trace, table, Weight.COUNT)
             tree = flame([Recorded("", table.callers(), trace.stacks.all())])
-            for form in stacks_flame.FORMS:
-                stacks_flame.text(form, "x", tree, Weight.BYTES, [])
+            for form in flame_graph.FORMS:
+                flame_graph.text(form, "x", tree, Weight.BYTES, [])
         _answers(data)
-        html.page("", report_html.collect(lambda: Trace(io.BytesIO(data)))).encode()
+        html.page("", report_page.collect(lambda: Trace(io.BytesIO(data)))).encode()
     except LogFormatError as error:
         check_message(str(error))
 

@@ -80,7 +80,7 @@ def run(printing: Printing) -> int:
 
     Imports the reader of logs only now: recording alone does not need it.
     """
-    status: int = importlib.import_module("biotrail.cli.print_live").run(printing)
+    status: int = importlib.import_module("biotrail.cli.live.print_ios").run(printing)
     return status
 
 

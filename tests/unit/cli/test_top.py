@@ -11,9 +11,9 @@ import click
 import pytest
 from rich.console import Console
 
+from biotrail.cli.children.recorder_process import Tee, filter_arguments
 from biotrail.cli.options import record_filters
 from biotrail.cli.top import Cost
-from biotrail.cli.top_child import Tee, filter_arguments
 from biotrail.converters.analysis.live.json import as_dict
 from biotrail.converters.analysis.live.live import MOST_SLOW, Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot
