@@ -12,7 +12,7 @@ import click
 
 from biotrail import __version__
 from biotrail.cli.children import demo_loads
-from biotrail.cli.convert import PERFETTO
+from biotrail.cli.converting.formats import PERFETTO
 from biotrail.cli.options.perfetto_ui import UI, address
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.outputs.perfetto import convert as perfetto
