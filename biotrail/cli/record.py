@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail record`: records block I/O to a log. Imports only what recording needs."""
 
+import importlib
 import os
 import re
 import shutil
@@ -114,7 +115,9 @@ def _record(
 def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
     """Run `record --print`; return the exit status. kept: the value of -o."""
     what = _what(options).partition(" to ")[0]
-    return record_print.run(
+    # Not an import statement: recording alone does not need the reader of logs.
+    printer = importlib.import_module("biotrail.cli.live.print_ios")
+    status: int = printer.run(
         record_print.Printing(
             what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
             target=kept,
@@ -126,6 +129,7 @@ def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool)
             command=options.command,
         )
     )
+    return status
 
 
 def default_name(several: bool = False) -> str:
