@@ -11,9 +11,8 @@ import click
 import pytest
 from rich.console import Console
 
+from biotrail.cli.children.recorder_process import Tee, filter_arguments
 from biotrail.cli.options import record_filters
-from biotrail.cli.top import Cost
-from biotrail.cli.top_child import Tee, filter_arguments
 from biotrail.converters.analysis.live.json import as_dict
 from biotrail.converters.analysis.live.live import MOST_SLOW, Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot
@@ -24,7 +23,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.schema.errors import OutputError
-from biotrail.text.top import parts
+from biotrail.text.top import Cost, parts
 from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT

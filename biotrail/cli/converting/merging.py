@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from biotrail.cli.convert import open_lines
-from biotrail.cli.convert_perfetto import Result, to_stdout
+from biotrail.cli.converting.result import Result, open_lines, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.recordings import Recording
 from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
