@@ -23,8 +23,8 @@ from biotrail.recorder.output.memory import keep_freed_memory
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.sinks import LogSink, Sink
 from biotrail.recorder.output.writer import Job, WriterThread
-from biotrail.recorder.probes.choice import backend_facts, make_probes
-from biotrail.recorder.probes.core import ProbeConfig
+from biotrail.recorder.probes.backend import ProbeConfig, Probes
+from biotrail.recorder.probes.choice import make_probes
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.probes.ring import rings_note
 from biotrail.recorder.probes.run_stats import RIGHT as STATS_RIGHT
@@ -39,7 +39,7 @@ from biotrail.recorder.session.flight import Flight
 from biotrail.recorder.session.limits import StopLimits
 from biotrail.recorder.session.pace import Pace
 from biotrail.recorder.session.session_end import Account, see_off, stuck
-from biotrail.recorder.session.session_types import Probes, RecordOptions, Status, Summary
+from biotrail.recorder.session.session_types import RecordOptions, Status, Summary
 from biotrail.recorder.session.sinks_open import open_sink, reserve
 from biotrail.recorder.session.stop import Every, StopRequests
 
@@ -216,7 +216,7 @@ class Session:
             stacks=options.stacks,
             files=self._files.facts,
             kernel_enums=self._probes.kernel_enums(),
-            backend=backend_facts(self._probes),
+            backend=self._probes.backend_facts(),
             rings={"levels": len(levels), "bytes": levels},
             rights=rights_kept.facts(self._lacking),
         )

@@ -8,19 +8,19 @@ from typing import Any
 
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import LossCounters
-from biotrail.recorder.filters.filters import left_out
 from biotrail.recorder.host import clocks
 from biotrail.recorder.output.output import explain
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.sinks import PlainLog, Sink
 from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.rights.priority import Urgency
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import CostWatch, ns_per_run
 from biotrail.recorder.session.flight import Flight
-from biotrail.recorder.session.session_types import Moment, Probes, RecordOptions, Summary
+from biotrail.recorder.session.session_types import Moment, RecordOptions, Summary
 from biotrail.recorder.session.stop import StopRequests
 
 
@@ -65,7 +65,7 @@ class Account:
             "too_deep": self.loss.too_deep,
             "skipped": self.loss.skipped,
             "programs": cost.program_rows(None, now),
-            "left_out": left_out(self.probes).account(),
+            "left_out": self.probes.left_out().account(),
             "recorder": {
                 "cpu_seconds": now.cpu_seconds - self.began.cpu_seconds,
                 "max_rss_bytes": cost.max_rss_bytes(),
@@ -102,7 +102,7 @@ class Account:
             cpu_seconds=cost.read(()).cpu_seconds - self.began.cpu_seconds,
             max_rss_bytes=cost.max_rss_bytes(),
             ns_per_event=ns_per_run(self.probes.programs()),
-            left_out=left_out(self.probes),
+            left_out=self.probes.left_out(),
             missing=self.missing,
             lacking=self.lacking,
             triggers_let_pass=self.flight.let_pass,
