@@ -105,20 +105,16 @@ def _resolve_devices(
 ) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
     """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig).
 
-    Both list, in this order: the devices that the user named, with `--below` those that they are
-    stacked on, then other paths of multipath devices among them; only the named ones have a
-    "spec". A pair is (dev_t of the disk, dev_t of the partition or 0). Both empty where no device
-    was named, for all devices. Raises TraceError: a device does not exist.
+    First the devices that the user named, then those that they are stacked on (if `--below`), then
+    the path disks of NVMe multipath devices among all these; the latter two without "spec". A pair
+    is (dev_t of the disk, dev_t of the partition or 0). Both are empty if no device was named,
+    which means all devices. Raises TraceError: a device does not exist.
     """
-    specs = [(spec, devices.resolve(spec)) for spec in options.devices]
-    named: list[dict[str, Any]] = [
-        {"spec": s, "disk": disk, "part": part} for s, (disk, part) in specs
-    ]
-    pairs = [pair for _, pair in specs]
-    if options.filters.below:
-        pairs = with_below(pairs)
-    pairs = with_paths(pairs)
-    return named + [{"disk": d, "part": p} for d, p in pairs[len(specs) :]], pairs
+    named = [(spec, devices.resolve(spec)) for spec in options.devices]
+    pairs = list(dict.fromkeys(pair for _, pair in named))
+    more = with_paths(with_below(pairs) if options.filters.below else pairs)[len(pairs) :]
+    entries: list[dict[str, Any]] = [{"spec": s, "disk": d, "part": p} for s, (d, p) in named]
+    return entries + [{"disk": d, "part": p} for d, p in more], pairs + more
 
 
 def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
