@@ -13,6 +13,14 @@ import numpy as np
 
 from biotrail.converters.association.identity.nvme_multipath import foretells
 from biotrail.converters.association.identity.remaps import resubmitted, sent_on_unseen
+from biotrail.converters.events.array_steps import (
+    is_first_of_run,
+    is_operation,
+    latest_before,
+    ranges_overlap,
+    same_operation,
+    value_before,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.sorting import is_in, stable_order
@@ -166,13 +174,12 @@ def bio_generations(
     event, pointer, role, slot = event[order], pointer[order], role[order], slot[order]
     named = is_in(role, *_HEAD_KINDS, Kind.G, Kind.M, Kind.F)
     request = np.where(named, request_of_event[event], -1)
-    first = np.ones(len(event), dtype=np.bool_)
-    first[1:] = pointer[1:] != pointer[:-1]
-    before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
+    first = is_first_of_run(pointer)
+    before = value_before(role, first)
     foretold = foretells(events, event, role, before, context)
     if foretold.any():
         role = np.where(foretold, np.uint8(FORETOLD), role)
-        before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
+        before = value_before(role, first)
     begins = first | _begins_by_role(role, before)
     begins |= (role == Kind.A) & ~resubmitted(events, event, before)
     moved = events.sector[event] != events.sector[np.roll(event, 1)]
@@ -227,8 +234,7 @@ def _outside(events: Events, event: I64, role: U8, before: U8, context: Context)
     I, C or m of its request, with one operation. Exempt are the ranges of discards, which a request
     holds apart from each other, and zone appends, which the kernel may turn into writes.
     """
-    discard = np.uint32(context.op_number("discard") % 256)
-    append = np.uint32(context.op_number("zone_append") % 256)
+    discard, append = context.op_number("discard"), context.op_number("zone_append")
     joins = is_in(role, Kind.G, Kind.M, Kind.F, Kind.START) & is_in(before, Kind.Q, Kind.A, Kind.X)
     issued = (role == Kind.D) & is_in(before, Kind.G, Kind.M, Kind.F)
     # The request that absorbed the bio's request covers all sectors of the m.
@@ -239,12 +245,13 @@ def _outside(events: Events, event: I64, role: U8, before: U8, context: Context)
     inner = np.where(issued[rows], event[rows - 1], event[rows])
     there = (events.bytes[outer] > 0) & (events.bytes[inner] > 0)
     there |= (before[rows] == Kind.RQ_MERGE) & (events.bytes[inner] > 0)
-    op, other = events.opf[outer] & 0xFF, events.opf[inner] & 0xFF
-    apart = issued[rows] & (op == discard)
-    before_it = events.end(inner) <= events.sector[outer]
-    behind_it = events.sector[inner] >= events.end(outer)
-    elsewhere = (before_it | behind_it) & ~apart
-    changed = (op != other) & (op != append) & (other != append)
+    op, other = events.opf[outer], events.opf[inner]
+    apart = issued[rows] & is_operation(op, discard)
+    elsewhere = ~apart & ~ranges_overlap(
+        events.sector[inner], events.end(inner), events.sector[outer], events.end(outer)
+    )
+    changed = ~same_operation(op, other)
+    changed &= ~is_operation(op, append) & ~is_operation(other, append)
     result = np.zeros(len(event), dtype=np.bool_)
     result[rows] = there & (elsewhere | changed)
     return result
@@ -269,7 +276,7 @@ def _came_by_lost_merge(
     rows = rows[~issued[own]] if len(issued) else rows
     issue, own_event = event[rows], event[rows - 1]
     inside = events.lie_within(own_event, issue)
-    result[rows] = inside & (events.opf[issue] & 0xFF == events.opf[own_event] & 0xFF)
+    result[rows] = inside & same_operation(events.opf[issue], events.opf[own_event])
     return result
 
 
@@ -365,21 +372,15 @@ def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
     if not len(chains):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     issues = events.rows(Kind.D)
-    owner = _latest(events, issues, chains)
+    owner = latest_before(issues, chains)
     # Two CPUs can issue in the same nanosecond: then the D before the last one is tried.
     for _ in range(len(issues)):
         wrong = (owner >= 0) & (events.rq[owner] != events.rq[chains])
         wrong &= events.ts[owner] == events.ts[chains]
         if not wrong.any():
             break
-        owner[wrong] = _latest(events, issues, owner[wrong])
+        owner[wrong] = latest_before(issues, owner[wrong])
     right = (owner >= 0) & (events.ts[owner] == events.ts[chains])
     right &= events.rq[owner] == events.rq[chains]
     place = chains - owner - 1
     return np.where(right, owner, -1), place
-
-
-def _latest(events: Events, issues: I64, before: I64) -> I64:
-    """Return the last of `issues` (ascending events) before each of the events `before`, or -1."""
-    at = np.searchsorted(issues, before) - 1
-    return np.where(at >= 0, issues[np.maximum(at, 0)] if len(issues) else -1, -1)

@@ -12,6 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.association.identity.generations import Generations, build
+from biotrail.converters.events.array_steps import (
+    is_first_of_run,
+    is_operation,
+    latest_marked,
+    same_operation,
+    value_before,
+)
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.sorting import is_in, stable_order
@@ -67,9 +74,8 @@ def request_generations(events: Events, ops: Operations) -> Generations:
     rows = rows[events.rq[rows] != 0]
     rows = rows[stable_order(events.rq[rows])]
     pointer, kind = events.rq[rows], events.kind[rows]
-    first = np.ones(len(rows), dtype=np.bool_)
-    first[1:] = pointer[1:] != pointer[:-1]
-    before = np.where(first, 0, np.roll(kind, 1)).astype(np.uint8)
+    first = is_first_of_run(pointer)
+    before = value_before(kind, first)
     ended = is_in(before, Kind.C, Kind.E, Kind.DONE)
     begins = first | (kind == Kind.G) | (kind == Kind.RQ_REMAP)
     begins |= (kind == Kind.START) & ~is_in(before, Kind.G, Kind.RQ_REMAP)
@@ -83,7 +89,7 @@ def request_generations(events: Events, ops: Operations) -> Generations:
     begins |= _joined_within(events, rows, kind, before, ops.discard)
     waits = is_in(before, Kind.START, Kind.I)
     waits &= is_in(kind, Kind.M, Kind.F, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
-    begins |= waits & _another_operation(events, rows, np.roll(rows, 1))
+    begins |= waits & ~same_operation(events.opf[rows], events.opf[np.roll(rows, 1)])
     begins |= _requeued_another(events, rows, kind, before)
     # A request is inserted again only after R: I, I at another sector are two requests'.
     elsewhere = events.sector[rows] != events.sector[np.roll(rows, 1)]
@@ -96,7 +102,7 @@ def request_generations(events: Events, ops: Operations) -> Generations:
     keep = has_more[gen]
     if not keep.all():
         rows, pointer, kind, begins = rows[keep], pointer[keep], kind[keep], begins[keep]
-        first = np.append(True, pointer[1:] != pointer[:-1])[: len(rows)]
+        first = is_first_of_run(pointer)
     return build(events, pointer, rows, kind, np.zeros(len(rows), np.int64), begins, first)
 
 
@@ -115,9 +121,9 @@ def _issued_another(events: Events, rows: I64, kind: U8, before: U8, ops: Operat
     other = (bio != old) & (bio != 0) & (old != 0)
     moved = events.sector[this] != events.sector[prev]
     moved &= (kind[at] != Kind.C) | (
-        (events.bytes[prev] > 0) & ((events.opf[this] & 0xFF) != np.uint32(ops.zone_append % 256))
+        (events.bytes[prev] > 0) & ~is_operation(events.opf[this], ops.zone_append)
     )
-    other |= moved | _another_operation(events, this, prev)
+    other |= moved | ~same_operation(events.opf[this], events.opf[prev])
     # Flush requests (blk-flush.c) have no bio, and one flush request is issued time after time.
     other |= (kind[at] == Kind.D) & (bio == 0) & (old == 0)
     other |= (bio == 0) != (old == 0)
@@ -138,7 +144,7 @@ def _started_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
     result = np.zeros(len(rows), dtype=np.bool_)
     at = np.flatnonzero((kind == Kind.START) & (before == Kind.RQ_REMAP))
     this, prev = rows[at], rows[at - 1]
-    result[at] = _another_operation(events, this, prev)
+    result[at] = ~same_operation(events.opf[this], events.opf[prev])
     result[at] |= events.sector[this] != events.sector[prev]
     return result
 
@@ -171,7 +177,7 @@ def _requeued_another(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
     at = np.flatnonzero((before == Kind.R) & (kind == Kind.C))
     this, prev = rows[at], rows[at - 1]
     empty = (events.bytes[this] == 0) & (events.bytes[prev] > 0)
-    result[at] = _another_operation(events, this, prev)
+    result[at] = ~same_operation(events.opf[this], events.opf[prev])
     result[at] |= empty & _queued_between(events, prev, this)
     return result
 
@@ -188,7 +194,9 @@ def _left_out(events: Events, rows: I64, kind: U8, before: U8) -> Bool:
     this, prev = rows[at], rows[at - 1]
     begin, old = events.sector[this], events.sector[prev]
     result = np.zeros(len(rows), dtype=np.bool_)
-    result[at] = ~events.lie_within(prev, this) | _another_operation(events, this, prev)
+    result[at] = ~events.lie_within(prev, this) | ~same_operation(
+        events.opf[this], events.opf[prev]
+    )
     # rq->bio changes by a front merge alone, which moves the sector as well. M and F name the bio
     # that joined, not the head: not compared.
     bio, head = events.bio[this], events.bio[prev]
@@ -222,7 +230,7 @@ def _joined_another(events: Events, rows: I64, kind: U8, before: U8, discard: in
     at, after = at[after < len(rows)], after[after < len(rows)]
     same = events.rq[rows[after]] == events.rq[rows[at]]
     same &= is_in(kind[after], Kind.I, Kind.D, Kind.RQ_MERGE)
-    same &= (events.opf[rows[after]] & 0xFF) != np.uint32(discard % 256)
+    same &= ~is_operation(events.opf[rows[after]], discard)
     at, full = at[same], rows[after[same]]
     result[at] = events.lie_within(rows[at], full) & ~events.lie_within(rows[at - 1], full)
     return result
@@ -237,16 +245,11 @@ def _joined_within(events: Events, rows: I64, kind: U8, before: U8, discard: int
     result = np.zeros(len(rows), dtype=np.bool_)
     waits = is_in(before, Kind.G, Kind.START, Kind.I, Kind.R, Kind.M, Kind.F)
     at = np.flatnonzero(is_in(kind, Kind.M, Kind.F) & waits)
-    at = at[(events.opf[rows[at]] & 0xFF) != np.uint32(discard % 256)]
+    at = at[~is_operation(events.opf[rows[at]], discard)]
     this, prev = rows[at], rows[at - 1]
     back = (kind[at] == Kind.M) & (events.end(prev) > events.sector[this])
     result[at] = back | ((kind[at] == Kind.F) & (events.sector[prev] < events.end(this)))
     return result
-
-
-def _another_operation(events: Events, this: I64, prev: I64) -> Bool:
-    """Return whether events `this` and `prev` (indices) differ in REQ_OP, the low 8 bits of opf."""
-    return np.asarray((events.opf[this] ^ events.opf[prev]) & np.uint32(0xFF) != 0, np.bool_)
 
 
 def _ended_another(events: Events, rows: I64, kind: U8, ended: Bool, begins: Bool) -> Bool:
@@ -265,14 +268,12 @@ def _ended_another(events: Events, rows: I64, kind: U8, ended: Bool, begins: Boo
     at = np.flatnonzero(ended & is_in(kind, Kind.C, Kind.R))
     if not len(at):
         return result
-    index = np.arange(len(rows))
-    start = np.maximum.accumulate(np.where(begins, index, 0))[at]
+    start = latest_marked(begins)[at]
     # The row with the length to complete: the last D of the generation, else its last s or I.
-    sized = np.where(is_in(kind, Kind.D, Kind.START, Kind.I), index, -1)
-    sized = np.maximum.accumulate(sized)[at]
-    issue = np.maximum.accumulate(np.where(kind == Kind.D, index, -1))[at]
+    sized = latest_marked(is_in(kind, Kind.D, Kind.START, Kind.I))[at]
+    issue = latest_marked(kind == Kind.D)[at]
     sized = np.where(issue >= start, issue, sized)
-    last_c = np.maximum.accumulate(np.where(kind == Kind.C, index, -1))[at - 1]
+    last_c = latest_marked(kind == Kind.C)[at - 1]
     size, bio = events.bytes[rows], events.bio[rows]
     done = np.cumsum(np.where(kind == Kind.C, size, 0))
     sized_row = np.maximum(sized, 0)
@@ -283,7 +284,7 @@ def _ended_another(events: Events, rows: I64, kind: U8, ended: Bool, begins: Boo
     # blk_update_request advances the request by the bytes of C: the rest begins at the C's end.
     stops = events.sector[rows[old]] + (size[old] // SECTOR_BYTES).astype(np.uint64)
     elsewhere = (events.sector[rows[at]] != stops) & (last_c >= start)
-    other |= _another_operation(events, rows[at], rows[old])
+    other |= ~same_operation(events.opf[rows[at]], events.opf[rows[old]])
     other |= elsewhere & (events.sector[rows[at]] != events.sector[rows[old]])
     another = np.where(empty, other | (size[old] == 0), full | elsewhere)
     another |= _queued_between(events, rows[old], rows[at])
