@@ -17,7 +17,7 @@ from biotrail.converters.association.identity.association import (
     edges_of_rows,
     split_links,
 )
-from biotrail.converters.association.identity.generations import chain_owners
+from biotrail.converters.association.identity.chains import chain_owners
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, Bool

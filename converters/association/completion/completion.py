@@ -16,7 +16,8 @@ from biotrail.converters.association.completion.partial_completion import (
     consume_parts,
 )
 from biotrail.converters.association.identity.association import Association
-from biotrail.converters.association.identity.generations import Generations, chain_others
+from biotrail.converters.association.identity.chains import chain_others
+from biotrail.converters.association.identity.generations import Generations
 from biotrail.converters.events.array_steps import (
     first_known,
     is_operation,

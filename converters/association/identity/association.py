@@ -10,15 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.association.identity.address_reuse import Lives
-from biotrail.converters.association.identity.generations import (
-    PARENT,
-    Generations,
-    bio_generations,
-)
-from biotrail.converters.association.identity.request_generations import (
-    Operations,
-    request_generations,
-)
+from biotrail.converters.association.identity.bio_generations import bio_generations
+from biotrail.converters.association.identity.generations import PARENT, Generations
+from biotrail.converters.association.identity.request_generations import request_generations
+from biotrail.converters.association.identity.request_rows import Operations
 from biotrail.converters.events.array_steps import first_known, take_or
 from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
