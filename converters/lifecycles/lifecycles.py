@@ -18,13 +18,13 @@ from biotrail.converters.association.completion.completion import (
 from biotrail.converters.association.completion.families import Whole, wholes
 from biotrail.converters.association.identity.address_reuse import Known, Lives
 from biotrail.converters.association.identity.association import (
-    NO_SECTOR,
     Association,
     associate,
     came_with,
 )
 from biotrail.converters.association.identity.request_parents import request_parents
 from biotrail.converters.association.ranges.matching import loop_parents, repair
+from biotrail.converters.events.array_steps import has_no_sector
 from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import NO_STACK, Events
 from biotrail.converters.events.files import files_of
@@ -305,7 +305,7 @@ class Builder:
         """Return the RequestKind of each request by its operation and first sector."""
         kind = np.zeros(len(opf), dtype=np.uint8)
         flush = (opf & OP_MASK) == self._context.op_number("flush")
-        kind[flush & (sector == NO_SECTOR)] = RequestKind.FLUSH
+        kind[flush & has_no_sector(sector)] = RequestKind.FLUSH
         codes, names = self._context.op_codes(opf)
         through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
         if through.any():

@@ -17,7 +17,8 @@ from biotrail.converters.association.identity.association import (
     edges_of_rows,
     split_links,
 )
-from biotrail.converters.association.identity.generations import chain_owners
+from biotrail.converters.association.identity.chains import chain_owners
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.recorder.schema.records import Kind
@@ -128,7 +129,7 @@ def _rows_of(a: Association, bios: Bool, requests: Bool) -> Bool:
     kept[a.requests.row_event[requests[a.requests.row_gen]]] = True
     chains = a.events.rows(Kind.CHAIN)
     owner, _ = chain_owners(a.events, chains)
-    kept[chains] = (owner >= 0) & kept[np.maximum(owner, 0)]
+    kept[chains] = take_or(kept, owner, False)
     return kept
 
 

@@ -16,7 +16,14 @@ from biotrail.converters.association.completion.partial_completion import (
     consume_parts,
 )
 from biotrail.converters.association.identity.association import Association
-from biotrail.converters.association.identity.generations import Generations, chain_others
+from biotrail.converters.association.identity.chains import chain_others
+from biotrail.converters.association.identity.generations import Generations
+from biotrail.converters.events.array_steps import (
+    first_known,
+    is_operation,
+    latest_marked,
+    take_or,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I32, I64, NEVER, U32, Bool
 from biotrail.recorder.schema.records import Kind
@@ -58,13 +65,6 @@ class RequestEnds:
     unissued: I64
 
 
-def _opf_at(a: Association, index: I64) -> U32:
-    """Return cmd_flags or bi_opf of the events, 0 where the index is -1."""
-    if not len(a.events):
-        return np.zeros(len(index), np.uint32)
-    return np.where(index >= 0, a.events.opf[np.maximum(index, 0)], np.uint32(0))
-
-
 def request_ends(a: Association, context: Context) -> RequestEnds:
     """Return how each request generation of the window was issued and ended."""
     r, events = a.requests, a.events
@@ -74,17 +74,17 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
     status = np.where(is_c, events.status[r.row_event], 0)
     bad = is_c & (status != 0)
     issue, started, end = r.first(Kind.D), r.first(Kind.START), r.last(Kind.C)
-    sized = np.where(issue >= 0, issue, np.where(started >= 0, started, r.first(Kind.I)))
-    total = _take(events.bytes, sized, -1)
+    sized = first_known(issue, started, r.first(Kind.I))
+    total = take_or(events.bytes, sized, -1)
     bad_row = r.last_where(bad)
-    sequence = _flush_sequence(a, context, sized, np.where(issue >= 0, issue, end))
-    ended_empty = (end >= 0) & (_take(events.bytes, end, 0) == 0)
+    sequence = _flush_sequence(a, context, sized, first_known(issue, end))
+    ended_empty = (end >= 0) & (take_or(events.bytes, end, 0) == 0)
     # A pre-flush that fails ends the request before its own D (blk_flush_complete_seq).
     ended_empty |= (issue < 0) & (bad_row >= 0)
     last_issue = r.last(Kind.D)
     finished = (end >= 0) & (
         _done_since(r, size, last_issue)
-        >= _take(events.bytes, np.where(last_issue >= 0, last_issue, sized), -1)
+        >= take_or(events.bytes, first_known(last_issue, sized), -1)
     )
     finished &= ~sequence | ended_empty
     data_end = r.last_where(is_c & (size > 0))
@@ -94,12 +94,12 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
         issue=issue,
         last_issue=last_issue,
         completions=r.count(is_c),
-        data_end=np.where(data_end >= 0, data_end, end),
+        data_end=first_known(data_end, end),
         end=end,
         total=total,
         done=r.total(np.where(is_c, size, 0)),
         good=r.total(np.where(is_c & ~bad, size, 0)),
-        status=_take(events.status.astype(np.int64), bad_row, 0).astype(np.int32),
+        status=take_or(events.status, bad_row, 0),
         requeues=r.count(kind == Kind.R),
         finished=finished,
         flush_sequence=sequence,
@@ -122,17 +122,9 @@ def _unissued(r: Generations, issue: I64, good: Bool, losses_counted: bool) -> I
     again = r.row_role == Kind.R
     if not again.any():
         return early
-    index = np.arange(len(again))
-    last = np.maximum.accumulate(np.where(again | (r.row_role == Kind.D), index, 0))
+    last = np.maximum(latest_marked(again | (r.row_role == Kind.D)), 0)
     after = good & again[last] & (r.row_gen[last] == r.row_gen)
     return np.maximum(early, r.first_where(after))
-
-
-def _take(column: I64, index: I64, default: int) -> I64:
-    """Return column[index] as int64, with `default` where index is -1."""
-    if not len(column):
-        return np.full(len(index), default, dtype=np.int64)
-    return np.where(index >= 0, column[np.maximum(index, 0)], default)
 
 
 def _done_since(r: Generations, size: I64, issue: I64) -> I64:
@@ -153,8 +145,8 @@ def _flush_sequence(a: Association, context: Context, sized: I64, issued: I64) -
     wanted = np.zeros(len(a.requests), dtype=np.uint32)
     held = np.flatnonzero(a.request >= 0)
     np.bitwise_or.at(wanted, a.request[held], a.facts.opf[held] & np.uint32(preflush | fua))
-    with_data = _take(a.events.bytes, np.where(sized >= 0, sized, issued), 0) > 0
-    by_fua = ((wanted & fua) != 0) & ((_opf_at(a, issued) & fua) == 0) & (issued >= 0)
+    with_data = take_or(a.events.bytes, first_known(sized, issued), 0) > 0
+    by_fua = ((wanted & fua) != 0) & ((take_or(a.events.opf, issued, 0) & fua) == 0) & (issued >= 0)
     by_preflush = (wanted & preflush) != 0
     return np.asarray(with_data & (by_preflush | by_fua), dtype=np.bool_)
 
@@ -201,7 +193,7 @@ def _parts_of(a: Association, ends: RequestEnds, context: Context) -> Parts:
     return Parts(
         partly & ~ends.flush_sequence,
         others(a, ends.last_issue) > 0,
-        _opf_at(a, a.requests.birth) & 0xFF == np.uint32(context.op_number("discard") % 256),
+        is_operation(take_or(a.events.opf, a.requests.birth, 0), context.op_number("discard")),
         ends.finished,
         ends.end,
         ends.status,
@@ -220,4 +212,4 @@ def others(a: Association, issue: I64) -> U32:
 
 def times(a: Association, index: I64) -> I64:
     """Return the times of events (ns), NEVER where the index is -1."""
-    return _take(a.events.ts, index, NEVER)
+    return take_or(a.events.ts, index, NEVER)

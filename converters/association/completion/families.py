@@ -8,6 +8,7 @@ import numpy as np
 from biotrail.converters.association.completion.completion import times
 from biotrail.converters.association.completion.partial_completion import BioEnds
 from biotrail.converters.association.identity.association import Association
+from biotrail.converters.events.array_steps import is_first_of_run, take_or
 from biotrail.converters.events.tables import I32, I64, U8, U32, Bool
 from biotrail.recorder.schema.records import Kind
 
@@ -61,8 +62,7 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
     final = _final_pieces(a, ends, piece, row, count)
     own_end = a.bios.last(Kind.BIO_COMPLETE)[gen]
     by_pieces = (fragments > 0) & (open_pieces == 0) & (sent >= a.facts.bytes[gen])
-    piece_end = np.where(final >= 0, ends.end[np.maximum(final, 0)], -1) if len(piece) else final
-    end = np.where(by_pieces, piece_end, -1)
+    end = np.where(by_pieces, take_or(ends.end, final, -1), -1)
     end = np.maximum(end, own_end)
     good, status = _outcome(a, ends, gen, own_end, piece, row)
     served, request = _served(a, piece, row)
@@ -112,8 +112,7 @@ def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
     row, request = row[request >= 0], request[request >= 0]
     width = np.int64(len(a.requests) + 1)
     key = np.sort(row * width + request)
-    first = np.ones(len(key), dtype=np.bool_)
-    first[1:] = key[1:] != key[:-1]
+    first = is_first_of_run(key)
     return key[first] // width, key[first] % width
 
 
@@ -142,7 +141,7 @@ def _outcome(
     bad = ends.status[piece] != 0
     status[row[bad]] = ends.status[piece[bad]]
     has_c = own_end >= 0
-    own = np.where(has_c, a.events.status[np.maximum(own_end, 0)], 0) if count else status
+    own = take_or(a.events.status, own_end, 0)
     status = np.where(has_c & (own != 0), own, status).astype(np.int32)
     alone = has_c & (np.bincount(row, minlength=count) == 0) & (own == 0)
     good = np.where(alone, np.maximum(a.facts.bytes[gen], 0), good)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.association.identity.association import Association
+from biotrail.converters.events.array_steps import is_first_of_run, ranges_overlap
 from biotrail.converters.events.tables import I32, I64, SECTOR_BYTES, Bool, Certainty
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
@@ -63,7 +64,7 @@ def consume_parts(a: Association, parts: Parts, result: BioEnds) -> None:
     chains = _chains(a, parts.partly)
     bios = bios[np.lexsort((a.facts.piece_sector[bios], a.request[bios]))]
     request = a.request[bios]
-    cuts = np.flatnonzero(np.append(True, request[1:] != request[:-1]))
+    cuts = np.flatnonzero(is_first_of_run(request))
     for group, r in zip(np.split(bios, cuts[1:]), request[cuts].tolist(), strict=True):
         result.end[group], result.good[group], result.status[group] = -1, 0, 0
         if parts.mixed[r]:
@@ -298,7 +299,8 @@ def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
     begin = int(a.events.sector[event])
     end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
     at = a.facts.piece_sector[bios].astype(np.int64)
-    return np.asarray((at < end) & (at + a.facts.piece_bytes[bios] // SECTOR_BYTES > begin))
+    stop = at + a.facts.piece_bytes[bios] // SECTOR_BYTES
+    return np.asarray(ranges_overlap(at, stop, begin, end), dtype=np.bool_)
 
 
 def _is_cut(a: Association, issue: int) -> bool:

@@ -10,22 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.association.identity.address_reuse import Lives
-from biotrail.converters.association.identity.generations import (
-    PARENT,
-    Generations,
-    bio_generations,
-)
-from biotrail.converters.association.identity.request_generations import (
-    Operations,
-    request_generations,
-)
+from biotrail.converters.association.identity.bio_generations import bio_generations
+from biotrail.converters.association.identity.generations import PARENT, Generations
+from biotrail.converters.association.identity.request_generations import request_generations
+from biotrail.converters.association.identity.request_rows import Operations
+from biotrail.converters.events.array_steps import first_known, take_or
 from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, SECTOR_BYTES, U8, U32, U64, Bool
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
-
-NO_SECTOR = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""Raw sector of a flush request."""
 
 
 @dataclass
@@ -170,44 +163,28 @@ def _roots(bios: Generations) -> I64:
     return np.where(root[root] == root, root, np.arange(len(root)))
 
 
-def _at(events: Events, index: I64, column: I64 | U32 | U64, default: int) -> I64 | U32 | U64:
-    """Return column[index], with `default` where index is -1."""
-    if not len(events):
-        return np.full(len(index), default, dtype=column.dtype)
-    fallback = column.dtype.type(default)
-    return np.where(index >= 0, column[np.maximum(index, 0)], fallback)
-
-
-def _first_known(*choices: I64) -> I64:
-    """Return, per element, the first of the arrays' values that is not -1, or -1."""
-    result = choices[0].copy()
-    for choice in choices[1:]:
-        result = np.where(result >= 0, result, choice)
-    return result
-
-
 def _facts(events: Events, bios: Generations) -> Facts:
     """Return range and operation of each bio: from Q, else X, A, G, M or F, s, c."""
     queued, front = bios.first(Kind.Q), bios.first(Kind.X)
     remap, ended = bios.last(Kind.A), bios.first(Kind.BIO_COMPLETE)
     joined = bios.last(Kind.M, Kind.F)
     got, started = bios.first(Kind.G), bios.first(Kind.START)
-    whole = _first_known(queued, front, remap, got, joined, started, ended)
+    whole = first_known(queued, front, remap, got, joined, started, ended)
     # An A after the Q sends the same bio on (partition, multipath): its request has A's sector.
     sent_on = np.where(remap > np.maximum(queued, front), remap, -1)
-    piece = _first_known(joined, got, started, sent_on, front, queued)
+    piece = first_known(joined, got, started, sent_on, front, queued)
     # I, D, C and m have the range of the whole request: good for dev and op, not for the size.
     any_row = bios.birth if len(bios) else np.zeros(0, np.int64)
-    named = _first_known(whole, any_row)
+    named = first_known(whole, any_row)
     facts = Facts(
-        dev=_at(events, named, events.dev, 0).astype(np.uint32),
-        sector=_at(events, named, events.sector, 0).astype(np.uint64),
-        bytes=_at(events, whole, events.bytes, -1).astype(np.int64),
-        opf=_at(events, named, events.opf, 0).astype(np.uint32),
-        piece_sector=_at(events, _first_known(piece, any_row), events.sector, 0).astype(np.uint64),
-        piece_bytes=_at(events, piece, events.bytes, -1).astype(np.int64),
+        dev=take_or(events.dev, named, 0),
+        sector=take_or(events.sector, named, 0),
+        bytes=take_or(events.bytes, whole, -1),
+        opf=take_or(events.opf, named, 0),
+        piece_sector=take_or(events.sector, first_known(piece, any_row), 0),
+        piece_bytes=take_or(events.bytes, piece, -1),
     )
-    _subtract_fronts(events, bios, facts, _first_known(joined, got, started) < 0)
+    _subtract_fronts(events, bios, facts, first_known(joined, got, started) < 0)
     return facts
 
 
@@ -233,7 +210,7 @@ def _never_queued(
     through = (request_of_event >= 0) & np.isin(events.opf & OP_MASK, own)
     cloned = requests.first(Kind.RQ_REMAP) >= 0
     if cloned.any():
-        through |= (request_of_event >= 0) & cloned[np.maximum(request_of_event, 0)]
+        through |= take_or(cloned, request_of_event, False)
     return np.asarray(through, dtype=np.bool_)
 
 
@@ -308,13 +285,12 @@ def _absorptions(a: Association) -> None:
     # m of m: C merged into B, B into A, so C's bios are A's. Pointer jumping doubles the path
     # length in each pass, so a cycle of merges terminates too.
     for _ in range(len(merged).bit_length()):
-        further = np.where(a.absorbed_by >= 0, a.absorbed_by[np.maximum(a.absorbed_by, 0)], -1)
+        further = take_or(a.absorbed_by, a.absorbed_by, -1)
         moved = further >= 0
         if not moved.any():
             break
         a.absorbed_by[moved] = further[moved]
-    held = a.request >= 0
-    taken = np.where(held, a.absorbed_by[np.maximum(a.request, 0)], -1)
+    taken = take_or(a.absorbed_by, a.request, -1)
     a.request = np.where(taken >= 0, taken, a.request)
 
 

@@ -14,6 +14,7 @@ from biotrail.converters.association.ranges.queries import (
     mark,
     sweep,
 )
+from biotrail.converters.events.array_steps import first_known, ranges_overlap, same_operation
 from biotrail.converters.events.tables import I64, SECTOR_BYTES, Certainty
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
@@ -45,7 +46,7 @@ def unnamed_members(a: Association, ends: RequestEnds) -> None:
         same = [
             r
             for r in dict.fromkeys(covering)
-            if (a.events.opf[range_event[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
+            if same_operation(a.events.opf[range_event[r]], a.facts.opf[bio])
         ]
         a.rival_requests += [(bio, r) for r in same]
         # A request not issued yet has no final range: it may turn out to cover the bio too.
@@ -77,8 +78,8 @@ class _Places:
         """Return whether a bio that is known to be of this request overlaps the given bio."""
         first, last = np.searchsorted(self._request, [request, request + 1])
         named = self._named[first:last]
-        overlap = (self._begin[named] < self._end[bio]) & (self._begin[bio] < self._end[named])
-        return bool(overlap.any())
+        begin, end = self._begin[bio], self._end[bio]
+        return bool(ranges_overlap(self._begin[named], self._end[named], begin, end).any())
 
     def claim(self, request: int, bio: int) -> None:
         """Note that this request, unless it is -1, is the only candidate for the bio."""
@@ -147,7 +148,7 @@ def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
 
 def _issued_or_failed(ends: RequestEnds) -> I64:
     """Return, per request, the event with its final range: first D, else last C, or -1."""
-    return np.where(ends.issue >= 0, ends.issue, ends.end)
+    return first_known(ends.issue, ends.end)
 
 
 def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:

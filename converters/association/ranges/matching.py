@@ -16,7 +16,13 @@ from biotrail.converters.association.ranges.queries import (
     mark,
     sweep,
 )
-from biotrail.converters.events.context import OP_MASK, Context
+from biotrail.converters.events.array_steps import (
+    is_first_of_run,
+    latest_marked,
+    ranges_overlap,
+    same_operation,
+)
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, Bool
 from biotrail.recorder.schema.records import Kind
 
@@ -86,7 +92,7 @@ def _implicit_splits(a: Association) -> None:
             if a.facts.bytes[c] > a.facts.piece_bytes[bio]
             and not (sent[c] and _overlap(a, c, bio))
             and not any(_overlap(a, front, bio) for front in fronts.get(c, ()))
-            and (a.facts.opf[c] & 0xFF) == (a.facts.opf[bio] & 0xFF)
+            and _same_op(a, c, bio)
         ]
         a.rival_bios += [(bio, c) for c in larger]
         parent = mark(a, bio, larger)
@@ -107,7 +113,7 @@ def _overlap(a: Association, one: int, other: int) -> bool:
     begin, start = int(a.facts.piece_sector[one]), int(a.facts.piece_sector[other])
     end = begin + int(a.facts.piece_bytes[one]) // SECTOR_BYTES
     stop = start + int(a.facts.piece_bytes[other]) // SECTOR_BYTES
-    return begin < stop and start < end
+    return bool(ranges_overlap(begin, end, start, stop))
 
 
 def _upper_bios(a: Association, context: Context) -> None:
@@ -164,7 +170,7 @@ def _covered_by_unrecorded(
     """
     bios = unrecorded[(a.facts.dev[unrecorded] == question.dev)]
     bios = bios[a.events.ts[a.bios.birth[bios]] >= question.ts]
-    bios = bios[(a.facts.opf[bios] ^ a.facts.opf[question.asker]) & OP_MASK == 0]
+    bios = bios[same_operation(a.facts.opf[bios], a.facts.opf[question.asker])]
     begin, size = a.facts.sector[bios].astype(np.int64), a.facts.bytes[bios] // SECTOR_BYTES
     if not with_data:
         return bool(((begin == 0) & (size == 0)).any())
@@ -209,7 +215,7 @@ def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Questi
 
 def _same_op(a: Association, one: int, other: int) -> bool:
     """Return whether two bios have the same operation (REQ_OP)."""
-    return bool((a.facts.opf[one] ^ a.facts.opf[other]) & OP_MASK == 0)
+    return bool(same_operation(a.facts.opf[one], a.facts.opf[other]))
 
 
 def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Context) -> None:
@@ -230,10 +236,9 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
     rows, page = rows[page != 0], page[page != 0]
     order = np.lexsort((queued[rows], page))
     rows, page = rows[order], page[order]
-    at = np.arange(len(rows))
-    group = np.maximum.accumulate(np.where(np.append(True, page[1:] != page[:-1]), at, 0))
+    group = latest_marked(is_first_of_run(page))
     stands = np.array([bool(stacked[dev]) for dev in a.facts.dev[rows].tolist()], dtype=np.bool_)
-    latest = np.append(-1, np.maximum.accumulate(np.where(stands, at, -1))[:-1])
+    latest = np.append(-1, latest_marked(stands)[:-1])[: len(rows)]
     low = np.flatnonzero(latest >= group)
     upper, lower = rows[latest[low]], rows[low]
     first = _first_pieces(a)[upper]
@@ -243,7 +248,7 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
     live = (request >= 0) & (issue >= 0) & (issue < asked) & ((end < 0) | (end > asked))
     live &= ~_completed_before(a, first, asked)
     live &= a.facts.dev[upper] != a.facts.dev[lower]
-    live &= (a.facts.opf[upper] ^ a.facts.opf[lower]) & OP_MASK == 0
+    live &= same_operation(a.facts.opf[upper], a.facts.opf[lower])
     for up, low in zip(upper[live].tolist(), lower[live].tolist(), strict=True):
         if int(a.facts.dev[low]) in stacked[int(a.facts.dev[up])]:
             a.upper[low] = up

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.association.identity.association import NO_SECTOR
 from biotrail.converters.association.without_pointers.pending import InFlight, Tag
+from biotrail.converters.events.array_steps import NO_SECTOR
 from biotrail.converters.events.context import OP_MASK
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import SECTOR_BYTES
