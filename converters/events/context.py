@@ -63,7 +63,7 @@ class Context:
         return "files" in self.header
 
     @property
-    def tells_losses(self) -> bool:
+    def counts_losses(self) -> bool:
         """Whether the recorder counted every record that it missed (`counts_skips`).
 
         If so, an event without a record and without a counted loss did not happen.

@@ -10,20 +10,17 @@ from numpy.typing import NDArray
 from biotrail.converters.association.completion.carry_over import Kept, keep
 from biotrail.converters.association.completion.completion import (
     RequestEnds,
-    bio_ends,
-    others,
-    request_ends,
+    bios_left_out,
     times,
 )
 from biotrail.converters.association.completion.families import Whole, wholes
-from biotrail.converters.association.identity.address_reuse import Known, Lives
-from biotrail.converters.association.identity.association import (
-    Association,
-    associate,
-    came_with,
+from biotrail.converters.association.identity.absorptions import request_before_merge
+from biotrail.converters.association.identity.address_reuse import (
+    ReusedAddresses,
+    ReusedGenerations,
 )
-from biotrail.converters.association.identity.request_parents import request_parents
-from biotrail.converters.association.ranges.matching import loop_parents, repair
+from biotrail.converters.association.identity.association import Association
+from biotrail.converters.association.steps import associate
 from biotrail.converters.events.array_steps import has_no_sector
 from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import NO_STACK, Events
@@ -102,7 +99,7 @@ class Builder:
         self._context = context
         self._tasks = tasks
         self._stacks = stacks
-        self._lives = Lives()
+        self._reused = ReusedAddresses()
         self._first_request: dict[int, int] = {
             dev: -1
             for dev, entry in context.devices.items()
@@ -115,16 +112,13 @@ class Builder:
         events: those that the previous result kept, and the new ones, sorted. settled: ns; bios
         and requests that ended before it are closed, others are kept. final: nothing is kept.
         """
-        a = associate(events, self._context, self._lives)
-        ends = request_ends(a, self._context)
-        repair(a, ends, self._context)
-        pieces = bio_ends(a, ends, self._context)
-        loop_parents(a, ends, pieces, self._context)
-        request_parents(a)
-        whole = wholes(a, pieces, ends.requeues)
+        associated = associate(events, self._context, self._reused)
+        a, ends = associated.association, associated.requests
+        whole = wholes(a, associated.pieces, ends.requeues)
         kept = keep(a, ends, whole, settled=settled, final=final)
-        self._lives = Lives(
-            Known.of(events, a.bios, kept.bios), Known.of(events, a.requests, kept.requests)
+        self._reused = ReusedAddresses(
+            ReusedGenerations.among(events, a.bios, kept.bios),
+            ReusedGenerations.among(events, a.requests, kept.requests),
         )
         m = milestones(a, ends, whole)
         own = own_io(a, whole, ends)
@@ -288,7 +282,7 @@ class Builder:
             issue=times(a, ends.issue),
             complete=times(a, ends.end),
             bios=np.bincount(a.request[bio], minlength=len(r)).astype(np.uint32),
-            others=others(a, ends.last_issue),
+            others=bios_left_out(a, ends.last_issue),
             requeues=ends.requeues.astype(np.uint32),
             status=ends.status,
             done_bytes=np.clip(ends.good, 0, 0xFFFFFFFF).astype(np.uint32),
@@ -380,7 +374,7 @@ def _starts(a: Association, ends: RequestEnds) -> I64:
     got = a.bios.first(Kind.G)
     own = (a.request >= 0) & (got >= 0)
     if (a.absorbed_by >= 0).any():
-        own &= came_with(a) < 0
+        own &= request_before_merge(a) < 0
     bio = np.flatnonzero(own)
     allocated = np.full(len(a.requests), np.iinfo(np.int64).max)
     np.minimum.at(allocated, a.request[bio], a.events.ts[got[bio]])

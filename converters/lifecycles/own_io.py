@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from biotrail.converters.association.completion.carry_over import events_of, named_events
-from biotrail.converters.association.completion.completion import RequestEnds, others
+from biotrail.converters.association.completion.completion import RequestEnds, bios_left_out
 from biotrail.converters.association.completion.families import Whole
-from biotrail.converters.association.identity.association import Association, came_with
+from biotrail.converters.association.identity.absorptions import request_before_merge
+from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, NEVER, Bool, Stages
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
@@ -66,11 +67,11 @@ def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
     flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
     cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
     own_requests = (
-        _all_own(a.request, own, len(a.requests)) & ~cut & (others(a, ends.last_issue) == 0)
+        _all_own(a.request, own, len(a.requests)) & ~cut & (bios_left_out(a, ends.last_issue) == 0)
     )
     absorbed = np.flatnonzero(a.absorbed_by >= 0)
     if len(absorbed):
-        before = came_with(a)
+        before = request_before_merge(a)
         has_bios = np.bincount(before[before >= 0], minlength=len(a.requests)) > 0
         all_own = _all_own(before, own, len(a.requests))
         own_requests[absorbed] = np.where(

@@ -18,7 +18,7 @@ from biotrail.cli.options.record_filters import (
 )
 from biotrail.converters.association.completion.completion import bio_ends, request_ends
 from biotrail.converters.association.identity.association import associate
-from biotrail.converters.association.identity.generations import chain_others, chain_rows
+from biotrail.converters.association.identity.chains import chain_others, chain_rows
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Decoder
 from biotrail.recorder.filters import filters as module
