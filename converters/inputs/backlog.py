@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from biotrail.converters.events.events import Decoder
+from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.inputs.log import LogSource, Part
 from biotrail.recorder.log import Chunk
 from biotrail.recorder.schema.errors import TraceError

@@ -9,7 +9,8 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
-from biotrail.converters.events.events import Decoder, Events
+from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.events import Events
 from biotrail.recorder.log import Chunk, LogReader
 from biotrail.recorder.schema.records import Kind
 
