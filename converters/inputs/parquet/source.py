@@ -47,7 +47,7 @@ class ArchiveSource:
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open an archive, or a dataset's directory that holds one archive.
+        """Open an archive, or a dataset's directory that holds one archive; check its metadata.
 
         Raises LogFormatError: no archive, cut off or damaged, of another format, or a directory
         with no archive or with several.
@@ -76,8 +76,8 @@ class ArchiveSource:
     def _check(self) -> None:
         """Raise LogFormatError unless columns and row groups are as biotrail writes them.
 
-        Checks the columns' types, the events of each row group against the account, and that
-        reading costs no more than the file's size allows.
+        Compares the columns' types with SCHEMA, the events of each row group with the account and
+        with _MAX_GROUP, and the cost of reading with the file's size (`_excessive_cost`).
         """
         if wrong := arrow.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
@@ -104,7 +104,7 @@ class ArchiveSource:
             )
 
     def _group_events(self) -> list[int]:
-        """Return the number of events in each group of chunks (`Account.groups`)."""
+        """Return the number of events in each group of chunks, in order (`Account.groups`)."""
         events = self.metadata.chunks[:, 0]
         edges = np.cumsum([0, *self.metadata.account.groups])
         total = np.concatenate([[0], np.cumsum(events)])
@@ -115,7 +115,8 @@ class ArchiveSource:
         """Yield the log's chunks as LogSource does; can be called once.
 
         Chunks of a damaged row group come without events. `offset` is in proportion to the events
-        yielded.
+        yielded. Notes, losses and damaged windows are added when the log's reader had met them;
+        damage of the archive itself is added to `problems` and `damaged`.
         """
         chunk = row_group = 0
         done = 0
@@ -136,7 +137,7 @@ class ArchiveSource:
         self._replay_findings(None)
 
     def wrong_blocks(self) -> list[str]:
-        """Return descriptions of blocks of the file that fail their checksum; reads all of it."""
+        """Read the file; return a description of each block that fails its checksum."""
         account, found = self.metadata.account, []
         self._stream.seek(0)
         for index, crc in enumerate(account.checksums):
@@ -147,9 +148,10 @@ class ArchiveSource:
         return found
 
     def _events_of_group(self, index: int, counts: I64, first: int) -> Events:
-        """Return a row group's events; if it is damaged, add that to `problems`, return none.
+        """Return a row group's events; if it is damaged, report that and return no events.
 
-        counts: events in each of its chunks. first: index of its first chunk.
+        index: of the row group. counts: number of events in each of its chunks. first: index of its
+        first chunk. Damage is added to `problems` and `damaged`.
         """
         try:
             return self._read_group(index, counts, first)
@@ -159,7 +161,11 @@ class ArchiveSource:
             return Events.empty()
 
     def _read_group(self, index: int, counts: I64, first: int) -> Events:
-        """Return a row group's events. Raises ValueError, OSError or pa.ArrowException: damaged."""
+        """Return a row group's events, in the log's order.
+
+        Parameters as for `_events_of_group`. Raises ValueError, OSError or pa.ArrowException: the
+        row group is damaged, or does not match its chunks.
+        """
 
         def read(names: list[str]) -> pa.Table:
             """Return the named columns of the row group."""
@@ -178,9 +184,10 @@ class ArchiveSource:
         return frozenset(self._file.schema_arrow.names)
 
     def _report_damage(self, index: int, what: str, first: int, chunks: int) -> None:
-        """Add a row group to `problems` and its time to `damaged`.
+        """Add a row group that cannot be read to `problems`, and its time to `damaged`.
 
-        The time is that of the column's statistics, else of the chunks from `first` on.
+        index: of the row group. what: the reason, for the user. The time is that in the time
+        column's statistics, without these that of its `chunks` chunks from index `first` on.
         """
         group = self._file.metadata.row_group(index)
         offset = _group_offset(group)
@@ -196,9 +203,10 @@ class ArchiveSource:
         self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
     def _replay_findings(self, chunk: int | None) -> None:
-        """Extend notes, losses and damaged to what the log's reader had met after that chunk.
+        """Extend notes, losses and damaged to what the log's reader had met after a chunk.
 
-        chunk: its index; -1: before the first; None: all.
+        chunk: its index; -1: before the first; None: at the end, so all. Nothing is added for a
+        chunk without an entry in `Account.grown`. `_replayed` keeps how many of each were added.
         """
         facts, account = self.metadata.facts, self.metadata.account
         everything = [len(facts.notes), len(facts.losses), len(account.damaged)]
@@ -210,9 +218,10 @@ class ArchiveSource:
 
 
 def _excessive_cost(meta: Any, size: int) -> str:
-    """Return, in words, what makes reading cost more than the file's `size` (bytes); else "".
+    """Return in words why reading costs more than the file's size allows; "" if it does not.
 
-    Columns must not share bytes with one another, and events take some.
+    meta: the file's Parquet metadata. size: of the file (bytes). Columns must lie within the file,
+    not share bytes with one another, and take a byte for MOST_EVENTS_A_BYTE events at least.
     """
     spans: list[tuple[int, int]] = []
     for index in range(meta.num_row_groups):
@@ -245,9 +254,10 @@ def _group_offset(group: Any) -> int:
 
 
 def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, Any, int]:
-    """Return (stream, pq.ParquetFile, size in bytes).
+    """Return (stream, pq.ParquetFile, size in bytes) of an archive.
 
-    Raises LogFormatError: not readable, cut off, a damaged footer, or no archive of events.
+    path: a path, or a seekable stream, which is returned. name: for messages. Raises
+    LogFormatError: not readable, cut off, a damaged footer, or no archive of events.
     """
     try:
         stream = open(path, "rb") if isinstance(path, str | os.PathLike) else path  # noqa: SIM115
@@ -289,7 +299,10 @@ def archives_in(directory: str | os.PathLike[str]) -> list[Path]:
 
 
 def only_archive(directory: str | os.PathLike[str]) -> Path:
-    """Return the only archive of a dataset. Raises LogFormatError: there is none, or several."""
+    """Return the path of the only archive in a dataset's directory.
+
+    Raises LogFormatError: there is none, or several.
+    """
     found = archives_in(directory)
     if not found:
         raise LogFormatError(
@@ -305,7 +318,10 @@ def only_archive(directory: str | os.PathLike[str]) -> Path:
 
 
 def is_table(path: str) -> bool:
-    """Return whether a file is a dataset's table of bios or requests; False if unreadable."""
+    """Return whether a file is a dataset's table of bios or requests, by its metadata.
+
+    False if it is no Parquet file, or cannot be read.
+    """
     try:
         return TABLE_KEY.encode() in (pq.read_metadata(path).metadata or {})
     except (pa.ArrowException, OSError):
@@ -313,9 +329,10 @@ def is_table(path: str) -> bool:
 
 
 def check_table(path: str) -> tuple[int, list[str]]:
-    """Read a table of bios or requests with its page checksums; return (readable rows, problems).
+    """Read a dataset's table with its page checksums; return (readable rows, problems).
 
-    Raises pa.ArrowException or OSError if the file's footer cannot be read.
+    problems: a description of each row group that cannot be read. Raises pa.ArrowException or
+    OSError: the file's footer cannot be read.
     """
     file = pq.ParquetFile(path, page_checksum_verification=True)
     rows, problems = 0, []

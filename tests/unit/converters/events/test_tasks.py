@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from biotrail.converters.events.events import Decoder, Events
+from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.events import Events
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import Kind

@@ -20,7 +20,7 @@ from biotrail.converters.association.completion.completion import bio_ends, requ
 from biotrail.converters.association.identity.association import associate
 from biotrail.converters.association.identity.chains import chain_others, chain_rows
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import Decoder
+from biotrail.converters.events.decoding import Decoder
 from biotrail.recorder.filters import filters as module
 from biotrail.recorder.filters.filters import Filters, cgroup_id, descendants, masks
 from biotrail.recorder.filters.filters import read_left_out as from_counters
