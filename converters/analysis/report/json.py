@@ -160,9 +160,9 @@ def _device(device: DeviceReport) -> dict[str, Any]:
 
 
 def _depth(depth: DepthReport) -> dict[str, Any]:
-    """Return how many bios or requests were in flight as a dict: mean, max, active and idle ns, …
+    """Return how many bios or requests were in flight as a dict: mean, max, active_ns, idle_ns.
 
-    `at_start`: how many others were in flight at each beginning, with a histogram.
+    And `at_start`: how many others were in flight when each began, with a histogram.
     """
     return {
         "mean": round(depth.mean, 6),
