@@ -318,8 +318,8 @@ class _Others:
         - it_overtook: waiting at Q, and issued after D or never.
         - completed_meanwhile: ended between D (without D: Q) and end.
         - of_these_issued_later: of these, issued after D (without D: queued after Q).
-        - before: issued before D, and not ended at Q. Without D: queued by Q, or issued; if its own D
-          (without D: its Q) is before end, and it had not ended at Q.
+        - before: issued before D, and not ended at Q. Without D: queued by Q, or issued; with an
+          own D (without one: Q) before end, and not ended at Q.
         """
         bios, end, found = self.bios, self.end, target.found
         if self._last < target.queue or self._first > target.end:
