@@ -303,9 +303,11 @@ class Live:
         }
 
     def _devices(self) -> list[DeviceNow]:
-        """Return how much was in flight on each device since the last call, by dev_t; begin anew.
+        """Return how many bios and requests each device had in flight since the last call.
 
-        If no window came since then, mean and max are what is in flight now.
+        One entry for each device in `_depths`, in the order of dev_t. Replaces `whole` of each
+        depth by an empty span, so that the next call counts from here. If no window came since the
+        last call, mean and max are the number that is in flight now.
         """
         found = []
         for dev, (queue, issued) in sorted(self._depths.items()):

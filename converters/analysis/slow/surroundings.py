@@ -265,7 +265,7 @@ def _moments(target: _Target) -> list[tuple[Moment, int]]:
 
 
 def _groups(found: Surroundings) -> list[Group]:
-    """Return all groups of bios of the surroundings, those of its moments (at Q, at D) included."""
+    """Return all groups of bios of the surroundings, those at Q and D included; not copied."""
     moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
     return [
         *(group for m in moments for group in (m.waiting, m.in_device)),

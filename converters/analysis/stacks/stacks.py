@@ -193,8 +193,9 @@ def grouped(
 def _group(members: list[Callers], stacks: list[Stack]) -> Group:
     """Return callers with the same command and functions as one group, with their sum.
 
-    members: at least one, the heaviest first. stacks: stack by row. Of several stacks the group has
-    the frames that they have in common (as _common).
+    members: at least one, the heaviest first, whose `stack` the sum has; not changed. stacks: stack
+    by row. The group's stack is the only one, or else the frames that all have in common (as
+    _common).
     """
     sums = Callers(members[0].comm, members[0].stack)
     for caller in members:

@@ -92,10 +92,11 @@ def _line(at: int, text: str) -> str:
 
 
 def _frame(place: _Place, bottom: int, whole: Node, told: Told) -> str:
-    """Return the SVG element of a frame: a rectangle, its name if it fits, and a tooltip.
+    """Return the SVG element of a frame: a rectangle, its name, and a tooltip.
 
-    bottom: y of the lower edge of the outermost frame. whole: the node of which weights are shares.
-    told: weight → function that formats a number of it.
+    The name is cut to what fits, with an ellipsis, and left out if fewer than 3 characters fit. The
+    tooltip has all weights with their shares of those of `whole`. bottom: y of the lower edge of
+    the outermost frame. told: weight → function that formats a number of it.
     """
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)
