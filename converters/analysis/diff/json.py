@@ -28,7 +28,11 @@ def as_dict(diff: Diff) -> dict[str, Any]:
 
 
 def _side(side: SideReport) -> dict[str, Any]:
-    """Return the facts about one side (log, host, time, draws, losses) as a dict for json.dumps."""
+    """Return the facts about one side of the comparison as a dict for json.dumps.
+
+    Keys: id, host, kernel, begin (UTC text or None), span_ns, block_ns and blocks (of its draws),
+    lost_records, left_out.
+    """
     return {
         "id": side.log_id,
         "host": side.host,
@@ -43,7 +47,11 @@ def _side(side: SideReport) -> dict[str, Any]:
 
 
 def _device(device: DeviceDiff) -> dict[str, Any]:
-    """Return a compared device as a dict: its names, figures, and operations with their figures."""
+    """Return a compared device as a dict for json.dumps.
+
+    Keys: device_a, device_b (names), figures (a dict each), and operations: the name of each,
+    ios_a, ios_b and figures.
+    """
     return {
         "device_a": device.device_a,
         "device_b": device.device_b,

@@ -77,7 +77,7 @@ class ByPath(ByInode):
     """
 
     def __init__(self, context: Context) -> None:
-        """Start without codes. context: the log's, whose `files` have the paths."""
+        """Start without paths. context: the log's, whose `files` grow while it is read."""
         super().__init__(context)
         self._codes: dict[tuple[int, str], int] = {}
         """(dev_t, `_words` of the file) → code."""

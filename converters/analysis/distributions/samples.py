@@ -79,7 +79,7 @@ class Samples:
     def take(self, rows: Bool) -> "Samples":
         """Return the rows of the mask (n,), with their stages, as new samples.
 
-        `stage_owner` is numbered by the rows that remain.
+        `stage_owner` of the result is an index in its own rows.
         """
         kept = rows[self.stage_owner]
         renumbered = np.cumsum(rows) - 1

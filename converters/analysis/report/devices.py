@@ -33,7 +33,10 @@ class Devices:
     """Depths and patterns of all devices of a log, window after window."""
 
     def __init__(self, interval: int = 0) -> None:
-        """Start without devices. interval: ns of the depths' intervals; 0: no intervals."""
+        """Start without devices.
+
+        interval: ns of the intervals in which the depths of devices are also kept; 0: none.
+        """
         self.by_dev: dict[int, Device] = {}
         """dev_t → device; of devices on which a bio or request began or ended."""
         self._interval = interval

@@ -99,9 +99,11 @@ def buckets(found: Buckets, unit: str) -> list[dict[str, int]]:
 
 
 def group(one: GroupReport) -> dict[str, Any]:
-    """Return the figures of a group of bios (or requests) as a dict, the fields of its name first.
+    """Return the figures of a group of bios (or requests) as a dict for json.dumps.
 
-    Has its counters, rates, errors by status name, size and latency with histograms, and stages.
+    Keys: the fields of the group's name, then ios, bytes, done_bytes, rates per second, the other
+    counters, errors (status name → count), size and latency (summary with histogram), and stages
+    (name, share and summary each). `errors` is not copied.
     """
     counters = one.counters
     return {
@@ -123,10 +125,10 @@ def group(one: GroupReport) -> dict[str, Any]:
 
 
 def operation(one: OperationReport) -> dict[str, Any]:
-    """Return an operation as a dict: the figures of its bios, and `requests` with theirs.
+    """Return an operation as a dict for json.dumps: the figures of its bios, as `group`.
 
-    `requests` lacks the fields of the name. `depth` (queue and issued) is there only if depths are
-    known.
+    And, as `requests`, those of its requests without the fields of the name; and `depth` (queue:
+    bios, issued: requests in flight), only if both depths are known.
     """
     requests = group(one.requests)
     return {
@@ -144,7 +146,13 @@ def _depths(one: OperationReport) -> dict[str, Any]:
 
 
 def _device(device: DeviceReport) -> dict[str, Any]:
-    """Return a device as a dict; `flushes` is None if it had no flush requests and no waits."""
+    """Return the figures of one device as a dict for json.dumps.
+
+    Keys: device (name), dev (major:minor), kind, stacked_on (names of the devices right below),
+    total, operations (as `operation`), events (name → count), depth and pattern (of bios and of
+    requests), and flushes; that is None if the device had no flush requests and no bios waiting for
+    any.
+    """
     return {
         "device": device.device,
         "dev": device.dev,
@@ -160,9 +168,9 @@ def _device(device: DeviceReport) -> dict[str, Any]:
 
 
 def _depth(depth: DepthReport) -> dict[str, Any]:
-    """Return how many bios or requests were in flight as a dict: mean, max, active and idle ns, …
+    """Return how many bios or requests were in flight as a dict: mean, max, active_ns, idle_ns.
 
-    `at_start`: how many others were in flight at each beginning, with a histogram.
+    And `at_start`: how many others were in flight when each began, with a histogram.
     """
     return {
         "mean": round(depth.mean, 6),
@@ -174,7 +182,12 @@ def _depth(depth: DepthReport) -> dict[str, Any]:
 
 
 def _pattern(pattern: PatternReport) -> dict[str, Any]:
-    """Return how I/Os followed each other on a device: counts, seeks (bytes), gaps (ns)."""
+    """Return how I/Os followed each other on a device as a dict for json.dumps.
+
+    Keys: sequential, forward, backward (I/Os that began at, after, before the end of the one
+    before), sequential_share, seek (summary and histogram of the distance, bytes), gap (summary of
+    the time between beginnings, ns).
+    """
     return {
         "sequential": pattern.sequential,
         "forward": pattern.forward,
@@ -186,7 +199,12 @@ def _pattern(pattern: PatternReport) -> dict[str, Any]:
 
 
 def _flushes(flushes: FlushReport) -> dict[str, Any]:
-    """Return a device's flush requests as a dict; the keys of `shared` (bios) are text."""
+    """Return a device's flush requests as a dict for json.dumps.
+
+    Keys: requests, waits (of bios, for such requests), unmatched (of these waits),
+    bios_per_request, shared (number of bios, as text, → requests that so many waited for), time
+    (summary of D to C, ns).
+    """
     return {
         "requests": flushes.requests,
         "waits": flushes.waits,
@@ -198,7 +216,12 @@ def _flushes(flushes: FlushReport) -> dict[str, Any]:
 
 
 def _stacked(pair: StackedReport) -> dict[str, Any]:
-    """Return a pair of stacked devices with an operation as a dict, times in ns."""
+    """Return the times of bios of stacked devices as a dict for json.dumps.
+
+    Keys: device (upper), below (lower device), operation, children (number of lower bios), and
+    summaries in ns: to_child (upper Q to lower Q), child (lower Q to C), from_child (lower to upper
+    C).
+    """
     return {
         "device": pair.device,
         "below": pair.below,
@@ -211,7 +234,11 @@ def _stacked(pair: StackedReport) -> dict[str, Any]:
 
 
 def _interval_depth(depth: IntervalDepth) -> dict[str, Any]:
-    """Return how much was in flight on a device in one interval as a dict; means to 6 decimals."""
+    """Return how many I/Os a device had in flight in one interval as a dict for json.dumps.
+
+    Keys: device, queue_mean and queue_max (bios, Q to C), issued_mean and issued_max (requests, D
+    to C), active_ns (time with any bio in flight). Means are rounded to 6 decimals.
+    """
     return {
         "device": depth.device,
         "queue_mean": round(depth.mean_queue, 6),

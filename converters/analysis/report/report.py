@@ -140,10 +140,11 @@ class Reporter:
         return report
 
     def finish(self, trace: Trace) -> Report:
-        """Return the report of all windows; no window can be added afterwards.
+        """Return the report of all windows; to be called once, after the last window.
 
         trace: the trace of the windows, read to its end; for the log's time, counts of events and
-        losses.
+        losses. Counts the flush requests that are still kept, and closes the intervals that are
+        still open.
         """
         self._flushes.finish()
         context = self._context
@@ -281,9 +282,13 @@ def make_report(
 
 
 def loss_report(trace: Trace) -> LossReport:
-    """Return what is missing from a trace's log: records lost, damage, late and unknown events.
+    """Return what is missing from a trace's log.
 
-    trace: read to its end; of a part of a log, lost records and damage of that part.
+    trace: read to its end. Has the number of lost records by letter of their kind ("?": kind not
+    known), how many loss windows and damaged windows there are (of a limited trace, in its part of
+    the log), and what the reader and the account counted: requests without completion, late events,
+    unreadable bytes, unknown records, problems and remarks in words, and whether the log has no
+    end.
     """
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()

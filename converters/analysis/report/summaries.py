@@ -209,9 +209,10 @@ def depth_report(depth: Depth) -> DepthReport:
 
 
 def pattern_report(pattern: Pattern) -> PatternReport:
-    """Return the report of how I/Os followed each other on a device.
+    """Return how I/Os followed each other on a device: counts, and summaries of seeks and gaps.
 
-    Percentiles of seeks are least values of their buckets, because distances are round numbers.
+    Seeks are bytes, with a histogram; their percentiles are the least values of buckets, because
+    distances are round numbers. Gaps are ns.
     """
     return PatternReport(
         sequential=pattern.sequential,
