@@ -9,7 +9,6 @@ from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Want
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.printing import styled
-from biotrail.text.rows import left_out
 from biotrail.text.slow_around import device_lines
 from biotrail.text.slow_events import event_lines, pause_lines
 from biotrail.text.slow_io import io_text, percent, thread_text, took_text, unusual_text
@@ -73,10 +72,10 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
     if not shown:
         yield f"no {kind}{over} among {units.plural(counts.ios, 'I/O')}"
     elif shown < counts.matching:
-        yield (
-            f"the slowest {shown} of {units.plural(counts.matching, kind)}{over}, "
-            f"among {units.plural(counts.ios, 'I/O')}; {_left_out(counts.matching - shown, shown)}"
-        )
+        chosen = wanted.failed or wanted.over
+        among = f", among {units.plural(counts.ios, 'I/O')}" if chosen else ""
+        of = units.plural(counts.matching, kind)
+        yield f"the slowest {shown} of {of}{over}{among} ({_all_shown_by(shown)})"
     elif shown == counts.ios:
         yield f"all of {units.plural(shown, kind)}{over}, the slowest first"
     else:
@@ -105,11 +104,11 @@ def _added(each: Sequence[Counts]) -> Counts:
     return whole
 
 
-def _left_out(more: int, shown: int) -> str:
-    """Return that `more` I/Os are not shown, and how to see them."""
+def _all_shown_by(shown: int) -> str:
+    """Return how to see the I/Os that are not shown. shown: number of those that are."""
     if shown < MOST:
-        return left_out(more, "I/O")
-    return f"{units.plural(more, 'more I/O')}: {MOST:,} at most; choose a part (docs/cuts.md)"
+        return "--limit 0 shows all"
+    return f"{MOST:,} at most: choose a part, docs/cuts.md"
 
 
 def _brief(place: int, slow: SlowIO, above: str) -> str:
