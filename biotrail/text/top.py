@@ -11,7 +11,7 @@ from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.converters.analysis.report.tree import GroupReport, OperationReport, Summary
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
-from biotrail.text.report import name_cells
+from biotrail.text.report_cells import name_cells
 from biotrail.text.report_rows import in_order, weight
 from biotrail.text.rows import Order, first
 

@@ -23,7 +23,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.text import tallies, units
 from biotrail.text.progress import progress
-from biotrail.text.slow import MEANINGS
+from biotrail.text.slow_stages import MEANINGS
 from biotrail.text.verdict import SHOWN, as_dicts, verdict
 
 SLOWEST = 20
