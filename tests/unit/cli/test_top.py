@@ -152,8 +152,8 @@ def test_a_note_that_comes_while_others_are_taken_in_is_not_passed_over() -> Non
 
     trace.context.cgroups = Slow()
     # WHEN notes are taken in twice
-    trace._learn()
-    trace._learn()
+    trace._apply_notes()
+    trace._apply_notes()
     # THEN both are known
     assert (trace.context.cgroups[1], trace.context.cgroups[2]) == ("/first", "/second")
 
