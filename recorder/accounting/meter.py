@@ -17,8 +17,8 @@ SAMPLES = 8
 _HEAD = struct.Struct("<Q")
 _SIZES = {int(r.kind): r.size for r in RECORDS if r.kind != Kind.PAD}
 """Size of a record in bytes by kind. Padding and unknown kinds end a block, so have none."""
-_NO_EVENTS = frozenset({int(Kind.CHAIN), int(Kind.TASK), int(Kind.CGROUP)})
-"""Kinds of records that only add to an event's record."""
+_NO_EVENTS = frozenset({Kind.CHAIN, Kind.STACK, Kind.FILE, Kind.TASK, Kind.CGROUP, Kind.FILE_NAME})
+"""Kinds of records that only add to an event's record: they are no events of the block layer."""
 
 
 class Meter:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from biotrail.recorder.host import cgroups, device_paths, devices
 from biotrail.recorder.host.own_io import pid_namespace
@@ -121,19 +121,6 @@ class LeftOut:
         }
 
 
-@runtime_checkable
-class Filtering(Protocol):
-    """A backend that filters, and counts what its filters left out."""
-
-    def left_out(self) -> LeftOut:
-        """Return the totals since recording began."""
-
-
-def left_out(probes: object) -> LeftOut:
-    """Return what a backend's filters left out so far; all empty where it has no filters."""
-    return probes.left_out() if isinstance(probes, Filtering) else LeftOut()
-
-
 def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
     """Return what was left out from the counters of `bpf/ring.h`; counts of 0 get no key.
 
@@ -203,7 +190,8 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
 
     `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`). `where`:
     the mounted hierarchy, None: there is none. Raises ProbeError where there is no hierarchy or
-    no such cgroup, or the cgroup has no io controller, so that its I/O is charged to a parent.
+    no such cgroup (also where it is removed or cannot be read meanwhile), or the cgroup has no io
+    controller, so that its I/O is charged to a parent.
     """
     if where is None:
         raise ProbeError(f"--cgroup {path}: no cgroup hierarchy is mounted here")
@@ -213,14 +201,30 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
             f"--cgroup {path}: there is no such cgroup below {where.mount}; "
             "name it as /proc/PID/cgroup does, or by its directory"
         )
-    controllers = directory / "cgroup.controllers"
     root = os.path.realpath(directory) == os.path.realpath(where.mount)
-    if not root and controllers.exists() and "io" not in controllers.read_text().split():
+    try:
+        charged = root or _has_io_controller(directory)
+        number = directory.stat().st_ino
+    except OSError as error:
+        raise ProbeError(
+            f"--cgroup {path}: {directory} cannot be read: {error.strerror}; "
+            "name a cgroup that exists for as long as the recording"
+        ) from error
+    if not charged:
         raise ProbeError(
             f"--cgroup {path}: its I/O is charged to a cgroup above it, for it has no io "
             f"controller: echo +io > {directory.parent}/cgroup.subtree_control"
         )
-    return directory.stat().st_ino
+    return number
+
+
+def _has_io_controller(directory: Path) -> bool:
+    """Return whether I/O is charged to the cgroup at `directory`. Raises OSError.
+
+    In cgroup2, if cgroup.controllers lists io; in a v1 hierarchy, which lacks this file, always.
+    """
+    controllers = directory / "cgroup.controllers"
+    return not controllers.exists() or "io" in controllers.read_text().split()
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:

@@ -5,6 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from biotrail.recorder.host.device_mounts import parse_mount, read_lines
+
 _MOUNTINFO = Path("/proc/self/mountinfo")
 MAX_CGROUPS = 100_000
 """Most cgroups that one walk reads."""
@@ -20,25 +22,22 @@ class Hierarchy:
     """Path in the hierarchy of the directory that is mounted there; `/`: the whole hierarchy."""
 
 
-def _unescape(field: str) -> str:
-    """Return a field of mountinfo with octal escapes (blanks, tabs, …) decoded."""
-    return field.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
-
-
 def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
     """Return the v1 hierarchy with the blkio controller, else cgroup2; None: neither is mounted.
 
-    A bio is charged in the hierarchy that has the controller. Ids are unique within one hierarchy
-    only, so the two are never mixed.
+    `mountinfo`: path of a file as mountinfo(5), whose first matching line counts; one that cannot
+    be read counts as empty. A bio is charged in the hierarchy that has the controller. Ids are
+    unique within one hierarchy only, so the two are never mixed.
     """
     unified: Hierarchy | None = None
-    for line in mountinfo.read_text(errors="surrogateescape").splitlines():
-        before, _, after = line.partition(" - ")
-        fields, (kind, _, options) = before.split(), after.split(" ", 2)
-        if kind == "cgroup" and "blkio" in options.split(","):
-            return Hierarchy(_unescape(fields[4]), _unescape(fields[3]))
-        if kind == "cgroup2" and unified is None:
-            unified = Hierarchy(_unescape(fields[4]), _unescape(fields[3]))
+    for line in read_lines(str(mountinfo)):
+        mount = parse_mount(line)
+        if mount is None:
+            continue
+        if mount.fstype == "cgroup" and "blkio" in mount.options:
+            return Hierarchy(mount.point, mount.root)
+        if mount.fstype == "cgroup2" and unified is None:
+            unified = Hierarchy(mount.point, mount.root)
     return unified
 
 

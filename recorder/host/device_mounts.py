@@ -15,6 +15,7 @@ class Mount:
 
     st_dev: kernel dev_t (major << 20 | minor) that stat() reports for files of the mount.
     root: directory of the file system that is mounted at `point`. source: usually the device.
+    options: those of the super block, such as "rw", and the controllers of a cgroup hierarchy.
     """
 
     st_dev: int
@@ -22,6 +23,7 @@ class Mount:
     fstype: str
     source: str
     root: str
+    options: tuple[str, ...] = ()
 
 
 @dataclass
@@ -66,12 +68,12 @@ def read_mounts(
     """
     found = Mounts()
     pools = _btrfs_pools(sys)
-    for line in _lines(f"{proc}/self/mountinfo"):
+    for line in read_lines(f"{proc}/self/mountinfo"):
         mount = parse_mount(line)
         if mount is not None:
             found.add(mount, _devices(mount, known, number, pools))
-    for line in _lines(f"{proc}/swaps")[1:]:
-        dev = number(unescape(line.split()[0])) if line.strip() else None
+    for line in read_lines(f"{proc}/swaps")[1:]:
+        dev = number(unescape(re.split("[ \t]", line)[0])) if line else None
         if dev is not None:
             found.add_point(dev, "[SWAP]")
     return found
@@ -80,7 +82,7 @@ def read_mounts(
 def parse_mount(line: str) -> Mount | None:
     """Return the mount of a line of mountinfo(5); None where the line is malformed."""
     left, dash, right = line.partition(" - ")
-    fields, rest = left.split(), right.split(" ")
+    fields, rest = left.split(" "), right.split(" ")
     if not dash or len(fields) < 5 or len(rest) < 2:
         return None
     major, _, minor = fields[2].partition(":")
@@ -88,7 +90,8 @@ def parse_mount(line: str) -> Mount | None:
         return None
     st_dev = int(major) << 20 | int(minor)
     point, root = unescape(fields[4]), unescape(fields[3])
-    return Mount(st_dev, point, rest[0], unescape(rest[1]), root)
+    options = tuple(rest[2].split(",")) if len(rest) > 2 else ()
+    return Mount(st_dev, point, rest[0], unescape(rest[1]), root, options)
 
 
 def unescape(text: str) -> str:
@@ -126,7 +129,7 @@ def _btrfs_pools(sys: str) -> list[set[int]]:
     for uuid in _names(root):
         pool = set[int]()
         for name in _names(f"{root}/{uuid}/devices"):
-            text = "".join(_lines(f"{root}/{uuid}/devices/{name}/dev")).strip()
+            text = "".join(read_lines(f"{root}/{uuid}/devices/{name}/dev")).strip()
             major, _, minor = text.partition(":")
             if major.isdecimal() and minor.isdecimal():
                 pool.add(int(major) << 20 | int(minor))
@@ -143,10 +146,16 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _lines(path: str) -> list[str]:
-    """Return the lines of a file; none where it cannot be read."""
+def read_lines(path: str) -> list[str]:
+    """Return the lines of the file at `path`, without line feeds; none where it cannot be read.
+
+    Only a line feed ends a line: the kernel escapes it in paths, but not the other characters
+    that Python takes for ends of lines. Bytes that are no UTF-8 become surrogate escapes, as in
+    Python's file names.
+    """
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().splitlines()
+        with open(path, "rb") as file:
+            text = file.read().decode("utf-8", "surrogateescape")
+            return text.removesuffix("\n").split("\n") if text else []
     except OSError:
         return []

@@ -6,7 +6,9 @@ import os
 import stat
 import struct
 from collections.abc import Callable
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple
+
+from biotrail.recorder.host.device_mounts import read_lines
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO (include/linux/proc_ns.h)."""
@@ -27,24 +29,16 @@ class OwnFile(NamedTuple):
     generation: int | None
 
 
-@runtime_checkable
-class KnowsFiles(Protocol):
-    """A backend that recognizes the pages of files passed to `own_file`."""
-
-    def own_file(self, file: OwnFile) -> None:
-        """Mark I/O of this file as the recorder's own from now on. Thread-safe."""
-
-
-def tell_files(probes: object) -> Callable[[BinaryIO], None]:
+def tell_files(mark: Callable[[OwnFile], None]) -> Callable[[BinaryIO], None]:
     """Return a function to be called with every file that the recorder opens for writing.
 
-    It passes the file's identity to `probes.own_file`; it does nothing for backends that are not
-    KnowsFiles, and for streams that are no regular files.
+    It passes the file's identity to `mark` (a backend's `own_file`); it does nothing for streams
+    that are no regular files.
     """
 
     def tell(stream: BinaryIO) -> None:
-        if isinstance(probes, KnowsFiles) and (file := own_file(stream.fileno())):
-            probes.own_file(file)
+        if file := own_file(stream.fileno()):
+            mark(file)
 
     return tell
 
@@ -100,8 +94,8 @@ def _super_block(fd: int) -> int | None:
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:
             mount = next(line.split()[1] for line in info if line.startswith("mnt_id:"))
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            pair = next(row[2] for row in map(str.split, mounts) if row[0] == mount)
+        rows = (line.split(" ") for line in read_lines("/proc/self/mountinfo"))
+        pair = next(row[2] for row in rows if row[0] == mount)
         major, minor = map(int, pair.split(":"))
     except (OSError, StopIteration, ValueError, IndexError):
         return None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from biotrail.recorder.log import validation as log_shapes
+from biotrail.recorder.log import validation
 from biotrail.recorder.log.frames import DamagedError, decode_json, encode_json
 from biotrail.recorder.schema.errors import LogFormatError
 
@@ -43,7 +43,7 @@ def pack_json(value: Any) -> str:
 
     Raises DamagedError where the value is nested too deeply.
     """
-    return encode_json(log_shapes.plain(value)).decode()
+    return encode_json(validation.plain(value)).decode()
 
 
 def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
@@ -54,13 +54,13 @@ def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
     """
     try:
         header = _plain(packed["header"], dict)
-        log_shapes.HEADER(header, "")
+        validation.HEADER(header, "")
         notes = [read_note(value) for value in _plain(packed["notes"], list)]
         losses = _plain(packed["losses"], list)
-        log_shapes.LOSSES(losses, "")
+        validation.LOSSES(losses, "")
         end = _plain(packed["end"], dict).get("end")
         if end is not None:
-            log_shapes.END(end, "")
+            validation.END(end, "")
     except KeyError as error:
         raise LogFormatError(
             f"{name}: the log's {error.args[0]} is missing; make it again from the log"
@@ -88,7 +88,7 @@ def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
 
 def _plain(data: bytes, expected: type) -> Any:
     """Return the JSON value, an `expected`, with U+FFFD for bytes that are no UTF-8."""
-    return log_shapes.plain(decode_json(data, expected))
+    return validation.plain(decode_json(data, expected))
 
 
 def read_note(value: Any) -> Note:
@@ -99,6 +99,6 @@ def read_note(value: Any) -> Note:
     if isinstance(value, dict):
         name, payload = value.get("name"), value.get("payload")
         if isinstance(name, str) and isinstance(payload, dict):
-            log_shapes.note(name, payload)
+            validation.note(name, payload)
             return name, payload
     raise DamagedError("holds no note")

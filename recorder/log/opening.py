@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from biotrail.recorder.log import validation as log_shapes
+from biotrail.recorder.log import validation
 from biotrail.recorder.log.frames import (
     FRAME_BYTES,
     MAGIC,
@@ -77,11 +77,11 @@ def read_opening(source: Source) -> Opening:
 def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of `header` with U+FFFD for bytes that are no UTF-8.
 
-    Raises LogFormatError where its shape is not log_shapes.HEADER.
+    Raises LogFormatError where its shape is not validation.HEADER.
     """
     try:
-        plain: dict[str, Any] = log_shapes.plain(header)
-        log_shapes.HEADER(plain, "")
+        plain: dict[str, Any] = validation.plain(header)
+        validation.HEADER(plain, "")
     except DamagedError as error:
         raise LogFormatError(
             f"{source.name}: the header at offset {frame.offset} {error}: no recorder writes that; "

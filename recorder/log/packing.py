@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from biotrail.recorder.log import frames as log_frames
-from biotrail.recorder.log import names
+from biotrail.recorder.log import frames, names
 from biotrail.recorder.log.chunks import Segment, encode_chunk, first_time, may_hold, split
 from biotrail.recorder.log.frames import Codec
 
-_WINDOW_LOG = (log_frames.MAX_CHUNK_DATA - 1).bit_length()
+_WINDOW_LOG = (frames.MAX_CHUNK_DATA - 1).bit_length()
 _HASH_LOG = 16  # a table of 256 KiB, which fits a core's second-level cache
 # At level 1, zstd's fast strategy steps by five bytes instead of two and looks for matches of six
 # bytes or more: in columns of 8-byte words most matches are long.
@@ -53,7 +52,7 @@ class Packer:
         if self._compressor is None or not payload:
             return payload, Codec.NONE
         stored = self._compressor.compress(payload)
-        if len(payload) > log_frames.most_raw(len(stored)):  # a reader would refuse it
+        if len(payload) > frames.most_raw(len(stored)):  # a reader would refuse it
             return payload, Codec.NONE
         return stored, Codec.ZSTD
 
@@ -79,7 +78,7 @@ def _compressor(level: int) -> zstandard.ZstdCompressor:
     """Return a compressor whose window holds a whole chunk: each column can match any other."""
     parameters = zstandard.ZstdCompressionParameters.from_level(
         level,
-        source_size=log_frames.MAX_CHUNK_DATA,
+        source_size=frames.MAX_CHUNK_DATA,
         window_log=_WINDOW_LOG,
         hash_log=_HASH_LOG,
         **(_FAST if level == _FAST_LEVEL else {}),

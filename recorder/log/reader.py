@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.log import names
-from biotrail.recorder.log import validation as log_shapes
+from biotrail.recorder.log import names, validation
 from biotrail.recorder.log.chunks import Chunk, decode_chunk, may_hold
 from biotrail.recorder.log.facts import read_note
 from biotrail.recorder.log.frames import (
@@ -337,9 +336,9 @@ class LogReader:
         self.damaged += survey.damaged
         self.interrupted = survey.interrupted
 
-    def _json(self, frame: Frame, expected: type, shape: log_shapes.Shape | None = None) -> Any:
+    def _json(self, frame: Frame, expected: type, shape: validation.Shape | None = None) -> Any:
         """Return a frame's JSON, an `expected` of this `shape`; raises DamagedError."""
-        value = log_shapes.plain(decode_json(self._payload(frame), expected))
+        value = validation.plain(decode_json(self._payload(frame), expected))
         if shape is not None:
             shape(value, "")
         return value
@@ -352,11 +351,11 @@ class LogReader:
         """
         try:
             if frame.type == FrameType.LOSS:
-                self.losses += self._json(frame, list, log_shapes.LOSSES)
+                self.losses += self._json(frame, list, validation.LOSSES)
             elif frame.type == FrameType.NOTE:
                 self.notes.append(read_note(self._json(frame, dict)))
             elif frame.type == FrameType.END:
-                self.end = self._json(frame, dict, log_shapes.END)
+                self.end = self._json(frame, dict, validation.END)
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1
             elif frame.type < min(FrameType):

@@ -10,8 +10,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from biotrail.recorder.log import frames as log_frames
-from biotrail.recorder.log import names
+from biotrail.recorder.log import frames, names
 from biotrail.recorder.log.chunks import Segment
 from biotrail.recorder.log.frames import INDEX_ENTRY, INDEX_FRAMES, Codec, FrameType
 from biotrail.recorder.log.packing import Packed, Packer
@@ -69,10 +68,10 @@ class LogWriter:
         self.size = 0
         self.chunks = 0
         self.raw_bytes = 0
-        head = {**header, "format": {"major": log_frames.MAJOR, "minor": log_frames.MINOR}}
-        payload = log_frames.encode_json(head)
+        head = {**header, "format": {"major": frames.MAJOR, "minor": frames.MINOR}}
+        payload = frames.encode_json(head)
         self._tag = zlib.crc32(payload)
-        self._write(log_frames.encode_preamble())
+        self._write(frames.encode_preamble())
         for _ in range(2):
             self._frame(FrameType.HEADER, payload)
 
@@ -105,11 +104,11 @@ class LogWriter:
 
         kind: of the lost records; 0: unknown.
         """
-        self._frame(FrameType.LOSS, log_frames.encode_json(windows))
+        self._frame(FrameType.LOSS, frames.encode_json(windows))
 
     def write_note(self, name: str, payload: dict[str, Any]) -> None:
         """Write a NOTE frame: facts learned while recording, by a name such as "cgroups"."""
-        self._frame(FrameType.NOTE, log_frames.encode_json({"name": name, "payload": payload}))
+        self._frame(FrameType.NOTE, frames.encode_json({"name": name, "payload": payload}))
 
     def close(self, end: dict[str, Any]) -> None:
         """Write the names still due, the END frame, the index and the trailer.
@@ -126,7 +125,7 @@ class LogWriter:
             "bytes": self.size,
             "names": self._noted,
         }
-        self._frame(FrameType.END, log_frames.encode_json({**end, "log": log}))
+        self._frame(FrameType.END, frames.encode_json({**end, "log": log}))
         self._write_index()
         self._emit(FrameType.TRAILER, b"", (self._last_index, self._sequence))
         self._flush_to_disk()
@@ -173,10 +172,10 @@ class LogWriter:
 
     def _emit(self, kind: FrameType, payload: bytes, words: tuple[int, int]) -> None:
         """Compress `payload` and write its frame; raises OutputError where it is over MAX_RAW."""
-        if len(payload) > log_frames.MAX_RAW:
+        if len(payload) > frames.MAX_RAW:
             raise OutputError(
                 f"{self._name}: a {kind.name} frame of {len(payload)} bytes is more than the "
-                f"{log_frames.MAX_RAW} that a log's frame may hold; record fewer devices (-d)"
+                f"{frames.MAX_RAW} that a log's frame may hold; record fewer devices (-d)"
             )
         self._emit_stored(kind, *self._packer.compress(payload), len(payload), words)
 
@@ -184,7 +183,7 @@ class LogWriter:
         self, kind: FrameType, stored: bytes, codec: Codec, raw: int, words: tuple[int, int]
     ) -> None:
         """Write a frame around `stored`, `raw` bytes when decompressed; advance the sequence."""
-        head = log_frames.encode_frame(
+        head = frames.encode_frame(
             kind,
             stored,
             sequence=self._sequence,

@@ -40,14 +40,20 @@ class Rotation:
         """Number of files that others deleted, moved away or replaced."""
         return 0 if self._sink is None else self._sink.gone
 
-    def order(self, _clock: Clock) -> None:
-        """Queue the end of the present file behind all other jobs, unless the queue is full."""
-        self._ordered = self._writer.offer(self._rotate)
+    def order(self, clock: Clock) -> None:
+        """Queue the end of the present file behind all other jobs, unless the queue is full.
 
-    def _rotate(self, _log: LogSink) -> None:
-        """End the present file, unless writing failed; runs in the writer thread."""
-        try:
-            if self._sink is not None and self._writer.error is None:
-                self._sink.rotate()
-        finally:
+        `clock`: read when the last records of the present file left the rings.
+        """
+
+        def rotate(_log: LogSink) -> None:
+            """End the present file, unless writing failed; runs in the writer thread."""
+            try:
+                if self._sink is not None and self._writer.error is None:
+                    self._sink.rotate(clock)
+            finally:
+                self._ordered = False
+
+        self._ordered = True  # first: the job may have run when `offer` returns
+        if not self._writer.offer(rotate):
             self._ordered = False

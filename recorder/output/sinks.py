@@ -14,7 +14,7 @@ from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.log import LogWriter, Segment, names
 from biotrail.recorder.log.chunks import first_time
 from biotrail.recorder.output.series import Background, Clock, Series, removed, shifted
-from biotrail.recorder.probes.core import ProgramInfo
+from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.schema.errors import OutputError
 
 Programs = Callable[[], list[ProgramInfo]]
@@ -224,8 +224,13 @@ class RotatingLog:
         age = (time.monotonic_ns() - self._began.monotonic) / 1e9
         return limit.seconds is not None and age >= limit.seconds
 
-    def rotate(self) -> None:
-        """End the present file, if any; the next chunk begins a new one."""
+    def rotate(self, clock: Clock | None = None) -> None:
+        """End the present file, if any; the next chunk begins a new one.
+
+        `clock`: the border, up to which all records were passed to `write_chunk`: the present
+        file's "stopped", and the beginning of the next file; None: the last chunk's.
+        """
+        self._clock = clock or self._clock
         if self._log is not None:
             self._end("rotated", self._clock, {})
 

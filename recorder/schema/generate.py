@@ -54,7 +54,10 @@ def _member(field: Field) -> str:
 
 
 def _struct(record: Record) -> list[str]:
-    """Return the lines of a record's struct and the static asserts of its size and offsets."""
+    """Return the C lines of a record: comment, struct, static asserts of its size and offsets.
+
+    The first line is empty.
+    """
     name = struct_name(record)
     title = f"{record.letter} {record.tracepoint}".rstrip()
     lines = ["", f"/* {title}: {record.meaning} */", f"struct {name} {{"]
@@ -69,7 +72,10 @@ def _struct(record: Record) -> list[str]:
 
 
 def header_text() -> str:
-    """Return the whole text of `bpf/records.h`."""
+    """Return the text of `bpf/records.h`: constants, `enum bt_kind`, a struct for each record.
+
+    The records are those of RECORDS, in order; static asserts hold their sizes and offsets.
+    """
     lines = [
         _HEADER_START.rstrip("\n"),
         "",
@@ -96,7 +102,11 @@ def header_text() -> str:
 
 
 def _table(record: Record) -> list[str]:
-    """Return the Markdown lines of a record: title, meaning and table of fields."""
+    """Return the Markdown lines of a record: title, meaning, table of fields.
+
+    The title has the kind's number, letter, name and size in bytes; the table's columns are offset
+    in bytes, field, type, unit, meaning. The last line is empty.
+    """
     title = f"### {int(record.kind)} `{record.letter}` {record.name}, {record.size} bytes"
     source = f" From `{record.tracepoint}`." if record.tracepoint else ""
     lines = [title, "", record.meaning + source, ""]
@@ -120,7 +130,8 @@ def tables_text() -> str:
 def document_text(current: str) -> str:
     """Return the document `current` with the text between its marks generated anew.
 
-    An empty `current` becomes a new document. Raises TraceError where a mark is missing.
+    `current`: the whole text of docs/log-format.md. An empty `current` becomes a new document: a
+    title and the tables. Raises TraceError where BEGIN_MARK or, after it, END_MARK is missing.
     """
     if not current:
         current = f"# The log's format\n\n{BEGIN_MARK}\n{END_MARK}\n"
@@ -132,7 +143,11 @@ def document_text(current: str) -> str:
 
 
 def outputs(root: Path) -> dict[Path, tuple[str, str]]:
-    """Return path below `root` → (text of the file, "" if missing; text generated from RECORDS)."""
+    """Return present and generated text of HEADER and DOCUMENT: {path: (present, generated)}.
+
+    `root`: the source tree, which the paths are relative to. The present text is "" where the file
+    does not exist. Raises TraceError where the document lacks a mark (see `document_text`).
+    """
     found = {
         path: (root / path).read_text() if (root / path).exists() else ""
         for path in (HEADER, DOCUMENT)
@@ -142,7 +157,10 @@ def outputs(root: Path) -> dict[Path, tuple[str, str]]:
 
 
 def check(root: Path) -> str:
-    """Return a unified diff from the files below `root` to the generated texts; "" if equal."""
+    """Return a unified diff from the files below `root` to the generated texts; "" if equal.
+
+    The diffs of both files follow each other. Raises TraceError as `outputs` does.
+    """
     return "".join(
         "".join(
             difflib.unified_diff(
@@ -158,7 +176,11 @@ def check(root: Path) -> str:
 
 
 def write(root: Path) -> list[Path]:
-    """Write the files below `root` that differ from the generated text; return their paths."""
+    """Write the files below `root` that differ from the generated text; return their paths.
+
+    The paths are relative to `root`; missing directories are made one level deep. Raises TraceError
+    as `outputs` does.
+    """
     stale = [path for path, (now, wanted) in outputs(root).items() if now != wanted]
     for path, (_, wanted) in outputs(root).items():
         if path in stale:
@@ -168,9 +190,11 @@ def write(root: Path) -> list[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line (None: of this process); return its exit status.
+    """Write the generated files or, with `--check`, compare them; return the exit status.
 
-    1: a file is stale with `--check`, or the marks are missing; else 0.
+    `arguments`: of the command line; None: of this process. Prints the paths of files written, with
+    `--check` the diff. Status 1: a file differs from the schema with `--check`, or the document
+    lacks a mark; else 0.
     """
     parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 if stale")

@@ -97,8 +97,9 @@ IOERR = 10
 def opf_of(rwbs: str, other: str = "WRITE_ZEROES") -> int:
     """Return bi_opf or cmd_flags from RWBS letters, in the numbers of OPS and FLAGS.
 
-    `other`: operation (key of OPS) for N, and for letters that are no operation. Letters that are
-    no flag are ignored. "FWFS" is a WRITE with PREFLUSH, FUA and SYNC; "FF" a FLUSH with PREFLUSH.
+    The letters are [F for PREFLUSH] operation [flags], as blk_fill_rwbs writes them: "FWFS" is a
+    WRITE with PREFLUSH, FUA and SYNC; "FF" a FLUSH with PREFLUSH. `other`: the operation (key of
+    OPS) for N, and for letters that RWBS_OPS does not list. Letters that are no flag are ignored.
     """
     opf, rest = 0, rwbs
     if rest[:1] == "F" and rest[1:2] in {*"RWDFZ", RWBS_OTHER}:

@@ -123,7 +123,10 @@ class Record:
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
-        """The packed structured dtype of a record, `head` first."""
+        """The packed structured dtype of one record: a member for each field, `head` first.
+
+        A field of several elements (a CHAIN's bios) is a subarray.
+        """
         return np.dtype(
             [
                 (f.name, f.dtype, (f.count,)) if f.count > 1 else (f.name, f.dtype)
@@ -565,7 +568,12 @@ BLK_STATUS = {
 
 
 def schema() -> list[dict[str, object]]:
-    """Return the schema as JSON for the log's header: a dict for each kind, in RECORDS' order."""
+    """Return the schema as JSON for the log's header: a dict for each kind, in RECORDS' order.
+
+    {"kind": number, "letter", "name", "tracepoint", "size" (bytes), "fields"}; "fields" is a list,
+    in order of offset, of {"name", "type", "count" (of elements), "offset" (bytes), "unit",
+    "meaning"}.
+    """
     return [
         {
             "kind": int(r.kind),

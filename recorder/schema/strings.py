@@ -53,7 +53,8 @@ def characters(text: str) -> str:
 def guarded(text: str) -> str:
     """Return the text as a CSV cell that no spreadsheet evaluates as a formula.
 
-    A text that begins with one of GUARDED_BEGINNINGS gets an apostrophe in front. A text that
-    begins with an apostrophe gets one too, so removing one leading apostrophe restores any text.
+    A text that begins with one of GUARDED_BEGINNINGS, of which the apostrophe is one, gets an
+    apostrophe in front; any other is returned as it is. So removing one leading apostrophe restores
+    any text.
     """
     return GUARD + text if text[:1] and text[0] in GUARDED_BEGINNINGS else text

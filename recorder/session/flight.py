@@ -93,9 +93,10 @@ class Flight:
         queue is full, nothing changes. Only to be called if `due`.
         """
         facts = self._facts()
+        self._ordered = True  # first: the job may have run when `offer` returns
         if not self._writer.offer(lambda _log: self._dump(facts, clock)):
+            self._ordered = False
             return
-        self._ordered = True
         self._asked.clear()
         if self._hit is not None:
             self._next_ns = self._hit.monotonic + self._every_ns

@@ -162,8 +162,9 @@ class UserSymbols:
         """Note the files that running processes have mapped as executable."""
         for process in self._processes():
             with suppress(OSError):  # the process has ended, or may not be read
-                text = (self._proc / process / "maps").read_text(errors="surrogateescape")
-                for line in text.splitlines():
+                text = (self._proc / process / "maps").read_bytes()
+                # In paths the kernel escapes line feeds alone, so nothing else ends a line.
+                for line in os.fsdecode(text).split("\n"):
                     if match := _MAPPED.match(line):
                         span, dev, inode, path = match.groups()
                         # The link opens the mapped file itself, even if it was deleted or is

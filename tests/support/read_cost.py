@@ -11,7 +11,7 @@ from unittest import mock
 
 from biotrail.converters.inputs.blktrace import files as blktrace_files
 from biotrail.converters.inputs.parquet import source as archive
-from biotrail.recorder.log import frames as log_frames
+from biotrail.recorder.log import frames
 from biotrail.recorder.log.source import Source
 
 
@@ -85,9 +85,9 @@ def counted() -> Iterator[Cost]:
         for owner, name, add in (
             (zlib, "crc32", checksummed),
             (Source, "read_at", read),
-            (log_frames, "_decompress", gained),
+            (frames, "_decompress", gained),
             (blktrace_files, "find_records", searched),
-            (archive.archive_columns, "events", rows),
+            (archive.arrow, "read_events", rows),
         ):
             stack.enter_context(count(owner, name, add))
         yield cost
@@ -99,7 +99,7 @@ def check(data: bytes, cost: Cost) -> None:
     Small files may cost a little more: a block is read at once.
     """
     assert cost.looked_at <= MOST_READ * len(data) + SMALL, (cost, len(data))
-    assert cost.gained <= log_frames.MAX_RATIO * len(data), (cost, len(data))
+    assert cost.gained <= frames.MAX_RATIO * len(data), (cost, len(data))
     assert cost.events <= archive.MOST_EVENTS_A_BYTE * len(data), (cost, len(data))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
+from biotrail.converters.outputs.otf2.files import check_room
 from biotrail.recorder.schema.errors import ConversionError, OutputError
 from biotrail.recorder.schema.records import Kind
 from tests.support import captures
@@ -331,3 +332,8 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConversionError, match=r"pip install 'biotrail\[otf2\]'"):
         convert([], context(), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_room_for_nothing_is_there(tmp_path: Path) -> None:
+    # GIVEN a directory WHEN no bytes are wanted there THEN that is no error
+    check_room(tmp_path, 0)

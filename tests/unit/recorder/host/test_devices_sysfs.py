@@ -449,6 +449,7 @@ def test_lines_of_mountinfo() -> None:
     # THEN the fields are found behind the optional ones, or nothing is
     assert mount is not None
     assert (mount.st_dev, mount.point, mount.source) == (dev(98, 0), "/mnt\t2", "/dev/x")
+    assert mount.options == ("rw", "errors=continue")
     assert parse_mount("") is None
     assert parse_mount("36 35 98 / /mnt rw - ext3 /dev/x") is None
     assert unescape("a\\134b\\040c") == "a\\b c"

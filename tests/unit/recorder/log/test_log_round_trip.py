@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.recorder.log import LogReader, LogWriter, Segment
-from biotrail.recorder.log import columns as log_columns
+from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
 from biotrail.recorder.log.chunks import first_time, split, unwrap
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
 from biotrail.recorder.schema.errors import LogFormatError
@@ -48,7 +47,7 @@ def segments(draw: st.DrawFn) -> list[Segment]:
 
 
 def packed(data: bytes | memoryview, position: int) -> bytes:
-    return b"".join(log_columns.pack(data, position) or [])
+    return b"".join(columns.pack(data, position) or [])
 
 
 def write(chunks: list[list[Segment]], level: int = 1) -> bytes:

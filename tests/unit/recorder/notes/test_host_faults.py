@@ -9,7 +9,7 @@ import pytest
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter, Segment
-from biotrail.recorder.notes import hotplug as surroundings
+from biotrail.recorder.notes import hotplug
 from biotrail.recorder.notes.hotplug import MANY_DEVICES, DeviceWatch
 from biotrail.recorder.probes.core import _may_shrink
 from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, RingSizes, rings_note
@@ -64,7 +64,7 @@ def test_among_thousands_of_devices_only_changed_ones_are_looked_at(
         asked.append(only)
         return [{"dev": dev, "name": "new"} for dev in sorted(only or ())]
 
-    monkeypatch.setattr(surroundings, "fingerprint", lambda: dict(seen))
+    monkeypatch.setattr(hotplug, "fingerprint", lambda: dict(seen))
     monkeypatch.setattr("biotrail.recorder.host.devices.snapshot", snapshot)
     watch = DeviceWatch([])
     assert watch.changes() is None

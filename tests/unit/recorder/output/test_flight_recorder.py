@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -17,11 +17,14 @@ from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.output.flight_buffer import KeptLog
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.session.flight import Flight
 from biotrail.recorder.session.session import Status, record
-from tests.support.chunks_by_hand import CLOCK, HEADER, clock, queue, task, times
+from tests.support.chunks_by_hand import CLOCK, HEADER, PromptWriter, clock, queue, task, times
 from tests.support.fake_probes import FakeProbes, options
+from tests.support.record_command import wait_until
 
 SECOND = 1_000_000_000
 
@@ -40,6 +43,19 @@ def fill(log: KeptLog, seconds: range) -> None:
 
 def end(**others: Any) -> dict[str, Any]:
     return {"reason": "test", "stopped": CLOCK, **others}
+
+
+def test_dumps_go_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
+    # GIVEN a flight recorder, and a writer that runs each job before it is waited for
+    log = kept(tmp_path, Limit(seconds=3))
+    flight = Flight(log, cast(WriterThread, PromptWriter(log)), 0, 0)
+    # WHEN a dump is ordered THEN the next one can be, when that is written
+    for number in (1, 2):
+        flight.ask("SIGUSR1")
+        assert flight.due(0)
+        flight.order(clock(2000 * number))
+        assert log.messages.get(timeout=60).startswith("wrote ")
+        wait_until(lambda: not log.busy, "the dump's end")
 
 
 def test_only_the_newest_is_kept_with_the_names_it_needs(tmp_path: Path) -> None:

@@ -4,18 +4,29 @@
 import os
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.log.names import NO_CPU, Names, find
+from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.series import shifted
 from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.session import record
-from tests.support.chunks_by_hand import CLOCK, clock, queue, rotating, task, times
+from tests.support.chunks_by_hand import (
+    CLOCK,
+    PromptWriter,
+    clock,
+    queue,
+    rotating,
+    task,
+    times,
+)
 from tests.support.fake_probes import FakeProbes, options
 
 
@@ -50,6 +61,32 @@ def test_every_file_repeats_what_it_needs(tmp_path: Path) -> None:
     assert readers[1].end["reason"] == "rotated"
     assert readers[2].end is not None
     assert readers[2].end["run"]["reason"] == "test"
+
+
+def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
+    # GIVEN a rotating log whose last event was at 1200
+    log = rotating(tmp_path)
+    log.write_chunk([Segment(0, 0, 0, queue(1200))], clock(2000))
+    # WHEN nothing happens up to a rotation at 9000, and the next event is at 9500
+    log.rotate(clock(9000))
+    log.write_chunk([Segment(0, 0, 48, queue(9500))], clock(10000))
+    log.close({"reason": "test", "stopped": clock(10000)})
+    # THEN the first file covers the idle time, and the second begins at its end
+    first, second = (LogReader(path) for path in log.files)
+    assert first.end is not None
+    assert first.end["stopped"] == clock(9000)
+    assert second.header["clocks"] == clock(9000)
+
+
+def test_rotation_goes_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
+    # GIVEN a log that is due at once, and a writer that runs each job before it is waited for
+    log = rotating(tmp_path)
+    rotation = Rotation(log, cast(WriterThread, PromptWriter(log)))
+    # WHEN a file is ordered THEN the next file can be ordered too
+    assert rotation.due(0)
+    rotation.order(clock(2000))
+    log.write_chunk([Segment(0, 0, 0, queue(2500))], clock(3000))
+    assert rotation.due(0)
 
 
 def test_losses_are_told_in_the_file_whose_time_they_fall_into(tmp_path: Path) -> None:
@@ -143,7 +180,7 @@ def test_a_plain_recording_whose_file_is_removed_stops_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a recording whose file is removed
-    monkeypatch.setattr("biotrail.recorder.session.session.NOTES_NS", 10_000_000)
+    monkeypatch.setattr("biotrail.recorder.session.running.NOTES_NS", 10_000_000)
     probes, path = FakeProbes(), tmp_path / "x"
     probes.at_drain = lambda: path.unlink(missing_ok=True)
     # WHEN it notices

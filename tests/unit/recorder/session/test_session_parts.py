@@ -61,7 +61,7 @@ def test_segments_of_one_ring_that_follow_each_other_are_joined() -> None:
 def test_few_blocks_are_counted_whole() -> None:
     # GIVEN a segment that begins and ends within a block, with dictionary records
     head = record_of(Kind.TASK) + record_of(Kind.Q) + record_of(Kind.D) + record_of(Kind.CHAIN)
-    whole = block_of(Kind.Q, Kind.C)
+    whole = block_of(Kind.Q, Kind.STACK, Kind.FILE, Kind.FILE_NAME, Kind.C)
     tail = record_of(Kind.C)
     start = BLOCK_BYTES - len(head)
     # WHEN it is counted
@@ -218,6 +218,11 @@ MOUNTINFO_V1 = """\
 33 24 0:29 /docker/abc /sys/fs/cgroup/my\\040blkio rw,nosuid shared:9 - cgroup cgroup rw,blkio
 """
 MOUNTINFO_V2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
+MOUNTINFO_ODD = """\
+29 24 0:25 / /home/u/\r\x85\u2028 rw - fuse.sshfs u@h:/ rw
+30 24 0:26 / /cg\udcff\u3000\u00e9\\040x rw - cgroup2 cgroup2 rw
+"""
+"""A user's mount whose name has what Python takes for ends of lines; a name that is no UTF-8."""
 
 
 @pytest.mark.parametrize(
@@ -225,6 +230,7 @@ MOUNTINFO_V2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2
     [
         (MOUNTINFO_V1, cgroups.Hierarchy("/sys/fs/cgroup/my blkio", "/docker/abc")),
         (MOUNTINFO_V2, cgroups.Hierarchy("/sys/fs/cgroup", "/")),
+        (MOUNTINFO_ODD, cgroups.Hierarchy("/cg\udcff\u3000\u00e9 x", "/")),
         ("30 24 0:26 / / rw - ext4 /dev/vda rw\n", None),
     ],
 )
@@ -232,7 +238,7 @@ def test_cgroups_come_from_where_block_io_is_charged(
     tmp_path: Path, text: str, expected: cgroups.Hierarchy | None
 ) -> None:
     # GIVEN mounts WHEN the hierarchy is looked for THEN the one with the controller is found
-    (tmp_path / "mountinfo").write_text(text)
+    (tmp_path / "mountinfo").write_bytes(text.encode("utf-8", "surrogateescape"))
     assert cgroups.hierarchy(tmp_path / "mountinfo") == expected
 
 
