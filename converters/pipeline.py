@@ -369,6 +369,7 @@ class Trace:
             open_requests=result.open_requests,
             tasks=self.tasks.table(),
             loss=self._new_loss(),
+            path=result.path,
         )
 
 

@@ -432,7 +432,7 @@ class Interrupts(Table):
 
 @dataclass
 class PathTables:
-    """The path beside the block layer of one window; all tables are empty if none is recorded."""
+    """The path beside the block layer of one window; a part that is not recorded has no rows."""
 
     calls: Calls
     waits: Waits
@@ -465,5 +465,6 @@ class Lifecycles:
     tasks: Tasks
     loss: LossWindows
     """Loss windows read since the previous window."""
-    path: PathTables
-    """Calls and waits that ended in this window; the path of `bios` and `requests`."""
+    path: PathTables | None = None
+    """Calls and waits that ended in this window, and the path of `bios` and `requests`; None: the
+    log has no such records in this window."""

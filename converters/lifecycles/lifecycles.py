@@ -39,6 +39,7 @@ from biotrail.converters.events.tables import (
     Certainty,
     Edges,
     EventRows,
+    PathTables,
     RequestKind,
     Requests,
     Stages,
@@ -51,6 +52,7 @@ from biotrail.converters.lifecycles.certainties import (
     request_certainty,
 )
 from biotrail.converters.lifecycles.own_io import Own, own_io
+from biotrail.converters.lifecycles.path import path_tables
 from biotrail.converters.lifecycles.stages import Milestones, bio_stages, milestones, request_stages
 from biotrail.recorder.schema.records import NO_TAG, Kind
 
@@ -86,6 +88,8 @@ class Result:
     """Per bio generation of the association: `Bios.number` of its whole bio."""
     request_number: I64
     """Per request generation of the association: `Requests.number`."""
+    path: PathTables | None = None
+    """As `Lifecycles.path`."""
 
 
 class Builder:
@@ -150,6 +154,12 @@ class Builder:
             request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
             number[whole.row_of_gen] if len(number) else number,
             request_number,
+            path_tables(
+                events,
+                self._tasks,
+                (number[rows], a.bios.first(Kind.Q)[whole.gen][rows]),
+                (request_number[request_rows], ends.end[request_rows]),
+            ),
         )
 
     def _takes_requests(self, a: Association, whole: Whole) -> Bool:

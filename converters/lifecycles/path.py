@@ -27,17 +27,19 @@ def path_tables(
     tasks: TaskNames,
     bios: tuple[I64, I64],
     requests: tuple[I64, I64],
-) -> PathTables:
-    """Return the tables of one window.
+) -> PathTables | None:
+    """Return the tables of one window; None if it has no record of the path.
 
     bios: (number, index of the Q in `events`, -1 none) of each bio that ended. requests: (number,
     index of the last C, -1 none) of each request that ended. tasks: the threads' names.
     """
+    if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
+        return None
     return PathTables(
         calls_of(events, tasks),
         waits_of(events),
         bio_paths(events, *bios),
-        _ends(events, *requests),
+        interrupts(events, *requests),
     )
 
 
@@ -118,7 +120,7 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
     )
 
 
-def _ends(events: Events, number: I64, completed: I64) -> Interrupts:
+def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
     """Return a row for each request whose completion has an INTERRUPT record, by number.
 
     number: per request. completed: per request, index of its last C in `events`, -1 none.
