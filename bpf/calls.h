@@ -47,10 +47,13 @@ static __always_inline void bt_read_regs(struct bt_regs *to, const void *regs)
 /* Whether the running thread is a 32-bit program's on x86-64, whose calls have other numbers. */
 static __always_inline bool bt_is_foreign(void)
 {
-	struct task_struct___x86 *task = (void *)bpf_get_current_task_btf();
+	struct task_struct___x86 *task = NULL;
 
-	if (!bpf_core_field_exists(task->thread_info.status))
+	if (!bpf_core_field_exists(task->thread_info.status) ||
+	    !bpf_core_enum_value_exists(enum bpf_func_id___task,
+					BPF_FUNC_get_current_task_btf___task))
 		return false;
+	task = (void *)bpf_get_current_task_btf();
 	return task->thread_info.status & BT_TS_COMPAT;
 }
 

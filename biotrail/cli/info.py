@@ -173,6 +173,8 @@ def _recorded(header: Mapping[str, Any]) -> str:
         text += "; call stacks" + (", of programs too" if header["stacks"].get("user") else "")
     if "files" in header:
         text += "; files" + _direct(header["files"])
+    if "path" in header:
+        text += "; path: " + (", ".join(header["path"].get("parts", ())) or "no part of it")
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
 

@@ -16,6 +16,7 @@ from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.file_maps import Files
+from biotrail.recorder.probes.path_maps import PathChoice
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks, Stacks
 
@@ -39,7 +40,7 @@ class ProbeConfig:
     stacks: Stacks = Stacks.NONE
     files: bool = False
     path: frozenset[str] = frozenset()
-    """Parts of the path beside the block layer to record (path_maps.PARTS)."""
+    """Parts of the path beside the block layer to record (schema.records.PATH_PARTS)."""
     call_over_ns: int = 1_000_000
     """Timed calls that took longer are recorded even without I/O."""
 
@@ -75,6 +76,8 @@ class Capabilities(NamedTuple):
     """It records which file a bio's pages belong to, as far as `files` says once it is open."""
     triggers: bool = False
     """It evaluates triggers: `triggered` returns those that fired."""
+    path: bool = False
+    """It records the path beside the block layer, as far as `path` says once it is open."""
     own_files: bool = False
     """It recognizes write-back of the recorder's own files, which `own_file` names."""
 
@@ -93,6 +96,10 @@ class Probes(Protocol):
     @property
     def files(self) -> Files:
         """Which file facts are recorded, once open; NO_FILES if none were asked for."""
+
+    @property
+    def path(self) -> PathChoice:
+        """Which parts of the path are recorded, once open; none if none were asked for."""
 
     def open(self) -> None:
         """Load programs and maps. Raises ProbeError."""

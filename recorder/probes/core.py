@@ -18,7 +18,7 @@ from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_pro
 from biotrail.recorder.probes.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.mapped import MappedProbes
 from biotrail.recorder.probes.own_files import OwnFiles
-from biotrail.recorder.probes.path_maps import PathChoice, PathMaps, choose_path
+from biotrail.recorder.probes.path_maps import PathMaps, choose_path
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     Choice,
@@ -80,7 +80,7 @@ class CoreProbes(MappedProbes):
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        "core", stacks=True, files=True, triggers=True, own_files=True
+        "core", stacks=True, files=True, triggers=True, path=True, own_files=True
     )
 
     def __init__(self, config: ProbeConfig, object_path: Path | None = None) -> None:
@@ -98,8 +98,6 @@ class CoreProbes(MappedProbes):
         self._hold_irqs = False
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
-        self.path = PathChoice()
-        """Which parts of the path are recorded; set by open()."""
 
     def __enter__(self) -> Self:
         """Open, and return this object."""
@@ -118,9 +116,9 @@ class CoreProbes(MappedProbes):
     def open(self) -> None:
         """Load the programs and map the rings; nothing is recorded until attach().
 
-        Sets `enums`, `sizes`, `counts_skips` and `files`. Raises ProbeError: rights, BTF, libbpf,
-        the object file or an essential tracepoint is missing, a filter is invalid, or the kernel
-        refuses the programs.
+        Sets `enums`, `sizes`, `counts_skips`, `files` and `path`. Raises ProbeError: rights, BTF,
+        libbpf, the object file or an essential tracepoint is missing, a filter is invalid, or the
+        kernel refuses the programs.
         """
         require_rights()
         check_tasks(self.config.filters)

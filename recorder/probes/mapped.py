@@ -12,6 +12,7 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.file_maps import NO_FILES
+from biotrail.recorder.probes.path_maps import NO_PATH
 from biotrail.recorder.probes.ring import Rings
 from biotrail.recorder.probes.run_stats import RunStats
 from biotrail.recorder.probes.stack_maps import FreshStacks
@@ -32,6 +33,7 @@ class MappedProbes:
         self._rings: Rings | None = None
         self._run_stats = RunStats()
         self.files = NO_FILES
+        self.path = NO_PATH
         """Which file facts are recorded; set by open()."""
 
     def _mapped(self) -> Rings:

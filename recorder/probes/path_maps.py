@@ -5,13 +5,13 @@ import ctypes
 import platform
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.libbpf import BpfObject
 from biotrail.recorder.schema import syscalls
+from biotrail.recorder.schema.records import PATH_PARTS
 
-PARTS = ("call", "time", "wait", "irq", "dirty")
-"""Names of the parts that --path takes."""
 _NEEDS = {"wait": "time"}
 """A part that says nothing without another: the waits are those of timed calls."""
 
@@ -78,13 +78,29 @@ _OLD = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
 class PathChoice:
     """What of the path is recorded on this kernel.
 
-    parts: names of PARTS that are recorded. programs: (part, program) to load, in the order of
+    parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
     PROBES. lacking: why a part that was asked for is not recorded, by part.
     """
 
     parts: frozenset[str] = frozenset()
     programs: tuple[tuple[str, str], ...] = ()
     lacking: dict[str, str] = field(default_factory=dict)
+
+    def header(self) -> dict[str, Any]:
+        """Return the log header's entry `path`; empty if no part was asked for."""
+        if not self.parts and not self.lacking:
+            return {}
+        missing = [{"part": part, "reason": why} for part, why in self.lacking.items()]
+        parts = [part for part in PATH_PARTS if part in self.parts]
+        return {"path": {"parts": parts, "missing": missing}}
+
+    def messages(self) -> list[str]:
+        """Return a message for each part that was asked for and is not recorded."""
+        return [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
+
+
+NO_PATH = PathChoice()
+"""Nothing of the path is recorded."""
 
 
 def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> PathChoice:

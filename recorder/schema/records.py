@@ -10,6 +10,7 @@ prefix (bio, sector, bytes, opf, dev), so that the compressor finds long matches
 this schema; each log's header contains it, so that old logs stay readable.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -120,6 +121,8 @@ class Record:
     tracepoint: str
     meaning: str
     fields: tuple[Field, ...]
+    part: str = ""
+    """Part of the path beside the block layer (`record --path`); empty: the block layer's own."""
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
@@ -416,6 +419,7 @@ RECORDS: tuple[Record, ...] = (
         "block_bio_queue",
         "The system call that queues a bio: follows its Q with the same head time (--path call).",
         (HEAD, _BIO, _ENTRY, *_ARGS, _NUMBER, _FOREIGN),
+        part="call",
     ),
     Record(
         Kind.RETURN,
@@ -438,6 +442,7 @@ RECORDS: tuple[Record, ...] = (
             Field("bios", "u16", "bios", "bios that it queued; 65535: that many or more"),
             Field("waits", "u16", "", "times that it left its CPU to wait; 65535: likewise"),
         ),
+        part="time",
     ),
     Record(
         Kind.WAIT,
@@ -455,6 +460,7 @@ RECORDS: tuple[Record, ...] = (
             Field("waker", "u32", "", "thread that ran on the CPU of the wake-up"),
             Field("context", "u32", "", "of the wake-up; 0: task, 1: softirq, 2: interrupt"),
         ),
+        part="wait",
     ),
     Record(
         Kind.INTERRUPT,
@@ -472,6 +478,7 @@ RECORDS: tuple[Record, ...] = (
             Field("context", "u32", "", "where C happened; 0: task, 1: softirq, 2: interrupt"),
             Field("reserved", "u32", "", "zero"),
         ),
+        part="irq",
     ),
     Record(
         Kind.DIRTIED,
@@ -487,6 +494,7 @@ RECORDS: tuple[Record, ...] = (
             Field("tgid", "u32", "", "process"),
             Field("comm", "char16", "", "name when it dirtied the page, NUL padded"),
         ),
+        part="dirty",
     ),
     Record(
         Kind.TASK,
@@ -567,9 +575,14 @@ BLK_STATUS = {
 """Names of blk_status_t without BLK_STS_ (include/linux/blk_types.h), by number."""
 
 
-def schema() -> list[dict[str, object]]:
+PATH_PARTS = tuple(dict.fromkeys(r.part for r in RECORDS if r.part))
+"""Names of the parts of the path beside the block layer, in RECORDS' order."""
+
+
+def schema(parts: Collection[str] = ()) -> list[dict[str, object]]:
     """Return the schema as JSON for the log's header: a dict for each kind, in RECORDS' order.
 
+    parts: those of PATH_PARTS that are recorded; kinds of the others are left out.
     {"kind": number, "letter", "name", "tracepoint", "size" (bytes), "fields"}; "fields" is a list,
     in order of offset, of {"name", "type", "count" (of elements), "offset" (bytes), "unit",
     "meaning"}.
@@ -594,4 +607,5 @@ def schema() -> list[dict[str, object]]:
             ],
         }
         for r in RECORDS
+        if not r.part or r.part in parts
     ]

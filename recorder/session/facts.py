@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from biotrail.recorder.host import devices, host
+from biotrail.recorder.probes.path_maps import NO_PATH, PathChoice
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.schema import records
 
@@ -33,6 +34,7 @@ def header(
     backend: dict[str, Any],
     files: dict[str, Any],
     stacks: Stacks = Stacks.NONE,
+    path: PathChoice = NO_PATH,
 ) -> dict[str, Any]:
     """Return the header of a new log; the log writer adds the format's version.
 
@@ -54,9 +56,10 @@ def header(
         "events": events,
         **({"stacks": {"user": stacks >= Stacks.USER}} if stacks else {}),
         **files,
+        **path.header(),
         **backend,
         "versions": versions(created_by),
         "rings": rings,
         "rights": rights,
-        "schema": records.schema(),
+        "schema": records.schema(path.parts),
     }

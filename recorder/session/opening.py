@@ -83,6 +83,8 @@ def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> 
         triggers=options.triggers,
         stacks=options.stacks,
         files=options.files,
+        path=options.path,
+        call_over_ns=options.call_over_ns,
     )
     return Prepared(options, stop, child, probes or make_probes(options.backend, config), named)
 
@@ -133,6 +135,7 @@ def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
         stacks = StackWatch(options.stacks, probes, options.command)
         files = FileWatch(options.files, probes)
         messages += [files.lacking] if files.lacking else []
+        messages += probes.path.messages()
         clock = clocks.reading()
         probes.attach()
         missing = _missing_tracepoints(options, probes)
@@ -204,6 +207,7 @@ def _header(
         events={"set": options.events, "letters": letters, "missing": missing},
         stacks=options.stacks,
         files=files.facts,
+        path=probes.path,
         kernel_enums=probes.kernel_enums(),
         backend=probes.backend_facts(),
         rings={"levels": len(levels), "bytes": levels},

@@ -53,6 +53,10 @@ class RecordOptions:
     """Which call stacks to record at Q."""
     files: bool = False
     """Whether to record which file a bio's pages belong to."""
+    path: frozenset[str] = frozenset()
+    """Parts of the path beside the block layer to record (schema.records.PATH_PARTS)."""
+    call_over_ns: int = 1_000_000
+    """Timed calls that took longer are recorded even without I/O."""
     triggers: Triggers = field(default_factory=Triggers)
     """Events that cause a dump, besides SIGUSR1, SIGUSR2 and the recording's end."""
     after: float = 0.0

@@ -9,7 +9,29 @@ import click
 
 from biotrail.recorder.probes.choice import BACKENDS
 from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units
+
+
+class PathParts(click.ParamType[frozenset[str]]):
+    """The value of --path: `all`, or names of parts with commas between."""
+
+    name = "parts"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> frozenset[str]:
+        """Return the parts named. Fails with a usage error where there is no such part."""
+        if isinstance(value, frozenset):
+            return value
+        if value == "all":
+            return frozenset(PATH_PARTS)
+        parts = frozenset(str(value).split(","))
+        for part in sorted(parts - set(PATH_PARTS)):
+            known = ", ".join(PATH_PARTS)
+            self.fail(f"there is no part {part!r}: choose of {known}, or all", param, ctx)
+        return parts
+
 
 EVENT_SETS = ("minimal", "lifecycle", "all")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -66,6 +88,25 @@ _OPTIONS = (
         "direct I/O on ext4, XFS and others. See biotrail report --by file.",
     ),
     click.option(
+        "--path",
+        "path",
+        type=PathParts(),
+        is_flag=False,
+        flag_value="all",
+        metavar="[=PARTS]",
+        help="Record the path beside the block layer: the system call that queues each bio (call), "
+        "calls with entry and exit (time), their waits (wait), the interrupt of each completion "
+        "(irq), who dirtied the pages of write-back (dirty). All of them, or PARTS with commas.",
+    ),
+    click.option(
+        "--call-over",
+        type=units.Duration(),
+        metavar="TIME",
+        default="1ms",
+        show_default=True,
+        help="With --path: record calls that took longer than this even if they do no I/O.",
+    ),
+    click.option(
         "--buffer-size",
         type=units.Size(),
         metavar="SIZE",
@@ -108,6 +149,10 @@ class RecordArguments:
     stacks: bool
     user_stacks: bool
     files: bool
+    path: frozenset[str] | None
+    """Parts of the path; None: none."""
+    call_over: float
+    """Seconds."""
     buffer_size: int | None
     """Bytes of each CPU's ring; None: the recorder chooses."""
     sync: bool
@@ -123,6 +168,8 @@ class RecordArguments:
             raise click.UsageError("--stacks needs the core backend: bcc's programs take no stacks")
         if self.files and self.backend == "bcc":
             raise click.UsageError("--files needs the core backend: bcc's programs see no files")
+        if self.path and self.backend == "bcc":
+            raise click.UsageError("--path needs the core backend")
 
     def record_options(self) -> dict[str, Any]:
         """Return these values as keyword arguments of RecordOptions: all but `output`."""
@@ -133,6 +180,8 @@ class RecordArguments:
             "backend": self.backend,
             "stacks": Stacks(self.stacks + self.user_stacks),
             "files": self.files,
+            "path": self.path or frozenset(),
+            "call_over_ns": round(self.call_over * 1e9),
             "ring_bytes": self.buffer_size,
             "duration": self.duration,
             "sync": self.sync,
