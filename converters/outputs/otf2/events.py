@@ -177,7 +177,8 @@ def finished_events(ops: Operations, until: int, written: WrittenBegins) -> tupl
     blocking = completed & ~issued & ~begin_written
     wants_issued = ~blocking & ~issue_written
     begins = _begin_events(*_only(~begin_written, ops, start, blocking))
-    issues = _event_rows(*_only(wants_issued, ops, moved_issue, ~issued), phase=Phase.ISSUED)
+    issuing, issue_ns, truncated = _only(wants_issued, ops, moved_issue, ~issued)
+    issues = _event_rows(issuing, issue_ns, truncated, Phase.ISSUED)
     done, done_ns = _only(completed, ops, moved_end)
     ends = _end_events(done, done_ns, np.zeros(len(done), dtype=np.bool_), Phase.COMPLETE)
     ends["bytes"], ends["status"] = done.done_bytes, done.status
