@@ -112,6 +112,7 @@ class _Summed:
     """ParquetWriter asks for this attribute."""
 
     def __init__(self, out: BinaryIO) -> None:
+        """Write to `out`; nothing is written yet."""
         self._out = out
         self._at = 0
         """Bytes written."""
