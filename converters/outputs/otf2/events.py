@@ -90,8 +90,9 @@ def _event_rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> Ev
 def _begin_events(ops: Operations, time: I64, blocking: Bool) -> EventArray:
     """Return Begin events (n,), one per operation, with `time` (ns).
 
-    blocking: which operations (n,) complete without an issue: they are flagged BLOCKING. An
-    operation whose begin is not known is flagged TRUNCATED, one of the recording itself OWN.
+    They have sector, parent, bytes, thread and its name. blocking: which operations (n,) complete
+    without an issue: they are flagged BLOCKING. An operation whose begin is not known is flagged
+    TRUNCATED, one of the recording itself OWN.
     """
     events = _event_rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
     events["detail"], events["link"] = ops.sector, ops.parent
@@ -105,8 +106,9 @@ def _begin_events(ops: Operations, time: I64, blocking: Bool) -> EventArray:
 def _end_events(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
     """Return Complete or Cancelled events (n,), one per operation, without bytes and status.
 
-    time: ns (n,). truncated: which events (n,) were not recorded. phase: COMPLETE or CANCELLED.
-    Operations without a known issue are flagged UNISSUED.
+    They have the bio's request, pieces, requeues and certainty. time: ns (n,). truncated: which
+    events (n,) were not recorded. phase: COMPLETE or CANCELLED. Operations without a known issue
+    are flagged UNISSUED.
     """
     events = _event_rows(ops, time, truncated, phase)
     events["link"] = ops.request

@@ -158,10 +158,10 @@ class _Growth:
     """Records in `account.grown` after which chunk the source's notes, losses and damages grew."""
 
     def __init__(self, source: Source, account: Account) -> None:
-        """Record the lists' lengths before the first chunk.
+        """Record the lengths of the source's lists before the first chunk is read.
 
-        account: its `grown` gets [chunk, notes, losses, damages], the lengths after that chunk of
-        the log; chunk -1: before the first.
+        source: its notes, losses and damages are lists that grow while chunks are read. account:
+        its list `grown` is appended to, here and by `record`.
         """
         self._source = source
         self._grown = account.grown

@@ -97,10 +97,12 @@ class ClockBook:
         return snapshot
 
     def snapshot_at(self, at: int) -> ClockSnapshot:
-        """Return a snapshot of the moment `at` (ns, as of `ClockBook.at`), without REALTIME.
+        """Return a clock snapshot of one moment, without REALTIME.
 
-        It has the clock of the converter's own sequence, and MONOTONIC, BOOTTIME or both as `at`
-        has them.
+        at: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's BOOTTIME if `aligned`. The
+        snapshot has `at` on the clock of the converter's own sequence, and the pairs of
+        `ClockBook.at`: MONOTONIC, named as the trace's primary clock, before the first reading;
+        MONOTONIC and BOOTTIME after it; BOOTTIME alone if `aligned`.
         """
         snapshot = ClockSnapshot(primary_trace_clock=MONOTONIC if self.primary else None)
         snapshot.clocks.add(clock_id=OWN_CLOCK, timestamp=at)

@@ -192,11 +192,12 @@ class Converter:
         self._write_view()
 
     def _write_view(self) -> None:
-        """Set `summary.view` to the time around the slowest I/O, and write it as an attribute.
+        """Set `summary.view` to the time around the slowest I/O; write it as attribute `view`.
 
-        It begins one latency before that I/O and ends one after it, within the trace. It is the
-        file's last packet, where readers look for it. Without a bio with queue and completion
-        nothing is written.
+        It begins one latency before that I/O, ends one latency after it, and is clipped to the
+        trace; its device is the I/O's. The attribute, `BEGIN END DEVICE`, is the file's last
+        packet, where readers look for it. Where no bio has both queue and completion nothing is
+        written, and `summary.view` stays None. Raises OutputError where writing fails.
         """
         slowest = self._slowest.slowest()
         if slowest is None:
@@ -251,8 +252,9 @@ class Converter:
     def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
         """Add a window's bios and requests to the counts of `summary`.
 
-        bios, requests: slices of those tables of the window; rows without a slice are counted as
-        not drawn.
+        These are `bios`, `requests`, `families`, `not_drawn` and `open_at_end`. bios, requests:
+        slices of those tables of the window; rows without a slice are counted as not drawn, slices
+        with end FOREVER as open. families: one more than the largest number so far.
         """
         total = self.summary
         total.bios += len(bios)

@@ -40,10 +40,11 @@ def no_stages() -> Stages:
 
 
 def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
-    """Return when each row of `table` was first and last seen: from its own times and its stages'.
+    """Return when each row of `table` was first and last seen, by its own times and its stages'.
 
-    stages: of the table's rows, or of none. A row that is not complete counts as lost, and as over,
-    if its certainty is LOST, or if it is a bio with neither Q nor a cut at which it was in flight:
+    table: rows (n,). stages: of these rows, or of none. Both times are NEVER for a row without any
+    time. A row without a completion is `lost`, and `over`, if its certainty is LOST, or if it is a
+    bio with neither Q nor a cut (a begin of the chosen part of the log) at which it was in flight:
     then nothing says that it is still in flight.
     """
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
@@ -53,7 +54,6 @@ def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
         np.maximum.at(last, rows, stages.end)
         np.minimum.at(first, rows, stages.start)
         first = np.where(first == FOREVER, NEVER, first)
-    # With neither Q nor completion, nothing says that a bio is still in flight.
     lost = table.certainty == Certainty.LOST
     if isinstance(table, Bios):
         lost |= (table.queue < 0) & (table.cut < 0)
@@ -70,16 +70,16 @@ def _rows_of(number: I64, owner: I64) -> I64:
 
 
 def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> None:
-    """Set `slices.stages` to the stages that take time; add each stage's total time as an argument.
+    """Set `slices.stages` to the stages that take time; add a `…_ns` argument per kind of stage.
 
-    stages: of the bios or requests of the slices, also of others, which are ignored. arguments:
-    False adds no arguments. Stages are clipped to their slice. Without slices or stages nothing is
-    done.
+    stages: of the bios or requests of the slices; those of others are ignored. arguments: False
+    adds no arguments; True adds, to the slices with such a stage, the total ns of all of them.
+    Stages are clipped to their slice. Without slices or stages nothing is done.
     """
     if not len(slices) or not len(stages.owner):
         return
-    kept = np.isin(stages.owner, slices.number) if len(stages.owner) else None
-    table = stages if kept is None or kept.all() else stages.take(kept)
+    kept = np.isin(stages.owner, slices.number)
+    table = stages if kept.all() else stages.take(kept)
     rows = _rows_of(slices.number, table.owner)
     start = np.maximum(table.start, slices.start[rows])
     end = np.minimum(np.maximum(table.end, start), slices.end[rows])

@@ -38,7 +38,10 @@ class SliceWriter:
     def __init__(
         self, file: PacketFile, streams: Streams, tree: Tree, summary: PerfettoSummary
     ) -> None:
-        """Begin without lanes; nothing is written."""
+        """Begin without lanes; nothing is written.
+
+        file, streams, tree, summary: of the whole trace; all are changed by `write` and `finish`.
+        """
         self._file = file
         self._streams = streams
         self._tree = tree

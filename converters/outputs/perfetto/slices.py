@@ -85,7 +85,10 @@ class SliceMaker:
         """Return a slice per bio of which any time is known, in the order of (start, number).
 
         table: a window's bios; stages: of these bios; tasks: threads' names, to which `table.task`
-        refers. Slices have all arguments that docs/perfetto.md lists, stages, and call stacks.
+        refers. A slice ends at the completion; that of a bio whose end was lost, at the last known
+        time; any other is open to the trace's end (FOREVER). It has all arguments that
+        docs/perfetto.md lists, stages, and a call stack where one is known. Interns names and
+        texts.
         """
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
@@ -118,8 +121,10 @@ class SliceMaker:
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """Return a slice per request of which any time is known, in the order of (start, number).
 
-        table: a window's requests; stages: of these requests. A request that was merged into
-        another ends at its last known time.
+        table: a window's requests; stages: of these requests. A slice ends at the completion; that
+        of a request which was merged into another, or whose end was lost, at the last known time;
+        any other is open to the trace's end (FOREVER). It has all arguments that docs/perfetto.md
+        lists. Interns names and texts.
         """
         seen = seen_of(table, stages)
         absorbed = table.absorbed_by >= 0
@@ -142,10 +147,10 @@ class SliceMaker:
         return slices
 
     def losses(self, table: LossWindows, first: int) -> Slices:
-        """Return a slice per loss window, a time in which a full ring lost records, by start.
+        """Return a slice per loss window (a full ring lost records), sorted by start.
 
-        first: number of the first one; they are numbered on from there. Names of kinds and of the
-        slice are interned.
+        first: number of the first slice, from which on they are numbered. Its arguments are the
+        CPU, the kind of record and the count, each left out where it is not known. Interns names.
         """
         rows = np.argsort(table.start, kind="stable")
         n = len(rows)
@@ -261,9 +266,9 @@ class SliceMaker:
     def _size(self, slices: Slices, table: Bios | Requests) -> None:
         """Add to slices the arguments `latency_ns`, `sector` and `bytes`.
 
-        table: per slice (n,) its bio or request. Latency is from queue (bio) or start (request) to
-        completion, left out where one of them is not known; the sector is left out where there is
-        none.
+        table: per slice (n,) its bio or request. Latency, the slice's length, is left out unless
+        the begin (a bio's Q, a request's start) and the completion are known; the sector is left
+        out where there is none.
         """
         begin = table.queue if isinstance(table, Bios) else table.start
         both_known = (table.complete >= 0) & (begin >= 0)
@@ -272,10 +277,14 @@ class SliceMaker:
         slices.uint("bytes", table.bytes)
 
     def _common(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
-        """Add to slices the arguments that bios and requests share, from flags to the host.
+        """Add to slices the arguments that bios and requests share.
+
+        These are flags, status, certainty, device, number, done_bytes (where completed and other
+        than the bytes), requeues (where more than 0), and those of `_marks`. New texts are
+        interned.
 
         table: per slice (n,) its bio or request. seen: per row of the table that the slices were
-        made from (`slices.rows`). Interns new texts.
+        made from (`slices.rows`).
         """
         flags = self._mapped(table.opf & ~np.uint32(0xFF), self.context.flag_names)
         slices.text("flags", flags)
@@ -291,8 +300,10 @@ class SliceMaker:
     def _marks(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
         """Add to slices what was cut off or not recorded, whose I/O it is, and the host.
 
-        These are `begin_not_seen`, `begin_cut`, `open_at_end`, `end_not_seen`, `own` (I/O of the
-        recording itself) and, where the trace has several logs, `host`.
+        These arguments are `begin_not_seen` (neither Q, or a request's start, nor a cut is known),
+        `begin_cut` (it was in flight at the begin of the part of the log that was chosen),
+        `open_at_end` (the slice ends at FOREVER), `end_not_seen` (`seen.lost`), `own` (I/O of the
+        recording itself), all `true` or left out, and, where the trace has several logs, `host`.
 
         table: per slice (n,) its bio or request. seen: per row of the table that the slices were
         made from (`slices.rows`).

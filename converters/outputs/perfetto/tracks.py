@@ -46,10 +46,11 @@ class Identity:
     """
 
     def __init__(self, key: str, trace: str | None = None, taken: int = 0) -> None:
-        """Take the log's key.
+        """Take the texts that this log's uuids and sequence ids are hashed from.
 
-        trace: the key that the range of sequence ids is hashed from; None: `key`. taken: how many
-        ids of that range the logs before this one use.
+        key: of track uuids; no other log has it. trace: of the range of sequence ids, which all
+        logs of one trace share; None: `key`. taken: how many ids of that range the logs before this
+        one use.
         """
         self._key = key
         self._first = _hash(f"{trace or key} sequences") % _SEQUENCES + taken

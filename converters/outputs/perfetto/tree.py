@@ -105,10 +105,10 @@ class Tree:
     """Per device that has a group: the group's uuid."""
 
     def __post_init__(self) -> None:
-        """Create the log's root and its group "recording".
+        """Create the log's root and its group "recording", as packets for `announcements`.
 
-        The root is below one that several logs of a host share, if there is one. Sets `root` and
-        `recording`, their uuids.
+        The root is below one that several logs of a host share, if there is one, which is created
+        first. Sets `root` and `recording`, their uuids.
         """
         self.root = self.identity.uuid("host")
         self.recording = self.identity.uuid("recording")

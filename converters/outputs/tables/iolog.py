@@ -95,10 +95,10 @@ class _Writer:
         return self._summary
 
     def _select(self, bios: Bios) -> Bool:
-        """Mark the bios (n,) to write: fio can replay them, and their Q is known.
+        """Mark the bios (n,) to write: their Q is known, and fio has an action for the operation.
 
-        With `upper_only` those of lower devices are left out, too. Counts the others in
-        `_summary.left_out`, by the first reason that applies.
+        With `upper_only` they have no parent, either: a bio of an upper device that they work for.
+        Counts the others in `_summary.left_out`, by the first reason that applies.
         """
         codes, names = operations(self._context, bios.opf, bios.bytes)
         unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)
@@ -155,10 +155,11 @@ class _Writer:
         self._out.write("".join(lines).encode())
 
     def _new_files(self, bios: Bios, micros: I64) -> list[str]:
-        """Return the add and open lines of devices that had no line yet, by dev_t.
+        """Return the lines that add and open the files of devices without a line so far.
 
-        micros: times (µs) of the bios' lines, of which the first is the new lines' time. Adds the
-        devices to `_files` and to `_summary.devices`.
+        They are `µs /dev/NAME add` and `µs /dev/NAME open`. bios: the bios to write now. micros:
+        times (µs) of their lines, the first of which is that of the new lines. Devices are sorted
+        by dev_t, and added to `_files` and to `_summary.devices`.
         """
         lines = []
         for dev in np.unique(bios.dev).tolist():
