@@ -16,6 +16,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.lifecycles.lifecycles import FIRST_UNRECORDED
+from biotrail.converters.outputs.perfetto.calls import CallMaker
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.columns import Slices
@@ -118,6 +119,7 @@ class Converter:
         self._tree = Tree(identity, context, place)
         parts = self._file, self._streams, self._tree, self.summary
         self._slices = SliceWriter(*parts)
+        self._calls = CallMaker(context, names, strings, self._tree.threads)
         self._counters = CounterWriter(context, *parts, fine=detail == Detail.FULL)
         self._slowest = Slowest(context, names, self._clocks)
         self._last_window: Lifecycles | None = None
@@ -139,15 +141,19 @@ class Converter:
         window = drawn_with(self._detail, window)
         self._stacks.refresh()
         self._maker.note_stacked(window)
+        self._maker.path = window.path
         bios = self._maker.bios(window.bios, window.bio_stages, window.tasks)
         requests = self._maker.requests(window.requests, window.request_stages)
         open_bios = self._maker.in_flight(window.open_bios)
         open_requests = self._maker.in_flight(window.open_requests)
         losses = self._maker.losses(window.loss, self.summary.loss_windows)
-        self._start(window, (bios, requests, open_bios, open_requests, losses))
+        calls = self._calls.calls(window.path, window.tasks)
+        self._start(window, (bios, requests, open_bios, open_requests, losses, calls))
         self._write_clock_readings()
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
+        if len(calls):
+            self._slices.write(calls, _nothing(calls))
         self._slowest.add(bios, window.bios, window.tasks)
         self._counters.update(window, bios, open_bios, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)
@@ -155,7 +161,7 @@ class Converter:
         self._count(window, bios, requests)
         self._last_window = window
         if len(self._maker.strings) > _MOST_STRINGS:
-            self._maker.strings = self._streams.forget_strings()
+            self._maker.strings = self._calls.strings = self._streams.forget_strings()
 
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.

@@ -20,6 +20,7 @@ from biotrail.converters.events.tables import (
     Certainty,
     Lifecycles,
     LossWindows,
+    PathTables,
     RequestKind,
     Requests,
     Stages,
@@ -38,6 +39,7 @@ from biotrail.converters.outputs.perfetto.names import (
     Colour,
     Interned,
 )
+from biotrail.converters.outputs.perfetto.path import add_bio_path, add_interrupts
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.slice_times import (
     Seen,
@@ -67,6 +69,8 @@ class SliceMaker:
     colour: Colour = Colour.AUTO
     stacked: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Families (bio numbers) seen on several devices, of those that may appear again."""
+    path: PathTables | None = None
+    """The path beside the block layer of the window whose slices are made; None: not recorded."""
 
     def note_stacked(self, window: Lifecycles) -> None:
         """Update `stacked`: add families with a bio or request of a lower device in the window.
@@ -111,6 +115,7 @@ class SliceMaker:
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
+        add_bio_path(slices, table, self.path, self.context, self.strings)
         add_stages(slices, stages)
         return slices
 
@@ -143,6 +148,7 @@ class SliceMaker:
         slices.text("kind", np.where(table.kind == RequestKind.NORMAL, np.uint64(0), kind))
         slices.uint("parent", table.parent, table.parent >= 0)
         slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
+        add_interrupts(slices, table, self.path, self.strings)
         add_stages(slices, stages)
         return slices
 

@@ -24,6 +24,7 @@ from biotrail.converters.outputs.perfetto.encode import tag, varint
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENT_IIDS,
     ARGUMENTS,
+    CALL,
     CATEGORY_IIDS,
     STAGE,
     STAGE_IIDS,
@@ -213,7 +214,7 @@ class Streams:
         data = packet.interned_data
         data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
-        if stages:
+        if stages or category == CALL:
             data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
         for stage in stages:
             data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])

@@ -25,6 +25,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.outputs.perfetto.help import BIOS, LOSSES, MORE, REQUESTS, ROOT, SLOW
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
+    CALL,
     IN_DEVICE,
     LOSS,
     QUEUED,
@@ -40,6 +41,7 @@ SCREEN = 16
 
 _EXPLICIT = TrackDescriptor.EXPLICIT
 _BY_KEY = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
+_CALLS = 3
 _FIRST_DEVICE = 10
 """Rank of the first device's group, below the lanes of the whole log."""
 
@@ -101,6 +103,8 @@ class Tree:
     place: Place
     _groups: list[TracePacket] = field(default_factory=list)
     """Packets of groups that `announcements` has not returned yet."""
+    threads: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Process id and name by thread id, of threads with calls; whoever writes calls fills it."""
     _devices: dict[int, int] = field(default_factory=dict)
     """Per device that has a group: the group's uuid."""
 
@@ -147,9 +151,11 @@ class Tree:
 
         category: BIO and REQUEST lanes are below their device's group, which is created if it is
         new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
-        lane: from 0; from SCREEN on, lanes of bios and requests are part of "more bios" and "more
-        requests".
+        A CALL lane is a thread's track, and `dev` the thread's id. lane: from 0; from SCREEN on,
+        lanes of bios and requests are part of "more bios" and "more requests".
         """
+        if category == CALL:
+            return self._thread(dev, lane)
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
             lanes, first = _MORE[category], SCREEN
@@ -163,6 +169,24 @@ class Tree:
             sibling_merge_behavior=_BY_KEY,
             sibling_merge_key=lanes.name,
         )
+
+    def _thread(self, tid: int, lane: int) -> TrackDescriptor:
+        """Return the track of a thread's calls.
+
+        Alone in a trace it is the thread's own track, which other data sources of the machine have
+        too; of several logs it is a track below the log's root, as their thread ids can be equal.
+        Lanes beyond the first, which only a reused thread id needs, are below the root as well.
+        """
+        pid, name = self.threads.get(tid, (tid, ""))
+        descriptor = TrackDescriptor(uuid=self.identity.uuid(f"{CALL} {tid} {lane}"))
+        if lane or self.place.number != 1 or self.place.host:
+            descriptor.parent_uuid = self.root
+            descriptor.name = f"{name or 'thread'} {tid}"
+            descriptor.sibling_order_rank = _CALLS
+        else:
+            descriptor.thread.pid, descriptor.thread.tid = pid, tid
+            descriptor.thread.thread_name = name
+        return descriptor
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:
         """Return the track of a device's counter, below the device's group.
