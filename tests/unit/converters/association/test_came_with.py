@@ -12,7 +12,7 @@ import pytest
 from biotrail.converters.association.identity import association
 from biotrail.converters.association.identity.association import Association, came_with
 from biotrail.converters.events.tables import I64
-from biotrail.converters.lifecycles import stages
+from biotrail.converters.lifecycles import milestones
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from tests.simulation.check import run
@@ -51,7 +51,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Association]:
         found.append(a)
         return came_with(a)
 
-    monkeypatch.setattr(stages, "came_with", watch)
+    monkeypatch.setattr(milestones, "came_with", watch)
     return found
 
 
