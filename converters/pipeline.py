@@ -208,13 +208,14 @@ class Trace:
     ) -> Iterator[Lifecycles]:
         """Yield associated windows in time order; the last one closes all that is still open.
 
-        window_events, on_progress: as for `events`.
+        window_events: least number of new events in a window but the last. on_progress: called with
+        the file offset reached (bytes). on_window: called with (result, window) before each window
+        is yielded; the result has the association, for callers that need the events behind the
+        tables (`histories`).
 
-        on_window: called with (result, window) before each window is yielded; the result has the
-        association, for callers that need the events behind the tables (`histories`).
-
-        small: as for `events`. The bios and requests that end are the same, but open bios that were
-        split are known less completely in each window, so counters can differ.
+        small: split windows that would hold twice `window_events` or more. The bios and requests
+        that end are the same, but open bios that were split are known less completely in each
+        window, so counters can differ. Fills `account`.
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
@@ -229,11 +230,11 @@ class Trace:
                 self.account.first_ns, self.account.last_ns = first, end
 
     def shown_events(self, window_events: int = WINDOW_EVENTS) -> Iterator[tuple[Events, int]]:
-        """Yield as `events`, without those that `lifecycles` leaves out as the recording's own.
+        """Yield (events, end) as `events` does, without the recording's own I/O.
 
         Until the first bio with Q_FLAG_OWN nothing is associated; from then on events are held
         until it is known whether they are own, so that a window may be empty and its events come
-        later. With `own_io` all are yielded.
+        later. With `own_io` all are yielded. end: ns, before which all events were read.
         """
         windows = self.events(window_events)
         if self.own_io:

@@ -164,12 +164,13 @@ class Clocks:
 
 
 def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64, int]:
-    """Return (at, slept, slept_within) of `Alignment`, with an entry for each suspend.
+    """Return (at, slept, slept_within): how long the machine had slept, from which time on.
 
-    A suspend shows as BOOTTIME - MONOTONIC growing by more than SLEPT between readings; the first
-    entry is for the time before. taken: readings in time order, at least one. known: that
-    difference (ns) of the reference, used for entries that equal it within SLEPT; None: another
-    boot.
+    at, slept: int64; from MONOTONIC time at[i] on, BOOTTIME - MONOTONIC is slept[i] (ns). at[0] is
+    the least int64; an entry follows for each reading at which it had grown by more than SLEPT.
+    slept_within: largest uncertainty (ns) of the readings used. taken: readings in time order, at
+    least one. known: the reference's slept (ns), used for entries that equal it within SLEPT; None:
+    the logs are not of one boot.
     """
     at, slept = [np.iinfo(np.int64).min], [taken[0].slept]
     within = taken[0].uncertainty

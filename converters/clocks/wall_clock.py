@@ -73,7 +73,11 @@ def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
 
 
 def _of_file(source: Source, most: int) -> list[Reading]:
-    """Return `readings` of a source that is not a series of files."""
+    """Return about `most` readings of a source that is no series of files, in time order.
+
+    More around steps of the wall clock and suspends. Other sources than log files have those of the
+    header and the end frame alone.
+    """
     ends = (source.header, source.end or {})
     known = {reading for end in ends for reading in Reading.from_clocks(end.get("clocks"))}
     if isinstance(source, LogSource):

@@ -237,9 +237,9 @@ class Events:
     def join(parts: Sequence["Events"]) -> "Events":
         """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
 
-        A single part with rows is returned itself, not copied. `members` is the last part's.
-        `stack` and `file` are -1 in rows of parts without that column; `doubt` is kept only if all
-        parts have it.
+        Parts without rows are ignored; a single other one is returned itself, not copied. `members`
+        is that of the last. `stack` and `file` are -1 in rows of parts without that column; `doubt`
+        is kept only if all parts have it.
         """
         parts = [p for p in parts if len(p)]
         if len(parts) <= 1:

@@ -108,8 +108,8 @@ def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
     """Return per request whether it failed without an issue and has more bytes than its known bios.
 
     Then a bio of it is not known: the merge that brought it was not recorded, or does not name its
-    request. Only requests with known bios count, and only those that absorbed another request or
-    are on a device of `_unresolved_merges`.
+    request. Only requests with known bios count, and only those that absorbed another request, or
+    on whose device some request merged into one that is not known.
     """
     failed = (ends.issue < 0) & (ends.end >= 0)
     if not failed.any():

@@ -133,10 +133,11 @@ def _ended_at(table: Bios | Requests) -> I64:
 
 
 def _cut(table: Table, begin: int) -> Table:
-    """Return the table with rows that began before `begin` (ns) marked as cut there; see `clipped`.
+    """Return the table with rows that began before `begin` (ns) marked as cut there.
 
-    The rows' beginning is their earliest known time. The table itself is returned if there is no
-    such row.
+    They get `cut` = `begin`, are INCOMPLETE at least, and lose their queue (or start) time; their
+    other times before `begin` become `begin`. The beginning is a row's earliest known time. The
+    table itself is returned if there is no such row.
     """
     crossing = first_seen(table) < begin
     if not crossing.any():

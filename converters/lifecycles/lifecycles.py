@@ -111,7 +111,7 @@ class Builder:
         }
 
     def build(self, events: Events, *, settled: int, final: bool) -> Result:
-        """Associate one window and return its tables; see `Result`.
+        """Associate one window (a stretch of the log's events) and return its tables.
 
         events: those that the previous result kept and the new ones, sorted by time. settled: ns;
         bios and requests that ended before it are closed, others are kept. final: nothing is kept,

@@ -82,8 +82,8 @@ def _inserts(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64
     """Return per queued bio the row of its I in the window's events, int64, -1 none.
 
     That is its request's I; if the bio came with a request that was absorbed, the absorbed one's.
-    request: per bio, its request generation, -1 none. final: per bio, generation of its final
-    piece.
+    request: per bio, index of its request in `a.requests`, -1 none. final: per bio, index in
+    `a.bios` of its piece that completed last.
     """
     if not len(a.requests):
         return np.full(len(request), -1, dtype=np.int64)
@@ -97,9 +97,10 @@ def _inserts(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64
 def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
     """Return per queued bio the row of the first D that carried its final piece, int64, -1 none.
 
-    Of the D that names the piece or, if none does, the request's first D after the piece joined it
-    (a merge after a requeue is later than the request's first D). request: per bio, its request
-    generation, -1 none. final: per bio, generation of its final piece.
+    That is the first D that names the piece or, if none does, the request's first D after the piece
+    joined it: a merge after a requeue is later than the request's first D. request: per bio, index
+    of its request in `a.requests`, -1 none. final: per bio, index in `a.bios` of its final piece,
+    the one that completed last.
     """
     if not len(a.requests):
         return np.full(len(request), -1, dtype=np.int64)
@@ -126,9 +127,10 @@ def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
 def _last_moves(a: Association, request: I64, final: I64) -> I64:
     """Return per queued bio the row of the last merge (m) that moved it into its request; -1 none.
 
-    Found by range: the m is into the bio's request, covers the piece's first sector, and came after
-    the bio began. Only requests that were requeued are looked at: others have one D to choose.
-    request, final: as for `_issues`.
+    Found by range: the m is into the bio's request, covers its piece's first sector, and came after
+    the piece began. Only requests that were requeued are looked at: others have one D to choose.
+    request: per bio, index of its request in `a.requests`, -1 none. final: per bio, index in
+    `a.bios` of its piece that completed last.
     """
     result = np.full(len(request), -1, dtype=np.int64)
     absorbed = np.flatnonzero(a.absorbed_by >= 0)

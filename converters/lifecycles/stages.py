@@ -145,10 +145,11 @@ def _flatten(number: I64, bounds: I64, stage: U8, single: U8, unissued: U8) -> _
 def _stages_of_slot(stage: U8, slot: int, previous: I64, one: Bool, single: U8, unissued: U8) -> U8:
     """Return per row the Stage, uint8, of the interval that ends at bound `slot` + 1.
 
-    previous: (rows,) index of the bound at which the interval begins: 0 queue, 3 issue, …. stage,
-    single, unissued: as for `_flatten`. one: (rows,) whether the row has a single stage. `stage[:,
-    slot]`, but UNKNOWN over bounds that were not recorded, `unissued` up to a completion without an
-    issue, and Q2D from queue to issue.
+    previous: (rows,) index of the bound at which the interval begins (0 queue, 1 allocated or
+    merged, 2 inserted, 3 issued, 4 data completed). stage: (rows, SLOTS) Stage if no bound was left
+    out. one, single: (rows,) whether the row has one stage only, and which. unissued: (rows,) Stage
+    up to a completion without an issue. UNKNOWN over bounds that were not recorded, but Q2D from
+    queue to issue.
     """
     named = stage[:, slot].copy()
     # The interval runs from the queue to a later bound, or to the end without an issue.

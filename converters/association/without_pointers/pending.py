@@ -241,6 +241,7 @@ class Device:
     """The bios and requests in flight on one device."""
 
     def __init__(self, *, one_queue: bool = False) -> None:
+        """Start with nothing in flight. one_queue: whether the device has one hardware queue."""
         self.one_queue = one_queue
         """Whether it has one hardware queue, so that LIFE tags are unique."""
         self.waiting = PendingSet()
