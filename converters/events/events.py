@@ -193,8 +193,7 @@ class Events:
     def field(self, kind: Kind, name: str, rows: EventRows) -> NDArray[Any]:
         """Return a field of the records at `rows`, all of `kind`, in the field's dtype; a copy.
 
-        name: a scalar field of at most 8 bytes; a copy is returned. Raises KeyError: the kind has
-        no such field.
+        name: a scalar field of at most 8 bytes. Raises KeyError: the kind has no such field.
         """
         dtype, offset = fields_of(kind)[name][:2]
         word = self.raw[:, offset // 8][rows] >> np.uint64(offset % 8 * 8)
