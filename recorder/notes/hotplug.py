@@ -3,9 +3,9 @@
 
 import os
 import time
-from typing import Any
 
 from biotrail.recorder.host import cgroups, devices
+from biotrail.recorder.schema.payloads import CgroupsNote, Device, DevicesNote
 
 DEVICE_PERIOD_NS = 1_000_000_000
 CGROUP_PERIOD_NS = 10_000_000_000
@@ -69,13 +69,13 @@ class Periodic:
 class DeviceWatch(Periodic):
     """Finds devices that are new or changed since the header, or since the last look."""
 
-    def __init__(self, known: list[dict[str, Any]]) -> None:
+    def __init__(self, known: list[Device]) -> None:
         """`known`: the header's device entries (host.devices.snapshot)."""
         super().__init__(DEVICE_PERIOD_NS)
         self._known = {int(entry["dev"]): entry for entry in known}
         self._seen = fingerprint()
 
-    def changes(self) -> dict[str, Any] | None:
+    def changes(self) -> DevicesNote | None:
         """Return a `devices` note with the new and changed entries; None: there are none.
 
         Removed devices are not reported.
@@ -105,7 +105,7 @@ class CgroupWatch(Periodic):
         self._where = cgroups.hierarchy()
         self._known: dict[int, str] = {}
 
-    def changes(self) -> dict[str, Any] | None:
+    def changes(self) -> CgroupsNote | None:
         """Return a `cgroups` note {id as text: path} of new cgroups; None: there are none."""
         began = time.monotonic_ns()
         now = cgroups.paths(self._where)

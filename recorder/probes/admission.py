@@ -16,6 +16,7 @@ from biotrail.recorder.probes.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import KernelEnums
 
 MAX_DEVICES = 32
 """Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
@@ -34,8 +35,6 @@ _NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
 _OWN_OPS = ("DRV_IN", "DRV_OUT", "SCSI_IN", "SCSI_OUT")
 _FILE_OPS = ("WRITE", "ZONE_APPEND")
 _MAX_OP = 63
-
-Enums = Mapping[str, Mapping[str, int]]
 
 
 class DeviceFilter(ctypes.Structure):
@@ -170,7 +169,7 @@ def config(
     sizes: RingSizes,
     devices: list[tuple[int, int]],
     filters: Filters,
-    enums: Enums,
+    enums: KernelEnums,
     stacks: Stacks = Stacks.NONE,
     files: Files = NO_FILES,
 ) -> Config:

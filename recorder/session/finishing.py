@@ -3,7 +3,6 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.host import clocks
@@ -11,6 +10,7 @@ from biotrail.recorder.output.output import explain
 from biotrail.recorder.output.sinks import LogSink, PlainLog
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
+from biotrail.recorder.schema.payloads import Clock, End
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import ns_per_run
 from biotrail.recorder.session.running import Running
@@ -54,7 +54,7 @@ def _take_rest(running: Running) -> None:
     running.listen()
 
 
-def _last_job(running: Running, stopped: dict[str, int]) -> Job:
+def _last_job(running: Running, stopped: Clock) -> Job:
     """Return the job that writes all that waits to be written, then the END frame.
 
     `stopped`: clock readings (name → ns) right before the programs were detached.
@@ -72,7 +72,7 @@ def _last_job(running: Running, stopped: dict[str, int]) -> Job:
     return last
 
 
-def _end_facts(running: Running, stopped: dict[str, int]) -> dict[str, Any]:
+def _end_facts(running: Running, stopped: Clock) -> End:
     """Return the facts for the END frame; the log writer adds the log's size.
 
     `stopped`: clock readings (name → ns) right before the programs were detached. Reads the
@@ -81,7 +81,7 @@ def _end_facts(running: Running, stopped: dict[str, int]) -> dict[str, Any]:
     loss, began = running.loss, running.began
     now = cost.read(running.probes.programs())
     return {
-        "reason": running.stop.reason,
+        "reason": running.stop.reason or "",
         **running.flight.at_end(),
         "seconds": _seconds(running, stopped),
         "stopped": stopped,
@@ -104,7 +104,7 @@ def _end_facts(running: Running, stopped: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _summary(running: Running, stopped: dict[str, int]) -> Summary:
+def _summary(running: Running, stopped: Clock) -> Summary:
     """Return the summary for the user, without `error` and `command_status`.
 
     `stopped`: clock readings (name → ns) right before the programs were detached. The programs
@@ -141,12 +141,12 @@ def _summary(running: Running, stopped: dict[str, int]) -> Summary:
     )
 
 
-def _seconds(running: Running, clock: dict[str, int]) -> float:
+def _seconds(running: Running, clock: Clock) -> float:
     """Return the seconds from the recording's beginning to a clock reading (name → ns)."""
     return (clock["monotonic"] - running.began.monotonic) / 1e9
 
 
-def _moment(running: Running, clock: dict[str, int] | None) -> Moment | None:
+def _moment(running: Running, clock: Clock | None) -> Moment | None:
     """Return a clock reading as a moment of the recording; None for None."""
     if clock is None:
         return None

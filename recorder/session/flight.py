@@ -7,9 +7,9 @@ from typing import Any
 
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.output.flight_buffer import KeptLog
-from biotrail.recorder.output.series import Clock
 from biotrail.recorder.output.sinks import Sink
 from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.schema.payloads import Clock, End
 
 
 class Flight:
@@ -120,12 +120,12 @@ class Flight:
         finally:
             self._ordered = False
 
-    def at_end(self) -> dict[str, Any]:
+    def at_end(self) -> End:
         """Return facts for the last dump: `let_pass`, and a trigger whose dump was still waiting.
 
         {} without a flight recorder.
         """
         if self._sink is None:
             return {}
-        trigger = {} if self._hit is None else {"trigger": asdict(self._hit)}
+        trigger: End = {} if self._hit is None else {"trigger": asdict(self._hit)}
         return {**trigger, "triggers_let_pass": self.let_pass}

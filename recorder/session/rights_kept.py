@@ -5,13 +5,13 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from typing import Any
 
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
 from biotrail.recorder.rights.rights import Lack, Trial
+from biotrail.recorder.schema.payloads import LackFacts, RightFacts
 from biotrail.recorder.session.session_types import RecordOptions
 
 _FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH")
@@ -61,9 +61,9 @@ def lacking(options: RecordOptions) -> list[Lack]:
     return [lack for lack in found if lack.key != "processes" or options.filters.children]
 
 
-def facts(found: list[Lack]) -> dict[str, Any]:
+def facts(found: list[Lack]) -> RightFacts:
     """Return the header's `rights`: {"uid", "lacking": [{"what", "needs"}, …]}."""
-    lacks = [{"what": lack.what, "needs": lack.needs} for lack in found]
+    lacks: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in found]
     return {"uid": os.geteuid(), "lacking": lacks}
 
 

@@ -3,7 +3,7 @@
 
 import os
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from biotrail.recorder.host.own_io import tell_files
 from biotrail.recorder.output.flight_buffer import KeptLog
@@ -13,6 +13,7 @@ from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Header
 from biotrail.recorder.session.session_types import RecordOptions
 
 _STDOUT = 1
@@ -78,7 +79,7 @@ def memory_limit(limit: Limit) -> Limit:
 def open_sink(
     options: RecordOptions,
     place: BinaryIO | HeldDirectory,
-    header: dict[str, Any],
+    header: Header,
     probes: Probes,
 ) -> Sink:
     """Return the recording's sink: a plain log, a rotating log, or a flight recorder's.
