@@ -70,13 +70,13 @@ class MountWatch(Periodic):
         began = time.monotonic_ns()
         text = _read(self._proc / "self" / "mountinfo")
         if text == self._text:
-            self.looked(began)
+            self.schedule_next(began)
             return None
         self._text = text
         now = self._mounts(text)
         fresh = {dev: pairs for dev, pairs in now.items() if self._known.get(dev) != pairs}
         self._known = now
-        self.looked(began)
+        self.schedule_next(began)
         return fresh or None
 
     def _mounts(self, text: str) -> MountsNote:

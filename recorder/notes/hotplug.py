@@ -57,7 +57,7 @@ class Periodic:
         """Return whether a look is due at `now_ns` (CLOCK_MONOTONIC)."""
         return now_ns >= self._next
 
-    def looked(self, began_ns: int) -> None:
+    def schedule_next(self, began_ns: int) -> None:
         """Set the time of the next look, after one that took from `began_ns` until now.
 
         After a period, or after COST_SHARE times the look's duration if that is longer.
@@ -83,7 +83,7 @@ class DeviceWatch(Periodic):
         began = time.monotonic_ns()
         now = fingerprint()
         if now == self._seen:
-            self.looked(began)
+            self.schedule_next(began)
             return None
         before, self._seen = self._seen, now
         fresh = [
@@ -92,7 +92,7 @@ class DeviceWatch(Periodic):
             if self._known.get(int(e["dev"])) != e
         ]
         self._known.update({int(entry["dev"]): entry for entry in fresh})
-        self.looked(began)
+        self.schedule_next(began)
         return {"devices": fresh} if fresh else None
 
 
@@ -111,5 +111,5 @@ class CgroupWatch(Periodic):
         now = cgroups.paths(self._where)
         fresh = {number: path for number, path in now.items() if self._known.get(number) != path}
         self._known = now  # without removed cgroups, whose ids are not reused
-        self.looked(began)
+        self.schedule_next(began)
         return {str(number): path for number, path in fresh.items()} or None

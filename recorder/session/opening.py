@@ -67,10 +67,11 @@ class Opened:
 
 
 def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> Prepared:
-    """Catch signals, resolve the devices, look the command up, and make the probes.
+    """Catch signals, look the command up, resolve the devices, and make the probes.
 
-    `stack` gives signals and the command's descriptor back. `probes`: None: made by
-    `options.backend`. Raises TraceError: a device, the command or the backend does not exist.
+    `stack` gives signal handlers and the command's descriptor back. `probes`: what records; None:
+    made by `options.backend`. Raises TraceError: a device, the command or the backend does not
+    exist.
     """
     stop = stack.enter_context(StopRequests())
     child = _find_command(options, stack)
@@ -120,8 +121,8 @@ def _resolve_devices(
 def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
-    `stack` closes what was opened, when the recording is over or here has failed. Raises
-    TraceError or OSError, after deleting the files made.
+    `stack` closes what was opened, when the recording is over or this has failed. Raises TraceError
+    or OSError, after deleting the files made.
     """
     options, probes = prepared.options, prepared.probes
     messages: list[str] = []
