@@ -94,18 +94,18 @@ class MountWatch(Periodic):
         """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
-        found: MountsNote = {}
+        by_device: MountsNote = {}
         for line in text.splitlines():
             mount = parse_mount(line)
             if mount is None or mount.fstype in without_device:
                 continue
-            pairs = found.setdefault(str(mount.st_dev), [])
-            known = {root for root, _ in pairs}
-            if mount.root == "/" and "/" not in known:
+            pairs = by_device.setdefault(str(mount.st_dev), [])
+            roots = {root for root, _ in pairs}
+            if mount.root == "/" and "/" not in roots:
                 pairs[:] = [["/", mount.point]]  # covers every path, so mounts of parts go
-            elif not known & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
+            elif not roots & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
                 pairs.append([mount.root, mount.point])
-        return found
+        return by_device
 
 
 def _read(path: Path) -> str:

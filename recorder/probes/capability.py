@@ -252,12 +252,13 @@ def _jit() -> Check:
 def report() -> list[Check]:
     """Return the checks of all that the core backend depends on, in the order to fix them.
 
-    First what is required: rights, BTF, libbpf, the object, tracepoints; last the optional rights.
+    Rights, BTF, libbpf and the object; what the kernel's BTF says, with a check per tracepoint; the
+    host's settings; the optional rights.
     """
-    checks: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
-    rest: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
-    found = [*(check() for check in checks), *_kernel(), *(check() for check in rest)]
-    return [*found, *_lacking()]
+    first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
+    others: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
+    checks = [*(check() for check in first), *_kernel(), *(check() for check in others)]
+    return [*checks, *_lacking()]
 
 
 def possible(checks: list[Check]) -> bool:
