@@ -28,7 +28,8 @@ class FileWatch:
         """Find out what the backend records of files, and set `lacking` and `facts`.
 
         `wanted`: whether files are to be recorded; else nothing is asked of the probes. `probes`:
-        open. Raises ProbeError: files are wanted, and the backend records none.
+        open. Mounts are noted only if files are recorded. Raises ProbeError: files are wanted, and
+        the backend records none on any kernel.
         """
         self.lacking = ""
         """Message saying why files are not recorded though wanted; else ""."""
@@ -50,7 +51,10 @@ class FileWatch:
         return [] if self._mounts is None else [writer.note("mounts", self._mounts.changes)]
 
     def look(self, writer: WriterThread, now_ns: int) -> None:
-        """Queue the jobs if a look is due at `now_ns`; skipped if the writer's queue is full."""
+        """Queue the job for new mounts if a look is due at `now_ns` (CLOCK_MONOTONIC).
+
+        Skipped until the next call if the writer's queue is full; nothing without files.
+        """
         if self._mounts is not None and self._mounts.due(now_ns):
             for job in self.jobs(writer):
                 writer.offer(job)
