@@ -14,9 +14,8 @@ from biotrail.recorder.log.names import Found, Names
 from biotrail.recorder.output import output
 from biotrail.recorder.output.held_directory import FileId, HeldDirectory, identity
 from biotrail.recorder.output.stack_notes import StackNotes
+from biotrail.recorder.schema.payloads import Clock, Header, Note
 
-Clock = dict[str, int]
-"""A reading of the clocks: ns by name ("monotonic", "boottime", "realtime", "uncertainty")."""
 OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
 MAX_CGROUPS = 1 << 16
@@ -36,7 +35,7 @@ def shifted(clock: Clock, monotonic: int) -> Clock:
 class Background:
     """Facts recorded so far that every later file has to repeat, as it must be readable alone."""
 
-    def __init__(self, header: dict[str, Any]) -> None:
+    def __init__(self, header: Header) -> None:
         """`header`: the recording's first, with the devices at its beginning."""
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
@@ -45,7 +44,7 @@ class Background:
         self._stacks = StackNotes()
         self._names = Names()
 
-    def note(self, name: str, payload: dict[str, Any]) -> None:
+    def note(self, name: str, payload: Note) -> None:
         """Add the facts of a note ("devices", "cgroups", "mounts" or "stacks"); ignore others."""
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
@@ -62,7 +61,7 @@ class Background:
         """Add the name records of a chunk."""
         self._names.learn(found)
 
-    def header(self, clock: Clock, facts: dict[str, Any]) -> dict[str, Any]:
+    def header(self, clock: Clock, facts: Header) -> Header:
         """Return the header of a file that begins at `clock`, with a log_id of its own.
 
         `facts`: more keys for the header, such as "series" or "kept".

@@ -5,13 +5,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import Segment
-from biotrail.recorder.output.series import Clock
 from biotrail.recorder.output.sinks import LogSink
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Clock, Note
 
 QUEUE_JOBS = 64
 """Jobs that may wait in the queue."""
@@ -154,7 +153,7 @@ class WriterThread:
         self.until = clock
         self.meter.add(segments)
 
-    def note(self, name: str, make: Callable[[], dict[str, Any] | None]) -> Job:
+    def note(self, name: str, make: Callable[[], Note | None]) -> Job:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.
 
         `make` runs in the writer thread, so that slow look-ups do not delay the poll loop.
@@ -166,7 +165,7 @@ class WriterThread:
 
         return write
 
-    def notes(self, name: str, make: Callable[[], list[dict[str, Any]]]) -> Job:
+    def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
         """Return a job that calls `make` and writes each note that it returns, as `note` does."""
 
         def write(log: LogSink) -> None:
