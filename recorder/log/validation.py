@@ -49,7 +49,10 @@ def _flag(value: Any, where: str) -> None:
 
 
 def _number(least: float, most: float, *, whole: bool = True) -> Shape:
-    """Return the shape of numbers from `least` to `most`; with `whole`, of integers alone."""
+    """Return the shape of numbers from `least` to `most`, both inclusive.
+
+    With `whole`, integers alone; else floats too. true and false are no numbers.
+    """
     kinds = int if whole else int | float
     what = "a whole number" if whole else "a number"
 
@@ -61,7 +64,7 @@ def _number(least: float, most: float, *, whole: bool = True) -> Shape:
 
 
 def _each(shape: Shape) -> Shape:
-    """Return the shape of a list with items of `shape`."""
+    """Return the shape of a list, of any length, with items of `shape`."""
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, list):
@@ -73,7 +76,11 @@ def _each(shape: Shape) -> Shape:
 
 
 def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
-    """Return the shape of an object: values by key, where the key is there; keys it must have."""
+    """Return the shape of an object whose values have the shapes of their keys.
+
+    `shapes`: shape by key; a key that is absent from the object is not checked, and one that is not
+    listed may have any value. `needed`: keys that the object must have.
+    """
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, dict):
@@ -108,7 +115,7 @@ def _cgroups(value: Any, where: str) -> None:
 
 
 def _mounts(value: Any, where: str) -> None:
-    """Check an object: dev_t, in decimal → a list of [root, mount point]."""
+    """Check an object: dev_t, in decimal, from 0 to _MAX_DEV → a list of [root, mount point]."""
     _names(_each(_root_and_point))(value, where)
     for key in value:
         if not key.isdecimal() or not 0 <= int(key[:11]) <= _MAX_DEV:
@@ -131,7 +138,10 @@ def _stacks(value: Any, where: str) -> None:
 
 
 def _frame(value: Any, where: str) -> None:
-    """Check a stack's frame: [function, module or file, offset in bytes]."""
+    """Check a stack's frame: [function, module or file, offset in bytes].
+
+    A list of two texts and a whole number from 0 to 2^64 - 1. Raises DamagedError.
+    """
     _each(_any)(value, where)
     if len(value) != 3:
         raise _fail(value, where, "a function, a place and an offset")
@@ -140,7 +150,10 @@ def _frame(value: Any, where: str) -> None:
 
 
 def _records(value: Any, where: str) -> None:
-    """Check an object: record kind, in decimal → records in base64."""
+    """Check an object: record kind, in decimal → text, records in base64. Raises DamagedError.
+
+    A kind has at most three digits. The records themselves are not checked.
+    """
     _names(_text)(value, where)
     for key, text in value.items():
         if not key.isdecimal() or len(key) > 3:
@@ -310,7 +323,7 @@ _NOTES: dict[str, Shape] = {
 def note(name: str, payload: dict[str, Any]) -> None:
     """Check the payload of a note called `name`; raises DamagedError where its shape is another.
 
-    The payload of a note with a name that is not known here may hold anything.
+    The payload of a note with a name that is not a key of _NOTES may hold anything.
     """
     if name in _NOTES:
         _NOTES[name](payload, name)
@@ -319,10 +332,10 @@ def note(name: str, payload: dict[str, Any]) -> None:
 def plain(value: Any, depth: int = 0) -> Any:
     """Return a copy of a JSON value in which all texts, keys too, are valid Unicode.
 
-    Lone surrogates, which stand for bytes of file names and command lines that are no UTF-8,
-    become U+FFFD. Control characters stay: machine formats quote them, and text for people is
-    escaped by `recorder.schema.strings` when it is printed. `depth`: levels above `value`.
-    Raises DamagedError where lists and objects are nested more than _MAX_DEPTH deep.
+    Lone surrogates, which stand for bytes of file names and command lines that are no UTF-8, become
+    U+FFFD. Control characters stay: machine formats quote them, and text for people is escaped by
+    `recorder.schema.strings` when it is printed. `depth`: levels of lists and objects around
+    `value`. Raises DamagedError where lists and objects are nested more than _MAX_DEPTH deep.
     """
     if isinstance(value, str):
         return characters(value)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.output.stack_notes import pieces
+from biotrail.recorder.output.stack_notes import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.stack_maps import BY_BUILD_ID, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
@@ -113,7 +113,7 @@ class StackWatch:
         self._kernel.refresh()
         self.count += len(fresh.kernel) + len(fresh.user)
         kernel = {("kernel", str(n)): self._kernel_frames(a) for n, a in fresh.kernel.items()}
-        return pieces({**kernel, **self._user_stacks(fresh.user)})
+        return split_into_notes({**kernel, **self._user_stacks(fresh.user)})
 
     def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:
         return [self._kernel_frame(address) for address in addresses.tolist()]

@@ -8,7 +8,7 @@ import pytest
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.log.file_names import FileNames, slot
-from biotrail.recorder.log.names import find
+from biotrail.recorder.log.names import name_records
 from biotrail.recorder.notes.files import MountWatch
 from biotrail.recorder.output.flight_buffer import KeptLog
 from biotrail.recorder.output.series import Series
@@ -41,7 +41,7 @@ def segment(*records: bytes) -> Segment:
 def learned(*records: bytes) -> list[bytes]:
     """Components of the names that a later file begins with."""
     kept = FileNames()
-    kept.learn(find([segment(*records)]).files)
+    kept.learn(name_records([segment(*records)]).files)
     return [row.tobytes()[28:].rstrip(b"\0") for row in kept.rows()]
 
 
