@@ -38,11 +38,15 @@ class Mounts:
     """Mount point → st_dev of the newest mount there."""
 
     def devices_of(self, st_dev: int) -> list[int]:
-        """Return the block devices of the file system with `st_dev`; empty: it has none."""
+        """Return the block devices (dev_t) of the file system with `st_dev`; empty: it has none."""
         return self.devices.get(st_dev, [])
 
     def add(self, mount: Mount, devices: Iterable[int]) -> None:
-        """Add a mount, of a file system on `devices`, to all three mappings."""
+        """Add a mount, of a file system on `devices`, to all three mappings.
+
+        Changes `at`, where it replaces an older mount at the same point, `devices` and `points`.
+        `devices`: kernel dev_t; those that are known already are not added twice.
+        """
         self.at[mount.point] = mount.st_dev
         for dev in devices:
             known = self.devices.setdefault(mount.st_dev, [])
@@ -64,7 +68,7 @@ def read_mounts(
 
     `sys`, `proc`: where sysfs and procfs are mounted. `known`: dev_t of all block devices.
     `number`: returns the dev_t of the block device node at a path, None where it is none. Files
-    that cannot be read count as empty.
+    that cannot be read count as empty. Device numbers are kernel dev_t.
     """
     found = Mounts()
     pools = _btrfs_pools(sys)
@@ -80,7 +84,10 @@ def read_mounts(
 
 
 def parse_mount(line: str) -> Mount | None:
-    """Return the mount of a line of mountinfo(5); None where the line is malformed."""
+    """Return the mount of a line of mountinfo(5); None where the line is malformed.
+
+    `line`: without its line feed. Paths and the source are unescaped.
+    """
     left, dash, right = line.partition(" - ")
     fields, rest = left.split(" "), right.split(" ")
     if not dash or len(fields) < 5 or len(rest) < 2:
@@ -107,7 +114,10 @@ def _devices(
 ) -> list[int]:
     """Return the block devices (dev_t) of a mounted file system; empty where it has none.
 
-    `pools`: devices of each btrfs. `known` and `number` as for `read_mounts`.
+    The mount's st_dev if that is one of `known`, the dev_t of all block devices; else, for btrfs
+    and bcachefs, the devices that its source names (paths, with colons between), or all of the pool
+    that one of these is in. `pools`: dev_t of the devices of each btrfs. `number`: as for
+    `read_mounts`.
     """
     if mount.st_dev in known:
         return [mount.st_dev]
@@ -123,7 +133,7 @@ def _devices(
 
 
 def _btrfs_pools(sys: str) -> list[set[int]]:
-    """Return the devices (dev_t) of each mounted btrfs, from /sys/fs/btrfs/UUID/devices."""
+    """Return the devices (dev_t) of each mounted btrfs, from /fs/btrfs/UUID/devices below `sys`."""
     pools = []
     root = f"{sys}/fs/btrfs"
     for uuid in _names(root):

@@ -54,7 +54,8 @@ def tell_files(probes: object) -> Callable[[BinaryIO], None]:
 def pid_namespace() -> tuple[int, int] | None:
     """Return (dev, inode) of this process's pid namespace; None where it is the initial one.
 
-    dev: kernel dev_t. None too where /proc/self/ns/pid cannot be read.
+    dev: kernel dev_t of the file system of namespaces, inode: the namespace's number there. None
+    too where /proc/self/ns/pid cannot be read.
     """
     try:
         status = os.stat("/proc/self/ns/pid")
@@ -66,7 +67,7 @@ def pid_namespace() -> tuple[int, int] | None:
 
 
 def own_file(fd: int) -> OwnFile | None:
-    """Return the identity of an open file; None where the descriptor is no regular file."""
+    """Return the identity of the file open as `fd`; None: no regular file, or not open."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -85,7 +86,10 @@ def _kernel_dev(dev: int) -> int:
 
 
 def _generation(fd: int) -> int | None:
-    """Return the generation (FS_IOC_GETVERSION) of the inode open as `fd`; None: not supported."""
+    """Return the generation (FS_IOC_GETVERSION) of the inode open as `fd`.
+
+    None: its file system does not report one.
+    """
     try:
         answer = fcntl.ioctl(fd, _GETVERSION, bytes(8))
     except OSError:
