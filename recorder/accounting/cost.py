@@ -41,7 +41,9 @@ def max_rss_bytes() -> int:
 def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
     """Return a row per program for the END frame: its counters' growth from `then` to `now`.
 
-    `then` None: since the programs were loaded. run_ns is in ns.
+    A row is {"name", "letter", "attached", "run_count", "run_ns" (ns), "recursion_misses"}, in the
+    order of `now`. `then` None: since the programs were loaded; likewise for a program that `then`
+    has not (told apart by letter and tracepoint).
     """
     before = {} if then is None else {(p.letter, p.tracepoint): p for p in then.programs}
     rows = []
@@ -72,7 +74,11 @@ class Losses:
         """Events whose program was already running, by letter; "?" for a kind without one."""
 
     def add(self, windows: Sequence[Window]) -> None:
-        """Add the counts of windows that were written to the file."""
+        """Add the counts of loss windows written to the file to `lost`, `too_deep` and `skipped`.
+
+        A window of cpu NOT_ONE_CPU counts skipped events, any other lost records; a level of LEVELS
+        or more stands for too deep nesting.
+        """
         for window in windows:
             kind, count = window["kind"], window["count"]
             if window["cpu"] == NOT_ONE_CPU:
@@ -89,9 +95,11 @@ def end_facts(
 ) -> dict[str, Any]:
     """Return the statistics for the END frame of one file; the log writer adds the log's size.
 
-    `reason`: why the file ended, such as "rotated". `began`, `now`: totals when it began and ended.
-    `losses`: sums of its loss windows. `stopped`: the clocks (name → ns) when its last records
-    were copied from the rings.
+    {"reason", "seconds" (`began` to `now`), "stopped", "clocks" (read now), "lost", "too_deep",
+    "skipped" (sums of `losses`), "programs" (see `program_rows`), "recorder": {"cpu_seconds",
+    "max_rss_bytes"}}. `reason`: why the file ended, such as "rotated". `began`, `now`: totals when
+    it began and ended. `losses`: sums of its loss windows. `stopped`: the clocks (name → ns) when
+    its last records were copied from the rings.
     """
     return {
         "reason": reason,
