@@ -28,7 +28,7 @@ class Rotation:
     def due(self, _now_ns: int) -> bool:
         """Return whether the present file has reached its limit, or was deleted by others.
 
-        False while an ordered rotation is under way.
+        False while an ordered rotation is under way, and where the sink does not rotate.
         """
         sink = self._sink
         if sink is None or self._ordered:
@@ -43,7 +43,9 @@ class Rotation:
     def order(self, clock: Clock) -> None:
         """Queue the end of the present file behind all other jobs, unless the queue is full.
 
-        `clock`: read when the last records of the present file left the rings.
+        `clock`: read when the last records of the present file left the rings. Sets `_ordered`
+        until the job has run, so that `due` is False; not where the queue is full. Only to be
+        called if `due`.
         """
 
         def rotate(_log: LogSink) -> None:
