@@ -218,6 +218,7 @@ def publish(
         os.link(part, final, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
     except FileExistsError:
         ensure_free(final, force, at=at, shown=called)
+        raise  # deleted by now
     except OSError:  # a file system without hard links
         ensure_free(final, force, at=at, shown=called)
         os.rename(part, final, src_dir_fd=at, dst_dir_fd=at)
