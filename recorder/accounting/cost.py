@@ -66,6 +66,7 @@ class Losses:
     """Sums over the loss windows of one file, for its END frame."""
 
     def __init__(self) -> None:
+        """Begin with sums of 0, for a file without loss windows."""
         self.lost: dict[str, int] = {}
         """Records lost to full rings or too deep nesting, by kind number as text."""
         self.too_deep = 0
@@ -76,8 +77,9 @@ class Losses:
     def add(self, windows: Sequence[Window]) -> None:
         """Add the counts of loss windows written to the file to `lost`, `too_deep` and `skipped`.
 
-        A window of cpu NOT_ONE_CPU counts skipped events, any other lost records; a level of LEVELS
-        or more stands for too deep nesting.
+        A window of cpu NOT_ONE_CPU (-1) counts events whose program was already running, into
+        `skipped` by letter; any other counts lost records, into `lost` by kind and, where its level
+        is LEVELS or more (too deep nesting), also into `too_deep`.
         """
         for window in windows:
             kind, count = window["kind"], window["count"]

@@ -25,6 +25,7 @@ class Meter:
     """Sums of events and bytes over chunks."""
 
     def __init__(self) -> None:
+        """Begin with no events and no bytes; `exact` until a chunk is estimated."""
         self.events = 0.0
         """Number of events, estimated unless `exact`."""
         self.exact = True
@@ -35,8 +36,8 @@ class Meter:
     def add(self, segments: Sequence[Segment]) -> None:
         """Add the events and bytes of one chunk's segments to `events` and `bytes`.
 
-        A chunk of at most SAMPLES blocks' bytes is counted; of a larger one the events are
-        estimated from SAMPLES blocks, and `exact` becomes False.
+        A chunk of at most 32 KiB (SAMPLES blocks of 4096 bytes) is counted; of a larger one the
+        events are estimated from SAMPLES blocks, and `exact` becomes False.
         """
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total

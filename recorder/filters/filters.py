@@ -67,7 +67,11 @@ class Filters:
 
     @property
     def judge_bios(self) -> bool:
-        """Whether any filter other than the device is given, so that each bio has to be judged."""
+        """Whether any filter by a bio's properties or its task is given.
+
+        If so, each bio has to be judged. Devices, `children`, `below`, `own_io` and `max_followed`
+        alone do not count.
+        """
         return bool(
             self.pids
             or self.tids
@@ -141,8 +145,9 @@ def left_out(probes: object) -> LeftOut:
 def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
     """Return what was left out from the counters of `bpf/ring.h`; counts of 0 get no key.
 
-    `bios`: numbers of bios by index in REASONS, then TABLE_FULL and BY_OWN. `events`: numbers of
-    events by record kind.
+    `bios`: numbers of bios by index in REASONS (the filter that they did not match), then
+    TABLE_FULL (`unfollowed` in the result) and BY_OWN (the recorder's own, key OWN). `events`:
+    numbers of events by record kind.
     """
     by_reason = {**dict(zip(REASONS, bios, strict=False)), OWN: bios[BY_OWN]}
     return LeftOut(
@@ -213,8 +218,8 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
     """Return the id of a cgroup: the inode number of its directory.
 
     `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`). `where`:
-    the mounted hierarchy, None: there is none. Raises ProbeError where there is no hierarchy or
-    no such cgroup (also where it is removed or cannot be read meanwhile), or the cgroup has no io
+    the mounted hierarchy, None: there is none. Raises ProbeError where there is no hierarchy or no
+    such cgroup (also where it is removed or cannot be read meanwhile), or the cgroup has no io
     controller, so that its I/O is charged to a parent.
     """
     if where is None:

@@ -178,7 +178,8 @@ def kind(path: str, name: str) -> str:
     """Return the kind of a whole device, such as "dm", "loop" or "disk".
 
     `path`: its sysfs directory; dm, md and loop create one of their name in it. Otherwise the kind
-    follows from the kernel's name for it, `name`, by _KINDS; "disk" where none matches.
+    follows from `name`, the kernel's name for it ("zram0" is "zram"; see _KINDS); "disk" where that
+    says nothing.
     """
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):

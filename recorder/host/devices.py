@@ -97,9 +97,10 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
 def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
     """Return the dev_t of the device that `spec` names, unless by its mount point; None: no device.
 
-    Tried in this order: major:minor of a device in `paths` (dev_t → sysfs directory); a path; a tag
-    of _TAGS such as UUID=; the kernel's or the mapper's name; a link in /dev, /dev/mapper,
-    /dev/disk/by-id or /dev/md. A path or tag that leads to no device is not tried otherwise.
+    Tried in this order: major:minor of a device in `paths` (dev_t → sysfs directory); a path;
+    UUID=, LABEL=, PARTUUID=, PARTLABEL= or ID= (links below /dev/disk); the kernel's or the
+    mapper's name; a link in /dev, /dev/mapper, /dev/disk/by-id or /dev/md. A path or tag that leads
+    to no device is not tried otherwise.
     """
     by_number = device_sysfs.dev_number(spec)
     if by_number is not None and by_number in paths:

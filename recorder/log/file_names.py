@@ -53,9 +53,10 @@ class FileNames:
         self._slots: dict[int, Rows] = {}
 
     def learn(self, rows: Rows) -> None:
-        """Update the slots with a chunk's FILE_NAME records, which are ordered by time.
+        """Update the slots of the kernel's cache of file names with a chunk's FILE_NAME records.
 
-        A complete path replaces its slot's path, unless that is newer; incomplete ones are ignored.
+        `rows`: (n, 8) uint64, by time. A complete path replaces that of its slot, unless that is
+        newer; incomplete ones are ignored.
         """
         for path in paths(rows):
             number = slot(int(path[0, 1]), int(path[0, 2]) & _LOW_32)

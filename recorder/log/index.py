@@ -41,10 +41,10 @@ class Index(NamedTuple):
 def read_index(source: Source, tag: int, problems: dict[int, str]) -> Index | None:
     """Return the log's index, by following its INDEX frames backwards from the trailer.
 
-    `tag`: CRC-32 of the log's header JSON. None: the log has no trailer at its end, an INDEX frame
-    is damaged, the entries are not as many as the trailer says, or the frames that they list would
-    overlap. A damaged INDEX frame, and an overlap, is added to `problems`: a sentence by file
-    offset.
+    `tag`: CRC-32 of the log's header JSON, which all frames repeat. None: the log has no trailer at
+    its end, an INDEX frame is damaged, the entries are not as many as the trailer says, or the
+    frames that they list would overlap. A damaged INDEX frame, and an overlap, is added to
+    `problems`: a sentence by file offset.
     """
     trailer = frame_at(source, source.size - FRAME_BYTES, tag)
     if trailer is None or trailer.type != FrameType.TRAILER:

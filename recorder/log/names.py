@@ -56,7 +56,8 @@ class NameRecords(NamedTuple):
 def name_records(segments: Sequence[Segment]) -> NameRecords:
     """Return a copy of the TASK, CGROUP and FILE_NAME records in a chunk's segments, by time.
 
-    `segments`: in any order; a record that goes past its segment's end is left out.
+    `segments`: records as in the rings, in any order of rings; a record that goes past its
+    segment's end is left out. Of a kind without records, no rows.
     """
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for segment in segments:
@@ -75,9 +76,9 @@ def name_records(segments: Sequence[Segment]) -> NameRecords:
 
 
 def for_notes(segments: Sequence[Segment]) -> dict[int, bytes]:
-    """Return the segments' records of NOTED kinds: kind → their bytes, as in the ring, by time.
+    """Return the segments' records of NOTED kinds (TASK, FILE_NAME): kind → their bytes, by time.
 
-    A kind without records has no key.
+    The bytes are as in the ring. A kind without records has no key.
     """
     records = name_records(segments)
     rows = {Kind.TASK: records.tasks, Kind.FILE_NAME: records.files}
@@ -135,8 +136,8 @@ class Names:
     def learn(self, records: NameRecords) -> None:
         """Put a chunk's name records into their slots, each unless the slot's record is newer.
 
-        `records`: by time. The slot is the low bits of the thread's or cgroup's id, or of the
-        file's hash.
+        `records`: by time. A slot is that of the kernel's cache of names: the low bits of the
+        thread's or cgroup's id, or of the file's hash.
         """
         self._files.learn(records.files)
         for table, rows, form in zip(self._tables, records[:-1], _TABLES, strict=True):

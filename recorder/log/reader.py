@@ -121,9 +121,9 @@ class LogReader:
 
     @property
     def has_names(self) -> bool:
-        """Whether the notes repeat all records of names.NOTED kinds that the chunks hold.
+        """Whether the log's notes repeat all TASK and FILE_NAME records that the chunks hold.
 
-        True if the notes called names.NOTE have together as many records as the END frame counts.
+        True if the notes called "names" have together as many records as the END frame counts.
         False where the log has no END frame or one without this number (an older recorder's), or
         such a note is missing or damaged.
         """
@@ -132,12 +132,12 @@ class LogReader:
         return repeated is not None and sum(counts) == repeated
 
     def name_chunks(self, end_ns: int) -> Iterator[Chunk]:
-        """Yield chunks that hold all records of names.NOTED kinds of before `end_ns`.
+        """Yield chunks that hold all TASK and FILE_NAME records of before `end_ns`.
 
-        CLOCK_MONOTONIC, ns. They may hold other records too. With `has_names`, each note of names
-        as a chunk, whatever `end_ns` is, in the order of writing. Otherwise the file's own chunks
-        that begin before `end_ns`, skipping those without such records before they are decoded; of
-        a pipe, nothing.
+        `end_ns`: CLOCK_MONOTONIC. They may hold other records too. With `has_names`, each note of
+        names as a chunk, whatever `end_ns` is, in the order of writing. Otherwise the file's own
+        chunks that begin before `end_ns`, skipping those without such records before they are
+        decoded; of a pipe, nothing.
         """
         if self.has_names:
             yield from (names.chunk_of(note) for name, note in self.notes if name == names.NOTE)

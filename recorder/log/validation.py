@@ -83,6 +83,11 @@ def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
     """
 
     def check(value: Any, where: str) -> None:
+        """Check an object: its type, the needed keys, then the values of the listed keys.
+
+        `where`: its place in the JSON, for messages. Raises DamagedError at the first that is
+        wrong.
+        """
         if not isinstance(value, dict):
             raise _fail(value, where, "an object")
         for key in needed:

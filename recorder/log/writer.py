@@ -222,8 +222,9 @@ class LogWriter:
     def _write(self, data: bytes) -> None:
         """Write all of `data` to the stream, flush it, and add the length of `data` to `size`.
 
-        Raises OutputError where the stream fails, and the same again in every later call, which
-        writes nothing. A call that fails leaves `size` as it was, even if a part was written.
+        Waits where the stream is a full pipe. Raises OutputError where the stream fails, and the
+        same again in every later call, which writes nothing. A call that fails leaves `size` as it
+        was, even if a part was written.
         """
         if self._failure is not None:
             raise self._failure
@@ -248,7 +249,7 @@ class LogWriter:
         return done or 0
 
     def _flush_to_disk(self) -> None:
-        """With `sync`, call fdatasync; else do nothing.
+        """Call fdatasync if the log is written with `sync`; else do nothing.
 
         Raises OutputError where that fails; every later write then raises the same.
         """

@@ -128,9 +128,9 @@ class KeptLog:
     def _drop_old(self) -> None:
         """Drop chunks and losses that are older than the limit of seconds, reckoned from `_clock`.
 
-        Does nothing without such a limit. Counting from the newest event would keep old chunks on a
-        host that has become idle. Losses are dropped with the chunks of their time; without any
-        chunk left, all that ended before the limit.
+        Does nothing without such a limit. Losses are dropped with the chunks of their time; without
+        any chunk left, all that ended before the limit. Counting from the newest event would keep
+        old chunks on a host that has become idle.
         """
         seconds = self._limit.seconds
         if seconds is None:

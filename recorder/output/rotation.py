@@ -49,7 +49,10 @@ class Rotation:
         """
 
         def rotate(_log: LogSink) -> None:
-            """End the present file, unless writing failed; runs in the writer thread."""
+            """End the present file, unless writing failed; clear `_ordered` in any case.
+
+            Runs in the writer thread.
+            """
             try:
                 if self._sink is not None and self._writer.error is None:
                     self._sink.rotate(clock)

@@ -237,7 +237,8 @@ class RotatingLog:
         """End the present file, if any; the next chunk begins a new one.
 
         `clock`: the border, up to which all records were passed to `write_chunk`: the present
-        file's "stopped", and the beginning of the next file; None: the last chunk's.
+        file's "stopped", and the beginning of the next file; None: the last chunk's clock. Raises
+        OutputError.
         """
         self._clock = clock or self._clock
         if self._log is not None:

@@ -63,8 +63,8 @@ class WriterThread:
     def ready(self) -> bool:
         """Return whether more records may be copied from the rings.
 
-        That is, fewer than QUEUE_BYTES of records wait to be written, and the queue has room for a
-        job.
+        That is, fewer than 64 MiB of records (QUEUE_BYTES) wait to be written, and the queue has
+        room for a job.
         """
         return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
 
@@ -136,6 +136,11 @@ class WriterThread:
         raw = sum(len(segment.data) for segment in segments)
 
         def write(log: LogSink) -> None:
+            """Write the chunk unless `error` is set, and count its bytes as no longer waiting.
+
+            If nothing was written, for that reason or by an error here, count its records in
+            `unwritten`. Raises OSError, OutputError.
+            """
             chunks, merged = self.chunks, merge(segments)
             try:
                 if self.error is None:

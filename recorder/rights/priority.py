@@ -42,9 +42,9 @@ class Urgency:
     def found(self, fill: float) -> None:
         """Make the threads real-time or normal, given how full the fullest ring is.
 
-        `fill`: 0 to 1. From FILLED on, they become real-time, which counts in `times`; they stay so
-        until `fill` was below for more than LONG_NS. Where this is not permitted, the scheduling
-        stays.
+        `fill`: 0 to 1. From a quarter on (FILLED), they become real-time, which counts in `times`;
+        they stay so until `fill` was below for more than 10 s (LONG_NS). Where this is not
+        permitted, the scheduling stays.
         """
         if fill >= FILLED:
             if self._since is None:

@@ -143,10 +143,11 @@ def document_text(current: str) -> str:
 
 
 def outputs(root: Path) -> dict[Path, tuple[str, str]]:
-    """Return present and generated text of HEADER and DOCUMENT: {path: (present, generated)}.
+    """Return {path: (present text, generated text)} of bpf/records.h and docs/log-format.md.
 
     `root`: the source tree, which the paths are relative to. The present text is "" where the file
-    does not exist. Raises TraceError where the document lacks a mark (see `document_text`).
+    does not exist; the generated one is from RECORDS and, in the document, keeps what is outside
+    its marks. Raises TraceError where the document lacks a mark (see `document_text`).
     """
     found = {
         path: (root / path).read_text() if (root / path).exists() else ""
@@ -176,10 +177,10 @@ def check(root: Path) -> str:
 
 
 def write(root: Path) -> list[Path]:
-    """Write the files below `root` that differ from the generated text; return their paths.
+    """Write the generated files that differ from the generated text; return their paths.
 
-    The paths are relative to `root`; missing directories are made one level deep. Raises TraceError
-    as `outputs` does.
+    The files are bpf/records.h and docs/log-format.md below `root`, to which the paths are
+    relative. A missing directory is made. Raises TraceError as `outputs` does.
     """
     stale = [path for path, (now, wanted) in outputs(root).items() if now != wanted]
     for path, (_, wanted) in outputs(root).items():

@@ -163,7 +163,7 @@ class Elf:
     def address(self, offset: int) -> int | None:
         """Return the virtual address, as in the symbol table, of a file offset.
 
-        None where no PT_LOAD segment contains the offset.
+        None where no PT_LOAD segment has the offset in its file part.
         """
         for segment in self._segments[self._segments["type"] == _PT_LOAD]:
             inside = offset - int(segment["offset"])
@@ -217,9 +217,9 @@ class Elf:
     def _functions_of(self, section: np.void, names: int) -> _Functions:
         """Return the defined functions of a symbol section, sorted by address.
 
-        `section`: its header. `names`: file offset of the section's string table. Symbols of other
-        types (_FUNCTIONS) and without a section are left out. Raises NoElfError where the symbols
-        are cut or too many; OSError.
+        `section`: its header. `names`: file offset of the section's string table. Only symbols of
+        the types STT_FUNC and STT_GNU_IFUNC that are in a section. Raises NoElfError where the
+        symbols are cut or too many; OSError.
         """
         dtype = self._dtype("symbol")
         rows = self._table(dtype, int(section["offset"]), int(section["size"]) // dtype.itemsize)

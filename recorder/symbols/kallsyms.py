@@ -38,7 +38,7 @@ class KernelSymbols:
     def __init__(self, text: bytes) -> None:
         """Index the functions in `text`: lines as in /proc/kallsyms.
 
-        Functions are symbols of the types in _TEXT; those of address 0 are left out. Sets
+        Functions are symbols of the types t, T, w and W; those of address 0 are left out. Sets
         `_address` (n,), ascending, and `_starts` (n,): the index in `text` of each one's line.
         """
         self._text = text
@@ -58,10 +58,10 @@ class KernelSymbols:
         return len(self._address)
 
     def find(self, address: int) -> Symbol | None:
-        """Return the function that contains `address`.
+        """Return the function that contains `address`, with its module and the offset in it.
 
         It is the last one that starts at or before `address`; of several with one address, a global
-        one. None where no function starts within _FAR bytes before it.
+        one. None where that starts more than _FAR bytes (1 MiB) before, or there is none.
         """
         row = int(np.searchsorted(self._address, np.uint64(address), side="right")) - 1
         if row < 0 or address - int(self._address[row]) > _FAR:

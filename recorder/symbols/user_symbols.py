@@ -150,8 +150,8 @@ class UserSymbols:
         """Add the build id of the file at `path`, or at `name` if that fails, to `_where`.
 
         `key`: identifies the file, which is read once: its device and inode, or its path. `name`:
-        the path to show. Does nothing after _MAX_SEEN files, and where the file is no ELF file with
-        a build id, or another has the same build id.
+        the path to show. Does nothing once _MAX_SEEN files were read, where no ELF file with a
+        build id is there, and where another file has the same build id.
         """
         if key in self._seen or len(self._seen) >= _MAX_SEEN:
             return
