@@ -84,8 +84,8 @@ class Losses:
         for window in windows:
             kind, count = window["kind"], window["count"]
             if window["cpu"] == NOT_ONE_CPU:
-                known = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
-                letter = known.letter if known else "?"
+                record = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
+                letter = record.letter if record else "?"
                 self.skipped[letter] = self.skipped.get(letter, 0) + count
                 continue
             self.lost[str(kind)] = self.lost.get(str(kind), 0) + count

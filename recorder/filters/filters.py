@@ -273,20 +273,20 @@ def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
     return None
 
 
-def masks(names: Sequence[str], known: Mapping[str, int], option: str) -> list[int]:
+def masks(names: Sequence[str], kernel_numbers: Mapping[str, int], option: str) -> list[int]:
     """Return the numbers of the named operations or flags, in order of `names`.
 
-    `names`: in any case, with "-" or "_"; "ra" and "readahead" are RAHEAD. `known`: this kernel's
-    numbers by upper-case name. `option`: of the command line, for the ProbeError that is raised
-    where a name is not known.
+    `names`: in any case, with "-" or "_"; "ra" and "readahead" are RAHEAD. `kernel_numbers`: this
+    kernel's numbers of operations, or bits of flags, by upper-case name. `option`: of the command
+    line, for the ProbeError that is raised where a name is not one of them.
     """
     numbers = []
     for name in names:
         wanted = _ALIASES.get(name.lower(), name.upper().replace("-", "_"))
-        if wanted not in known:
-            have = ", ".join(sorted(n.lower() for n in known))
+        if wanted not in kernel_numbers:
+            have = ", ".join(sorted(n.lower() for n in kernel_numbers))
             raise ProbeError(f"{option} {name}: this kernel knows {have}")
-        numbers.append(known[wanted])
+        numbers.append(kernel_numbers[wanted])
     return numbers
 
 

@@ -184,7 +184,7 @@ def kind(path: str, name: str) -> str:
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):
             return directory
-    return next((known for pattern, known in _KINDS if pattern.match(name)), "disk")
+    return next((kind for pattern, kind in _KINDS if pattern.match(name)), "disk")
 
 
 def slaves(path: str) -> list[int]:

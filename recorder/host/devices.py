@@ -140,10 +140,10 @@ def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int 
     if not spec.startswith("/"):
         return None
     mounts = _mounts(roots, paths)
-    point = _first(mounts.at, os.path.normpath(spec), os.path.realpath(spec))
+    point = _first(mounts.st_devs, os.path.normpath(spec), os.path.realpath(spec))
     if point is None:
         return None
-    below = mounts.devices_of(mounts.at[point])
+    below = mounts.devices_of(mounts.st_devs[point])
     if not below:
         raise ProbeError(
             f"{spec}: is a mount point of no block device (in memory, or remote); "
@@ -155,9 +155,9 @@ def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int 
     return below[0]
 
 
-def _first(known: dict[str, int], *candidates: str) -> str | None:
-    """Return the first candidate that is a key of `known`; None: there is none."""
-    return next((candidate for candidate in candidates if candidate in known), None)
+def _first(mapping: dict[str, int], *candidates: str) -> str | None:
+    """Return the first candidate that is a key of `mapping`; None: there is none."""
+    return next((candidate for candidate in candidates if candidate in mapping), None)
 
 
 def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:

@@ -101,7 +101,7 @@ def _super_block(fd: int) -> int | None:
     """Return the kernel dev_t of the super block of the file open as `fd`.
 
     From the file's mount in mountinfo, because on btrfs fstat() reports the dev_t of a subvolume
-    instead. None: /proc does not tell the mount or its device.
+    instead. None: /proc does not report the mount or its device.
     """
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:

@@ -49,9 +49,11 @@ def _flag(value: Any, where: str) -> None:
 
 
 def _number(least: float, most: float, *, whole: bool = True) -> Shape:
-    """Return the shape of numbers from `least` to `most`, both inclusive.
+    """Return a check that a value is a number from `least` to `most`, both inclusive.
 
-    With `whole`, integers alone; else floats too. true and false are no numbers.
+    The check is a Shape: a function of a value and its place in the JSON that raises DamagedError
+    for any other value. With `whole`, integers alone; else floats too. true and false are no
+    numbers.
     """
     kinds = int if whole else int | float
     what = "a whole number" if whole else "a number"
@@ -64,7 +66,11 @@ def _number(least: float, most: float, *, whole: bool = True) -> Shape:
 
 
 def _each(shape: Shape) -> Shape:
-    """Return the shape of a list, of any length, with items of `shape`."""
+    """Return a check that a value is a list, of any length, whose items all pass the check `shape`.
+
+    A Shape, as is `shape`: a function of a value and its place in the JSON that raises
+    DamagedError.
+    """
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, list):
@@ -76,10 +82,11 @@ def _each(shape: Shape) -> Shape:
 
 
 def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
-    """Return the shape of an object whose values have the shapes of their keys.
+    """Return a check that a value is an object whose values pass the checks of their keys.
 
-    `shapes`: shape by key; a key that is absent from the object is not checked, and one that is not
-    listed may have any value. `needed`: keys that the object must have.
+    A Shape: a function of a value and its place in the JSON that raises DamagedError. `shapes`: the
+    check by key; a key that is absent from the object is not checked, and one that is not listed
+    may have any value. `needed`: keys that the object must have.
     """
 
     def check(value: Any, where: str) -> None:
@@ -101,7 +108,11 @@ def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
 
 
 def _names(shape: Shape) -> Shape:
-    """Return the shape of an object with any keys, and values of `shape`."""
+    """Return a check that a value is an object, with any keys, whose values pass the check `shape`.
+
+    A Shape, as is `shape`: a function of a value and its place in the JSON that raises
+    DamagedError.
+    """
 
     def check(value: Any, where: str) -> None:
         _object({})(value, where)
@@ -145,7 +156,8 @@ def _stacks(value: Any, where: str) -> None:
 def _frame(value: Any, where: str) -> None:
     """Check a stack's frame: [function, module or file, offset in bytes].
 
-    A list of two texts and a whole number from 0 to 2^64 - 1. Raises DamagedError.
+    That is two texts and a whole number from 0 to 2^64 - 1. `where`: its place in the JSON. Raises
+    DamagedError for any other value.
     """
     _each(_any)(value, where)
     if len(value) != 3:
@@ -155,9 +167,10 @@ def _frame(value: Any, where: str) -> None:
 
 
 def _records(value: Any, where: str) -> None:
-    """Check an object: record kind, in decimal → text, records in base64. Raises DamagedError.
+    """Check an object: record kind, in decimal → text, records in base64.
 
-    A kind has at most three digits. The records themselves are not checked.
+    A kind has at most three digits. The records themselves are not checked. `where`: the object's
+    place in the JSON. Raises DamagedError for any other value.
     """
     _names(_text)(value, where)
     for key, text in value.items():
@@ -326,9 +339,10 @@ _NOTES: dict[str, Shape] = {
 
 
 def note(name: str, payload: dict[str, Any]) -> None:
-    """Check the payload of a note called `name`; raises DamagedError where its shape is another.
+    """Check the payload of a note called `name`: that its values have the types readers rely on.
 
-    The payload of a note with a name that is not a key of _NOTES may hold anything.
+    The payload of a note with a name that is not a key of _NOTES may hold anything. Raises
+    DamagedError, which names the first value that is wrong.
     """
     if name in _NOTES:
         _NOTES[name](payload, name)

@@ -162,11 +162,13 @@ class Series:
 
         In the directory's new place, if it was moved. Empty before the directory is opened.
         """
-        held = self._held
-        if held is None:
+        directory = self._held
+        if directory is None:
             return []
-        place = held.place()
-        return [os.path.join(place, name) for name, file in self._files if held.holds(name, file)]
+        place = directory.place()
+        return [
+            os.path.join(place, name) for name, file in self._files if directory.holds(name, file)
+        ]
 
     @property
     def gone(self) -> int:
@@ -229,10 +231,10 @@ class Series:
         `name`: in the series' directory. `file`: its identity when it was made. A file that cannot
         be deleted is not counted. Raises OutputError.
         """
-        held = self._directory()
-        if held.remove(name, file):
+        directory = self._directory()
+        if directory.remove(name, file):
             self.deleted += 1
-        elif not held.holds(name, file):
+        elif not directory.holds(name, file):
             self._gone += 1
 
     def discard(self) -> None:

@@ -97,8 +97,8 @@ def mask(names: Iterable[str]) -> int:
 
 def names(bits: int) -> list[str]:
     """Return the names of the capabilities in a bit mask, by number; `cap_N` if not in NUMBERS."""
-    known = {number: name for name, number in NUMBERS.items()}
-    return [known.get(n, f"cap_{n}") for n in range(bits.bit_length()) if bits >> n & 1]
+    name_of = {number: name for name, number in NUMBERS.items()}
+    return [name_of.get(n, f"cap_{n}") for n in range(bits.bit_length()) if bits >> n & 1]
 
 
 def holds(name: str) -> bool:
