@@ -120,7 +120,8 @@ class LeftOut:
     def account(self) -> dict[str, Any]:
         """Return the counts as JSON for the log's END frame: {"bios", "events", "unfollowed"}.
 
-        As the attributes, but record kinds are decimal strings.
+        "bios": number by reason; "events": number by record kind, a decimal string; "unfollowed":
+        number of bios.
         """
         return {
             "bios": dict(self.bios),

@@ -42,11 +42,12 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
 
 
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
-    """Return {cgroup id: path from the hierarchy's root}, without a stat() of each cgroup.
+    """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 
-    `where`: the mounted hierarchy; the result is empty where that is None or its mount point cannot
-    be read. Cgroups that are removed during the walk are left out. The walk stops after the
-    directory with which at least `limit` cgroups are found.
+    The id is the inode number of the cgroup's directory; there is no stat() of each. `where`: the
+    mounted hierarchy; the result is empty where that is None or its mount point cannot be read.
+    Cgroups that are removed during the walk are left out. The walk stops after the directory with
+    which at least `limit` cgroups are found.
     """
     if where is None:
         return {}

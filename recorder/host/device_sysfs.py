@@ -97,7 +97,7 @@ def read(path: str) -> str | None:
 
 
 def _bytes(path: str) -> bytes:
-    """Return the first 4096 bytes of the file at `path`; none where it cannot be read."""
+    """Return the first 4096 bytes of the file at `path`; b"" where it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -138,9 +138,10 @@ def dev_number(text: str | None) -> int | None:
 def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
     """Return the facts of the block device `dev` (kernel dev_t), as in a log's header.
 
-    `path`: its sysfs directory. `mounts`: of all devices. start and sectors are in 512-byte
-    sectors, device numbers are kernel dev_t. A fact that is not known, does not apply or is empty
-    has no key. None where the device has gone, also while it was read.
+    {"dev", "name", "kind", "disk" (a partition's, else `dev`), "start", "sectors" (512 bytes),
+    "read_only", "stacked_on", "mounts"} and, of whole devices, those of `_disk`; device numbers are
+    kernel dev_t. `path`: its sysfs directory. `mounts`: of all devices. A fact that is not known,
+    does not apply or is empty has no key. None where the device has gone, also while it was read.
     """
     sectors = number(f"{path}/size")
     if sectors is None or not _is_there(path):
@@ -201,9 +202,10 @@ def slaves(path: str) -> list[int]:
 
 
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
-    """Return the facts that only whole devices have; None or {} where one is not known.
+    """Return the facts that only whole devices have; None or {} where one does not apply.
 
-    `path`: the device's sysfs directory. `roots`, `mounts`: for a loop device's file (see `_loop`).
+    "scheduler", "queue", "md", "loop", "model", "driver" and others, as in a log's header. `path`:
+    the device's sysfs directory. `roots`, `mounts`: for a loop device's file (see `_loop`).
     """
     return {
         "dm_name": read(f"{path}/dm/name"),

@@ -60,11 +60,11 @@ class KeptLog:
     def __init__(
         self, series: Series, header: dict[str, Any], limit: Limit, programs: Programs, level: int
     ) -> None:
-        """Begin without chunks; no file is made.
+        """Begin a flight recorder's memory without chunks; no file is made.
 
-        `series`: the dumps' files. `header`: the recording's. `limit`: of the chunks in memory,
-        which are dropped beyond it. `programs`: returns the probes' programs with their counters.
-        `level`: of compression.
+        `series`: the dumps' files; a dump is the log that is written of the memory. `header`: the
+        recording's. `limit`: of the chunks in memory, which are dropped beyond it. `programs`:
+        returns the probes' programs with their counters. `level`: of compression.
         """
         self._series = series
         self._limit = limit
@@ -142,9 +142,10 @@ class KeptLog:
             self._drop_losses(begins)
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest write_chunk call's chunks from `_kept`, and the losses before the rest.
+        """Drop the chunks of the oldest write_chunk call from `_kept`, and earlier loss windows.
 
-        The chunks' names go to `_background`, for later dumps; `size` is reduced; `_first_clock`
+        Those are the windows that ended before the oldest chunk that is left; none without one. The
+        chunks' names go to `_background`, for later dumps; `size` is reduced; `_first_clock`
         becomes the dropped chunks' clock, from which on all records are there.
         """
         oldest = self._kept.popleft()
@@ -154,7 +155,10 @@ class KeptLog:
         self._drop_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
 
     def _drop_losses(self, before_ns: int) -> None:
-        """Drop the first of `_losses` that ended before `before_ns` (CLOCK_MONOTONIC)."""
+        """Drop loss windows that ended before `before_ns` (CLOCK_MONOTONIC) from `_losses`.
+
+        Stops at the first that ended later.
+        """
         while self._losses and self._losses[0]["end"] < before_ns:
             self._losses.popleft()
 
@@ -181,10 +185,11 @@ class KeptLog:
         self._thread.start()
 
     def close(self, end: dict[str, Any]) -> None:
-        """Wait for the dump under way, then write the last dump in this thread.
+        """Wait for the file being written, then write the last one from memory, in this thread.
 
-        `end`: facts of the whole recording ("reason", "stopped", …), for "run" in the END frame.
-        Raises OutputError.
+        `end`: facts of the whole recording, for "run" in the END frame; its "stopped" is the file's
+        end, its "reason", "trigger" and "triggers_let_pass" go to the header's key "kept". Raises
+        OutputError.
         """
         if self._thread is not None:
             self._thread.join()
@@ -204,10 +209,10 @@ class KeptLog:
         return False
 
     def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
-        """Return a dump of the chunks and losses in memory; first drop what is too old by `moment`.
+        """Return what a file is made of: copies of the chunks, losses and facts in memory.
 
-        `facts`: for the header's key "kept". `moment`: the dump's end; `_clock` is advanced to it
-        if it is later. The END frame's "stopped" is `_clock`.
+        First drops what is too old by `moment`, the file's end; `_clock` is advanced to it if it is
+        later. `facts`: for the header's key "kept". The END frame's "stopped" is `_clock`.
         """
         if moment["monotonic"] > self._clock["monotonic"]:
             self._clock = moment
@@ -232,7 +237,7 @@ class KeptLog:
         )
 
     def _begin_of(self, chunks: list[Packed]) -> Clock:
-        """Return the clocks at the beginning of the period that the dump of `chunks` covers.
+        """Return the clocks at the beginning of the period that a file of `chunks` covers.
 
         That is the time of the last dropped chunk (or the recording's beginning), since when all
         records are there, but not before the limit of seconds; earlier only if a chunk has an older
@@ -256,9 +261,9 @@ class KeptLog:
     def _write(self, dump: _Dump) -> None:
         """Write a dump to the series' next file, and delete the oldest files beyond the limit.
 
-        Runs in the dump's thread; the last dump's in the writer thread. Puts a message of success
-        into `messages`. Raises OutputError, which says how many events are not in the file; a file
-        without its final name is deleted.
+        A dump is the snapshot of one file. Runs in its thread; the last dump's in the writer
+        thread. Puts a message of success into `messages`. Raises OutputError, which says how many
+        events are not in the file; a file without its final name is deleted.
         """
         log: LogWriter | None = None
         try:
@@ -286,8 +291,9 @@ def _period(dump: _Dump) -> str:
 def _missing(dump: _Dump, log: LogWriter | None) -> str:
     """Return a text about how many events of a failed dump are not in its file.
 
-    `log`: the file's log; None: it was not begun, and all events are missing. The number follows
-    from the bytes of records written.
+    Such as "about 20 of its 1,204 events (…) are not in it"; the number follows from the bytes of
+    records written. `dump`: the snapshot of the file. `log`: the file's log; None: it was not
+    begun, and all events are missing.
     """
     total = sum(chunk.records for chunk in dump.chunks)
     written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
@@ -296,7 +302,10 @@ def _missing(dump: _Dump, log: LogWriter | None) -> str:
 
 
 def _write_all(log: LogWriter, dump: _Dump) -> None:
-    """Write everything behind the header: repeated facts, chunks, losses, END; close the log."""
+    """Write everything behind the header of a flight recorder's file, and close the log.
+
+    Repeated facts, chunks, loss windows, END, from the snapshot `dump`. Raises OutputError.
+    """
     dump.opening.write(log)
     for chunk in dump.chunks:
         log.write_packed(chunk)

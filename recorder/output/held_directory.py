@@ -58,9 +58,9 @@ class HeldDirectory:
     def fd(self) -> int:
         """The directory's descriptor (O_PATH), for the argument `dir_fd`. Raises OSError.
 
-        Where the held directory was deleted, first replaced by that of a new one, if one qualifies
-        (see the class); else it stays, and making a file in it fails with ENOENT. close() closes
-        it.
+        Where the held directory was deleted, first replaced by that of a new one with the same name
+        in the same parent, no link and of the same owner; without one it stays, and making a file
+        in it fails with ENOENT. close() closes it.
         """
         if os.fstat(self._fd).st_nlink == 0:
             self._look_again()

@@ -14,7 +14,7 @@ def keep_freed_memory() -> None:
 
     Copies of the rings are megabytes long. By default each is a mapping of its own, and the page
     faults of a fresh mapping cost five times what the copy itself does. With a single arena the
-    poll loop reuses what the writer thread freed. For this process, for ever.
+    poll loop reuses what the writer thread freed. Applies to this process until it ends.
     """
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

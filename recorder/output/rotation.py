@@ -41,11 +41,11 @@ class Rotation:
         return 0 if self._sink is None else self._sink.gone
 
     def order(self, clock: Clock) -> None:
-        """Queue the end of the present file behind all other jobs, unless the queue is full.
+        """Queue a job that ends the present file behind all other jobs of the writer thread.
 
         `clock`: read when the last records of the present file left the rings. Sets `_ordered`
-        until the job has run, so that `due` is False; not where the queue is full. Only to be
-        called if `due`.
+        until the job has run, so that `due` is False. Where the queue is full nothing happens. Only
+        to be called if `due`.
         """
 
         def rotate(_log: LogSink) -> None:

@@ -54,8 +54,8 @@ class Background:
         """Add the facts of a note to those that later files repeat.
 
         `name`: "devices", "cgroups", "mounts" or "stacks"; others are ignored. `payload`: the
-        note's. A device, cgroup, mount or stack that is known already is replaced; of more than
-        MAX_CGROUPS cgroups the oldest go.
+        note's. A device, cgroup, mount or stack that was added before is replaced; of more than
+        MAX_CGROUPS cgroups the first added are dropped.
         """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
@@ -75,8 +75,8 @@ class Background:
     def header(self, clock: Clock, facts: dict[str, Any]) -> dict[str, Any]:
         """Return the header of a file that begins at `clock`, with a log_id of its own.
 
-        A copy of the first header with this clock and the devices known by now. `facts`: more keys
-        for the header, such as "series" or "kept".
+        A copy of the recording's first header with this clock, and the devices added by now.
+        `facts`: more keys for the header, such as "series" or "kept".
         """
         return {
             **self._header,
@@ -106,9 +106,10 @@ class Facts(NamedTuple):
     clock: Clock
 
     def write(self, log: LogWriter) -> None:
-        """Write the notes, then the chunk of names, to the beginning of a log.
+        """Write the facts to the beginning of a log: notes, then a chunk of name records.
 
-        None that would be empty; of the stacks, each is one note. Raises OutputError.
+        "cgroups", "mounts", then "stacks", as many as there are; none that would be empty. Raises
+        OutputError.
         """
         if self.cgroups:
             log.write_note("cgroups", dict(self.cgroups))
@@ -137,9 +138,10 @@ class Series:
     ) -> None:
         """Make no file yet.
 
-        `path`: the stem, with or without SUFFIX. `max_files`: how many `delete_old` leaves; None:
-        all. `force`: replace existing files. `on_file`: called with each new file, in the thread
-        that makes it. `directory`: that of `path`; None: it is opened when the first file is made.
+        `path`: the stem: a file's path without SUFFIX, or with, to which each file's time and
+        number are added. `max_files`: how many `delete_old` leaves; None: all. `force`: replace
+        existing files. `on_file`: called with each new file, in the thread that makes it.
+        `directory`: that of `path`; None: it is opened when the first file is made.
         """
         self._on_file = on_file
         self.stem = path.removesuffix(SUFFIX)
@@ -226,7 +228,7 @@ class Series:
             self._delete(*self._files.popleft())
 
     def _delete(self, name: str, file: FileId) -> None:
-        """Delete a file; count it in `deleted`, or as gone where others deleted or replaced it.
+        """Delete a file; count it in `deleted`, or in `_gone` where others deleted or replaced it.
 
         `name`: in the series' directory. `file`: its identity when it was made. A file that cannot
         be deleted is not counted. Raises OutputError.

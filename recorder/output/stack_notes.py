@@ -14,7 +14,7 @@ class StackNotes:
         self._stacks: dict[tuple[str, str], list[Any]] = {}
 
     def add(self, payload: dict[str, Any]) -> None:
-        """Add the stacks of a `stacks` note; known ids are replaced.
+        """Add the stacks of a `stacks` note; one with an id that was added before replaces it.
 
         `payload`: {"kernel" or "user": {id: frames}}.
         """

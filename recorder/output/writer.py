@@ -37,7 +37,10 @@ class WriterThread:
     """
 
     def __init__(self, log: LogSink) -> None:
-        """Start the thread; every job is called with `log`, one after the other."""
+        """Start the thread; it calls every job with `log`, one after the other.
+
+        A job is a function that writes to the log it is given; see `chunk`, `note`, `loss`.
+        """
         self._log = log
         self._jobs: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS)
         self._thread = threading.Thread(target=self._run, name="biotrail-write", daemon=True)
@@ -129,9 +132,9 @@ class WriterThread:
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
         """Return a job that writes the segments as one chunk, those of each ring joined.
 
-        The job adds to the counters, and to `unwritten` where nothing was written: by its own
-        error, or because `error` was set before. `clock`: read when the segments were copied from
-        the rings.
+        To be queued for the writer thread, which calls it with the log. It adds to the counters,
+        and to `unwritten` where nothing was written: by its own error, or because `error` was set
+        before. `clock`: ns by name, read when the segments were copied from the rings.
         """
         raw = sum(len(segment.data) for segment in segments)
 
@@ -180,8 +183,8 @@ class WriterThread:
     def note(self, name: str, make: Callable[[], dict[str, Any] | None]) -> Job:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.
 
-        `make` runs in the writer thread, so that slow look-ups do not delay the poll loop. It is
-        not called once `error` is set.
+        To be queued for the writer thread, so that slow look-ups in `make` do not delay the poll
+        loop. Does nothing once `error` is set.
         """
 
         def write(log: LogSink) -> None:
@@ -191,9 +194,9 @@ class WriterThread:
         return write
 
     def notes(self, name: str, make: Callable[[], list[dict[str, Any]]]) -> Job:
-        """Return a job that calls `make` and writes each note that it returns as note `name`.
+        """Return a job that calls `make` and writes each payload that it returns as note `name`.
 
-        `make` returns payloads; it runs as that of `note`.
+        To be queued for the writer thread, as that of `note`. Does nothing once `error` is set.
         """
 
         def write(log: LogSink) -> None:
@@ -206,7 +209,7 @@ class WriterThread:
     def loss(self, windows: list[dict[str, int]]) -> Job:
         """Return a job that writes loss windows, unless `error` is set by then.
 
-        `windows`: accounting.loss.Window each.
+        To be queued for the writer thread. `windows`: accounting.loss.Window each.
         """
 
         def write(log: LogSink) -> None:

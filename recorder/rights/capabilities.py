@@ -54,7 +54,7 @@ def _check(result: int, name: str) -> None:
 def current() -> Sets:
     """Return the calling thread's effective, permitted and inheritable capabilities.
 
-    A bit mask of CAP_ numbers each. Raises OSError.
+    A bit mask each, by capability number. Raises OSError.
     """
     data = (_Data * 2)()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -68,10 +68,10 @@ def current() -> Sets:
 
 
 def become(effective: int, permitted: int, inheritable: int) -> None:
-    """Set the calling thread's capabilities: a bit mask for each set.
+    """Set the calling thread's capabilities: a bit mask, by capability number, for each set.
 
     The kernel also clears ambient capabilities that are no longer inheritable or permitted. Raises
-    OSError, where a set is not permitted too.
+    OSError, for one where the thread may not have such sets.
     """
     sets = (effective, permitted, inheritable)
     low, high = ([bits >> shift & 0xFFFFFFFF for bits in sets] for shift in (0, 32))

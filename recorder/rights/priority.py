@@ -40,7 +40,7 @@ class Urgency:
         self._threads.append(threading.get_native_id() if thread is None else thread)
 
     def found(self, fill: float) -> None:
-        """Make the threads real-time or normal, given how full the fullest ring is.
+        """Make the threads added so far real-time or normal, given how full the fullest ring is.
 
         `fill`: 0 to 1. From a quarter on (FILLED), they become real-time, which counts in `times`;
         they stay so until `fill` was below for more than 10 s (LONG_NS). Where this is not
@@ -62,7 +62,7 @@ class Urgency:
             self._schedule(os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, 0)
 
     def _schedule(self, policy: int, priority: int) -> None:
-        """Set policy and priority (sched_setscheduler(2)) of all threads.
+        """Set policy and priority (sched_setscheduler(2)) of all threads that were added.
 
         Threads that have ended, and those for which that is not permitted, are skipped.
         """

@@ -39,7 +39,8 @@ class KernelSymbols:
         """Index the functions in `text`: lines as in /proc/kallsyms.
 
         Functions are symbols of the types t, T, w and W; those of address 0 are left out. Sets
-        `_address` (n,), ascending, and `_starts` (n,): the index in `text` of each one's line.
+        `_address` (n,), ascending, and `_starts` (n,): the index of each one's line in `text`,
+        which is kept.
         """
         self._text = text
         characters = np.frombuffer(text, np.uint8)

@@ -118,7 +118,8 @@ class UserSymbols:
         """Return the function at an offset of the file with `build_id`, after `look_for`.
 
         `offset`: in bytes, in the file. `called`: the offset is a return address, so that the call
-        is before it. Without a file or a function, the result has no name, and `offset` as given.
+        is before it. Without a function, the result has no name, and `offset` as given; without a
+        file, also "build id …" in place of its path.
         """
         file = self._files.get(build_id)
         if file is None:
@@ -128,8 +129,8 @@ class UserSymbols:
     def _open(self, build_id: BuildId) -> _File | None:
         """Return the file with `build_id`, opened, with its debug symbols where there are any.
 
-        None: no such file was noted, it has another build id by now, it cannot be read, its symbols
-        are damaged, or _MAX_OPEN files are open.
+        None: no such file is in `_where`, it has another build id by now, it cannot be read, its
+        symbols are damaged, or _MAX_OPEN files are open.
         """
         found = self._where.get(build_id)
         if found is None or sum(f is not None for f in self._files.values()) >= _MAX_OPEN:
@@ -149,9 +150,10 @@ class UserSymbols:
     def _note(self, key: str, path: str, name: str) -> None:
         """Add the build id of the file at `path`, or at `name` if that fails, to `_where`.
 
-        `key`: identifies the file, which is read once: its device and inode, or its path. `name`:
-        the path to show. Does nothing once _MAX_SEEN files were read, where no ELF file with a
-        build id is there, and where another file has the same build id.
+        `_where` gets build id → (path opened, `name`), where `name` is the path to show. `key`:
+        identifies the file, which is read once: its device and inode, or its path. Does nothing
+        once _MAX_SEEN files were read, where no ELF file with a build id is there, and where
+        another file has the same build id.
         """
         if key in self._seen or len(self._seen) >= _MAX_SEEN:
             return
@@ -167,9 +169,10 @@ class UserSymbols:
                 return
 
     def _note_mapped(self) -> None:
-        """Note the files that running processes have mapped as executable (see `_note`).
+        """Add the build ids of the files that processes have mapped as executable to `_where`.
 
-        Processes that have ended, or whose mappings may not be read, are skipped.
+        Of all running processes; those that end meanwhile, or whose mappings may not be read, are
+        skipped.
         """
         for process in self._processes():
             with suppress(OSError):  # the process has ended, or may not be read
