@@ -2,6 +2,7 @@
 """A log as a stream of associated windows, in memory that does not grow with the log."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -31,7 +32,7 @@ from biotrail.converters.lifecycles.cutting import (
     outside,
 )
 from biotrail.converters.lifecycles.lifecycles import Builder, Result
-from biotrail.converters.lifecycles.own_io import Held, has_own, own_events, without
+from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, own_events, without_own
 
 Window = TypeVar("Window", bound=dict[str, Any])
 
@@ -87,7 +88,7 @@ class Trace:
         self._damage = 0
         self._numbered = 0
 
-    def limit(self, span: Span) -> None:
+    def restrict(self, span: Span) -> None:
         """Restrict the trace to a part of the log, as `cutting` defines it. Call before reading."""
         self.span = span
 
@@ -133,8 +134,9 @@ class Trace:
         waiting = 0
         complete_to = 0
         last = ENDLESS if self.span is None else self.span.end
+        piece_size = window_events if small else sys.maxsize
         for part in self._parts(margin):
-            self._take(part)
+            self._add_part(part)
             parts.append(part.events)
             self.account.late += int(np.searchsorted(part.events.ts, complete_to))
             waiting += len(part.events)
@@ -153,15 +155,15 @@ class Trace:
                 waiting = 0
                 continue
             ready, pending = pending.split(cut)
-            yield from _pieces(self._number(ready), edge, window_events if small else len(ready))
+            yield from _pieces(self._complete_columns(ready), edge, piece_size)
             complete_to, parts, waiting = edge, [], len(pending)
         pending = Events.join([pending, *parts])
-        self._learn()
+        self._apply_notes()
         self.account.unknown = dict(self.reader.unknown)
         self.account.unreadable_bytes = self.reader.unreadable_bytes
         end = int(pending.ts[-1]) + 1 if len(pending) else complete_to
         end = min(max(end, complete_to, self._reached), last)
-        yield from _pieces(self._number(pending), end, window_events if small else len(pending))
+        yield from _pieces(self._complete_columns(pending), end, piece_size)
 
     def _parts(self, margin: int) -> Iterator[Part]:
         """Yield the reader's parts, with only the events of the trace's part of the log.
@@ -178,14 +180,14 @@ class Trace:
         indexed = reader if isinstance(reader, Indexed) else None
         bounds = None if indexed is None else indexed.bounds()
         if indexed is not None:
-            self._learn_names(indexed.names_before(begin))
+            self._add_names(indexed.names_before(begin))
         read_to = self.start
         for part in indexed.parts_between(begin, span.end) if indexed else reader.parts():
             over = read_to >= span.end
             read_to = max(read_to, part.complete_to)
             self._reached = min(read_to, span.end)
             if bounds is None:
-                self._learn_names(events_within(part.events, 0, begin))
+                self._add_names(events_within(part.events, 0, begin))
             clock = None if over or part.complete_to < begin else part.clock
             events = events_within(part.events, begin, span.end)
             yield replace(part, events=events, clock=clock)
@@ -217,7 +219,7 @@ class Trace:
         for _, result, begin, end in self._associated(events):
             if end <= first:  # the window lies in the margin before the span
                 continue
-            window = self._give(result, max(begin, first), end)
+            window = self._close_window(result, max(begin, first), end)
             if on_window is not None:
                 on_window(result, window)
             yield window
@@ -239,10 +241,10 @@ class Trace:
                 windows = chain([(events, end)], windows)
                 break
             yield events, end
-        held = Held()
+        own_filter = OwnEventFilter()
         for fresh, result, _, end in self._associated(windows):
-            self.account.take_own(result.bios, result.requests)
-            yield held.release(fresh, result, MOST_WAITING), end
+            self.account.add_own(result.bios, result.requests)
+            yield own_filter.release(fresh, result, MOST_WAITING), end
 
     def _associated(
         self, windows: Iterator[tuple[Events, int]]
@@ -252,7 +254,7 @@ class Trace:
         The result covers the new events and those kept from earlier windows. One window without
         new events follows the last, which closes all that is open.
         """
-        self._learn()
+        self._apply_notes()
         builder = Builder(self.context, self.tasks, self.stacks)
         identifier = Identifier(self.context) if self.by_intervals else None
         if identifier:
@@ -260,7 +262,7 @@ class Trace:
         kept = Events.empty()
         begin = end = -1
         for fresh, end in windows:
-            self.tasks.learn(fresh)
+            self.tasks.add_records(fresh)
             if self.span is not None:
                 begin = max(begin, self.span.begin)
             elif begin < 0 and len(fresh):
@@ -277,43 +279,44 @@ class Trace:
             begin = end
         yield Events.empty(), builder.build(kept, settled=end, final=True), end, end
 
-    def _take(self, part: Part) -> None:
+    def _add_part(self, part: Part) -> None:
         """Add the part's clock reading to the context, and the notes read with the part."""
         if part.clock is not None:
             late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
             # A reading taken after the span is moved back to the span's end.
             reading = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
             self.context.clocks.append(reading)
-        self._learn()
+        self._apply_notes()
 
-    def _number(self, events: Events) -> Events:
+    def _complete_columns(self, events: Events) -> Events:
         """Return the same events with `number`, `stack` and `file` set; called in log order."""
         attach_stacks(events)
-        self.stacks.count(events.stack)
+        self.stacks.count_refused(events.stack)
         attach_files(events, self.context.files)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)
         return events
 
-    def _learn_names(self, events: Events) -> None:
+    def _add_names(self, events: Events) -> None:
         """Add the thread and file names among the events."""
-        self._learn()  # `mounts` notes come before the files on these mounts
-        self.tasks.learn(events)
-        self.context.files.learn(events)
+        self._apply_notes()  # `mounts` notes come before the files on these mounts
+        self.tasks.add_records(events)
+        self.context.files.add_records(events)
 
-    def _learn(self) -> None:
+    def _apply_notes(self) -> None:
         """Take in the notes that the reader has met since the last call."""
-        for name, payload in self.reader.notes[self._notes :]:
+        notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
+        self._notes += len(notes)
+        for name, payload in notes:
             if name == "devices":
                 self.context.add_devices(payload.get("devices", []))
             elif name == "cgroups":
                 paths = payload.get("cgroups", payload)
                 self.context.cgroups.update({int(k): str(v) for k, v in paths.items()})
             elif name == "stacks":
-                self.stacks.learn(payload)
+                self.stacks.add_frames(payload)
             elif name == "mounts":
-                self.context.files.mounted(payload)
-        self._notes = len(self.reader.notes)
+                self.context.files.add_mounts(payload)
 
     def _new_loss(self) -> LossWindows:
         """Return the loss windows that the reader has met since the last call."""
@@ -330,7 +333,7 @@ class Trace:
             return no_loss()
         return loss_windows(self.reader.losses, self.reader.damaged)
 
-    def _give(self, result: Result, begin: int, end: int) -> Lifecycles:
+    def _close_window(self, result: Result, begin: int, end: int) -> Lifecycles:
         """Return the window of a result, and add it to `account`.
 
         Marks rows in flight during a loss as LOST (in `result`), and leaves out what lies before
@@ -346,12 +349,12 @@ class Trace:
             done &= events.ts >= self.span.begin
         bios, requests = result.bios, result.requests
         own = np.zeros_like(used) if self.own_io else own_events(result)
-        self.account.take_events(events.take(done), (used & ~own)[done], own[done])
-        self.account.take_own(bios, requests)
+        self.account.add_events(events.take(done), (used & ~own)[done], own[done])
+        self.account.add_own(bios, requests)
         if not self.own_io and result.own:
-            result = without(result)
+            result = without_own(result)
             bios, requests = result.bios, result.requests
-        self.account.take_tables(bios, requests, result.edges)
+        self.account.add_tables(bios, requests, result.edges)
         return Lifecycles(
             begin=begin,
             end=end,
@@ -375,13 +378,13 @@ def _has_pointers(reader: Source) -> bool:
     return bool(reader.header.get("backend", "core") == "core")
 
 
-def _pieces(events: Events, edge: int, most: int) -> Iterator[tuple[Events, int]]:
-    """Yield (events, end): the events in windows of fewer than twice `most` events.
+def _pieces(events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
+    """Yield (events, end): the events in windows of fewer than twice `size` events.
 
     Events of one time stay together, so a window can hold more. The last `end` is `edge` (ns).
     """
-    while len(events) >= 2 * max(most, 1):
-        end = int(events.ts[most])
+    while len(events) >= 2 * max(size, 1):
+        end = int(events.ts[size])
         cut = int(np.searchsorted(events.ts, end))
         if not cut:
             break

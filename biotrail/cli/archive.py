@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail archive`: conversion of logs to Parquet, as single files or a dataset."""
 
-import os
 from pathlib import Path
 
 import click
 
-from biotrail import __version__
-from biotrail.cli.convert import stem
+from biotrail.cli.archiving.file import file_lines, write_events
 from biotrail.cli.options.opening import associate_option, own_io_option
-from biotrail.cli.options.recordings import Recording, logs_argument, open_recordings
+from biotrail.cli.options.recordings import (
+    Recording,
+    logs_argument,
+    open_recordings,
+    without_log_ending,
+)
 from biotrail.cli.options.terminating import terminated_as_interrupted
-from biotrail.converters.inputs.log import Source
-from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.text import units
 from biotrail.text.printing import say_all
-from biotrail.text.progress import working
 
 SUFFIX = ".parquet"
 TABLES = ("events", "bios", "requests")
@@ -74,12 +73,12 @@ def command(
         raise click.UsageError("a log from standard input needs -o OUT")
     recordings = open_recordings(logs, associate, own_io)
     if target is None:
-        target = stem(recordings[0].paths[0]) + SUFFIX
+        target = without_log_ending(recordings[0].paths[0]) + SUFFIX
     with terminated_as_interrupted():
         if target.endswith(SUFFIX):
             _file(recordings, target, tables, level, force)
         else:
-            from biotrail.cli.archive_dataset import Wanted, add
+            from biotrail.cli.archiving.dataset import Wanted, add
 
             wanted = Wanted(chosen(tables), level, associate, own_io, force)
             say_all(add(recordings, Path(target), wanted))
@@ -112,40 +111,4 @@ def _file(
         )
     [recording] = recordings
     events = write_events(recording, target, level, force)
-    say_all(told(target, events, recording.trace.reader))
-
-
-def write_events(
-    recording: Recording, target: str | os.PathLike[str], level: int, force: bool
-) -> int:
-    """Archive a recording as the file `target` and return its number of events.
-
-    level: zstd's, 1 to 19. Raises TraceError.
-    """
-    from biotrail.converters.outputs.parquet import archive
-
-    source, log = recording.trace.reader, Path(recording.paths[0]).name
-    with (
-        output.replacing(target, force=force) as stream,
-        working(source.size, "archiving") as reached,
-    ):
-        summary = archive.write(
-            source, stream, level=level, created_by=__version__, log=log, on_progress=reached
-        )
-    return summary.events
-
-
-def told(target: str | os.PathLike[str], events: int, source: Source) -> list[str]:
-    """Return lines about an archive: file, size and events, then damage and what was left out."""
-    size = os.stat(target).st_size
-    each = f", {size / events:.2f} bytes per event" if events else ""
-    lines = [f"wrote {target} ({units.size(size)}): {units.plural(events, 'event')}{each}"]
-    lines += [f"  damaged: {problem}" for problem in source.problems]
-    if source.interrupted:
-        lines.append("  interrupted: the log has no end; up to a second before it may be missing")
-    for kind, count in sorted(source.unknown.items()):
-        lines.append(
-            f"  left out: {units.plural(count, 'record')} of unknown kind {kind}, written by a "
-            "newer biotrail: archive with that"
-        )
-    return lines
+    say_all(file_lines(target, events, recording.trace.reader))

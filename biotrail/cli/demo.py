@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from biotrail import __version__
-from biotrail.cli import demo_load
-from biotrail.cli.convert import PERFETTO
+from biotrail.cli.children import demo_loads
+from biotrail.cli.converting.formats import PERFETTO
 from biotrail.cli.options.perfetto_ui import UI, address
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.outputs.perfetto import convert as perfetto
@@ -86,7 +86,7 @@ def _record(log: Path) -> Summary:
     """
     with tempfile.TemporaryDirectory(prefix="biotrail-demo-", dir=workplace()) as directory:
         try:
-            with demo_load.held(Path(directory)) as loads:
+            with demo_loads.held(Path(directory)) as loads:
                 options = RecordOptions(
                     created_by=f"biotrail {__version__}",
                     argv=["biotrail", "demo"],

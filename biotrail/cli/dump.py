@@ -129,7 +129,7 @@ def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
 
     def wanted() -> Iterator[tuple[Events, int]]:
         for events, end in trace.events(WINDOW_EVENTS):
-            tasks.learn(events)
+            tasks.add_records(events)
             yield events.take(choice.mask(events)), end
 
     return blkparse.lines(wanted(), trace.context, tasks)
@@ -185,7 +185,7 @@ class Choice:
 def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
     """Yield the chosen records in time order; keys are the names of fields and their texts."""
     for events, _ in trace.events(window_events=WINDOW_EVENTS):
-        trace.tasks.learn(events)
+        trace.tasks.add_records(events)
         wanted = events.take(choice.mask(events))
         yield from _window_rows(trace, wanted, trace.start)
 

@@ -18,13 +18,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from biotrail import __version__
+from biotrail.cli.options.exit_status import ERROR_STATUS, INTERRUPTED_STATUS, PIPE_STATUS
 from biotrail.recorder.schema.errors import ProbeError, ReaderGoneError, TraceError
 from biotrail.text.printing import relay, say, say_all
-
-ERROR_STATUS = 1
-INTERRUPTED_STATUS = 130
-PIPE_STATUS = 141
-"""128 + SIGINT and 128 + SIGPIPE, as a shell reports a command that these ended."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail record`: records block I/O to a log. Imports only what recording needs."""
 
+import importlib
 import os
 import re
 import shutil
@@ -12,115 +13,29 @@ from typing import Any
 import click
 
 from biotrail import __version__
-from biotrail.cli.options import record_keeping, record_print
+from biotrail.cli.options import record_arguments, record_keeping, record_print
+from biotrail.cli.options.gathering import gathered
+from biotrail.cli.options.record_arguments import RecordArguments
 from biotrail.cli.options.record_filters import filter_options, left_out_text
 from biotrail.cli.options.record_print import RecordCommand
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.probes.choice import BACKENDS
-from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.text import record_closing, units
 from biotrail.text.printing import say
 
-EVENT_SETS = ("minimal", "lifecycle", "all")
 LOG_SUFFIX = ".biotrail"
 
 
 @click.command(cls=RecordCommand, context_settings={"allow_interspersed_args": False})
-@click.option(
-    "-d",
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="DEV",
-    help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
-    "mount point. Can be repeated. Default: all devices.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(),
-    help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail in "
-    "the current directory.",
-)
-@click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
-@click.option(
-    "--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, 2h, …"
-)
-@click.option(
-    "--events",
-    type=click.Choice(EVENT_SETS),
-    default="lifecycle",
-    show_default=True,
-    help="minimal: queue, issue and complete, and the events that link them; lifecycle: every "
-    "step of a bio and request; all: plugs and all other events too.",
-)
-@click.option(
-    "--backend",
-    type=click.Choice(BACKENDS),
-    default="auto",
-    show_default=True,
-    help="core: precompiled programs, for kernels with type information (BTF); bcc: programs that "
-    "bcc compiles here, which record less; auto: core where it can be used, else bcc.",
-)
-@click.option(
-    "--stacks",
-    is_flag=True,
-    help="Record the kernel call stack that queued each bio: see biotrail stacks.",
-)
-@click.option(
-    "--user-stacks", is_flag=True, help="With --stacks: record the program's call stack too."
-)
-@click.option(
-    "--files",
-    is_flag=True,
-    help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
-    "direct I/O on ext4, XFS and others. See biotrail report --by file.",
-)
-@click.option(
-    "--buffer-size",
-    type=units.Size(),
-    metavar="SIZE",
-    help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
-    "depends on the machine.",
-)
-@click.option(
-    "--sync", is_flag=True, help="Sync the log every second, so that it survives a power loss."
-)
-@click.option(
-    "--level",
-    type=click.IntRange(0, 19),
-    default=1,
-    show_default=True,
-    help="zstd compression level; 0: no compression.",
-)
+@record_arguments.options
 @record_print.options
 @record_keeping.options
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
 @filter_options
-def command(
-    devices: tuple[str, ...],
-    output: str | None,
-    force: bool,
-    duration: float | None,
-    events: str,
-    backend: str,
-    stacks: bool,
-    user_stacks: bool,
-    files: bool,
-    buffer_size: int | None,
-    sync: bool,
-    level: int,
-    quiet: bool,
-    command: tuple[str, ...],
-    filters: Filters,
-    print_ios: bool,
-    as_json: bool,
-    **keeping: Any,
-) -> int:
+@gathered(RecordArguments, "asked")
+def command(command: tuple[str, ...], filters: Filters, **given: Any) -> int:
     """Record block I/O to a log, until Ctrl-C, for a time, or while a command runs.
 
     The log is readable by you alone (mode 0600; under sudo it belongs to the user who called
@@ -152,39 +67,41 @@ def command(
     sudo biotrail record --print -d nvme0n1               # a line per I/O, as biosnoop prints
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    record_print.check(print_ios, as_json, output, keeping)
-    path = None if output == "-" else output or default_name(record_keeping.several_files(keeping))
-    if path is None and sys.stdout.isatty():
+    return _record(command, filters, **given)
+
+
+def _record(
+    command: tuple[str, ...],
+    filters: Filters,
+    asked: RecordArguments,
+    print_ios: bool,
+    as_json: bool,
+    quiet: bool,
+    **keeping: Any,
+) -> int:
+    """Record until the recording ends; return the exit status of `biotrail record`.
+
+    command: run while recording; empty: none. keeping: the values of record_keeping's options.
+    Raises click.UsageError for options that contradict each other, TraceError.
+    """
+    record_print.check(print_ios, as_json, asked.output, keeping)
+    path = asked.output or default_name(record_keeping.several_files(keeping))
+    log = None if path == "-" else path
+    if log is None and sys.stdout.isatty():
         raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
-    if duration is not None and duration <= 0:
-        raise click.BadParameter("must be more than 0", param_hint="--duration")
-    if user_stacks and not stacks:
-        raise click.UsageError("--user-stacks needs --stacks")
-    if stacks and backend == "bcc":
-        raise click.UsageError("--stacks needs the core backend: bcc's programs take no stacks")
-    if files and backend == "bcc":
-        raise click.UsageError("--files needs the core backend: bcc's programs see no files")
+    asked.check()
     options = RecordOptions(
         created_by=f"biotrail {__version__}",
         argv=["biotrail", *sys.argv[1:]],
-        output=path,
-        force=force,
-        devices=devices,
+        output=log,
         filters=filters,
-        events=events,
-        backend=backend,
-        stacks=Stacks(stacks + user_stacks),
-        files=files,
-        ring_bytes=buffer_size,
-        duration=duration,
-        sync=sync,
-        level=level,
         command=command,
         give_up_rights=True,
-        **record_keeping.chosen(keeping, path),
+        **asked.record_options(),
+        **record_keeping.chosen(keeping, log),
     )
     if print_ios:
-        return _print(options, output, as_json, quiet)
+        return _print(options, asked.output, as_json, quiet)
     if not quiet:
         _say("biotrail: starting")  # compiling (bcc) or listing thousands of devices takes seconds
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
@@ -198,7 +115,9 @@ def command(
 def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
     """Run `record --print`; return the exit status. kept: the value of -o."""
     what = _what(options).partition(" to ")[0]
-    return record_print.run(
+    # Not an import statement: recording alone does not need the reader of logs.
+    printer = importlib.import_module("biotrail.cli.live.print_ios")
+    status: int = printer.run(
         record_print.Printing(
             what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
             target=kept,
@@ -210,6 +129,7 @@ def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool)
             command=options.command,
         )
     )
+    return status
 
 
 def default_name(several: bool = False) -> str:

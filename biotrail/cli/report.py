@@ -12,6 +12,7 @@ import click
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, Opened
+from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.opening import associate_option
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import (
@@ -40,6 +41,59 @@ LEAST_INTERVAL = 1e-6
 """Shortest --interval in seconds."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the options say about the report's groups and form."""
+
+    by: str | None
+    """A key of KEYS by which I/O is grouped; None: no such groups."""
+    interval: float | None
+    """Seconds of each interval of the time series; None: no time series."""
+    order: Order | None
+    limit: int | None
+    """Rows of each table; 0: all; None: the usual number as text, all as JSON and CSV."""
+    page: str | None
+    """Path of the HTML page; None: the report is printed."""
+    force: bool
+    as_json: bool
+    as_csv: bool
+    guard: bool
+    """Whether to guard CSV cells that a spreadsheet would take for formulas."""
+
+    @property
+    def interval_ns(self) -> int:
+        """Length of each interval in ns; 0: no time series."""
+        return round((self.interval or 0) * 1e9)
+
+    def check(self, cut: Cut) -> None:
+        """Raise click.UsageError if options contradict each other, or --html the cut's choice."""
+        if self.as_json and self.as_csv:
+            raise click.UsageError("--json and --csv: give one of them")
+        if self.page is not None:
+            self._check_page(cut)
+        elif self.interval is not None and self.interval < LEAST_INTERVAL:
+            raise click.UsageError("--interval must be at least 1us")
+
+    def _check_page(self, cut: Cut) -> None:
+        if (
+            self.by
+            or self.interval is not None
+            or self.as_json
+            or self.as_csv
+            or self.order
+            or self.limit is not None
+        ):
+            raise click.UsageError(
+                "--html has all groups, and intervals of its own: leave out --by, --interval, "
+                "--sort, --limit, --json and --csv"
+            )
+        if cut.wish != Wish():
+            raise click.UsageError(
+                "--html reports all I/O, however it went: leave out --slower-than, --slowest, "
+                "--failed"
+            )
+
+
 @click.command()
 @logs_argument
 @cut_options
@@ -65,20 +119,8 @@ LEAST_INTERVAL = 1e-6
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each stage of each group.")
 @guard_option
-def command(
-    logs: tuple[str, ...],
-    cut: Cut,
-    by: str | None,
-    interval: float | None,
-    order: Order | None,
-    limit: int | None,
-    associate: str,
-    page: str | None,
-    force: bool,
-    as_json: bool,
-    as_csv: bool,
-    guard: bool,
-) -> None:
+@gathered(Asked, "asked")
+def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> None:
     """Show where I/O time goes, by device, operation and process.
 
     For each device and operation: number, bytes and rate of the I/Os; every stage from queue to
@@ -100,47 +142,27 @@ def command(
     biotrail report disk-*.biotrail                  # a rotated recording
     biotrail report db1.biotrail db2.biotrail        # hosts beside each other
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv: give one of them")
-    if page is not None:
-        if by or interval is not None or as_json or as_csv or order or limit is not None:
-            raise click.UsageError(
-                "--html has all groups, and intervals of its own: leave out --by, --interval, "
-                "--sort, --limit, --json and --csv"
-            )
-        if cut.wish != Wish():
-            raise click.UsageError(
-                "--html reports all I/O, however it went: leave out --slower-than, --slowest, "
-                "--failed"
-            )
-        _write_pages(logs, associate, cut, page, force)
+    asked.check(cut)
+    if asked.page is not None:
+        _write_pages(logs, associate, cut, asked.page, asked.force)
         return
-    if interval is not None and interval < LEAST_INTERVAL:
-        raise click.UsageError("--interval must be at least 1us")
-    step = round((interval or 0) * 1e9)
-    with recordings(logs, associate, twice=cut.needs_file()) as found:
-        lined = lined_up(found)
-        answers = of_each(found, lambda one: _read(one, cut, step, by))
-    told = [
-        Told(one, source, arranged(report, order), report_scope.facts(source.trace, cut))
+    with recordings(logs, associate, twice=cut.needs_file()) as given:
+        lined = lined_up(given)
+        answers = of_each(given, lambda one: _read(one, cut, asked.interval_ns, asked.by))
+    reported = [
+        Reported(one, source, arranged(report, asked.order), report_scope.facts(source.trace, cut))
         for one, (source, report) in answers
     ]
-    if as_json:
-        say_json(_as_dict(told, lined, limit), indent=2)
-    elif as_csv:
-        from biotrail.converters.analysis.report.csv import write_all
-
-        rows = [
-            (one.given.label, shortened(one.report, limit)[0], report_scope.words(one.scope))
-            for one in told
-        ]
-        write_all(rows, sys.stdout, cells(guard, sys.stdout.isatty()))
+    if asked.as_json:
+        say_json(_as_dict(reported, lined, asked.limit), indent=2)
+    elif asked.as_csv:
+        _write_csv(reported, asked)
     else:
-        _print_all(told, lined, limit, order)
+        _print_all(reported, lined, asked.limit, asked.order)
 
 
 @dataclass
-class Told:
+class Reported:
     """A recording that was read to its end, and its report."""
 
     given: Given
@@ -157,13 +179,30 @@ def _read(one: Given, cut: Cut, interval: int, by: str | None) -> tuple[Opened, 
         return source, make_report(source.trace, source.chosen(windows), interval, by)
 
 
-def _as_dict(told: Sequence[Told], lined: Sequence[Lined], limit: int | None) -> dict[str, Any]:
+def _write_csv(reported: Sequence[Reported], asked: Asked) -> None:
+    """Write the reports to standard output as CSV: a line for each stage of each group."""
+    from biotrail.converters.analysis.report.csv import write_all
+
+    rows = [
+        (
+            one.given.label,
+            shortened(one.report, asked.limit)[0],
+            report_scope.words(one.scope),
+        )
+        for one in reported
+    ]
+    write_all(rows, sys.stdout, cells(asked.guard, sys.stdout.isatty()))
+
+
+def _as_dict(
+    reported: Sequence[Reported], lined: Sequence[Lined], limit: int | None
+) -> dict[str, Any]:
     """Return the report for JSON or, of several recordings, their reports as `recordings`."""
-    if not told[0].given.label:
-        return _one_as_dict(told[0], limit)
+    if not reported[0].given.label:
+        return _one_as_dict(reported[0], limit)
     by_label = {one.label: one for one in lined}
     found = []
-    for one in told:
+    for one in reported:
         place = by_label.get(one.given.label)
         found.append(
             {
@@ -182,7 +221,7 @@ def _timeline(place: Lined, report: Report) -> dict[str, int]:
     return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
 
 
-def _one_as_dict(one: Told, limit: int | None) -> dict[str, Any]:
+def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
     from biotrail.converters.analysis.report.json import as_dict
 
     report, more = shortened(one.report, limit)
@@ -192,7 +231,7 @@ def _one_as_dict(one: Told, limit: int | None) -> dict[str, Any]:
 
 def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, force: bool) -> None:
     """Write a page for each recording; of several, each page's name gets the label."""
-    from biotrail.cli import report_html
+    from biotrail.cli.reporting import page as page_file
     from biotrail.text import units
 
     if len(logs) == 1:  # before a pipe is read
@@ -203,7 +242,7 @@ def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, f
             output.ensure_free(name, force)
 
         def write(one: Given) -> Path:
-            return report_html.write(one, cut, targets[one.label], force)
+            return page_file.write(one, cut, targets[one.label], force)
 
         for _, path in of_each(found, write):
             size = units.size(path.stat().st_size)
@@ -211,33 +250,33 @@ def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, f
 
 
 def _print_all(
-    told: Sequence[Told], lined: Sequence[Lined], limit: int | None, order: Order | None
+    reported: Sequence[Reported], lined: Sequence[Lined], limit: int | None, order: Order | None
 ) -> None:
     """Print all reports; of several recordings first the tables that compare them."""
-    if told[0].given.label:
-        from biotrail.cli.report_several import parts
+    if reported[0].given.label:
+        from biotrail.cli.reporting.comparison import parts
         from biotrail.text.columns import console
 
         screen = console()
-        reports = [(one.given.label, one.report) for one in told]
+        reports = [(one.given.label, one.report) for one in reported]
         for part in parts(reports, lined, screen.width, limit, order):
             screen.print(part)
             screen.print()
-    for one in told:
+    for one in reported:
         if one.given.label:
             screen.rule(one.given.title, align="left")
         _print(one, limit, order)
         if one.given.label:
             screen.print()
     for place in lined:
-        for one in told:
+        for one in reported:
             if one.given.label == place.label:
                 place.learn(one.source.trace)
     for line in timeline_lines(lined):
         screen.print(line)
 
 
-def _print(one: Told, limit: int | None, order: Order | None) -> None:
+def _print(one: Reported, limit: int | None, order: Order | None) -> None:
     """Print a report, what was chosen of the log, and what the log lacks."""
     from biotrail.text.columns import console
     from biotrail.text.report import parts

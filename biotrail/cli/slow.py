@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail slow`: the slowest I/Os of a log, with their events and what they waited for."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +10,61 @@ import click
 
 from biotrail.cli.options.cut_options import choice_options, nanoseconds
 from biotrail.cli.options.cuts import Cut, read_lines
+from biotrail.cli.options.gathering import gathered
 from biotrail.cli.options.opening import associate_option
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.cli.options.several import Given, of_each, recordings
 from biotrail.cli.options.terminating import terminated_as_interrupted
-from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.choosing.excerpt import around, excerpt
-from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
-from biotrail.converters.analysis.slow.surroundings import Neighbourhood
-from biotrail.converters.events.tables import Lifecycles
-from biotrail.converters.pipeline import Trace
+from biotrail.cli.reporting.slowest import (
+    FORMAT,
+    Findings,
+    as_dict,
+    find,
+    keep_slowest,
+    look_around,
+)
+from biotrail.converters.analysis.slow.slow import Wanted
 from biotrail.recorder.output import output
 from biotrail.text import slow as slow_text
-from biotrail.text import tallies, units
+from biotrail.text import units
 from biotrail.text.printing import say, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.slow import MOST, Detail
 
 USUAL = 20
 """Number of I/Os shown without --limit."""
-FORMAT = 1
-"""Version of --json's format: raised when a key is renamed or removed."""
 
 
-@dataclass
-class Findings:
-    """The slowest I/Os of a trace."""
+@dataclass(frozen=True)
+class Asked:
+    """What the options say about which I/Os to find, and how to show them."""
 
-    trace: Trace
-    wanted: Wanted
-    slowest: Slowest
+    over: float | None
+    """Seconds that an I/O took at least; None: any time."""
+    order: Order | None
+    """Order.BYTES: the I/Os found, the largest first; else the slowest first."""
+    limit: int | None
+    """Number of I/Os; 0: as many as can be shown; None: USUAL."""
+    failed: bool
+    as_json: bool
+    brief: bool
+    verbose: bool
+    target: str | None
+    """Path of a Perfetto trace of the I/Os; None: no trace is written."""
+    margin: float
+    """Seconds before and after each I/O that the trace holds."""
+    force: bool
 
     @property
-    def ios(self) -> list[SlowIO]:
-        """The I/Os found, the slowest first."""
-        return self.slowest.found
+    def wanted(self) -> Wanted:
+        """Which I/Os to find."""
+        most = (USUAL if self.limit is None else self.limit) or MOST
+        return Wanted(most, nanoseconds(self.over or 0), self.failed)
+
+    @property
+    def detail(self) -> Detail:
+        """How much the text shows of each I/O."""
+        return Detail.LINE if self.brief else Detail.ALL if self.verbose else Detail.USUAL
 
 
 @click.command()
@@ -87,21 +106,8 @@ class Findings:
     help="With -o: include all I/O that was under way this long before and after each.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
-def command(
-    logs: tuple[str, ...],
-    over: float | None,
-    order: Order | None,
-    limit: int | None,
-    failed: bool,
-    cut: Cut,
-    associate: str,
-    as_json: bool,
-    brief: bool,
-    verbose: bool,
-    target: str | None,
-    margin: float,
-    force: bool,
-) -> None:
+@gathered(Asked, "asked")
+def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> None:
     """Show the slowest I/Os of LOGs and why they were slow.
 
     For each: the stage that took the time, every event with its time since the I/O was queued,
@@ -123,37 +129,38 @@ def command(
     biotrail slow -n 3 --margin 50ms -o slow.pftrace disk.biotrail && biotrail view slow.pftrace
     biotrail slow --json disk.biotrail | jq '.ios[] | [.io.latency_ns, .io.comm]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    if target is not None:
-        output.ensure_free(target, force)
-    wanted = Wanted((USUAL if limit is None else limit) or MOST, nanoseconds(over or 0), failed)
+    if asked.target is not None:
+        output.ensure_free(asked.target, asked.force)
     with recordings(logs, associate, twice=True) as given, terminated_as_interrupted():
-        if len(given) > 1 and target is not None:
+        if len(given) > 1 and asked.target is not None:
             raise click.UsageError("-o writes the trace of one recording: give them one by one")
-        told = of_each(given, lambda one: _find(one, cut, wanted))
-        keep_slowest([found for _, found in told], wanted.top)
-        for one, found in told:
-            second = cut.limited(one.again())
-            written = look_around(found, second, target, nanoseconds(margin), force)
-    by_size = order == Order.BYTES
-    if as_json:
-        made = _several_as_dict(told) if len(given) > 1 else as_dict(told[0][1])
-        made["ios"].sort(key=(lambda row: -row["io"]["bytes"]) if by_size else _by_time)
-        say_json(made, indent=2)
+        findings, written = _find_all(given, cut, asked)
+    if asked.as_json:
+        _print_json(findings, asked, several=len(given) > 1)
     else:
-        detail = Detail.LINE if brief else Detail.ALL if verbose else Detail.USUAL
-        pairs = [(one.label, found.trace, found.slowest) for one, found in told]
-        for line in slow_text.lines_of_all(pairs, wanted, detail, by_size):
-            say(line)
-        for one, found in told:
-            for line in read_lines(found.trace):
-                say(f"{one.label}: {line}" if one.label else line)
+        _print_text(findings, asked)
     if written is not None:
         size = units.size(written.stat().st_size)
-        say(f"wrote {written} ({size}); open it: biotrail view {written}", err=as_json)
+        say(f"wrote {written} ({size}); open it: biotrail view {written}", err=asked.as_json)
 
 
-def _by_time(row: dict[str, Any]) -> int:
-    return -int(row["io"]["waited_ns"])
+def _find_all(
+    given: Sequence[Given], cut: Cut, asked: Asked
+) -> tuple[list[tuple[Given, Findings]], Path | None]:
+    """Find the slowest I/Os of all recordings, and what was around each, by reading each twice.
+
+    Writes the Perfetto trace `asked.target`, if there is one. Returns the recordings, each with
+    its share of the I/Os, and the path of the trace; None: no trace was asked for, or nothing
+    was found. Recordings that do not have the chosen device or time are left out (`of_each`).
+    """
+    wanted = asked.wanted
+    findings = of_each(given, lambda one: _find(one, cut, wanted))
+    keep_slowest([found for _, found in findings], wanted.top)
+    written = None
+    for one, found in findings:
+        second = cut.limited(one.again())
+        written = look_around(found, second, asked.target, nanoseconds(asked.margin), asked.force)
+    return findings, written
 
 
 def _find(one: Given, cut: Cut, wanted: Wanted) -> Findings:
@@ -161,102 +168,39 @@ def _find(one: Given, cut: Cut, wanted: Wanted) -> Findings:
     return find(trace, wanted, cut.choice(trace.context))
 
 
-def keep_slowest(found: Sequence[Findings], top: int) -> None:
-    """Remove from each recording's findings all but the slowest `top` I/Os of all recordings."""
-    if len(found) < 2:
-        return
-    every = sorted((-slow.io.waited_ns, at) for at, one in enumerate(found) for slow in one.ios)
-    kept = Counter(at for _, at in every[:top])
-    for at, one in enumerate(found):
-        del one.ios[kept[at] :]
+def _print_json(findings: Sequence[tuple[Given, Findings]], asked: Asked, *, several: bool) -> None:
+    """Print the findings as one JSON object, in which `ios` is sorted as `asked.order` says.
+
+    several: whether the command was given more than one recording, even if only one of them has
+    findings: the object has `recordings` then.
+    """
+    made = _several_as_dict(findings) if several else as_dict(findings[0][1])
+    by_bytes = asked.order == Order.BYTES
+    made["ios"].sort(key=lambda row: -row["io"]["bytes" if by_bytes else "waited_ns"])
+    say_json(made, indent=2)
 
 
-def _several_as_dict(told: Sequence[tuple[Given, Findings]]) -> dict[str, Any]:
+def _print_text(findings: Sequence[tuple[Given, Findings]], asked: Asked) -> None:
+    """Print the I/Os of all recordings, then how much of each log was read."""
+    pairs = [(one.label, found.trace, found.slowest) for one, found in findings]
+    by_size = asked.order == Order.BYTES
+    for line in slow_text.lines_of_all(pairs, asked.wanted, asked.detail, by_size):
+        say(line)
+    for one, found in findings:
+        for line in read_lines(found.trace):
+            say(f"{one.label}: {line}" if one.label else line)
+
+
+def _several_as_dict(findings: Sequence[tuple[Given, Findings]]) -> dict[str, Any]:
     """Return the findings for JSON as `as_dict` does, with the I/Os of all recordings in one list.
 
     Each I/O has its recording's label as `recording`.
     """
     whole: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], "ios": []}
-    for one, found in told:
+    for one, found in findings:
         made = as_dict(found)
         whole["wanted"] = made.pop("wanted")
         whole["ios"] += [{"recording": one.label, **row} for row in made.pop("ios")]
         del made["format"]
         whole["recordings"].append(one.marked(made))
     return whole
-
-
-def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
-    """Read the trace to its end (first pass); return the slowest I/Os with their families.
-
-    Raises ConversionError if the log does not have a chosen device.
-    """
-    slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
-    for _ in trace.lifecycles(on_window=slowest.watch):
-        pass
-    choice.check(slowest.devices)
-    return Findings(trace, wanted, slowest)
-
-
-def look_around(
-    found: Findings, second: Trace, target: str | None, margin: int, force: bool
-) -> Path | None:
-    """Read the trace again (second pass), and set each I/O's `surroundings`.
-
-    second: the trace, opened again. If `target` is given and I/Os were found, also write a
-    Perfetto trace of the time within `margin` (ns) of each I/O, and return its path; else None.
-    """
-    mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.ios}
-    near = Neighbourhood(second.context, [slow.io for slow in found.ios], mates)
-    windows = second.lifecycles()
-    path = None
-    if target is not None and found.ios:
-        path = _write(found, second, near, target, margin, force)
-    else:
-        for window in windows:
-            if near.add(window):
-                break
-    near.finish()
-    for slow in found.ios:
-        slow.surroundings = near.of(slow.io)
-    return path
-
-
-def _write(
-    found: Findings, second: Trace, near: Neighbourhood, target: str, margin: int, force: bool
-) -> Path:
-    """Write the Perfetto trace of the I/Os and what was around them; pass each window to `near`."""
-    from biotrail.converters.outputs.perfetto import convert as perfetto
-
-    def passing() -> Iterator[Lifecycles]:
-        for window in second.lifecycles():
-            near.add(window)
-            yield window
-
-    spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.ios]
-    windows = passing()
-    with output.replacing(target, force=force) as stream:
-        perfetto.convert(excerpt(windows, around(spans, margin)), second.context, stream)
-    for _ in windows:
-        pass
-    return Path(target)
-
-
-def as_dict(found: Findings) -> dict[str, Any]:
-    """Return the findings for JSON; docs/slow.md describes every key."""
-    trace, wanted = found.trace, found.wanted
-    ios = []
-    for slow in found.ios:
-        row = asdict(slow)
-        row["time"] = trace.context.wall_clock(slow.begin_ns)
-        for io in [row["io"], *row["mates"], *row["parents"], *row["children"]]:
-            del io["dev"], io["part"]
-        ios.append(row)
-    return {
-        "format": FORMAT,
-        "log_id": trace.context.log_id,
-        "wanted": {"top": wanted.top, "over_ns": wanted.over, "failed": wanted.failed},
-        "counts": asdict(found.slowest.counts),
-        "ios": ios,
-        **{k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")},
-    }

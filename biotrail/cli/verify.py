@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from biotrail.cli.main import ERROR_STATUS
+from biotrail.cli.options.exit_status import ERROR_STATUS
 from biotrail.cli.options.opening import open_log
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.converters.inputs.log import LogSource, Source

@@ -17,9 +17,10 @@ import click
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cut_options import cut_options
 from biotrail.cli.options.cuts import Cut, opened
+from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
 from biotrail.cli.options.terminating import terminated_as_interrupted
-from biotrail.cli.view_server import TraceServer
+from biotrail.cli.serving.trace_server import TraceServer
 from biotrail.converters.outputs.perfetto.summary import View
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.text.printing import say
@@ -78,12 +79,12 @@ def trace_file(source: str, cut: Cut = WHOLE) -> Iterator[tuple[BinaryIO, View |
         with plain_file(source) as trace:
             yield trace, view_of(trace)
         return
-    from biotrail.cli.convert_perfetto import Drawing
+    from biotrail.cli.converting import perfetto
     from biotrail.text.progress import progress
 
     with unnamed_file() as trace, opened(source, cut) as log:
         with progress(log.trace) as windows:
-            summary = Drawing().to(log, log.chosen(windows), trace)
+            summary = perfetto.write_stream(log, log.chosen(windows), trace, Drawing())
         written(trace)
         if summary.warning:
             say(summary.warning, err=True)

@@ -89,7 +89,7 @@ def _why_not_recorded(trace: Trace, lost: int) -> str:
         skipped = int(((trace.reader.end or {}).get("skipped") or {}).get("C", 0))
         recursion = f", {units.count(skipped)} of them skipped for recursion" if skipped else ""
         return f" ({units.count(lost)} of the events lost were completions{recursion})"
-    if trace.context.tells_losses:
+    if trace.context.counts_losses:
         why = "for a reason of its own: it counted no recursion"
     else:
         why = "for recursion or a reason of its own"

@@ -4,7 +4,6 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 
@@ -12,12 +11,9 @@ from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.converters.analysis.report.tree import GroupReport, OperationReport, Summary
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
-from biotrail.text.report import name_cells
+from biotrail.text.report_cells import name_cells
 from biotrail.text.report_rows import in_order, weight
 from biotrail.text.rows import Order, first
-
-if TYPE_CHECKING:
-    from biotrail.cli.top import Cost
 
 PLAIN_ROWS = 10
 """Rows of a table without a screen or a limit."""
@@ -33,6 +29,18 @@ _TIMES = (
     Column("p50 1 min", 1),
     Column("p99 1 min", 1),
 )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU time of watching, and the delay of a snapshot."""
+
+    recorder: float
+    """The recorder process's share of one core, without the BPF programs."""
+    top: float
+    """This process's share of one core."""
+    behind_ns: int
+    """Time from the newest event shown to now."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class Table:
 
 def parts(
     snapshot: Snapshot,
-    cost: "Cost",
+    cost: Cost,
     width: int,
     height: int | None,
     limit: int | None = None,
@@ -152,7 +160,7 @@ def _first_of(stretch: Stretch, limit: int) -> Stretch:
     return replace(stretch, operations=operations, processes=processes)
 
 
-def _head(snapshot: Snapshot, cost: "Cost") -> list[str]:
+def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
     """Return the lines above the tables: rates, costs, losses, delays."""
     now = snapshot.now
     total = now.total.bios

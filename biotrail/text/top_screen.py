@@ -10,7 +10,6 @@ import threading
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,10 +17,7 @@ from rich.live import Live
 from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.text.columns import console
 from biotrail.text.rows import Order
-from biotrail.text.top import parts
-
-if TYPE_CHECKING:
-    from biotrail.cli.top import Cost
+from biotrail.text.top import Cost, parts
 
 _QUIT = b"qQ"
 _LOOK_SECONDS = 0.2
@@ -35,7 +31,7 @@ class Plain:
         self._console = to
         self._how = limit, order
 
-    def show(self, snapshot: Snapshot, cost: "Cost") -> None:
+    def show(self, snapshot: Snapshot, cost: Cost) -> None:
         """Print a snapshot. cost: CPU time of recorder and top."""
         for part in parts(snapshot, cost, self._console.width, None, *self._how):
             self._console.print(part)
@@ -50,7 +46,7 @@ class Whole:
         self._live = live
         self._how = limit, order
 
-    def show(self, snapshot: Snapshot, cost: "Cost") -> None:
+    def show(self, snapshot: Snapshot, cost: Cost) -> None:
         """Draw a snapshot, as large as the terminal is now."""
         size = shutil.get_terminal_size()
         self._live.console.size = (size.columns, size.lines)

@@ -48,13 +48,13 @@ class Alignment:
         """Bound (ns) of the error of `times` by the logs' readings; 0 for logs of one boot."""
         if self.same_boot:
             return 0
-        doubts = (self._doubt(boottime) for boottime in self.span)
+        doubts = (self._uncertainty_at(boottime) for boottime in self.span)
         return min(_ROUNDING + self.slept_within + max(doubts), np.iinfo(np.int64).max)
 
-    def _doubt(self, boottime: int) -> int:
+    def _uncertainty_at(self, boottime: int) -> int:
         """Return the uncertainty (ns) of both wall clocks at the log's BOOTTIME."""
         there = self.reference.boottime(self.own.wall(boottime))
-        return self.own.doubt_at(boottime) + self.reference.doubt_at(there)
+        return self.own.uncertainty_at(boottime) + self.reference.uncertainty_at(there)
 
     def times(self, monotonic: I64) -> I64:
         """Return MONOTONIC times of the log as times of the timeline (ns, int64, at least 0).
@@ -114,7 +114,7 @@ class Clocks:
     wall: WallClock
 
     @classmethod
-    def of(cls, name: str, trace: Trace) -> "Clocks":
+    def from_trace(cls, name: str, trace: Trace) -> "Clocks":
         """Return the clocks of the log `name`. Raises ConversionError: it has no readings."""
         found = readings(trace.reader)
         if not found:
@@ -124,7 +124,7 @@ class Clocks:
             )
         host = trace.context.header.get("host", {})
         boot = trace.context.host, str(host.get("boot_id", ""))
-        return cls(boot, found, WallClock.through(found))
+        return cls(boot, found, WallClock.fit(found))
 
     def same_boot(self, other: "Clocks") -> bool:
         """Return whether both logs are of one boot; False where the boot id is not known."""
@@ -136,14 +136,14 @@ class Clocks:
         first, last = self.readings[0], self.readings[-1]
         return self.wall.wall(first.boottime), self.wall.wall(last.boottime)
 
-    def learn(self, clocks: Iterable[Mapping[str, int]]) -> None:
+    def compare(self, clocks: Iterable[Mapping[str, int]]) -> None:
         """Compare `wall` with readings of the log; `wall.strayed` grows to the largest deviation.
 
         clocks: readings as in `Context.clocks`; incomplete ones are ignored.
         """
-        self.wall.hold(reading for found in clocks for reading in Reading.of(found))
+        self.wall.compare(reading for found in clocks for reading in Reading.from_clocks(found))
 
-    def onto(self, reference: "Clocks") -> Alignment:
+    def align_to(self, reference: "Clocks") -> Alignment:
         """Return the conversion of this log's times to the reference's timeline."""
         same = self.same_boot(reference)
         at, slept, within = _sleeps(self.readings, reference.readings[0].slept if same else None)

@@ -42,7 +42,7 @@ class Reading:
         return self.boottime - self.monotonic
 
     @classmethod
-    def of(cls, clocks: Mapping[str, Any] | None) -> "list[Reading]":
+    def from_clocks(cls, clocks: Mapping[str, Any] | None) -> "list[Reading]":
         """Return the reading in a log's `clocks` as a list of one; empty if a clock is missing."""
         found = clocks or {}
         if not {"monotonic", "boottime", "realtime"} <= found.keys():
@@ -71,7 +71,7 @@ def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
 def _of_file(source: Source, most: int) -> list[Reading]:
     """Return `readings` of a single source."""
     ends = (source.header, source.end or {})
-    known = {reading for end in ends for reading in Reading.of(end.get("clocks"))}
+    known = {reading for end in ends for reading in Reading.from_clocks(end.get("clocks"))}
     if isinstance(source, LogSource):
         times = sorted({last for _, last in source.reader.chunk_spans or []})
         step = max(len(times) // most, 1)
@@ -90,7 +90,7 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
     while looking:
         for index in looking:
             chunk = next(source.reader.chunks(times[index], times[index]), None)
-            found[index] = Reading.of(chunk.clock) if chunk is not None else []
+            found[index] = Reading.from_clocks(chunk.clock) if chunk is not None else []
         looking = {
             (a + b) // 2
             for a, b in pairwise(sorted(found))
@@ -101,7 +101,7 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
 
 def stepped(before: Reading, after: Reading) -> bool:
     """Return whether the wall clock was set between two readings."""
-    allowed = doubt(before, after) + FASTEST * (after.boottime - before.boottime)
+    allowed = difference_error(before, after) + FASTEST * (after.boottime - before.boottime)
     return abs(after.wall - before.wall) > allowed
 
 
@@ -110,7 +110,7 @@ def slept(before: Reading, after: Reading) -> bool:
     return after.slept - before.slept > SLEPT
 
 
-def doubt(one: Reading, other: Reading) -> int:
+def difference_error(one: Reading, other: Reading) -> int:
     """Return the largest error (ns) of the difference of the readings' `wall`."""
     return 2 * (one.uncertainty + other.uncertainty)
 
@@ -148,11 +148,11 @@ class WallClock:
     steps: list[Step] = field(default_factory=list)
     span: tuple[int, int] = (0, 0)
     """BOOTTIME (ns) of the first and the last reading."""
-    rate_doubt: float = 0.0
+    rate_uncertainty: float = 0.0
     """Uncertainty of `rate`, also if that is 0: the error added per ns beyond `span`."""
 
     @classmethod
-    def through(cls, taken: Iterable[Reading]) -> "WallClock":
+    def fit(cls, taken: Iterable[Reading]) -> "WallClock":
         """Return the line through readings, of which there is at least one."""
         known = sorted(taken, key=lambda r: r.boottime)
         steps = [
@@ -166,19 +166,21 @@ class WallClock:
         line = cls(best.boottime, best.wall, rate, steps=steps)
         first, last = known[0], known[-1]
         line.span = (first.boottime, last.boottime)
-        line.rate_doubt = doubt(first, last) / max(last.boottime - first.boottime, 1)
-        line.width = max(abs(line.off(r)) + 2 * r.uncertainty for r in (first, last))
-        line.hold(known)
+        line.rate_uncertainty = difference_error(first, last) / max(
+            last.boottime - first.boottime, 1
+        )
+        line.width = max(abs(line.deviation(r)) + 2 * r.uncertainty for r in (first, last))
+        line.compare(known)
         return line
 
-    def off(self, reading: Reading) -> int:
+    def deviation(self, reading: Reading) -> int:
         """Return a reading's REALTIME minus the line's (ns), corrected for steps since then."""
         since = sum(s.size for s in self.steps if s.before > reading.boottime)
         return reading.realtime + since - self.wall(reading.boottime)
 
-    def hold(self, taken: Iterable[Reading]) -> None:
+    def compare(self, taken: Iterable[Reading]) -> None:
         """Compare the line with readings: raise `strayed` to the largest deviation."""
-        strays = (abs(self.off(reading)) - 2 * reading.uncertainty for reading in taken)
+        strays = (abs(self.deviation(reading)) - 2 * reading.uncertainty for reading in taken)
         self.strayed = max(self.strayed, *strays, 0)
 
     def wall(self, boottime: int) -> int:
@@ -190,11 +192,11 @@ class WallClock:
         since = wall - self.offset - self.origin
         return self.origin + since - round(since * self.rate / (1 + self.rate))
 
-    def doubt_at(self, boottime: int) -> int:
+    def uncertainty_at(self, boottime: int) -> int:
         """Return the uncertainty (ns) of `wall` at a BOOTTIME (ns); it grows outside `span`."""
         first, last = self.span
         beyond = max(first - boottime, boottime - last, 0)
-        return self.width + self.strayed + round(beyond * self.rate_doubt)
+        return self.width + self.strayed + round(beyond * self.rate_uncertainty)
 
 
 def _rate(first: Reading, last: Reading) -> float:
@@ -203,6 +205,6 @@ def _rate(first: Reading, last: Reading) -> float:
     0 if it does not exceed the readings' uncertainty, or exceeds FASTEST and so is a step.
     """
     moved, passed = last.wall - first.wall, last.boottime - first.boottime
-    if abs(moved) <= doubt(first, last) or abs(moved) > FASTEST * passed:
+    if abs(moved) <= difference_error(first, last) or abs(moved) > FASTEST * passed:
         return 0.0
     return moved / passed

@@ -45,6 +45,7 @@ class Context:
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
+        """Take the facts from a log's header (docs/log-format.md), which is kept, not copied."""
         self.header = header
         kernel = header.get("kernel", {})
         ops = _header_map(kernel, "op_enum", OPS)
@@ -63,7 +64,7 @@ class Context:
         return "files" in self.header
 
     @property
-    def tells_losses(self) -> bool:
+    def counts_losses(self) -> bool:
         """Whether the recorder counted every record that it missed (`counts_skips`).
 
         If so, an event without a record and without a counted loss did not happen.
@@ -71,9 +72,10 @@ class Context:
         return self.header.get("counts_skips") is True
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
-        """Add header or note entries of devices, replacing earlier entries of the same dev_t.
+        """Add entries of devices, each replacing an earlier entry of the same dev_t (key "dev").
 
-        Entries are copied. The log's `devices` notes hold devices that appeared while recording.
+        devices: as in the header or a `devices` note, which holds devices that appeared while
+        recording. Entries are copied.
         """
         for device in devices:
             self._devices[int(device["dev"])] = dict(device)
@@ -89,9 +91,10 @@ class Context:
         return str(self.header.get("host", {}).get("name", "unknown host"))
 
     def wall_clock(self, monotonic_ns: int) -> str | None:
-        """Return a CLOCK_MONOTONIC time as UTC text, such as `2024-05-01 12:00:00.123456Z`.
+        """Return a CLOCK_MONOTONIC time (ns) as UTC text, such as `2024-05-01 12:00:00.123456Z`.
 
-        Converted by the clock reading nearest in time; None when `clocks` is empty.
+        Converted by the clock reading nearest in time, without interpolation; None when `clocks` is
+        empty.
         """
         if not self.clocks:
             return None
@@ -106,9 +109,9 @@ class Context:
         return self._devices
 
     def device_name(self, dev: int) -> str:
-        """Return a device's name, such as `nvme0n1`, or the device mapper's name for dm.
+        """Return the name of a device (dev_t): `nvme0n1`, or the device mapper's name for dm.
 
-        `major:minor` when no entry names the device; "unknown device" for an unlisted dev 0.
+        `major:minor` when no entry names the device; "unknown device" for dev 0 without an entry.
         """
         entry = self._devices.get(int(dev))
         if entry is None:
@@ -126,7 +129,7 @@ class Context:
         return entry is not None and part != disk and entry.get("disk") == disk
 
     def partition_start(self, part: int, disk: int) -> int | None:
-        """Return the first sector (512 bytes) of partition `part` on `disk`.
+        """Return the first sector (512 bytes) of partition `part` on `disk`, both dev_t.
 
         None if `part` is not listed as a partition of `disk`, or its start is not known.
         """
@@ -136,8 +139,9 @@ class Context:
         return None if start is None else int(start)
 
     def lower_devices(self, dev: int) -> list[int]:
-        """Return the dev_t of devices directly below: slaves of dm and md, a loop's backing disk.
+        """Return the dev_t of the devices directly below `dev`, in the order of its entry.
 
+        These are its "stacked_on" (slaves of dm and md), then the device with a loop device's file.
         Empty for a device that is not stacked or not listed.
         """
         entry = self._devices.get(int(dev), {})
@@ -171,9 +175,9 @@ class Context:
         return codes, [self.op_name(int(n)) for n in numbers]
 
     def flag_names(self, opf: int) -> str:
-        """Return the flags of `opf` as `SYNC|FUA`, in bit order; "" when no flag is set.
+        """Return the flags of `opf` (its bits above the operation) as `SYNC|FUA`, in bit order.
 
-        Bits without a name follow as one hexadecimal number.
+        Bits without a name follow as one hexadecimal number; "" when no flag is set.
         """
         value = int(opf) & ~OP_MASK
         known = sorted((bit, name) for name, bit in self._flag_bits.items())
@@ -183,9 +187,10 @@ class Context:
         return "|".join([*names, f"{rest:#x}"] if rest else names)
 
     def status_name(self, status: int) -> str:
-        """Return `OK`, `IOERR`, … for a blk_status_t; `status 99` if it has no name.
+        """Return the name of a blk_status_t without its prefix, such as `OK` or `IOERR`.
 
-        `errno 5` for -5: old kernels record a negative errno.
+        `status 99` for a number without a name; `errno 5` for -5, as old kernels record a negative
+        errno.
         """
         if status < 0:
             return f"errno {-status}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log's records as time-sorted columns.
+"""A log's records as time-sorted columns; `decoding` makes them of a chunk.
 
 Each event keeps its raw record (`Events.raw`, padded to eight words): columns are derived from it
 when first used, and windows pass events on without decoding them again.
@@ -13,16 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I32, I64, SECTOR_BYTES, U8, U16, U32, U64, Bool
-from biotrail.recorder.log import Chunk, Segment
-from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
+from biotrail.converters.events.tables import (
+    I32,
+    I64,
+    SECTOR_BYTES,
+    U8,
+    U16,
+    U32,
+    U64,
+    Bool,
+    EventRows,
+)
+from biotrail.recorder.schema.records import BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
 
 RAW_WORDS = 8
 NO_STACK = -1
-_BLOCK_WORDS = BLOCK_BYTES // 8
 _LOW = np.uint64(0xFFFFFFFF)
-_TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
-_PAD = int(Kind.PAD)
 _RQ_KINDS = (
     Kind.START,
     Kind.I,
@@ -38,20 +44,22 @@ _RQ_KINDS = (
 _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 
 
-def _kind_table(kinds: Iterable[int]) -> Bool:
+def kind_table(kinds: Iterable[int]) -> Bool:
     """Return a (256,) mask, indexed by record kind, that is True for `kinds`."""
     table = np.zeros(256, dtype=np.bool_)
     table[list(kinds)] = True
     return table
 
 
-_IS_RQ = _kind_table(_RQ_KINDS)
-_IS_BIO = _kind_table(_BIO_KINDS)
-_KNOWN = _kind_table(r.kind for r in RECORDS)
+_IS_RQ = kind_table(_RQ_KINDS)
+_IS_BIO = kind_table(_BIO_KINDS)
 
 
 def _padded(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
-    """Return the record's dtype with its item size extended to RAW_WORDS words."""
+    """Return a record's dtype with its item size extended to RAW_WORDS * 8 bytes.
+
+    Offsets of the fields stay, so that a row of `Events.raw` can be viewed as the record.
+    """
     names = list(dtype.names or ())
     fields: dict[str, Any] = dict(dtype.fields or {})
     return np.dtype(
@@ -64,7 +72,8 @@ def _padded(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
     )
 
 
-def _fields(kind: Kind) -> dict[str, Any]:
+def fields_of(kind: Kind) -> dict[str, Any]:
+    """Return (dtype, byte offset) of each field of a kind's record, by field name."""
     return dict(BY_KIND[kind].dtype.fields or {})
 
 
@@ -96,11 +105,11 @@ class Events:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def end(self, rows: I64) -> U64:
+    def end(self, rows: EventRows) -> U64:
         """Return per given row the first sector past the event's range, uint64."""
         return self.sector[rows] + self.bytes[rows].astype(np.uint64) // np.uint64(SECTOR_BYTES)
 
-    def lie_within(self, inner: I64, outer: I64) -> Bool:
+    def lie_within(self, inner: EventRows, outer: EventRows) -> Bool:
         """Return per pair whether the range of event `inner` lies within that of event `outer`."""
         inside = self.sector[inner] >= self.sector[outer]
         return np.asarray(inside & (self.end(inner) <= self.end(outer)), dtype=np.bool_)
@@ -153,7 +162,10 @@ class Events:
 
     @cached_property
     def dev(self) -> U32:
-        """dev_t of the disk; 0 for kinds without a device (names, stacks, files, CHAIN)."""
+        """dev_t of the event's disk, uint32; 0 for kinds without a device.
+
+        Those are names of tasks, cgroups and files, stacks, files, and CHAIN.
+        """
         low = self._shifted(4)
         kind = self.kind
         early = (kind == Kind.P) | (kind == Kind.U)
@@ -169,25 +181,32 @@ class Events:
         high = self._shifted(4) >> np.uint64(32)
         return high.astype(np.uint32).view(np.int32)
 
-    def rows(self, *kinds: int) -> I64:
+    def rows(self, *kinds: int) -> EventRows:
         """Return the indices of all events of the given kinds, ascending."""
-        return np.flatnonzero(_kind_table(kinds)[self.kind])
+        return np.flatnonzero(kind_table(kinds)[self.kind])
 
-    def fields(self, kind: Kind, rows: I64) -> NDArray[np.void]:
+    def fields(self, kind: Kind, rows: EventRows) -> NDArray[np.void]:
         """Return the records at `rows`, all of `kind`, as a structured array; a copy."""
         records: NDArray[np.void] = np.ascontiguousarray(self.raw[rows]).view(_PADDED[kind])
         return records.reshape(len(rows))
 
-    def field(self, kind: Kind, name: str, rows: I64) -> NDArray[Any]:
-        """Return one scalar field of the records at `rows`, all of `kind`, in the field's dtype."""
-        dtype, offset = _fields(kind)[name][:2]
+    def field(self, kind: Kind, name: str, rows: EventRows) -> NDArray[Any]:
+        """Return a field of the records at `rows`, all of `kind`, in the field's dtype; a copy.
+
+        name: a scalar field of at most 8 bytes; a copy is returned. Raises KeyError: the kind has
+        no such field.
+        """
+        dtype, offset = fields_of(kind)[name][:2]
         word = self.raw[:, offset // 8][rows] >> np.uint64(offset % 8 * 8)
         width = dtype.itemsize * 8
         value = word if width == 64 else word & np.uint64((1 << width) - 1)
         return value.astype(f"u{dtype.itemsize}").view(dtype)
 
-    def take(self, rows: I64 | Bool | slice) -> "Events":
-        """Return the given rows as new Events; columns are copies, or views for a slice."""
+    def take(self, rows: EventRows | Bool | slice) -> "Events":
+        """Return the given rows as new Events: a copy for indices and masks, views for a slice.
+
+        `members` is shared with the original.
+        """
         doubt = None if self.doubt is None else self.doubt[rows]
         return Events(
             self.ts[rows],
@@ -206,7 +225,7 @@ class Events:
 
     @staticmethod
     def empty() -> "Events":
-        """Return Events without rows."""
+        """Return new Events without rows, and without the optional columns (doubt, stack, file)."""
         return Events(
             np.zeros(0, np.int64),
             np.zeros(0, np.uint16),
@@ -218,7 +237,9 @@ class Events:
     def join(parts: Sequence["Events"]) -> "Events":
         """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
 
-        A single part with rows is returned itself, not copied.
+        A single part with rows is returned itself, not copied. `members` is the last part's.
+        `stack` and `file` are -1 in rows of parts without that column; `doubt` is kept only if all
+        parts have it.
         """
         parts = [p for p in parts if len(p)]
         if len(parts) <= 1:
@@ -242,7 +263,10 @@ class Events:
 def _joined(
     columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], dtype: np.dtype[Any]
 ) -> NDArray[Any] | None:
-    """Return the concatenated column, with -1 in rows of parts that lack it; None if all do."""
+    """Return the parts' columns, concatenated, with -1 for each row of a part whose column is None.
+
+    None if all columns are None. columns: one per part, or None. dtype: of the result's -1.
+    """
     if all(column is None for column in columns):
         return None
     return np.concatenate(
@@ -251,148 +275,6 @@ def _joined(
             for column, part in zip(columns, parts, strict=True)
         ]
     )
-
-
-@dataclass
-class Decoded:
-    """One chunk's events in time order, with `number` still 0, and counts of undecoded data."""
-
-    events: Events
-    unknown: dict[int, int]
-    """Records of kinds that the log's schema has but this reader does not know, by kind."""
-    unreadable_bytes: int
-    """Bytes skipped up to the next block because no record of the schema begins there."""
-
-
-class Decoder:
-    """Decoder of chunks, by the record sizes of the log's own schema (None: this reader's)."""
-
-    def __init__(self, schema: Sequence[dict[str, Any]] | None = None) -> None:
-        """Keep sizes and absent fields. schema: per kind a dict of kind, size (bytes), fields."""
-        sizes = {int(r.kind): r.size for r in RECORDS}
-        sizes.update({int(str(e["kind"])): int(str(e["size"])) for e in schema or ()})
-        self._words = np.zeros(256, dtype=np.int64)
-        for kind, size in sizes.items():
-            self._words[kind] = size // 8
-        self._words[_PAD] = 0
-        self._absent_fields = _absent_fields(schema or ())
-        self._shorter = {
-            int(r.kind): int(self._words[r.kind])
-            for r in RECORDS
-            if r.kind != _PAD and self._words[r.kind] * 8 < r.size
-        }
-
-    def decode(self, chunk: Chunk) -> Decoded:
-        """Return all records of a chunk, sorted by (ts, arrival)."""
-        # The recorder writes whole words; a partial word occurs in damaged or fuzzed logs only.
-        parts = sum(len(s.data) % 8 for s in chunk.segments)
-        segments = [s for s in chunk.segments if len(s.data) >= 8]
-        if not segments:
-            return Decoded(Events.empty(), {}, parts)
-        words = np.concatenate(
-            [np.frombuffer(s.data, "<u8", len(s.data) // 8) for s in segments]
-            + [np.zeros(RAW_WORDS, dtype=np.uint64)]
-        )
-        starts, ends = _blocks(segments)
-        at, unreadable = self._walk(words, starts, ends)
-        kind = words.view(np.uint8)[7::8].take(at)
-        unknown = ~_KNOWN[kind]
-        names, counts = np.unique(kind[unknown], return_counts=True)
-        at = at[~unknown] if unknown.any() else at
-        events = _gather(words, at, segments, int(chunk.clock["monotonic"]))
-        self._blank(events)
-        kinds = dict(zip(names.tolist(), counts.tolist(), strict=True))
-        return Decoded(events, kinds, unreadable + parts)
-
-    def _blank(self, events: Events) -> None:
-        """Set to zero in `events.raw` the fields that the log's older schema does not have."""
-        for kind, words in self._shorter.items():
-            rows = events.rows(kind)
-            events.raw[rows, words:] = 0
-        for kind, word, mask in self._absent_fields:
-            events.raw[events.rows(kind), word] &= mask
-
-    def _walk(self, words: U64, starts: I64, ends: I64) -> tuple[I64, int]:
-        """Return (word index of every record, ascending; bytes that could not be parsed).
-
-        starts, ends: word bounds of the blocks. All blocks advance together, one record per step.
-        """
-        kinds = np.ascontiguousarray(words.view(np.uint8)[7::8])
-        # A boolean mask keeps the indices ordered without a sort.
-        marked = np.zeros(len(words), dtype=np.bool_)
-        unreadable = 0
-        at = starts
-        while len(at):
-            kind = kinds.take(at)
-            size = self._words.take(kind)
-            good = (size > 0) & (at + size <= ends)
-            if not good.all():
-                bad = ~good & (kind != _PAD)
-                unreadable += int((ends[bad] - at[bad]).sum()) * 8
-                at, ends, size = at[good], ends[good], size[good]
-            marked[at] = True
-            at = at + size
-            more = at < ends
-            if not more.all():
-                at, ends = at[more], ends[more]
-        return np.flatnonzero(marked), unreadable
-
-
-def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
-    """Return (kind, word, mask of bits to keep) per field that the log's schema does not list.
-
-    Such fields lie in bytes that were padding or part of another field when the log was written.
-    """
-    masks = []
-    for entry in schema:
-        if int(entry["kind"]) not in set(Kind):
-            continue
-        listed = {str(field["name"]) for field in entry.get("fields", ())}
-        for name, (dtype, offset) in _fields(Kind(int(entry["kind"]))).items():
-            if listed and name not in listed and dtype.itemsize < 8:
-                bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
-                masks.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
-    return masks
-
-
-def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:
-    """Return the first and end word index of every ring block in the concatenated segments."""
-    starts, ends, base = [], [], 0
-    for segment in segments:
-        length = len(segment.data) // 8
-        first = (-(segment.position // 8)) % _BLOCK_WORDS
-        cuts = np.arange(first or _BLOCK_WORDS, length, _BLOCK_WORDS, dtype=np.int64)
-        starts.append(np.concatenate([[0], cuts]) + base)
-        ends.append(np.concatenate([cuts, [length]]) + base)
-        base += length
-    return np.concatenate(starts), np.concatenate(ends)
-
-
-def _gather(words: U64, at: I64, segments: Sequence[Segment], now: int) -> Events:
-    """Return the records at word indices `at` as time-sorted Events.
-
-    now: CLOCK_MONOTONIC (ns) of the chunk, which completes the records' 56-bit timestamps.
-    """
-    head = words.take(at) & _TIME_MASK
-    kind = words.view(np.uint8)[7::8].take(at)
-    # Signed distance from the chunk's clock, modulo 2^56 ns (834 days).
-    shift = np.uint64(64 - TIMESTAMP_BITS)
-    distance = ((head - np.uint64(now & int(_TIME_MASK))) << shift).view(np.int64)
-    ts = now + (distance >> np.int64(int(shift)))
-    order = np.argsort(ts, kind="stable")
-    lengths = [len(s.data) // 8 for s in segments]
-    counts = np.diff(np.searchsorted(at, np.cumsum([0, *lengths])))
-    cpus = np.repeat(np.array([s.cpu for s in segments], dtype=np.uint16), counts)
-    at, kind = at.take(order), kind.take(order)
-    raw = np.empty((RAW_WORDS, len(at)), dtype=np.uint64)
-    for word in range(RAW_WORDS):
-        # All indices are valid; mode="clip" writes to `out` without a temporary buffer.
-        words[word:].take(at, out=raw[word], mode="clip")
-    # Events.rq and RQ_MERGE read these words, which lie past the record: what was copied there
-    # belongs to the next record. Interval association fills them in.
-    raw[5, kind == Kind.G] = 0
-    raw[6, kind == Kind.RQ_MERGE] = 0
-    return Events(ts.take(order), cpus.take(order), np.zeros(len(at), np.int64), raw.T)
 
 
 def letters() -> dict[int, str]:

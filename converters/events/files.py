@@ -12,7 +12,7 @@ import numpy as np
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.queued import queued_of
-from biotrail.converters.events.tables import I32, I64, U32, U64
+from biotrail.converters.events.tables import I32, I64, U32, U64, EventRows
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
 
 NO_FILE = -1
@@ -69,13 +69,17 @@ class FileNames:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def mounted(self, payload: Mapping[str, Any]) -> None:
+    def add_mounts(self, payload: Mapping[str, Any]) -> None:
         """Add a `mounts` note: (root, mount point) pairs by device, replacing those of before."""
         for dev, pairs in payload.items():
             self._mounts[int(dev)] = [(str(root), str(point)) for root, point in pairs]
 
-    def learn(self, events: Events) -> None:
-        """Add the paths of a window's FILE_NAME records; a file's first path is kept."""
+    def add_records(self, events: Events) -> None:
+        """Add the paths of a window's FILE_NAME records; a file's first path is kept.
+
+        The records of one path (a name, or a piece of one, each) follow one another on their CPU,
+        up to one with FILE_NAME_LAST. A path that is not complete at the window's end is dropped.
+        """
         rows = events.rows(Kind.FILE_NAME)
         if not len(rows):
             return
@@ -88,13 +92,14 @@ class FileNames:
             same = bool(parts) and all(record[field] == parts[0][field] for field in _KEY)
             parts = [*parts, record] if same else [record]
             if int(record["flags"]) & FILE_NAME_LAST:
-                self._learn_path(parts)
+                self._add_path(parts)
                 parts = []
 
-    def _learn_path(self, parts: list[np.void]) -> None:
-        """Store in `_names` the path of one file from all its records, unless it has one.
+    def _add_path(self, parts: list[np.void]) -> None:
+        """Store in `_names` the path of one file from its FILE_NAME records, innermost name first.
 
-        Ignored if the records' beginning is missing.
+        Does nothing if the file has a path already, or the first record is not the beginning of
+        one. The mount is the one known at this time.
         """
         first, last = parts[0], parts[-1]
         if first["level"] or first["piece"]:
@@ -113,7 +118,12 @@ class FileNames:
         self._names[key] = _Names(inside, cut, deleted, self._mount(key[1], inside))
 
     def _mount(self, dev: int, inside: str) -> tuple[str, str] | None:
-        """Return the mount with the longest root above path `inside`; None if there is none."""
+        """Return (root, mount point) of the mount of `dev` that shows the path `inside`.
+
+        dev: s_dev of a file system. inside: path within the file system. root: the file system's
+        directory that is mounted. Of several mounts the one with the longest root; None if no known
+        one shows the path.
+        """
         fits = [
             (root, point)
             for root, point in self._mounts.get(dev, [])
@@ -122,7 +132,11 @@ class FileNames:
         return max(fits, key=lambda pair: len(pair[0]), default=None)
 
     def rows(self, inode: U64, dev: U32, generation: U32) -> I32:
-        """Return the row of each file, int32 (n,); files not met before get new rows."""
+        """Return the row of each file, int32 (n,); files not met before get new rows.
+
+        inode, dev, generation: (n,) each. They identify a file; dev 0 means a block device's own
+        pages, whose dev_t is then in `inode`.
+        """
         if not len(inode):
             return np.zeros(0, dtype=np.int32)
         keys = np.stack(
@@ -136,14 +150,20 @@ class FileNames:
         return np.array(rows, dtype=np.int32)[at.reshape(-1)]
 
     def _row(self, key: Key) -> int:
-        """Return the row of a file, a new one if the file was not met before."""
+        """Return the row of the file `key` = (inode, dev, generation); add a row if it has none."""
         row = self._rows.setdefault(key, len(self._keys))
         if row == len(self._keys):
             self._keys.append(key)
         return row
 
     def __getitem__(self, row: int) -> File:
-        """Return the file of a row, with its path as far as the log was read."""
+        """Return the file of a row (as from `rows`), named by what was read so far.
+
+        `path` is absolute where a mount is known and the path is complete, with " (deleted)" if it
+        was deleted; else `DEVICE:PATH` (`DEVICE:…/PATH` if outer directories are missing). Without
+        a path it is `inode N of PLACE`, for a block device's own pages the device's name. Raises
+        IndexError: no such row.
+        """
         key = self._keys[row]
         inode, dev, _ = key
         if not dev:
@@ -164,13 +184,13 @@ class FileNames:
 
 
 def attach_files(events: Events, names: FileNames) -> None:
-    """Set `events.file` to each Q's row in `names`, by its FILE record; -1 for other rows.
+    """Set `events.file` to each Q's row in `names`, by its FILE record; -1 in all other rows.
 
-    Adds the events' FILE_NAME records to `names`. `events.file` is left as it is if there are no
-    FILE records. `events` must hold all events of each time, so that a Q and its FILE are
+    First adds the FILE_NAME records of `events` to `names`. `events.file` is left as it is if there
+    are no FILE records. `events` must hold all events of each time, so that a Q and its FILE are
     together.
     """
-    names.learn(events)
+    names.add_records(events)
     rows = events.rows(Kind.FILE)
     if not len(rows):
         return
@@ -182,12 +202,12 @@ def attach_files(events: Events, names: FileNames) -> None:
     events.file = files
 
 
-def files_of(events: Events, queued: I64, upper: I64) -> I32:
+def files_of(events: Events, queued: EventRows, upper: I64) -> I32:
     """Return the row in FileNames of each bio's file, int32 (n,); NO_FILE where not known.
 
-    A bio without a file of its own has that of the bio on the upper device.
+    A bio without a file of its own has that of the bio on the upper device, or of the one above.
     queued: per bio, row of its Q in `events`, -1 not recorded. upper: per bio, index among these
-    bios of the bio on the upper device, -1 none.
+    bios of the upper device's bio, -1 none.
     """
     if events.file is None:
         return np.full(len(queued), NO_FILE, dtype=np.int32)

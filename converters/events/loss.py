@@ -22,10 +22,10 @@ _MAX_NS = 1 << 62
 def loss_windows(
     losses: Iterable[dict[str, Any]], damaged: Iterable[dict[str, Any]]
 ) -> LossWindows:
-    """Return one row per counted loss and per unreadable chunk (count -1), sorted by start.
+    """Return one row per counted loss and per unreadable chunk, sorted by start.
 
-    losses: the recorder's windows (start, end, cpu, kind, count). damaged: windows of chunks that
-    cannot be read (start, end).
+    losses: dicts with start, end (ns) and, where known, cpu, kind and count; else these are -1, 0
+    and -1. damaged: dicts with start and end (ns), whose rows have cpu -1, kind 0, count -1.
     """
     rows = [
         (w["start"], w["end"], w.get("cpu", -1), w.get("kind", 0), w.get("count", -1))
@@ -51,8 +51,9 @@ def no_loss() -> LossWindows:
 def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
     """Set `table.certainty` to LOST in rows that were in flight during a loss window.
 
-    Changes rows that are EXACT, INTERVAL or AMBIGUOUS only. begin: ns per row, NEVER unknown. A
-    row that has no end counts as in flight from then on.
+    Rows that are INCOMPLETE stay so. begin: per row, when it began (ns); NEVER counts as before all
+    loss. In flight is from `begin` to the completion, of an absorbed request to that of the
+    absorbing one; without a completion to the end of time.
     """
     if not len(loss) or not len(table):
         return
@@ -62,9 +63,10 @@ def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
 
 
 def _ends_of_takers(requests: Requests) -> I64:
-    """Return per request its completion (ns); for an absorbed one that of the absorbing request.
+    """Return per request its completion (ns), of a merged one that of the absorbing request.
 
-    NEVER where there is none. An absorbed request has its own if the other is not in the table.
+    An absorbed request keeps its own if the absorbing one is not in the table. NEVER: no completion
+    is recorded.
     """
     order = np.argsort(requests.number)
     at = np.searchsorted(requests.number[order], requests.absorbed_by)
@@ -74,7 +76,10 @@ def _ends_of_takers(requests: Requests) -> I64:
 
 
 def _touched(begin: I64, complete: I64, loss: LossWindows) -> Bool:
-    """Return per row whether [begin, complete] overlaps a loss window."""
+    """Return per row whether the time from `begin` to `complete` (ns) overlaps any loss window.
+
+    complete: NEVER counts as in flight for ever. The borders belong to both.
+    """
     end = np.where(complete == NEVER, np.iinfo(np.int64).max, complete)
     order = np.argsort(loss.start)
     start = loss.start[order]

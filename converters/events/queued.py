@@ -4,39 +4,41 @@
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64
+from biotrail.converters.events.tables import EventRows
 from biotrail.recorder.schema.records import Kind
 
 _NEAR = 2
 """Rows after its Q in which such a record mostly is."""
 
 
-def queued_of(events: Events, rows: I64) -> I64:
-    """Return per record at `rows` the row of its Q in `events`, int64; -1: not in the log.
+def queued_of(events: Events, rows: EventRows) -> EventRows:
+    """Return per STACK or FILE record the row of its Q in `events`, -1: that Q is not among them.
 
-    `events` must hold all events of each time, so that a Q and its records are together.
+    rows: rows of the records in `events`. Its Q has the record's bio pointer and time. `events`
+    must hold all events of each time, so that a Q and its records are together.
     """
-    raw, found = events.raw, np.full(len(rows), -1, dtype=np.int64)
+    raw, queue_row = events.raw, np.full(len(rows), -1, dtype=np.int64)
     for distance in range(1, _NEAR + 1):
-        open_rows = np.flatnonzero(found < 0)
-        at = rows[open_rows]
-        before = at - distance
-        near = (before >= 0) & (events.kind[before] == Kind.Q) & (raw[before, 1] == raw[at, 1])
-        near &= events.ts[before] == events.ts[at]
-        found[open_rows[near]] = before[near]
-    if (found < 0).any():
-        _search(events, rows, found)
-    return found
+        unmatched = np.flatnonzero(queue_row < 0)
+        row = rows[unmatched]
+        before = row - distance
+        near = (before >= 0) & (events.kind[before] == Kind.Q) & (raw[before, 1] == raw[row, 1])
+        near &= events.ts[before] == events.ts[row]
+        queue_row[unmatched[near]] = before[near]
+    if (queue_row < 0).any():
+        _search(events, rows, queue_row)
+    return queue_row
 
 
-def _search(events: Events, rows: I64, found: I64) -> None:
-    """Fill in -1 entries of `found` by (time, bio), wherever the Q is.
+def _search(events: Events, rows: EventRows, queue_row: EventRows) -> None:
+    """Replace each -1 in `queue_row` by the row of the Q with the record's time and bio, if any.
 
-    Needed where other CPUs' records, or names, come between.
+    For records that do not follow their Q closely, as other CPUs' records come between. rows: rows
+    of STACK or FILE records in `events`. queue_row: indexed as `rows`, changed in place.
     """
-    queue_rows = events.rows(Kind.Q)
-    keys = zip(events.ts[queue_rows].tolist(), events.raw[queue_rows, 1].tolist(), strict=True)
-    row_of = dict(zip(keys, queue_rows.tolist(), strict=True))
-    for at in np.flatnonzero(found < 0).tolist():
-        row = int(rows[at])
-        found[at] = row_of.get((int(events.ts[row]), int(events.raw[row, 1])), -1)
+    queues = events.rows(Kind.Q)
+    keys = zip(events.ts[queues].tolist(), events.raw[queues, 1].tolist(), strict=True)
+    row_of = dict(zip(keys, queues.tolist(), strict=True))
+    for place in np.flatnonzero(queue_row < 0).tolist():
+        row = int(rows[place])
+        queue_row[place] = row_of.get((int(events.ts[row]), int(events.raw[row, 1])), -1)

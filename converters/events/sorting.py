@@ -16,10 +16,10 @@ def is_in(values: U8, *members: int) -> Bool:
 
 
 def stable_order(keys: U64) -> I64:
-    """Return `np.argsort(keys, kind="stable")`, two to three times as fast on kernel pointers.
+    """Return `np.argsort(keys, kind="stable")` as int64, two to three times as fast for pointers.
 
-    A radix sort by 16-bit digits, which numpy sorts by counting. Digits in which no keys differ
-    are skipped; pointers of one slab differ in two.
+    A radix sort by 16-bit digits, each by numpy's counting sort. Digits in which no keys differ are
+    skipped; pointers of one slab differ in two.
     """
     order = np.arange(len(keys), dtype=np.int64)
     if not len(keys):

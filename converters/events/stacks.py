@@ -51,17 +51,22 @@ class StackNames:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def learn(self, payload: Mapping[str, Any]) -> None:
-        """Add the frames of a `stacks` note."""
+    def add_frames(self, payload: Mapping[str, Any]) -> None:
+        """Add a `stacks` note: by "kernel" and "user", stack id (text) → list of frames.
+
+        A frame is [name, where, offset], as in `Frame`. Stacks that `all` made before are made
+        anew.
+        """
         self._all = []
         for side in ("kernel", "user"):
             for number, frames in payload.get(side, {}).items():
                 self._frames[side, int(number)] = tuple(Frame(*frame) for frame in frames)
 
-    def count(self, ids: I64 | None) -> None:
-        """Add to `refused` the stacks that were not captured among a window's ids.
+    def count_refused(self, ids: I64 | None) -> None:
+        """Add to `refused`, by reason, the stacks of a window that the kernel did not capture.
 
-        ids: `Events.stack`; None: no stacks. Call it once for each window.
+        ids: `Events.stack` of the window's new events, one entry per event; None: no stacks. Call
+        it once for each window.
         """
         if ids is None:
             return
@@ -72,9 +77,9 @@ class StackNames:
                     self.refused[why] += count
 
     def rows(self, ids: I64) -> I32:
-        """Return the row of each pair of ids (values of `Events.stack`), int32; -1 for NO_STACK.
+        """Return the row of each pair of stack ids, int32 (n,), index into `all`; -1 for NO_STACK.
 
-        Pairs not met before get new rows.
+        ids: values of `Events.stack`. Pairs not met before get new rows.
         """
         pairs, at = np.unique(ids, return_inverse=True)
         known = [
@@ -90,7 +95,11 @@ class StackNames:
         return list(self._all)
 
     def _stack(self, pair: int) -> Stack:
-        """Return the stacks of a pair of ids, without the tracing's own frames."""
+        """Return the stacks of a pair of ids (a value of `Events.stack`), by the notes read so far.
+
+        Innermost kernel frames that are functions of the tracing itself are left out. `missing` is
+        the reason for the kernel stack, else that for the user stack.
+        """
         kernel, user = _unpacked(pair)
         inner, why = self._side("kernel", kernel)
         outer, why_outer = self._side("user", user)
@@ -99,9 +108,10 @@ class StackNames:
         return Stack(inner, outer, why or why_outer)
 
     def _side(self, side: str, number: int) -> tuple[tuple[Frame, ...], str]:
-        """Return (frames, "") of a stack id, or ((), reason) if it was not captured.
+        """Return (frames, "") of a stack id, or ((), reason) if there is no stack.
 
-        side: "kernel" or "user". number: a stack id, or a negative errno from the kernel.
+        side: "kernel" or "user". number: a stack id or, if negative, the errno of bpf_get_stackid.
+        ((), ""): none was asked for (-1), or a user stack of a kernel thread (-EFAULT).
         """
         if number >= 0:
             found = self._frames.get((side, number))
@@ -126,10 +136,11 @@ def _unpacked(pair: int) -> tuple[int, int]:
 
 
 def attach_stacks(events: Events) -> None:
-    """Set `events.stack` to the stack ids of each Q, by its STACK record; NO_STACK elsewhere.
+    """Set `events.stack` to the stack ids of each Q, by its STACK record; NO_STACK in other rows.
 
-    `events.stack` is left as it is if there are no STACK records. `events` must hold all events
-    of each time, so that a Q and its STACK are together.
+    The ids are kernel << 32 | user, both signed. `events.stack` is left as it is if there are no
+    STACK records. `events` must hold all events of each time, so that a Q and its STACK are
+    together.
     """
     rows = events.rows(Kind.STACK)
     if not len(rows):

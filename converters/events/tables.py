@@ -30,6 +30,8 @@ I32 = NDArray[np.int32]
 U16 = NDArray[np.uint16]
 U8 = NDArray[np.uint8]
 Bool = NDArray[np.bool_]
+EventRows = NDArray[np.int64]
+"""Indices of rows of the `Events` at hand; where a docstring says so, -1 stands for no event."""
 
 
 class Certainty(IntEnum):

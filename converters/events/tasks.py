@@ -18,8 +18,11 @@ class TaskNames:
         self._comm: list[str] = []
         self._known: dict[int, tuple[int, bytes]] = {}
 
-    def learn(self, events: Events) -> None:
-        """Add a row for each TASK record of a window whose tgid or name is new for its tid."""
+    def add_records(self, events: Events) -> None:
+        """Add a row for each TASK record of a window whose tgid or name is new for its tid.
+
+        events: those of the next window; all kinds but TASK are ignored.
+        """
         rows = events.rows(Kind.TASK)
         fields = events.fields(Kind.TASK, rows)
         for ts, tid, tgid, comm in zip(
@@ -38,10 +41,10 @@ class TaskNames:
             self._comm.append(comm.decode("utf-8", "replace"))
 
     def rows(self, tid: U32, ts: I64) -> I32:
-        """Return the row of each thread's name at time `ts` (ns): int32 (n,), -1 if it has none.
+        """Return the row of each thread's name at a time, int32 (n,); -1 if the thread has no name.
 
-        If a thread has no earlier name, its first later one is used: the record of the earlier
-        one may have been lost.
+        tid: (n,). ts: (n,) ns. If the thread's names are all later, the first is used: the record
+        of an earlier one may have been lost.
         """
         result = np.full(len(tid), -1, dtype=np.int32)
         if not self._tid or not len(tid):
@@ -63,7 +66,7 @@ class TaskNames:
         return result
 
     def table(self) -> Tasks:
-        """Return all names so far, by row, as a new table."""
+        """Return all names so far as a new table, whose row numbers are those of `rows`."""
         return Tasks(
             np.array(self._tid, dtype=np.uint32),
             np.array(self._tgid, dtype=np.uint32),
@@ -71,7 +74,7 @@ class TaskNames:
         )
 
     def tgid(self, rows: I32) -> U32:
-        """Return the process id (tgid) of each row; 0 for row -1."""
+        """Return the process id (tgid) of each row, uint32; 0 for row -1 (no name is known)."""
         if not self._tgid:
             return np.zeros(len(rows), np.uint32)
         tgids = np.array(self._tgid, dtype=np.uint32)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from biotrail.converters.events.events import Decoder
+from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.inputs.log import LogSource, Part
 from biotrail.recorder.log import Chunk
 from biotrail.recorder.schema.errors import TraceError
@@ -49,7 +49,10 @@ class LiveSource(LogSource):
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Read the header. Raises LogFormatError if there is none that can be read."""
+        """Read the log's header from the stream. `start` begins the reading of chunks.
+
+        Raises LogFormatError: no header, or one that cannot be read.
+        """
         super().__init__(stream)
         self.skipped_ns = 0
         self.skipped_parts = 0
@@ -78,8 +81,8 @@ class LiveSource(LogSource):
     def parts(self) -> Iterator[Part]:
         """Yield chunks as they arrive, until the stream ends; blocks while there is none.
 
-        Names from skipped chunks come as parts without a clock. Raises the TraceError or OSError
-        that ended reading, after the last chunk.
+        Of chunks that were skipped, records of names come as parts with `clock` None. At the end
+        raises the TraceError or OSError that ended reading, if any. Can be called once.
         """
         while (chunk := self._next()) is not None:
             while self._names:
@@ -102,9 +105,10 @@ class LiveSource(LogSource):
         return found
 
     def forget(self, most: int = MOST_WINDOWS) -> tuple[int, int]:
-        """Delete all but the newest `most` entries of `losses` and of `damaged`.
+        """Delete all but the newest `most` entries of each of `losses` and `damaged`.
 
-        Returns how many were deleted as (losses, damaged); `lost_records` still counts them.
+        Returns how many were deleted, (losses, damaged): indices into the two lists shift by that.
+        `lost_records` still counts the deleted ones.
         """
         self._forgotten += _count(self.losses[: max(len(self.losses) - most, 0)])
         deleted = max(len(self.losses) - most, 0), max(len(self.damaged) - most, 0)
@@ -113,7 +117,11 @@ class LiveSource(LogSource):
         return deleted
 
     def _read(self) -> None:
-        """Read all chunks into the queue; the reading thread's body. Sets `error` and `_done`."""
+        """Put all chunks of the stream into the queue; runs in the reading thread.
+
+        At the end, of any kind, sets `_done` and wakes `parts`. A TraceError or OSError is stored
+        in `error`.
+        """
         try:
             for chunk in self.reader.chunks():
                 self.put(chunk)
@@ -125,7 +133,10 @@ class LiveSource(LogSource):
                 self._changed.notify()
 
     def put(self, chunk: Chunk) -> None:
-        """Append a chunk to the queue, and skip the oldest ones while too much is waiting."""
+        """Append a chunk to the queue, skip the oldest while too much is waiting, wake `parts`.
+
+        The newest chunk is never skipped. Called in the reading thread.
+        """
         with self._changed:
             self._waiting.append(chunk)
             self._bytes += _size(chunk)
@@ -139,7 +150,12 @@ class LiveSource(LogSource):
         return self._bytes > MOST_WAITING_BYTES or behind > MOST_WAITING_NS
 
     def _skip(self, chunk: Chunk) -> None:
-        """Record a chunk, already taken off the queue, as skipped and damaged; keep its names."""
+        """Count a chunk that was removed from the queue as skipped, and as a damaged window.
+
+        Adds to `skipped_parts`, `skipped_ns`, `damaged` and `_skips`, and subtracts its size from
+        `_bytes`. Its records of task, cgroup and file names go to `_names`, for `parts`: a name is
+        recorded once.
+        """
         self._bytes -= _size(chunk)
         self.skipped_parts += 1
         self.skipped_ns += chunk.last_ns - chunk.first_ns
@@ -154,10 +170,10 @@ class LiveSource(LogSource):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
 
     def _next(self) -> Chunk | None:
-        """Wait for a chunk and take it off the queue, and its size off `_bytes`.
+        """Wait for a chunk, remove it from the queue, and return it; None at the stream's end.
 
-        Calls `on_idle`, without the lock, after every IDLE_SECONDS at most that bring no chunk.
-        None: the source is done and the queue is empty.
+        Subtracts its size from `_bytes`. While waiting calls `on_idle`, outside the lock, every
+        IDLE_SECONDS or more often.
         """
         while True:
             with self._changed:

@@ -9,7 +9,8 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
-from biotrail.converters.events.events import Decoder, Events
+from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.events import Events
 from biotrail.recorder.log import Chunk, LogReader
 from biotrail.recorder.schema.records import Kind
 
@@ -114,7 +115,7 @@ class LogSource:
     """A `.biotrail` log, file or pipe, as a Source and an Indexed one."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open a log. Raises LogFormatError: no log, empty, or of a newer format."""
+        """Open a log by path or stream. Raises LogFormatError: no log, empty, of a newer format."""
         self.reader = LogReader(path)
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
@@ -179,9 +180,9 @@ class LogSource:
         return -1 if spans is None else len(spans)
 
     def bounds(self) -> tuple[int, int] | None:
-        """Return the (first, last) time (ns) among header, chunks and end frame.
+        """Return the (first, last) time (ns) among the log's header, chunks and end frame.
 
-        None for a pipe, and for a log without any of them.
+        None for a pipe, and for a log that has no time in any of them.
         """
         spans = self.reader.chunk_spans
         if spans is None:
@@ -203,10 +204,11 @@ class LogSource:
         return None
 
     def names_before(self, ns: int) -> Events:
-        """Return TASK and FILE_NAME events before `ns`, sorted by time.
+        """Return the TASK and FILE_NAME events before `ns`, sorted by time, with `number` 0.
 
-        From the log's name notes or, if its end does not say that it has them, from its chunks,
-        which `parts_searched` counts. Empty for a pipe, whose chunks are all read anyway.
+        They come from the log's notes of names, if its end frame says that it has them, else from
+        the chunks before `ns` that hold such records, each counted in `parts_searched`. Empty for a
+        pipe, whose chunks are all read anyway.
         """
         decoder, parts = Decoder(self.header.get("schema")), []
         for chunk in self.reader.name_chunks(ns):
@@ -216,9 +218,10 @@ class LogSource:
         return events.take(np.arange(np.searchsorted(events.ts, ns)))
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
-        """Yield the chunks that overlap begin <= ts < end (ns).
+        """Yield the chunks that overlap begin <= ts < end (ns), decoded whole.
 
-        From a pipe all chunks, of those before `begin` the TASK and FILE_NAME events only.
+        From a pipe all chunks are yielded; those before `begin` with TASK and FILE_NAME events
+        only.
         """
         if self.reader.chunk_spans is None:
             for chunk in self.reader.chunks():
@@ -231,7 +234,7 @@ class LogSource:
             yield self.part(chunk)
 
     def part(self, chunk: Chunk) -> Part:
-        """Return a chunk decoded; adds to parts_read, unknown and unreadable_bytes."""
+        """Return a chunk as a Part; adds to `parts_read`, `unknown` and `unreadable_bytes`."""
         self.parts_read += 1
         decoded = self._decoder.decode(chunk)
         self.unknown.update(decoded.unknown)

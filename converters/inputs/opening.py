@@ -14,10 +14,12 @@ _PARQUET = b"PAR1"
 
 
 def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
-    """Open a log, an archive, a set `DEV.blktrace.CPU` (by DEV or by one file), or a stream.
+    """Return the source that reads `path`: a log, an archive, or blktrace's data.
 
-    An existing file takes precedence over a set of the same name. A Source is returned as it is.
-    Raises LogFormatError: not of a known format, empty, of a newer format, or not readable.
+    path: a file, a dataset's directory, a set `DEV.blktrace.CPU` (by DEV or by one of its files),
+    or a binary stream; a Source is returned unchanged. The format is recognised by the first bytes.
+    An existing file takes precedence over a set of the same name. Raises LogFormatError: not of a
+    known format, empty, of a newer format, or not readable.
     """
     if not isinstance(path, str | os.PathLike):
         if not hasattr(path, "read"):
@@ -32,9 +34,9 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
 
 
 def _is_archive(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a directory or a file that begins as Parquet files do.
+    """Return whether a path is a directory, or a file that begins as Parquet files do.
 
-    False if it cannot be read.
+    False if the file cannot be read.
     """
     if os.path.isdir(path):
         return True
@@ -46,7 +48,7 @@ def _is_archive(path: str | os.PathLike[str]) -> bool:
 
 
 def _archive(path: str | os.PathLike[str] | BinaryIO) -> Source:
-    """Open an archive. Raises LogFormatError as ArchiveSource, and for a pipe."""
+    """Return an archive's source. Raises LogFormatError: a pipe, or as ArchiveSource does."""
     from biotrail.converters.inputs.parquet.source import (
         ArchiveSource,  # imported here because reading logs must not need pyarrow
     )

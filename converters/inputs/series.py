@@ -18,9 +18,10 @@ class SeriesSource:
     """
 
     def __init__(self, sources: Sequence[tuple[str, Source]]) -> None:
-        """sources: (name, source) of each file, in any order.
+        """Order the files of one recording by their numbers, and take the first file's header.
 
-        Raises LogFormatError: files of several recordings, or the same file twice.
+        sources: (name, source) of each file, in any order. Raises LogFormatError: files of several
+        recordings, or the same file twice.
         """
         self._files = sorted(sources, key=lambda file: _number(*file))
         self.name = self._files[0][0]
@@ -35,8 +36,8 @@ class SeriesSource:
         self.header = dict(first[1].header)
         if len(self._files) > 1:
             self.header["series"] = {**self.header["series"], "last": _number(*last)}
-        self._learned = [[0, 0, 0] for _ in self._files]
-        self._learn(0)
+        self._copied = [[0, 0, 0] for _ in self._files]
+        self._copy_findings(0)
 
     @property
     def paths(self) -> list[str]:
@@ -67,10 +68,10 @@ class SeriesSource:
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The last file's end; None if it has none.
+        """The last file's end frame; None if it has none.
 
-        If the files begin with the recording's first, its `run` (the totals of the whole
-        recording) replaces the file's own values.
+        If the files begin with the recording's first, the keys of its `run`, totals of the whole
+        recording, replace those of the last file alone.
         """
         end = self._files[-1][1].end
         if end is None or len(self._files) == 1 or _number(*self._files[0]) != 1:
@@ -83,26 +84,32 @@ class SeriesSource:
         return any(source.interrupted for _, source in self._files)
 
     def parts(self) -> Iterator[Part]:
-        """Yield the chunks of all files, one file after the other; offsets count through."""
+        """Yield the chunks of all files, one file after the other; can be called once.
+
+        `offset` counts through all files. Notes, losses, damaged windows, unknown kinds and
+        unreadable bytes of the files are added to those of the series meanwhile.
+        """
         done = complete_to = 0
         for index, (_, source) in enumerate(self._files):
             if index:
-                self._begin(index, complete_to)
-            self._learn(index)
+                self._begin_file(index, complete_to)
+            self._copy_findings(index)
             for part in source.parts():
-                self._learn(index)
+                self._copy_findings(index)
                 complete_to = max(complete_to, part.complete_to)
                 part.offset += done
                 yield part
-            self._learn(index)
+            self._copy_findings(index)
             self.unknown += source.unknown
             self.unreadable_bytes += source.unreadable_bytes
             done += max(0, source.size)
 
-    def _begin(self, index: int, complete_to: int) -> None:
-        """Add the devices of a later file's header to `notes`, and report missing files before it.
+    def _begin_file(self, index: int, complete_to: int) -> None:
+        """Add the devices of a later file's header to `notes`, and report files missing before it.
 
-        complete_to: ns; the end of the events before that file.
+        index: of the file, at least 1. complete_to: ns, up to which events of earlier files were
+        read: a gap in the numbers adds a window from there to the file's start to `damaged`, and a
+        problem.
         """
         name, source = self._files[index]
         if devices := source.header.get("devices"):
@@ -118,13 +125,16 @@ class SeriesSource:
             )
             self._missing.append(f"{which} of the recording, before {name}, not given: left out")
 
-    def _learn(self, index: int) -> None:
-        """Add to notes, losses and damaged what a file's reader has found since the last call."""
-        source, taken = self._files[index][1], self._learned[index]
+    def _copy_findings(self, index: int) -> None:
+        """Append to notes, losses and damaged what a file's source has found since the last call.
+
+        index: of the file. `_copied[index]` keeps how many of each were copied.
+        """
+        source, taken = self._files[index][1], self._copied[index]
         self.notes += source.notes[taken[0] :]
         self.losses += source.losses[taken[1] :]
         self.damaged += source.damaged[taken[2] :]
-        self._learned[index] = [len(source.notes), len(source.losses), len(source.damaged)]
+        self._copied[index] = [len(source.notes), len(source.losses), len(source.damaged)]
 
 
 def run_of(source: Source) -> str | None:
@@ -140,9 +150,9 @@ def _number(_name: str, source: Source) -> int:
 
 
 def _one_recording(files: Sequence[tuple[str, Source]]) -> None:
-    """Raise LogFormatError unless all files are of one recording and have different numbers.
+    """Raise LogFormatError unless all files are of one rotated recording, each once.
 
-    files: sorted by number.
+    files: (name, source), sorted by number. A single file is always right.
     """
     for (name, source), (other, behind) in pairwise(files):
         if run_of(source) is None or run_of(source) != run_of(behind):

@@ -9,7 +9,7 @@ from biotrail.converters.inputs.series import SeriesSource
 
 
 def series_of(sources: Sequence[tuple[str, Source]]) -> SeriesSource:
-    """Return the files of one recording as one source; IndexedSeries if all files are Indexed.
+    """Return the files of one recording as one source, an IndexedSeries if all files are Indexed.
 
     sources: (name, source) of each file, in any order. Raises LogFormatError: files of several
     recordings, or the same file twice.
@@ -44,16 +44,17 @@ class IndexedSeries(SeriesSource):
         return -1 if -1 in totals else sum(totals)
 
     def bounds(self) -> tuple[int, int] | None:
-        """Return the (first, last) time (ns) over all files; None if one file's are unknown."""
+        """Return the (first, last) time (ns) over all files; None if one file has no bounds."""
         found = [bounds for source in self._indexed if (bounds := source.bounds()) is not None]
         if len(found) < len(self.sources):
             return None
         return min(first for first, _ in found), max(last for _, last in found)
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
-        """Return the clock readings (name → ns) near `ns` of the first file that has any.
+        """Return clock readings (name → ns) near `ns`, of the first file that has any.
 
-        Files that end before `ns` are passed over. None if no file has a reading.
+        Files that end before `ns`, or whose bounds are not known, are passed over. None if no other
+        file has a reading.
         """
         for source in self._indexed:
             bounds = source.bounds()
@@ -64,7 +65,10 @@ class IndexedSeries(SeriesSource):
         return None
 
     def names_before(self, ns: int) -> Events:
-        """Return the names before `ns` from every file that begins before it, sorted by time."""
+        """Return the events with names of threads and files before `ns` (ns), sorted by time.
+
+        Of every file that begins before `ns`; files whose bounds are not known are passed over.
+        """
         found = []
         for source in self._indexed:
             bounds = source.bounds()
@@ -73,19 +77,24 @@ class IndexedSeries(SeriesSource):
         return Events.join(found)
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
-        """Yield the chunks that overlap begin <= ts < end (ns), file by file."""
+        """Yield the chunks that overlap begin <= ts < end (ns), file by file; can be called once.
+
+        Files outside that time are not read. As `parts` does, adds what the files have found
+        (notes, losses, damaged, unknown, unreadable_bytes) to the series, and `offset` counts
+        through all files.
+        """
         complete_to = done = 0
         for index, source in enumerate(self._indexed):
             if index:
-                self._begin(index, complete_to)
-            self._learn(index)
+                self._begin_file(index, complete_to)
+            self._copy_findings(index)
             bounds = source.bounds()
             if bounds is not None and bounds[0] < end and bounds[1] >= begin:
                 for part in source.parts_between(begin, end):
-                    self._learn(index)
+                    self._copy_findings(index)
                     part.offset += done
                     yield part
-                self._learn(index)
+                self._copy_findings(index)
                 self.unknown += self.sources[index].unknown
                 self.unreadable_bytes += self.sources[index].unreadable_bytes
             complete_to = max(complete_to, bounds[1] if bounds is not None else 0)

@@ -89,7 +89,7 @@ class Account:
             counts[reason] = counts.get(reason, 0) + count
         return counts
 
-    def take_events(self, events: Events, used: Bool, own: Bool) -> None:
+    def add_events(self, events: Events, used: Bool, own: Bool) -> None:
         """Add time-sorted events that no later window will contain; update first_ns and last_ns.
 
         used: per event, whether it is part of a lifecycle. own: per event, whether it belongs
@@ -113,13 +113,13 @@ class Account:
             if on[0]:
                 self.devices[on] = self.devices.get(on, 0) + int(count)
 
-    def take_own(self, bios: Bios, requests: Requests) -> None:
+    def add_own(self, bios: Bios, requests: Requests) -> None:
         """Add the recording's own bios and requests among those that ended in a window."""
         self.own_bios += int(bios.own.sum())
         self.own_bytes += int(bios.bytes[bios.own].sum(dtype=np.int64))
         self.own_requests += int(requests.own.sum())
 
-    def take_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
+    def add_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
         """Add the certainties of a window's rows, and its requests without a completion."""
         for table, counts in (
             (bios, self.bios),

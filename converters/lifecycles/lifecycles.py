@@ -2,27 +2,26 @@
 """Tables built from an association: one row per bio and request, with times and certainty."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.converters.association.completion.carry_over import Kept, keep
 from biotrail.converters.association.completion.completion import (
     RequestEnds,
-    bio_ends,
-    others,
-    request_ends,
+    bios_left_out,
     times,
 )
 from biotrail.converters.association.completion.families import Whole, wholes
-from biotrail.converters.association.identity.address_reuse import Known, Lives
-from biotrail.converters.association.identity.association import (
-    NO_SECTOR,
-    Association,
-    associate,
-    came_with,
+from biotrail.converters.association.identity.absorptions import request_before_merge
+from biotrail.converters.association.identity.address_reuse import (
+    ReusedAddresses,
+    ReusedGenerations,
 )
-from biotrail.converters.association.identity.request_parents import request_parents
-from biotrail.converters.association.ranges.matching import loop_parents, repair
+from biotrail.converters.association.identity.association import Association
+from biotrail.converters.association.steps import associate
+from biotrail.converters.events.array_steps import has_no_sector
 from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import NO_STACK, Events
 from biotrail.converters.events.files import files_of
@@ -39,6 +38,7 @@ from biotrail.converters.events.tables import (
     Bool,
     Certainty,
     Edges,
+    EventRows,
     RequestKind,
     Requests,
     Stages,
@@ -54,11 +54,11 @@ from biotrail.converters.lifecycles.own_io import Own, own_io
 from biotrail.converters.lifecycles.stages import Milestones, bio_stages, milestones, request_stages
 from biotrail.recorder.schema.records import NO_TAG, Kind
 
-UNSEEN_BIRTH = 1 << 62
+FIRST_UNRECORDED = 1 << 62
 """Numbers of bios whose beginning is not in the log start here."""
 _SLOTS = 1 << 12
 """Numbers reserved per event for such bios: one event can name several."""
-NEVER_BORN = np.iinfo(np.int64).max
+NO_REQUEST = np.iinfo(np.int64).max
 """In place of a device's first request's number: no request of the device was recorded."""
 
 
@@ -99,7 +99,7 @@ class Builder:
         self._context = context
         self._tasks = tasks
         self._stacks = stacks
-        self._lives = Lives()
+        self._reused = ReusedAddresses()
         self._first_request: dict[int, int] = {
             dev: -1
             for dev, entry in context.devices.items()
@@ -112,16 +112,13 @@ class Builder:
         events: those that the previous result kept, and the new ones, sorted. settled: ns; bios
         and requests that ended before it are closed, others are kept. final: nothing is kept.
         """
-        a = associate(events, self._context, self._lives)
-        ends = request_ends(a, self._context)
-        repair(a, ends, self._context)
-        pieces = bio_ends(a, ends, self._context)
-        loop_parents(a, ends, pieces, self._context)
-        request_parents(a)
-        whole = wholes(a, pieces, ends.requeues)
+        associated = associate(events, self._context, self._reused)
+        a, ends = associated.association, associated.requests
+        whole = wholes(a, associated.pieces, ends.requeues)
         kept = keep(a, ends, whole, settled=settled, final=final)
-        self._lives = Lives(
-            Known.of(events, a.bios, kept.bios), Known.of(events, a.requests, kept.requests)
+        self._reused = ReusedAddresses(
+            ReusedGenerations.among(events, a.bios, kept.bios),
+            ReusedGenerations.among(events, a.requests, kept.requests),
         )
         m = milestones(a, ends, whole)
         own = own_io(a, whole, ends)
@@ -167,7 +164,7 @@ class Builder:
         for dev, number in zip(seen.tolist(), a.events.number[births[at]].tolist(), strict=True):
             self._first_request[dev] = min(number, self._first_request.get(dev, number))
         devices, of = np.unique(a.facts.dev[whole.gen], return_inverse=True)
-        since = np.array([self._first_request.get(d, NEVER_BORN) for d in devices.tolist()])
+        since = np.array([self._first_request.get(d, NO_REQUEST) for d in devices.tolist()])
         if not len(devices):
             return np.zeros(0, dtype=np.bool_)
         last = np.where(whole.end >= 0, whole.end, a.bios.birth[whole.gen])
@@ -189,35 +186,16 @@ class Builder:
         """
         gen = whole.gen
         queued = a.bios.first(Kind.Q)[gen]
-        at, seen = np.maximum(queued, 0), queued >= 0
-
-        def of(name: str, dtype: type) -> np.ndarray:
-            """Return a field of each bio's Q; 0 where Q was not recorded."""
-            if not len(a.events):
-                return np.zeros(len(gen), dtype)
-            return np.where(seen, a.events.field(Kind.Q, name, at), 0).astype(dtype)
-
-        tid = of("tid", np.uint32)
-        served = np.maximum(m.request, 0)
         upper = a.upper[gen]
         above = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], -1)
-        parents = number[np.maximum(above, 0)] if len(gen) else number
-        dev = a.facts.dev[gen]
         return Bios(
             number=number,
-            dev=dev,
-            part=np.where(seen, of("part", np.uint32), dev).astype(np.uint32),
+            dev=a.facts.dev[gen],
             sector=a.facts.sector[gen],
             bytes=np.maximum(a.facts.bytes[gen], 0).astype(np.uint32),
             opf=a.facts.opf[gen],
-            tid=tid,
-            task=np.where(seen, self._tasks.rows(tid, m.queue), -1).astype(np.int32),
-            cgroup=of("cgroup", np.uint64),
-            ioprio=of("ioprio", np.uint16),
-            hint=of("hint", np.uint8),
-            stack=self._stack_rows(a.events, queued),
+            **self._submitters(a.events, queued, m.queue, a.facts.dev[gen]),
             file=files_of(a.events, queued, above),
-            cpu=_cpus(a, queued),
             queue=m.queue,
             getrq=m.getrq,
             merge=m.merge,
@@ -229,15 +207,45 @@ class Builder:
             requeues=whole.requeues,
             status=whole.status,
             done_bytes=whole.good.astype(np.uint32),
-            request=np.where(
-                m.request >= 0, request_number[served] if len(request_number) else NEVER, NEVER
-            ).astype(np.int64),
-            parent=np.where(upper >= 0, parents, NEVER).astype(np.int64),
+            request=_numbers_at(request_number, m.request),
+            parent=_numbers_at(number, above),
             family=family,
             certainty=np.zeros(len(gen), np.uint8),
             own=np.zeros(len(gen), np.bool_),
             cut=np.full(len(gen), NEVER, np.int64),
         )
+
+    def _submitters(
+        self, events: Events, queued: EventRows, queue_time: I64, dev: U32
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns of `Bios` that say who submitted each bio and how, from its Q.
+
+        By column name: part, tid, task, cgroup, ioprio, hint, stack, cpu. Without a Q part is
+        `dev`, task and stack are -1, cpu is NO_CPU, the others are 0.
+
+        queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns). dev:
+        per bio, the disk (dev_t).
+        """
+        recorded = queued >= 0
+
+        def field_of_q(name: str, dtype: type) -> NDArray[Any]:
+            """Return a field of each bio's Q; 0 where Q was not recorded."""
+            if not len(events):
+                return np.zeros(len(queued), dtype)
+            value = events.field(Kind.Q, name, np.maximum(queued, 0))
+            return np.where(recorded, value, 0).astype(dtype)
+
+        tid = field_of_q("tid", np.uint32)
+        return {
+            "part": np.where(recorded, field_of_q("part", np.uint32), dev).astype(np.uint32),
+            "tid": tid,
+            "task": np.where(recorded, self._tasks.rows(tid, queue_time), -1).astype(np.int32),
+            "cgroup": field_of_q("cgroup", np.uint64),
+            "ioprio": field_of_q("ioprio", np.uint16),
+            "hint": field_of_q("hint", np.uint8),
+            "stack": self._stack_rows(events, queued),
+            "cpu": _cpus(events, queued),
+        }
 
     def _stack_rows(self, events: Events, queued: I64) -> I32:
         """Return the row in the trace's stacks of each Q; -1: no Q (-1) or no stack."""
@@ -260,7 +268,6 @@ class Builder:
         event = np.where(ends.issue >= 0, ends.issue, r.birth if len(r) else ends.issue)
         opf = events.opf[event] if len(r) else np.zeros(0, np.uint32)
         sector = events.sector[event] if len(r) else np.zeros(0, np.uint64)
-        taker = np.maximum(a.absorbed_by, 0)
         return Requests(
             number=number,
             dev=events.dev[event] if len(r) else np.zeros(0, np.uint32),
@@ -275,17 +282,13 @@ class Builder:
             issue=times(a, ends.issue),
             complete=times(a, ends.end),
             bios=np.bincount(a.request[bio], minlength=len(r)).astype(np.uint32),
-            others=others(a, ends.last_issue),
+            others=bios_left_out(a, ends.last_issue),
             requeues=ends.requeues.astype(np.uint32),
             status=ends.status,
             done_bytes=np.clip(ends.good, 0, 0xFFFFFFFF).astype(np.uint32),
             kind=self._request_kind(opf, sector),
-            absorbed_by=np.where(
-                a.absorbed_by >= 0, number[taker] if len(number) else NEVER, NEVER
-            ).astype(np.int64),
-            parent=np.where(
-                a.above >= 0, number[np.maximum(a.above, 0)] if len(number) else NEVER, NEVER
-            ).astype(np.int64),
+            absorbed_by=_numbers_at(number, a.absorbed_by),
+            parent=_numbers_at(number, a.above),
             family=_request_families(a, first, family, number),
             certainty=request_certainty(a, ends, ~may_flush(opf, self._context)),
             own=np.zeros(len(r), np.bool_),
@@ -296,7 +299,7 @@ class Builder:
         """Return the RequestKind of each request by its operation and first sector."""
         kind = np.zeros(len(opf), dtype=np.uint8)
         flush = (opf & OP_MASK) == self._context.op_number("flush")
-        kind[flush & (sector == NO_SECTOR)] = RequestKind.FLUSH
+        kind[flush & has_no_sector(sector)] = RequestKind.FLUSH
         codes, names = self._context.op_codes(opf)
         through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
         if through.any():
@@ -311,7 +314,7 @@ def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
     role = a.bios.birth_role[whole.gen] if len(whole.gen) else np.zeros(0, np.uint8)
     begin_recorded = (role == Kind.Q) | (role == Kind.A) | (role == Kind.X)
     slot = a.bios.row_slot[a.bios.start[whole.gen]] if len(whole.gen) else whole.gen
-    number = np.where(begin_recorded, number, UNSEEN_BIRTH + number * _SLOTS + slot)
+    number = np.where(begin_recorded, number, FIRST_UNRECORDED + number * _SLOTS + slot)
     upper = a.upper[whole.gen]
     top = np.where(upper >= 0, whole.row_of_gen[np.maximum(upper, 0)], np.arange(len(number)))
     for _ in range(64):  # deeper stacks than any kernel allows
@@ -339,11 +342,21 @@ def _request_families(a: Association, first: I64, family: I64, number: I64) -> I
     return np.where(first >= 0, known, number[top]).astype(np.int64)
 
 
-def _cpus(a: Association, queued: I64) -> U16:
-    """Return the CPU of each Q (event index); NO_CPU where `queued` is -1."""
-    if not len(a.events):
+def _numbers_at(number: I64, row: I64) -> I64:
+    """Return number[row], int64; NEVER where the row is -1.
+
+    number: number of each bio or request. row: indices into `number`, or -1.
+    """
+    if not len(number):
+        return np.full(len(row), NEVER, dtype=np.int64)
+    return np.where(row >= 0, number[np.maximum(row, 0)], NEVER).astype(np.int64)
+
+
+def _cpus(events: Events, queued: EventRows) -> U16:
+    """Return the CPU of each Q, uint16; NO_CPU where its row `queued` is -1."""
+    if not len(events):
         return np.full(len(queued), NO_CPU, dtype=np.uint16)
-    cpu = a.events.cpu[np.maximum(queued, 0)]
+    cpu = events.cpu[np.maximum(queued, 0)]
     return np.where(queued >= 0, cpu, NO_CPU).astype(np.uint16)
 
 
@@ -361,7 +374,7 @@ def _starts(a: Association, ends: RequestEnds) -> I64:
     got = a.bios.first(Kind.G)
     own = (a.request >= 0) & (got >= 0)
     if (a.absorbed_by >= 0).any():
-        own &= came_with(a) < 0
+        own &= request_before_merge(a) < 0
     bio = np.flatnonzero(own)
     allocated = np.full(len(a.requests), np.iinfo(np.int64).max)
     np.minimum.at(allocated, a.request[bio], a.events.ts[got[bio]])

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from biotrail.converters.association.completion.carry_over import events_of, named_events
-from biotrail.converters.association.completion.completion import RequestEnds, others
+from biotrail.converters.association.completion.completion import RequestEnds, bios_left_out
 from biotrail.converters.association.completion.families import Whole
-from biotrail.converters.association.identity.association import Association, came_with
+from biotrail.converters.association.identity.absorptions import request_before_merge
+from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, NEVER, Bool, Stages
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
@@ -54,10 +55,10 @@ def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
             break
         rows[further] = True
     bios = rows[whole.row_of_gen]
-    return Own(bios, _requests(a, ends, bios))
+    return Own(bios, _own_requests(a, ends, bios))
 
 
-def _requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
+def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
     """Return per request whether it is own: all of its bios are known and own (`own`, per bio).
 
     An absorbed request whose bios are not known is own if the absorbing request is. A lower
@@ -66,11 +67,11 @@ def _requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
     flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
     cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
     own_requests = (
-        _all_own(a.request, own, len(a.requests)) & ~cut & (others(a, ends.last_issue) == 0)
+        _all_own(a.request, own, len(a.requests)) & ~cut & (bios_left_out(a, ends.last_issue) == 0)
     )
     absorbed = np.flatnonzero(a.absorbed_by >= 0)
     if len(absorbed):
-        before = came_with(a)
+        before = request_before_merge(a)
         has_bios = np.bincount(before[before >= 0], minlength=len(a.requests)) > 0
         all_own = _all_own(before, own, len(a.requests))
         own_requests[absorbed] = np.where(
@@ -92,7 +93,7 @@ def _all_own(request: I64, own: Bool, count: int) -> Bool:
     return np.asarray((bios > 0) & (bios == ours), dtype=np.bool_)
 
 
-def without(result: "Result") -> "Result":
+def without_own(result: "Result") -> "Result":
     """Return a copy of the result whose tables leave out own bios and requests.
 
     Remaining requests count the bios that were left out in `others` instead of `bios`.
@@ -111,8 +112,8 @@ def without(result: "Result") -> "Result":
         edges=edges.take(~ours),
         open_bios=result.open_bios.take(~result.open_bios.own),
         open_requests=result.open_requests.take(~decided),
-        bio_stages=_without(result.bio_stages, bios.number[bios.own]),
-        request_stages=_without(result.request_stages, requests.number[requests.own]),
+        bio_stages=_stages_without(result.bio_stages, bios.number[bios.own]),
+        request_stages=_stages_without(result.request_stages, requests.number[requests.own]),
     )
 
 
@@ -130,7 +131,7 @@ def has_own(events: Events) -> bool:
     return bool((flags & Q_FLAG_OWN != 0).any())
 
 
-class Held:
+class OwnEventFilter:
     """A queue of time-sorted events, held until it is known which of them are own."""
 
     def __init__(self) -> None:
@@ -162,6 +163,6 @@ class Held:
         return ready
 
 
-def _without(stages: Stages, owners: I64) -> Stages:
+def _stages_without(stages: Stages, owners: I64) -> Stages:
     """Return the stages of all owners but these (numbers)."""
     return stages.take(~np.isin(stages.owner, owners))

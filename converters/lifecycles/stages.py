@@ -11,7 +11,8 @@ import numpy as np
 
 from biotrail.converters.association.completion.completion import RequestEnds, times
 from biotrail.converters.association.completion.families import Whole
-from biotrail.converters.association.identity.association import Association, came_with
+from biotrail.converters.association.identity.absorptions import request_before_merge
+from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, SECTOR_BYTES, U8, Bool, Stage, Stages
 from biotrail.recorder.schema.records import Kind
@@ -95,7 +96,7 @@ def _inserts(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64
     insert = np.where(request >= 0, ends.insert[np.maximum(request, 0)], -1)
     if not (a.absorbed_by >= 0).any():
         return insert
-    own = came_with(a)[final]
+    own = request_before_merge(a)[final]
     return np.where(own >= 0, ends.insert[np.maximum(own, 0)], insert)
 
 
@@ -110,7 +111,7 @@ def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
     # D does not name the bio if the recorded bio chain was cut short, or without pointers: take
     # the request's first D after the bio joined.
     joined = np.maximum(a.bios.last(Kind.M, Kind.F, Kind.G, Kind.START)[final], a.bios.birth[final])
-    own = came_with(a)[final]
+    own = request_before_merge(a)[final]
     moved = np.where(own >= 0, a.requests.first(Kind.RQ_MERGE)[np.maximum(own, 0)], -1)
     joined = np.maximum(joined, np.maximum(moved, _last_moves(a, request, final)))
     width = np.int64(len(a.events) + 1)

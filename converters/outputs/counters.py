@@ -62,11 +62,17 @@ class Level:
     """(bin, level) of a sample that is due at that bin's start, unless that bin is thinned, too."""
 
     def update(self, up: I64, down: I64, until: int, expected: int | None = None) -> Samples:
-        """Return the samples of all bins that ended before `until`.
+        """Take in new steps, and return the samples of all bins that ended before `until`.
 
-        up, down: times (ns) of steps +1 and -1, in any order; until: all steps before it are known;
-        expected: the level at `until`; where it differs, a step just before `until` corrects the
-        level, for steps that were not recorded.
+        up, down: times (ns, int64) of steps +1 and -1, in any order. until: ns; all steps before it
+        are known now, and `until` never decreases from call to call. Steps in the bin that `until`
+        is in are held back for a later call. expected: the level at `until`; where the steps come
+        to another level, a correction just before `until` makes up for steps that were not
+        recorded; None: no correction.
+
+        Returns (times in ns, levels), sorted by time, one per time, without samples that repeat the
+        level before; empty where nothing changed. The first sample ever is a 0 at `origin`, unless
+        the level changes there.
         """
         self._add(up, down, until, expected)
         before = until // self.bin
@@ -76,9 +82,9 @@ class Level:
         return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back; those after `end` (ns) move to `end`.
+        """Return the samples that were held back, in the form that `update` returns.
 
-        end: the trace's.
+        end: the trace's, ns; samples after it are moved to it. No steps may follow.
         """
         samples = self._pop(int(self._times.max(initial=end)) // self.bin + 1)
         if self._rest is not None:
@@ -86,7 +92,11 @@ class Level:
         return self._without_repeats((np.minimum(samples[0], end), samples[1]), begun=True)
 
     def _add(self, up: I64, down: I64, until: int, expected: int | None) -> None:
-        """Merge new steps into `_times` and `_steps`, with a correction if `expected` differs."""
+        """Merge steps at `up` (+1) and `down` (-1), in ns, into `_times` and `_steps`.
+
+        Both stay sorted by time, at one time +1 before -1. Where `expected` is not None and differs
+        from the level after all steps, a step of the difference is added at `until` - 1 ns.
+        """
         times = np.concatenate([self._times, up, down])
         steps = np.concatenate([self._steps, np.ones_like(up), -np.ones_like(down)])
         level = self._level + int(steps.sum())
@@ -97,9 +107,13 @@ class Level:
         self._times, self._steps = times[order], steps[order]
 
     def _pop(self, before: int) -> Samples:
-        """Remove the steps in bins below `before` from `_times`, and return their samples.
+        """Remove the steps in bins below `before` from `_times` and `_steps`; return their samples.
 
-        before: number of a bin. The sample after the last thinned bin becomes `_rest`.
+        before: number of a bin (time // `bin`). Sets `_level` to the level after these steps. A bin
+        in which the level changes at most `few` times gives a sample per change; one with more is
+        thinned to a sample of its highest level at its start, and one of its final level at its
+        end. The latter is left out where the next bin is thinned too; that of the last thinned bin
+        is put in `_rest`. Samples are in no order; empty without steps in these bins.
         """
         ready = int(np.searchsorted(self._times, before * self.bin))
         if not ready:
@@ -123,8 +137,11 @@ class Level:
     def _rests(self, bins: I64, level: NDArray[np.float64]) -> Samples:
         """Return a sample at the end of each thinned bin that no other thinned bin follows.
 
-        bins, level: numbers of thinned bins, sorted, and the level at the end of each. The last
-        one's sample is held back in `_rest`.
+        bins, level: numbers of the bins that are thinned now, sorted, and the level at the end of
+        each. A thinned bin is one of which only the highest and final level are kept. The sample of
+        the last of `bins` becomes `_rest`; that of an earlier call, in `_rest` until now, is
+        returned first, or dropped where `bins` begins with the bin that it is due at. Without
+        `bins` only that one is returned.
         """
         if not len(bins):
             return self._pop_rest()
@@ -138,16 +155,22 @@ class Level:
         return _joined(early, (stops, level[ends]))
 
     def _pop_rest(self) -> Samples:
-        """Return the sample of `_rest`, and clear `_rest`."""
+        """Return the sample (time in ns, level) that is held back in `_rest`, and clear `_rest`.
+
+        Empty where `_rest` is None.
+        """
         rest, self._rest = self._rest, None
         if rest is None:
             return _no_samples()
         return np.array([rest[0] * self.bin], dtype=np.int64), np.array([rest[1]])
 
     def _without_repeats(self, samples: Samples, begun: bool) -> Samples:
-        """Return the samples sorted, the last one per time, without those that repeat a value.
+        """Return samples sorted, the last one per time, without repeats of the level before.
 
-        begun: whether a bin has ended, so that a level of 0 at the origin is known. Updates `last`.
+        samples: (times in ns, levels), in order where times are equal; times before `origin` are
+        moved to `origin`. begun: whether a bin has ended, so that a level of 0 at `origin` is
+        known: then that is the first sample ever, unless another is at `origin`. Sets `last` to the
+        last level returned; unchanged where none is.
         """
         at, value = samples
         at = np.maximum(at, self.origin)
@@ -186,10 +209,14 @@ class _Series:
     def samples(
         self, bins: I64, peak: NDArray[np.float64], rest: NDArray[np.float64], before: int
     ) -> Samples:
-        """Return the samples of bins that ended.
+        """Return the samples of bins that ended: (times in ns, values), sorted, without repeats.
 
-        bins: numbers of bins, sorted and distinct, all below `before`; peak: each one's value;
-        rest: the value after it, where the next bin is not among them.
+        bins: numbers of bins (time // `bin`), sorted and distinct, all below `before`, the number
+        of the first bin that has not ended. peak: per bin of `bins`, its value, a sample at its
+        start. rest: per bin, the value from its end on, a sample there unless the next bin is in
+        `bins` too. The last bin's `rest` waits in `_rest` for the next call where bin `before` may
+        be such a bin. The first sample ever is a 0 at `origin`, unless one is due there. Sets
+        `last` to the last value returned.
         """
         at, value = bins, peak
         if self._rest is not None:
@@ -227,10 +254,15 @@ class Rate:
         self._series = _Series(RATE_BIN, self.origin)
 
     def update(self, times: I64, moved: I64, until: int) -> Samples:
-        """Return the samples of the bins that ended before `until`.
+        """Take in completions, and return the rate (MB/s) of each bin that ended by `until`.
 
-        times (ns), moved (bytes): completions, in any order; until: all completions before it are
-        known.
+        A bin has RATE_BIN ns.
+
+        times (ns), moved (bytes): completions, in any order; until: ns; all completions before it
+        are known. Completions in the bin that `until` is in are held back for the next call.
+
+        Returns (times in ns, MB/s): a sample at the start of each bin with bytes, a zero where a
+        bin without bytes follows, and none that repeats the value before.
         """
         times = np.concatenate([self._times, times])
         moved = np.concatenate([self._bytes, moved])
@@ -266,10 +298,15 @@ class Throughput:
     bytes."""
 
     def update(self, times: I64, moved: I64, until: int) -> Samples:
-        """Return the samples of the bins that ended; none until the length of bins is known.
+        """Take in completions, and return the rate (bytes/s) of each bin that ended by `until`.
 
-        times (ns), moved (bytes): completions, in any order; until: all completions before it are
-        known.
+        times (ns), moved (bytes): completions, in any order; until: ns; all completions before it
+        are known. The newest whole bin is held back, as the trace's last bin takes in the fraction
+        after it. While less than 0.5 s of the trace are known, nothing is returned, as the length
+        of bins follows from the trace's length.
+
+        Returns (times in ns, bytes/s): a sample at the start of each bin with bytes, a zero where a
+        bin without bytes follows, and none that repeats the value before.
         """
         self._times = np.concatenate([self._times, times])
         self._bytes = np.concatenate([self._bytes, moved])
@@ -283,7 +320,10 @@ class Throughput:
         return self._pop(ready, until)
 
     def _compress(self) -> None:
-        """Add up what is held by the finest bins, so that memory is bounded."""
+        """Add up the completions that are held by bins of 0.1 ms, so that memory is bounded.
+
+        Replaces `_times` by the starts (ns) of the bins with completions, `_bytes` by their sums.
+        """
         finest = _SHORT_BINS[0]
         places = (self._times - self.origin) // finest
         bins, where = np.unique(places, return_inverse=True)
@@ -291,7 +331,12 @@ class Throughput:
         self._times, self._bytes = self.origin + bins * finest, total.astype(np.int64)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back. end: the trace's, ns."""
+        """Return the samples that were held back, as `update` does. end: the trace's, ns.
+
+        A trace shorter than 0.5 s gets its length of bins now: the shortest of `_SHORT_BINS` of
+        which 50 span it. The last bin ends at `end`. A zero follows the last bin with bytes, unless
+        that ends at `end`.
+        """
         length = max(end - self.origin, 1)
         self._bin = self._bin or next(
             (size for size in _SHORT_BINS if size * _ENOUGH_BINS >= length), RATE_BIN
@@ -303,9 +348,11 @@ class Throughput:
         return at, value
 
     def _pop(self, ready: NDArray[np.bool_], end: int, count: int = 1 << 62) -> Samples:
-        """Remove the completions in `ready` (mask) from `_times`, and return their samples.
+        """Remove the completions in `ready` from `_times` and `_bytes`; return their samples.
 
-        count: number of bins in the trace; the last one of them ends at `end` (ns).
+        ready: mask over `_times`. count: number of bins in the trace; the last of them ends at
+        `end` (ns) and takes in later completions. Without `count` the trace goes on, and `end` does
+        not matter. Returns (times in ns, bytes/s) as `_with_zeros` does.
         """
         place = np.clip((self._times[ready] - self.origin) // self._bin, 0, count - 1)
         bins, where = np.unique(place, return_inverse=True)
@@ -318,8 +365,11 @@ class Throughput:
     def _with_zeros(self, begin: I64, stops: I64, value: NDArray[np.float64]) -> Samples:
         """Return the bins' samples, with a zero after each bin that the next one does not adjoin.
 
-        begin, stops, value: per bin with bytes, its begin and end (ns) and its rate. The zero after
-        the last bin is held back in `_rest`.
+        begin, stops, value: per bin with bytes, sorted, its begin and end (ns) and its rate
+        (bytes/s). The zero after the last bin is held back: `_rest` becomes that bin's end,
+        unchanged without bins. The first sample ever is at `origin`, a zero where no bin begins
+        there. Returns (times in ns, rates), without samples that repeat the value before, the one
+        in `_last`; sets `_last` to the last value returned.
         """
         since = self.origin if self._rest is None else self._rest
         gap = np.append(since, stops[:-1])[: len(begin)]
@@ -351,7 +401,12 @@ class LossTotal:
     """Per bin number: records lost in it."""
 
     def add(self, end: I64, count: I64) -> None:
-        """Add loss windows: ends (ns), and the records that each lost (-1, unknown, adds none)."""
+        """Add loss windows, the times in which a ring was full, to the records lost per bin.
+
+        end (ns), count: per loss window its end, and how many records it lost; -1 (unknown) and 0
+        add nothing. Changes `_lost`; where it has more than 65,536 bins, bins become twice as wide
+        (`_bin`).
+        """
         for at, lost in zip(end.tolist(), count.tolist(), strict=True):
             if lost > 0:
                 key = at // self._bin
@@ -369,9 +424,13 @@ class LossTotal:
         return bool(self._lost)
 
     def samples(self, at: int) -> Samples:
-        """Return the whole counter: zero at `at` (ns), then a sample at the end of each bin."""
+        """Return the whole counter as (times in ns, records lost so far), sorted by time.
+
+        A zero at `at` (ns, the trace's begin), then a sample at the end of each bin with losses:
+        when within its loss window a record was lost is not known. Samples before `at` are moved to
+        it.
+        """
         keys = np.array(sorted(self._lost), dtype=np.int64)
         steps = np.array([self._lost[k] for k in keys.tolist()], dtype=np.int64)
-        # At the bin's end: when a record was lost within its loss window is not known.
         times = np.concatenate([[at], np.maximum((keys + 1) * self._bin, at)])
         return times, np.concatenate([[0.0], np.cumsum(steps).astype(float)])

@@ -9,7 +9,7 @@ from typing import Any
 
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU, Window
 from biotrail.recorder.host import clocks
-from biotrail.recorder.probes.core import ProgramInfo
+from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.ring import LEVELS
 from biotrail.recorder.schema.records import BY_KIND, Kind
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from biotrail.recorder.host import cgroups, device_paths, devices
 from biotrail.recorder.host.own_io import pid_namespace
@@ -128,19 +128,6 @@ class LeftOut:
             "events": {str(kind): count for kind, count in self.events.items()},
             "unfollowed": self.unfollowed,
         }
-
-
-@runtime_checkable
-class Filtering(Protocol):
-    """A backend that filters, and counts what its filters left out."""
-
-    def left_out(self) -> LeftOut:
-        """Return the totals since recording began."""
-
-
-def left_out(probes: object) -> LeftOut:
-    """Return what a backend's filters left out so far; all empty where it has no filters."""
-    return probes.left_out() if isinstance(probes, Filtering) else LeftOut()
 
 
 def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:

@@ -6,7 +6,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple
 
 from biotrail.recorder.host.device_mounts import read_lines
 
@@ -29,24 +29,16 @@ class OwnFile(NamedTuple):
     generation: int | None
 
 
-@runtime_checkable
-class KnowsFiles(Protocol):
-    """A backend that recognizes the pages of files passed to `own_file`."""
-
-    def own_file(self, file: OwnFile) -> None:
-        """Mark I/O of this file as the recorder's own from now on. Thread-safe."""
-
-
-def tell_files(probes: object) -> Callable[[BinaryIO], None]:
+def tell_files(mark: Callable[[OwnFile], None]) -> Callable[[BinaryIO], None]:
     """Return a function to be called with every file that the recorder opens for writing.
 
-    It passes the file's identity to `probes.own_file`; it does nothing for backends that are not
-    KnowsFiles, and for streams that are no regular files.
+    It passes the file's identity to `mark` (a backend's `own_file`); it does nothing for streams
+    that are no regular files.
     """
 
     def tell(stream: BinaryIO) -> None:
-        if isinstance(probes, KnowsFiles) and (file := own_file(stream.fileno())):
-            probes.own_file(file)
+        if file := own_file(stream.fileno()):
+            mark(file)
 
     return tell
 

@@ -7,12 +7,12 @@ it. Notes say what is mounted where, in the mount namespace of the recorder.
 
 import time
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from biotrail.recorder.host.device_mounts import parse_mount
 from biotrail.recorder.notes.hotplug import Periodic
 from biotrail.recorder.output.writer import Job, WriterThread
-from biotrail.recorder.probes.file_maps import Files
+from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import ProbeError
 
 PERIOD_NS = 500_000_000
@@ -21,19 +21,10 @@ MOUNTS_PER_DEVICE = 64
 """Mounts of parts of one file system (bind mounts, subvolumes) that are recorded."""
 
 
-@runtime_checkable
-class TellsFiles(Protocol):
-    """A backend that records which file a bio's pages belong to."""
-
-    @property
-    def files(self) -> Files:
-        """Which file facts are recorded; set once open."""
-
-
 class FileWatch:
     """A session's part in recording files: a header entry, and notes of mounts."""
 
-    def __init__(self, wanted: bool, probes: object) -> None:
+    def __init__(self, wanted: bool, probes: Probes) -> None:
         """`probes`: open. Raises ProbeError: files are `wanted`, and the backend records none."""
         self.lacking = ""
         """Message saying why files are not recorded though wanted; else ""."""
@@ -43,7 +34,7 @@ class FileWatch:
         self._mounts: MountWatch | None = None
         if not wanted:
             return
-        if not isinstance(probes, TellsFiles):
+        if not probes.capabilities.files:
             raise ProbeError("this backend records no files: use --backend core, or no --files")
         self.lacking = probes.files.lacking
         if probes.files.recorded:

@@ -8,14 +8,15 @@ exist then, and an interrupted log, each rotated file and each dump has the name
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.output.stack_notes import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
-from biotrail.recorder.probes.stack_maps import BY_BUILD_ID, FreshStacks, Stacks
+from biotrail.recorder.probes.backend import Probes
+from biotrail.recorder.probes.stack_maps import BY_BUILD_ID, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from biotrail.recorder.symbols.user_symbols import UserSymbols
@@ -36,31 +37,23 @@ Frame = list[Any]
 name "": the offset is in the file `where`. name and where "": the offset is an address."""
 
 
-@runtime_checkable
-class TakesStacks(Protocol):
-    """A backend that records call stacks."""
-
-    def fresh_stacks(self) -> FreshStacks:
-        """Return the stacks that are new since the last call."""
-
-
 class StackWatch:
     """Makes notes of new stacks; none where no stacks are recorded."""
 
-    def __init__(self, wanted: Stacks, probes: object, command: Sequence[str] = ()) -> None:
+    def __init__(self, wanted: Stacks, probes: Probes, command: Sequence[str] = ()) -> None:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
         `probes`: open. `command`: the command whose run is recorded; its program is searched for
         names too. Raises ProbeError: stacks are wanted, and the backend records none.
         """
-        self._probes: TakesStacks | None = None
+        self._probes: Probes | None = None
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
         self.count = 0
         """Number of distinct stacks so far."""
         if wanted == Stacks.NONE:
             return
-        if not isinstance(probes, TakesStacks):
+        if not probes.capabilities.stacks:
             raise ProbeError("this backend records no stacks: use --backend core, or no --stacks")
         self._probes = probes
         self._kernel = LiveKernelSymbols()

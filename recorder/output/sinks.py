@@ -14,7 +14,7 @@ from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.log import LogWriter, Segment, names
 from biotrail.recorder.log.chunks import first_time
 from biotrail.recorder.output.series import Background, Clock, Series, removed, shifted
-from biotrail.recorder.probes.core import ProgramInfo
+from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.schema.errors import OutputError
 
 Programs = Callable[[], list[ProgramInfo]]

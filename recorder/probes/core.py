@@ -4,15 +4,15 @@
 import ctypes
 import errno
 import resource
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, ClassVar, Self
 
-from biotrail.recorder.filters.filters import Filters, check_tasks, descendants
-from biotrail.recorder.filters.triggers import Hit, Triggers
+from biotrail.recorder.filters.filters import check_tasks, descendants
+from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import admission, file_maps
+from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.libbpf import BpfObject, RefusedError, load_library
@@ -27,7 +27,7 @@ from biotrail.recorder.probes.programs import (
     without_plugs,
 )
 from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, Rings, RingSizes
-from biotrail.recorder.probes.stack_maps import FreshStacks, StackMaps, Stacks
+from biotrail.recorder.probes.stack_maps import FreshStacks, StackMaps
 from biotrail.recorder.probes.trigger_maps import TriggerMaps
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -37,46 +37,6 @@ _OLD_LIMIT = 4 << 20
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
 _FORK_PROGRAM = "bt_fork"
-
-
-@dataclass
-class ProbeConfig:
-    """What to record.
-
-    events: an event set, a key of programs.EVENT_SETS. devices: (dev_t of the disk, dev_t of
-    the partition or 0); empty for every device. ring_bytes: size of each CPU's main ring; None:
-    chosen by RingSizes. files: also record which file a bio belongs to.
-    """
-
-    events: str = "lifecycle"
-    devices: list[tuple[int, int]] = field(default_factory=list)
-    ring_bytes: int | None = None
-    filters: Filters = field(default_factory=Filters)
-    preemptible: bool | None = None
-    """Whether to load the programs that disable preemption; None: where the kernel needs it."""
-    triggers: Triggers = field(default_factory=Triggers)
-    stacks: Stacks = Stacks.NONE
-    files: bool = False
-
-
-@dataclass(frozen=True)
-class ProgramInfo:
-    """One tracepoint and its program's counters.
-
-    name: the program's; "" where none was loaded, with the reason. reason: "" otherwise.
-    run_count, run_ns: running totals, 0 unless the kernel counts runs (kernel.bpf_stats_enabled or
-    BPF_ENABLE_STATS). recursion_misses: events for which the kernel did not run the program
-    because it was already running on that CPU, a running total.
-    """
-
-    name: str
-    letter: str
-    tracepoint: str
-    attached: bool
-    reason: str
-    run_count: int
-    run_ns: int
-    recursion_misses: int
 
 
 class _Data(ctypes.Structure):
@@ -117,6 +77,10 @@ class CoreProbes(MappedProbes):
     and frees everything when the process ends, however it ends.
     """
 
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        "core", stacks=True, files=True, triggers=True, own_files=True
+    )
+
     def __init__(self, config: ProbeConfig, object_path: Path | None = None) -> None:
         """Keep the arguments; nothing is loaded. `object_path`: None for the installed object."""
         super().__init__()
@@ -132,8 +96,6 @@ class CoreProbes(MappedProbes):
         self._hold_irqs = False
         self.counts_skips = False
         """Whether the kernel counts events whose program was already running; set by open()."""
-        self.files = file_maps.NO_FILES
-        """Which file facts are recorded; set by open()."""
 
     def __enter__(self) -> Self:
         """Open, and return this object."""
@@ -317,6 +279,10 @@ class CoreProbes(MappedProbes):
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         """Return `op_enum` and `flag_bits` of this kernel (btf.kernel_enums), once open."""
         return self.enums
+
+    def backend_facts(self) -> dict[str, Any]:
+        """Return {"backend": "core", "counts_skips": `counts_skips`} for the log's header."""
+        return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
     def renew_dictionaries(self) -> None:
         """Have the programs write TASK, CGROUP and FILE_NAME records again, as a new log needs.

@@ -1,25 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part that both backends' probes share: reading their mapped rings."""
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import LeftOut, read_left_out
+from biotrail.recorder.filters.triggers import Hit
+from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.backend import Capabilities
+from biotrail.recorder.probes.file_maps import NO_FILES
 from biotrail.recorder.probes.ring import Rings
 from biotrail.recorder.probes.run_stats import RunStats
+from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
 
 
 class MappedProbes:
     """Base of the backends' probes, whose open() sets `_rings`.
 
-    Every method but `count_runs` raises ProbeError while the probes are not open.
+    Methods that read the rings raise ProbeError while the probes are not open. What only a backend
+    with the capability can do has a method here that finds nothing, for a backend without it.
     """
+
+    capabilities: ClassVar[Capabilities]
+    """What the backend can do; each backend declares its own."""
 
     def __init__(self) -> None:
         self._rings: Rings | None = None
         self._run_stats = RunStats()
+        self.files = NO_FILES
+        """Which file facts are recorded; set by open()."""
 
     def _mapped(self) -> Rings:
         if self._rings is None:
@@ -49,3 +62,14 @@ class MappedProbes:
     def count_runs(self, on: bool) -> None:
         """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""
         self._run_stats.switch(on)
+
+    def triggered(self) -> list[Hit]:
+        """Return no hits: for a backend without triggers."""
+        return []
+
+    def fresh_stacks(self) -> FreshStacks:
+        """Return no stacks: for a backend without call stacks."""
+        return FreshStacks({}, {})
+
+    def own_file(self, file: OwnFile) -> None:
+        """Do nothing: for a backend that does not recognize the recorder's own files."""

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from biotrail.recorder.accounting import cost
-from biotrail.recorder.probes.core import ProgramInfo
+from biotrail.recorder.probes.backend import ProgramInfo
 
 TICK_NS = 100_000_000
 """Period at which `CostWatch.tick` is to be called."""

@@ -37,7 +37,7 @@ def header(
     """Return the header of a new log; the log writer adds the format's version.
 
     clock: read before the programs were attached, so that no event is older. kernel_enums:
-    `op_enum` and `flag_bits`. backend: as probes.choice.backend_facts. files: FileWatch.facts.
+    `op_enum` and `flag_bits`. backend: as Probes.backend_facts. files: FileWatch.facts.
     The other arguments are the header's entries of the same name.
     """
     machine = host.facts()

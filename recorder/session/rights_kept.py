@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 from biotrail.recorder.output import output
+from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
 from biotrail.recorder.rights.rights import Lack, Trial
-from biotrail.recorder.session.session_types import Probes, RecordOptions
+from biotrail.recorder.session.session_types import RecordOptions
 
 _FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH")
 """Capabilities to read /proc/PID/maps, /proc/PID/map_files and the files mapped there."""

@@ -1,66 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of a recording session: its options, its backend's interface, its status and summary."""
+"""Types of a recording session: its options, its status and summary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters, LeftOut
-from biotrail.recorder.filters.triggers import Hit, Triggers
-from biotrail.recorder.log import Segment
+from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.output.sinks import Limit
-from biotrail.recorder.probes.core import ProgramInfo
-from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import TraceError
-
-
-class Probes(Protocol):
-    """The methods of a backend that a session calls; see recorder/probes/core.py."""
-
-    @property
-    def sizes(self) -> RingSizes | None:
-        """Sizes of each CPU's rings; None before open()."""
-
-    def open(self) -> None:
-        """Load programs and maps. Raises ProbeError."""
-
-    def attach(self) -> None:
-        """Start recording into the rings. Raises ProbeError."""
-
-    def detach(self) -> None:
-        """Stop recording; the rings and counters stay readable."""
-
-    def close(self) -> None:
-        """Unload programs and unmap rings. Closing again has no effect."""
-
-    def drain(self) -> list[Segment]:
-        """Copy out all committed records and free their space in the rings."""
-
-    def fill(self) -> float:
-        """Return the used share of the fullest ring, 0 to 1."""
-
-    def lost(self) -> NDArray[np.uint64]:
-        """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""
-
-    def too_deep(self) -> NDArray[np.uint64]:
-        """Return running totals (cpus, 256) of events lost to too deep nesting, by kind."""
-
-    def kernel_enums(self) -> dict[str, dict[str, int]]:
-        """Return the header's `op_enum` and `flag_bits`: numbers by name."""
-
-    def programs(self) -> list[ProgramInfo]:
-        """Return every tracepoint's program, with its counters and whether it is attached."""
-
-    def count_runs(self, on: bool) -> None:
-        """Switch the kernel's counting of program runs and time, where permitted."""
-
-    def triggered(self) -> list[Hit]:
-        """Return the triggers that fired since the last call, by time; called if any are set."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from biotrail.recorder.output.held_directory import HeldDirectory, identity
 from biotrail.recorder.output.output import create, create_at
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
+from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import OutputError
-from biotrail.recorder.session.session_types import Probes, RecordOptions
+from biotrail.recorder.session.session_types import RecordOptions
 
 _STDOUT = 1
 KEEP_BYTES = 1 << 30
@@ -85,7 +86,7 @@ def open_sink(
     The header is written, except by a flight recorder. `place`: from `reserve`. The probes get to
     know every file before it is written to (own_file). Raises OutputError or OSError.
     """
-    programs, on_file = probes.programs, tell_files(probes)
+    programs, on_file = probes.programs, tell_files(probes.own_file)
     if not isinstance(place, HeldDirectory):
         on_file(place)
         return PlainLog(place, options.output, header, options.level, options.sync)

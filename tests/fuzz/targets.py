@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from biotrail.cli import info, report_html, stacks, stacks_flame, view
+from biotrail.cli import info, stacks, view
 from biotrail.cli.main import main
-from biotrail.cli.slow import Findings, look_around
+from biotrail.cli.reporting import flame_graph
+from biotrail.cli.reporting import page as report_page
+from biotrail.cli.reporting.slowest import Findings, look_around
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
 from biotrail.converters.analysis.page import html
@@ -30,6 +32,7 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import hist as hist_text
 from biotrail.text import slow as slow_text
+from biotrail.text import stacks as stacks_text
 from tests.fuzz.fuzz_mending import mended
 from tests.support.read_cost import Counting, check, counted
 
@@ -104,13 +107,13 @@ def _through(data: bytes) -> None:
         trace = Trace(io.BytesIO(data))
         if "stacks" in trace.reader.header:
             table = stacks.gather(trace)
-            "\n".join(stacks.text_lines(trace, table, Weight.LATENCY, 5)).encode()
-            stacks.as_dict(trace, table, Weight.COUNT)
+            "\n".join(stacks_text.text_lines(trace, table, Weight.LATENCY, 5)).encode()
+            stacks_text.as_dict(trace, table, Weight.COUNT)
             tree = flame([Recorded("", table.callers(), trace.stacks.all())])
-            for form in stacks_flame.FORMS:
-                stacks_flame.text(form, "x", tree, Weight.BYTES, [])
+            for form in flame_graph.FORMS:
+                flame_graph.text(form, "x", tree, Weight.BYTES, [])
         _answers(data)
-        html.page("", report_html.collect(lambda: Trace(io.BytesIO(data)))).encode()
+        html.page("", report_page.collect(lambda: Trace(io.BytesIO(data)))).encode()
     except LogFormatError as error:
         check_message(str(error))
 

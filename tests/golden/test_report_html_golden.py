@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.report_html import collect
+from biotrail.cli.reporting.page import collect
 from biotrail.converters.pipeline import Trace
 from tests.support import captures
 

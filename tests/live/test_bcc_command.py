@@ -10,8 +10,8 @@ import pytest
 
 from biotrail.converters.events.tables import Certainty
 from biotrail.recorder.log import LogReader
+from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
-from biotrail.recorder.probes.core import ProbeConfig
 from biotrail.recorder.schema.records import Kind
 from tests.support.bcc_recording import needs_bcc
 from tests.support.core_decoder import decode

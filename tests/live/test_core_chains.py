@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, NO_TAG, Kind
 from tests.support.core_decoder import decode
 from tests.support.core_recording import recording

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.schema.records import CHAIN_COUNT, D_FLAG_CHAIN_CUT, Kind
 from tests.support.core_decoder import decode
 from tests.support.core_recording import Recording, unseen

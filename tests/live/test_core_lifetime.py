@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
+from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.btf import KernelBtf
-from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.usefixtures("needs_bpf")
 PREEMPTION = ("bpf_preempt_disable", "bpf_preempt_enable")
 HOLD = """
 import sys, time
-from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
 probes = CoreProbes(ProbeConfig())
 probes.open()
 probes.attach()
@@ -160,7 +162,8 @@ def test_missing_rights_are_named():
     # GIVEN a process without privileges
     code = (
         "import os; from biotrail.recorder.schema.errors import ProbeError\n"
-        "from biotrail.recorder.probes.core import CoreProbes, ProbeConfig\n"
+        "from biotrail.recorder.probes.backend import ProbeConfig\n"
+        "from biotrail.recorder.probes.core import CoreProbes\n"
         "from biotrail.recorder.probes.core import default_object_path\n"
         "probes = CoreProbes(ProbeConfig(), default_object_path())\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.demo_load import FILE_BYTES, JOURNAL_ENTRIES, LOADS, RANDOM_READS, held
+from biotrail.cli.children import demo_loads
+from biotrail.cli.children.demo_loads import FILE_BYTES, JOURNAL_ENTRIES, LOADS, RANDOM_READS, held
 from tests.support.record_command import ROOT, biotrail, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -58,9 +59,10 @@ def test_the_sample_is_a_small_real_log() -> None:
 def test_the_load_names_its_failures(tmp_path: Path) -> None:
     # GIVEN a directory that is not there WHEN a load runs in it THEN its status says so
     for name in LOADS:
-        command = [sys.executable, str(ROOT / "biotrail" / "demo_load.py")]
+        command = [sys.executable, demo_loads.__file__]
         done = subprocess.run([*command, str(tmp_path / "none"), name], capture_output=True)
-        assert done.returncode != 0
+        assert done.returncode == 1
+        assert b"FileNotFoundError" in done.stderr
 
 
 def test_the_loads_wait_until_they_are_released(tmp_path: Path) -> None:

@@ -66,14 +66,14 @@ def test_wall_clocks_of_one_machine_line_up_to_the_microsecond(
             process.terminate()
             stop(process)
     # WHEN they are lined up as if they were two machines', by their wall clocks
-    one, two = (Clocks.of(log.name, Trace(log)) for log in logs)
+    one, two = (Clocks.from_trace(log.name, Trace(log)) for log in logs)
     two.boot = ("another", "0" * 32)
-    alignment = two.onto(one)
+    alignment = two.align_to(one)
     assert not alignment.same_boot
     times = read(logs[1]).bios.queue
     # THEN that is where the same clock puts them, within what is said
     two.boot = one.boot
-    expected = two.onto(one).times(times)
+    expected = two.align_to(one).times(times)
     assert np.abs(alignment.times(times) - expected).max() <= alignment.uncertainty
 
 

@@ -183,6 +183,26 @@ def test_the_page_begins_with_its_sentences(page: Path, report: dict[str, Any]) 
     assert report["verdict"][0]["sentence"] in text
 
 
+def test_rates_of_the_last_column_are_by_its_actual_length(page: Path, tmp_path: Path) -> None:
+    # GIVEN the page, and a script that asks for the length of each column
+    used = tmp_path / "asked.html"
+    text = page.read_text("utf-8")
+    policy, end = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
+    body, tag, rest = text[end:].rpartition("</body>")
+    asked = "[...Array(timeline.columns).keys()].map(secondsIn)"
+    script = f"<script>root.dataset.seconds = JSON.stringify({asked});</script>"
+    used.write_text(text[:policy] + body + script + tag + rest, "utf-8")
+    # WHEN it is opened
+    found = visit(used)
+    # THEN each column has a column's length, and the last one ends with the log
+    line, span = found.data["timeline"], found.data["report"]["time"]["span_ns"]
+    *whole, last = json.loads(found.root["data-seconds"] or "")
+    assert whole == [line["interval_ns"] / 1e9] * (line["columns"] - 1)
+    rest_ns = span - len(whole) * line["interval_ns"]
+    assert last == pytest.approx(max(rest_ns, line["interval_ns"] / 10) / 1e9)
+    assert last < whole[0]
+
+
 def test_names_run_nothing(tmp_path: Path) -> None:
     # GIVEN a log whose threads are named as markup
     name = "</script><img>"

@@ -160,8 +160,8 @@ MUTANTS = (
     Mutant(
         "of several candidates, by intervals, none is ambiguous",
         "            event.doubt = Certainty.AMBIGUOUS\n"
-        "            for held in candidates:\n"
-        "                held.doubt = Certainty.AMBIGUOUS",
+        "            for io in candidates:\n"
+        "                io.doubt = Certainty.AMBIGUOUS",
         "            pass",
     ),
     Mutant(
@@ -181,8 +181,8 @@ MUTANTS = (
     ),
     Mutant(
         "a requeued request stays issued",
-        "            device.issued.remove(request)\n            if device.parted",
-        "            if device.parted",
+        "            device.issued.remove(request)\n            if device.overlaps_partial",
+        "            if device.overlaps_partial",
     ),
     Mutant(
         "a partial completion leaves the request where it was",

@@ -196,7 +196,7 @@ def neighbours(d: RefDevice, e: Thing, sides: str) -> list[RefRequest]:
         r
         for r in d.held.near(e.sector, e.end)
         if r.op == e.op
-        and not r.flags & PREFLUSH
+        and not r.flags & (PREFLUSH | FUA)  # REQ_NOMERGE_FLAGS
         and (("M" in sides and r.end == e.sector) or ("F" in sides and r.sector == e.end))
     ]
 

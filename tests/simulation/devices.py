@@ -162,8 +162,8 @@ class RequestDevice:
 
     def _merge(self, task: Task, bio: Bio) -> bool:
         """Joins a request of this task's plug, or one that the scheduler holds."""
-        if bio.op not in MERGEABLE or bio.no_merge:
-            return False
+        if bio.op not in MERGEABLE or bio.no_merge or bio.opf & (PREFLUSH | FUA):
+            return False  # REQ_NOMERGE_FLAGS
         held = [r for r in reversed(task.plug) if r.dev == self.dev and r.started]
         if self.traits.scheduler in ("mq-deadline", "bfq"):
             held += [r for r in reversed(self.queue) if r not in held]
@@ -226,7 +226,7 @@ class RequestDevice:
     def _adjacent(self, rq: Request) -> list[tuple[Request, Request]]:
         found = []
         for other in self.queue:
-            if other is rq or other.opf != rq.opf or rq.op == DISCARD:
+            if other is rq or other.opf != rq.opf or rq.op == DISCARD or rq.opf & FUA:
                 continue
             if any(r.no_merge or r.sequence or r.op not in MERGEABLE for r in (rq, other)):
                 continue

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc.probes import BccProbes
-from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
 from tests.support.core_recording import Recording
 
 SOURCES = Path("/usr/src")

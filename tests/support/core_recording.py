@@ -10,7 +10,8 @@ import numpy as np
 
 from biotrail.recorder.filters.filters import Filters, LeftOut
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.core import CoreProbes, ProbeConfig, ProgramInfo
+from biotrail.recorder.probes.backend import ProbeConfig, ProgramInfo
+from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.schema.records import BLOCK_BYTES, Kind, sizes
 from tests.support.core_decoder import Decoded
 from tests.support.kernel_completions import KernelCompletions, Unseen, recorded

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from biotrail.recorder.filters.filters import LeftOut
 from biotrail.recorder.filters.triggers import Hit
+from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.core import ProgramInfo
+from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions
 
@@ -18,7 +22,9 @@ from biotrail.recorder.session.session import RecordOptions
 class FakeProbes:
     """Rings that give one queue record a poll, and counters that a test may move."""
 
-    sizes = RingSizes(1 << 16, 1 << 13)
+    capabilities = Capabilities("core", triggers=True)
+    sizes: RingSizes | None = RingSizes(1 << 16, 1 << 13)
+    files: Files = NO_FILES
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -52,6 +58,18 @@ class FakeProbes:
 
     def kernel_enums(self) -> dict[str, dict[str, int]]:
         return {"op_enum": {"READ": 0}, "flag_bits": {"SYNC": 11}}
+
+    def backend_facts(self) -> dict[str, Any]:
+        return {"backend": "core", "counts_skips": False}
+
+    def left_out(self) -> LeftOut:
+        return LeftOut()
+
+    def fresh_stacks(self) -> FreshStacks:
+        return FreshStacks({}, {})
+
+    def own_file(self, file: OwnFile) -> None:
+        pass
 
     def drain(self) -> list[Segment]:
         self.at_drain()

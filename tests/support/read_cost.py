@@ -87,7 +87,7 @@ def counted() -> Iterator[Cost]:
             (Source, "read_at", read),
             (frames, "_decompress", gained),
             (blktrace_files, "find_records", searched),
-            (archive.archive_columns, "events", rows),
+            (archive.arrow, "read_events", rows),
         ):
             stack.enter_context(count(owner, name, add))
         yield cost

@@ -70,7 +70,7 @@ class Cut:
         Raises ConversionError if that time is outside of the log.
         """
         if not self.times.all:
-            trace.limit(self.times.span(trace))
+            trace.restrict(self.times.span(trace))
         return trace
 
     def facts(self, trace: Trace) -> dict[str, str]:

@@ -60,80 +60,83 @@ def _sectors(values: Iterable[str]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _options() -> list[Callable[[_Command], _Command]]:
-    return [
-        click.option(
-            "--below",
-            is_flag=True,
-            help="With -d: also record the lower devices that these are stacked on.",
-        ),
-        click.option(
-            "--pid",
-            multiple=True,
-            metavar="PID",
-            help="Only I/O queued by this process; several: 12,34. Buffered writes are queued by "
-            "kernel threads: use --cgroup for those.",
-        ),
-        click.option(
-            "--children",
-            is_flag=True,
-            help="With --pid: also I/O of the processes that it starts.",
-        ),
-        click.option("--tid", multiple=True, metavar="TID", help="Only I/O queued by this thread."),
-        click.option(
-            "--comm",
-            multiple=True,
-            metavar="NAME",
-            help="Only I/O of tasks of this name (its first 15 bytes); 'fio*' matches a prefix.",
-        ),
-        click.option(
-            "--cgroup",
-            multiple=True,
-            metavar="PATH",
-            help="Only I/O charged to this cgroup or a descendant, whichever task queues it: "
-            "/system.slice/app.service, or the cgroup's directory.",
-        ),
-        click.option(
-            "--op",
-            multiple=True,
-            metavar="OP",
-            help="Only this operation: read, write, flush, discard, …",
-        ),
-        click.option(
-            "--flags",
-            multiple=True,
-            metavar="FLAG",
-            help="Only bios with one of these flags: sync, meta, fua, ra, …; sync+meta: both.",
-        ),
-        click.option(
-            "--min-size",
-            type=units.Size(),
-            default=0,
-            metavar="SIZE",
-            help="Only bios of at least this size.",
-        ),
-        click.option(
-            "--sectors",
-            multiple=True,
-            metavar="A-B",
-            help="Only bios that touch these 512-byte sectors of the disk.",
-        ),
-        click.option(
-            "--own-io",
-            is_flag=True,
-            help="With filters: record the recorder's own I/O, marked, as without filters, "
-            "instead of leaving it out.",
-        ),
-        click.option(
-            "--max-in-flight",
-            type=click.IntRange(64, 1 << 24),
-            default=MAX_FOLLOWED,
-            show_default=True,
-            metavar="N",
-            help="With filters: how many chosen bios may be in flight at once; further ones are "
-            "lost, and counted.",
-        ),
-    ]
+_TASK_OPTIONS = (
+    click.option(
+        "--below",
+        is_flag=True,
+        help="With -d: also record the lower devices that these are stacked on.",
+    ),
+    click.option(
+        "--pid",
+        multiple=True,
+        metavar="PID",
+        help="Only I/O queued by this process; several: 12,34. Buffered writes are queued by "
+        "kernel threads: use --cgroup for those.",
+    ),
+    click.option(
+        "--children",
+        is_flag=True,
+        help="With --pid: also I/O of the processes that it starts.",
+    ),
+    click.option("--tid", multiple=True, metavar="TID", help="Only I/O queued by this thread."),
+    click.option(
+        "--comm",
+        multiple=True,
+        metavar="NAME",
+        help="Only I/O of tasks of this name (its first 15 bytes); 'fio*' matches a prefix.",
+    ),
+    click.option(
+        "--cgroup",
+        multiple=True,
+        metavar="PATH",
+        help="Only I/O charged to this cgroup or a descendant, whichever task queues it: "
+        "/system.slice/app.service, or the cgroup's directory.",
+    ),
+)
+_BIO_OPTIONS = (
+    click.option(
+        "--op",
+        multiple=True,
+        metavar="OP",
+        help="Only this operation: read, write, flush, discard, …",
+    ),
+    click.option(
+        "--flags",
+        multiple=True,
+        metavar="FLAG",
+        help="Only bios with one of these flags: sync, meta, fua, ra, …; sync+meta: both.",
+    ),
+    click.option(
+        "--min-size",
+        type=units.Size(),
+        default=0,
+        metavar="SIZE",
+        help="Only bios of at least this size.",
+    ),
+    click.option(
+        "--sectors",
+        multiple=True,
+        metavar="A-B",
+        help="Only bios that touch these 512-byte sectors of the disk.",
+    ),
+)
+_FOLLOWING_OPTIONS = (
+    click.option(
+        "--own-io",
+        is_flag=True,
+        help="With filters: record the recorder's own I/O, marked, as without filters, "
+        "instead of leaving it out.",
+    ),
+    click.option(
+        "--max-in-flight",
+        type=click.IntRange(64, 1 << 24),
+        default=MAX_FOLLOWED,
+        show_default=True,
+        metavar="N",
+        help="With filters: how many chosen bios may be in flight at once; further ones are "
+        "lost, and counted.",
+    ),
+)
 
 
 def filter_options(command: _Command) -> _Command:
@@ -176,7 +179,7 @@ def filter_options(command: _Command) -> _Command:
         return command(filters=filters, **others)
 
     result: _Command = wrapped
-    for option in reversed(_options()):
+    for option in reversed((*_TASK_OPTIONS, *_BIO_OPTIONS, *_FOLLOWING_OPTIONS)):
         result = option(result)
     return result
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of `record --print`. Imports only what recording needs."""
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -73,15 +72,6 @@ def check(print_ios: bool, as_json: bool, output: str | None, keeping: Mapping[s
         raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
     if print_ios and any(keeping[name] for name in _ONE_LOG):
         raise click.UsageError("--print follows one log: leave out --rotate and --keep")
-
-
-def run(printing: Printing) -> int:
-    """Record, print I/Os as they end, and return the exit status.
-
-    Imports the reader of logs only now: recording alone does not need it.
-    """
-    status: int = importlib.import_module("biotrail.cli.print_live").run(printing)
-    return status
 
 
 def given(ctx: click.Context) -> list[str]:

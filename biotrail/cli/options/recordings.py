@@ -16,6 +16,8 @@ from biotrail.converters.inputs.series_indexed import series_of
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import LogFormatError
 
+LOG_ENDINGS = (".biotrail", ".parquet")
+
 logs_argument: Callable[[Any], Any] = click.argument(
     "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path()
 )
@@ -71,3 +73,10 @@ def _all_different(sources: Sequence[tuple[str, Source]]) -> None:
         if log_id in known:
             raise LogFormatError(f"{known[log_id]} and {log} are the same log: give each once")
         known[log_id] = log
+
+
+def without_log_ending(log: str) -> str:
+    """Return the log's path without .biotrail and .parquet, and without slashes at its end."""
+    for suffix in LOG_ENDINGS:
+        log = log.rstrip("/").removesuffix(suffix)
+    return log

@@ -143,7 +143,7 @@ class Lined:
 
     def learn(self, trace: Trace) -> None:
         """Hold `clocks` against all clock readings of the trace, once it was read to its end."""
-        self.clocks.learn(trace.context.clocks)
+        self.clocks.compare(trace.context.clocks)
 
 
 def lined_up(found: Sequence[Given]) -> list[Lined]:
@@ -155,12 +155,12 @@ def lined_up(found: Sequence[Given]) -> list[Lined]:
     if len(found) < 2:
         return []
     try:
-        clocks = [Clocks.of(one.paths[0], one.again()) for one in found]
+        clocks = [Clocks.from_trace(one.paths[0], one.again()) for one in found]
     except ConversionError:
         return []
     first = choose_reference(clocks)
     return [
-        Lined(one.label, own, own.onto(clocks[first]), place == first)
+        Lined(one.label, own, own.align_to(clocks[first]), place == first)
         for place, (one, own) in enumerate(zip(found, clocks, strict=True))
     ]
 

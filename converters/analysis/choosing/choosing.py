@@ -17,10 +17,12 @@ NO_FILES = "this log does not say which files I/O is of: record again with biotr
 
 
 def device_named(context: Context, name: str) -> int | None:
-    """Return the dev_t of a device name: `nvme0n1`, `/dev/nvme0n1`, `mapper/data` or `259:0`.
+    """Return the dev_t (major << 20 | minor) of a device by name, or None.
 
-    A `major:minor` is converted even if the log does not have that device; any other name that
-    the log does not have gives None.
+    name: `nvme0n1`, `/dev/nvme0n1`, a device mapper's `data`, `mapper/data` or `/dev/mapper/data`,
+    or `259:0`. It is looked up among the devices of the log (`context`: header and notes): their
+    names, device mapper names and major:minor. A decimal `major:minor` that the log does not have
+    is converted all the same. None: any other name that the log does not have.
     """
     short = name.removeprefix("/dev/").removeprefix("mapper/")
     for dev, entry in context.devices.items():
@@ -41,10 +43,14 @@ class Who:
     """Paths, each with its subtree, or decimal ids."""
 
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
-        """Mark the bios of these submitters, (n,); False where the submitter is not known.
+        """Mark the bios of these submitters: bool (n,), by row of `bios`.
 
-        Where only the submitting thread of a bio is known, not its process, the thread's id is
-        compared with `pids`. tasks: the window's.
+        A bio has to match each set that is not empty; without sets all bios are marked. `pids`: the
+        process of the submitting thread or, if `bios.task` is -1, the thread's id `bios.tid`.
+        `comms`: the thread's name; no match if `bios.task` is -1. `cgroups`: the id of the charged
+        cgroup, or its path if `context.cgroups` (id → path) has one.
+
+        tasks: the threads that `bios.task` is the row of.
         """
         chosen = np.ones(len(bios), dtype=np.bool_)
         if self.pids:
@@ -52,13 +58,13 @@ class Who:
             tgid = _of_tasks(np.isin(tasks.tgid, pids), bios)
             chosen &= np.where(bios.task >= 0, tgid, (bios.tid > 0) & np.isin(bios.tid, pids))
         if self.comms:
-            named = {str(comm): self._named(str(comm)) for comm in set(tasks.comm.tolist())}
-            found = [named[str(comm)] for comm in tasks.comm.tolist()]
-            chosen &= _of_tasks(np.array(found, dtype=np.bool_), bios)
+            matches = {str(comm): self._named(str(comm)) for comm in set(tasks.comm.tolist())}
+            chosen_tasks = [matches[str(comm)] for comm in tasks.comm.tolist()]
+            chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), bios)
         if self.cgroups:
-            ids, place = np.unique(bios.cgroup, return_inverse=True)
+            ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
             inside = [self._charged(one, context.cgroups.get(one)) for one in ids.tolist()]
-            chosen &= np.array(inside, dtype=np.bool_)[place]
+            chosen &= np.array(inside, dtype=np.bool_)[id_of_bio]
         return chosen
 
     def _named(self, comm: str) -> bool:
@@ -97,11 +103,14 @@ class Choice:
         who: Who = ANYBODY,
         files: Collection[str] = (),
     ) -> None:
-        """Each parameter restricts the choice; an empty one does not.
+        """Store the restrictions; an I/O has to meet each one that is not empty.
 
-        devices: names as of device_named. wanted: names of operations. who: submitters. files:
-        shell patterns (fnmatch) for whole paths. Raises ConversionError if there are files and the
-        log was recorded without files.
+        context: of the log, with the names of devices, operations, cgroups and files. devices:
+        names of disks or partitions, as device_named takes them. wanted: names of operations
+        ("read", "flush", …). who: submitters. files: patterns that one of has to match the whole
+        path (fnmatchcase, so `*` also matches `/`).
+
+        Raises ConversionError if there are patterns and the log was recorded without files.
         """
         if files and not context.has_files:
             raise ConversionError(NO_FILES)
@@ -137,14 +146,23 @@ class Choice:
         return self.by_who or bool(self._files)
 
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
-        """Mark the chosen bios, shape (n,). tasks: the window's."""
+        """Mark the chosen bios: bool (n,), by row of `bios`.
+
+        A bio is chosen if all restrictions of the choice are met: its disk or partition is one of
+        the devices; its operation is one of the operations, where an empty write with REQ_PREFLUSH
+        is a flush; its submitter matches `who`; the path of its file matches a pattern. A device
+        that the log does not have, and a file that is not known, match nothing.
+
+        tasks: the threads that `bios.task` is the row of.
+        """
         chosen = self._on_devices(bios.dev, bios.part)
         chosen &= self._doing(bios.opf, bios.bytes)
         if self.by_who:
             chosen &= self.who.mask(self._context, bios, tasks)
         if self._files:
-            rows, place = np.unique(bios.file, return_inverse=True)
-            chosen &= np.array([self._is_wanted(row) for row in rows.tolist()], np.bool_)[place]
+            files, file_of_bio = np.unique(bios.file, return_inverse=True)
+            wanted = [self._is_wanted(row) for row in files.tolist()]
+            chosen &= np.array(wanted, dtype=np.bool_)[file_of_bio]
         return chosen
 
     def _is_wanted(self, row: int) -> bool:
@@ -155,9 +173,10 @@ class Choice:
         return any(fnmatchcase(path, pattern) for pattern in self._files)
 
     def request_mask(self, requests: Requests) -> Bool:
-        """Mark the requests whose own device and operation are chosen, shape (n,).
+        """Mark the requests whose disk and operation are chosen: bool (n,), by row of `requests`.
 
-        All False if the choice is `by_bio`.
+        All False if the choice is restricted by submitter or file, which are known of bios alone,
+        or by devices that are all partitions or not in the log. Without restrictions all True.
         """
         if self.by_bio:
             return np.zeros(len(requests), dtype=np.bool_)
@@ -180,14 +199,15 @@ class Choice:
 
     def devices(self) -> list[int]:
         """Return the dev_t of the choice's devices; those not in the log so far are left out."""
-        found = [device_named(self._context, name) for name in self._devices]
-        return [dev for dev in found if dev is not None]
+        devs = [device_named(self._context, name) for name in self._devices]
+        return [dev for dev in devs if dev is not None]
 
     def check(self, seen: Collection[int]) -> None:
-        """Raise ConversionError for a device of the choice that the log does not have.
+        """Raise ConversionError if a device of the choice is not in the log.
 
         To be called after the log was read to its end, because a device can appear during the
-        recording. seen: dev_t of devices with events, which blktrace's files do not list otherwise.
+        recording. seen: dev_t of the devices with events; they count as in the log like those of
+        its header and notes, as the header of blktrace's files lists none.
         """
         known = {*self._context.devices, *seen}
         for name in self._devices:

@@ -18,9 +18,10 @@ LEAD_NS = 5_000_000
 
 
 def around(ios: Iterable[tuple[int, int]], margin: int) -> list[tuple[int, int]]:
-    """Return the times of I/Os, widened by a margin on either side, with overlapping ones merged.
+    """Return the stretches of time around I/Os: (begin, end) in ns, ascending and disjoint.
 
-    ios: (begin, end) of each I/O, ns. margin: ns. The result is ascending, and nothing is below 0.
+    ios: (begin, end) of each I/O in ns, in any order. margin: ns by which each is widened at both
+    ends, but not below 0. Stretches that overlap or touch are merged. Empty without I/Os.
     """
     times: list[tuple[int, int]] = []
     for begin, end in sorted((max(b - margin, 0), e + margin) for b, e in ios):
@@ -34,12 +35,17 @@ def around(ios: Iterable[tuple[int, int]], margin: int) -> list[tuple[int, int]]
 def excerpt(
     windows: Iterable[Lifecycles], times: Sequence[tuple[int, int]]
 ) -> Iterator[Lifecycles]:
-    """Yield the windows with only the bios and requests that were in flight at the times.
+    """Yield the windows with only the bios and requests that were in flight at some of the times.
 
-    times: (begin, end), ns, ascending and disjoint, as of `around`. Windows outside the times that
-    keep nothing are skipped, and reading ends with the first such window after the last time.
-    `begin` of earlier windows is raised to LEAD_NS before the first time, or to the window's end
-    if that is earlier. Without times, no windows.
+    A window is one part of the log, with the tables of its I/O. times: (begin, end) in ns,
+    ascending and disjoint, as `around` returns them; without times nothing is yielded. In flight
+    is: from the first known time to the completion or, without a completion, to the window's end.
+    Stages and edges go with their rows; loss windows (records lost) are kept from the first time to
+    the last.
+
+    A window that keeps no row is skipped if it ends before the first time; if it begins after the
+    last time, reading stops there. `begin` of a window is raised to LEAD_NS before the first time,
+    or to the window's end if that is earlier, never lowered. The given windows are not changed.
     """
     if not times:
         return
@@ -62,16 +68,22 @@ def _goes_on(window: Lifecycles) -> bool:
 
 
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
-    """Return the window with the rows in flight between some begins[i] and ends[i], ns."""
+    """Return a copy of the window with only the rows that were in flight at some of the times.
+
+    begins, ends: ns (k,) each, ascending and disjoint, at least one. Concerns `bios`, `requests`,
+    `open_bios` and `open_requests`, with their stages and edges. Of `loss`, the loss windows that
+    overlap begins[0] to ends[-1] are kept.
+    """
 
     def chosen(table: Bios | Requests) -> Bool:
+        """Mark the rows in flight at some of the times: bool (n,); False without any known time."""
         # A row without a completion counts as in flight until the window's end, which it reached.
         # So no row is chosen in one window and left out in a later one.
         start = first_seen(table)
         end = np.where(table.complete != NEVER, table.complete, window.end)
-        at = np.searchsorted(ends, start)
-        inside = at < len(ends)
-        inside &= begins[np.minimum(at, len(ends) - 1)] <= end
+        next_time = np.searchsorted(ends, start)
+        inside = next_time < len(ends)
+        inside &= begins[np.minimum(next_time, len(ends) - 1)] <= end
         return np.asarray(inside & (start != NEVER), dtype=np.bool_)
 
     tables = window.bios, window.requests, window.open_bios, window.open_requests

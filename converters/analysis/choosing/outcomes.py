@@ -48,10 +48,13 @@ class Outcome:
         return np.isin(bios.number, self.numbers)
 
     def requests(self, requests: Requests) -> Bool:
-        """Mark the requests with the wished outcome, shape (n,); meant for those without bios.
+        """Mark the requests with the wanted outcome: bool (n,), by row of `requests`.
 
-        All False where only the slowest are wished for, which are bios. A request without start
-        or completion counts as 0 ns.
+        For requests that serve no known bio; all others are chosen by their bios. All True if
+        `numbers` is None, because then everything is chosen. All False if `wish.slowest` is set,
+        because the slowest are chosen among bios. Else a request has to take `wish.slower_than` ns
+        or more from start to completion (which counts as 0 ns if either was not recorded) and, with
+        `wish.failed`, to have a status other than 0.
         """
         if self.numbers is None:
             return np.ones(len(requests), dtype=np.bool_)
@@ -65,14 +68,17 @@ class Outcome:
 ANY = Outcome()
 
 
-def _waited(whole: Bios, numbers: I64, end: int) -> I64:
-    """Return how long bios took, ns, same shape as `numbers`: from first known time to completion.
+def _waited(all_bios: Bios, numbers: I64, end: int) -> I64:
+    """Return how long bios took: ns, int64 (n,), in the order of `numbers`.
 
-    whole: table of bios that has all `numbers`, not restricted by a cut. A bio without a
-    completion ends at `end` (ns), or if its completion was lost, when it was last seen. 0: none of
-    the bio's times is known.
+    all_bios: the table of a window's bios before a cut (a part of the log's time) shortened them;
+    ascending by number, and with every one of `numbers` (n,).
+
+    Counted from a bio's first known time, which is Q if that was recorded, to its completion.
+    Without a completion: to the bio's last known time if its certainty is LOST, else to `end` (ns).
+    0 if none of the bio's times is known.
     """
-    bios = whole.take(np.searchsorted(whole.number, numbers))
+    bios = all_bios.take(np.searchsorted(all_bios.number, numbers))
     start = first_seen(bios)
     going_on = np.where(bios.certainty == Certainty.LOST, last_seen(bios), end)
     until = np.where(bios.complete != NEVER, bios.complete, going_on)
@@ -107,10 +113,15 @@ class Finder:
         return Outcome(np.sort(numbers), self.wish)
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Add one window's bios that have the wished outcome.
+        """Add a window's bios that have the wanted outcome to those found so far.
 
-        result: has the bios as they were before the cut of the log's time, so that time outside
-        the cut counts, too.
+        A bio counts if `choice` has it, if it took `wish.slower_than` ns or more (as _waited), and,
+        with `wish.failed`, if it ended with an error and was no NOWAIT try (REQ_NOWAIT ended by
+        BLK_STS_AGAIN). Appends to `_numbers` and `_waited`, and counts in `_held`. When more than
+        twice `wish.slowest` are held, all but the slowest are dropped.
+
+        result: the window's bios as they were before a cut of the log's time, whose time outside
+        the cut counts, too. window: the same bios within the cut.
         """
         bios = window.bios
         took = _waited(result.bios, bios.number, window.end)
@@ -126,7 +137,11 @@ class Finder:
             self._numbers, self._waited, self._held = [numbers], [took], len(numbers)
 
     def _best(self) -> tuple[I64, I64]:
-        """Return (numbers, ns) of the bios found so far; of the slowest only as many as wished."""
+        """Return (numbers, ns) of the bios found so far: int64 (n,) each, number and duration.
+
+        With `wish.slowest` only that many, the slowest first, equal ones by number. Without it all,
+        in the order in which they were found.
+        """
         none = np.zeros(0, dtype=np.int64)
         numbers = np.concatenate([none, *self._numbers])
         took = np.concatenate([none, *self._waited])

@@ -38,10 +38,11 @@ class Selection:
     _seen: set[int] = field(default_factory=set)
 
     def of(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield the windows with the chosen I/O only, and count bios in `counts`.
+        """Yield each window (part of the log) with its chosen bios and requests only.
 
-        Raises ConversionError after the last window if the choice has a device that is not in the
-        log.
+        Adds the windows' bios to `counts`. The given windows are not changed. After the last window
+        raises ConversionError if the choice names a device that is not in the log: neither in its
+        header or notes, nor the disk of any bio.
         """
         for window in windows:
             self._seen.update(np.unique(window.bios.dev).tolist())
@@ -49,7 +50,13 @@ class Selection:
         self.choice.check(self._seen)
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
-        """Return the window with the chosen bios and requests only, and count its bios."""
+        """Return a copy of the window with its chosen bios and requests only; count its bios.
+
+        The window's bios are added to `counts`. Bios are chosen by choice and outcome. A request is
+        kept if it served a chosen bio (by `edges`; an open request: if it is the last `request` of
+        a chosen open bio) or if it served no known bio and its own device, operation and outcome
+        are chosen. Stages and edges go with their rows.
+        """
         bios = self._bios(window.bios, window.tasks)
         self._count(window.bios, bios)
         open_bios = self._bios(window.open_bios, window.tasks)
@@ -74,7 +81,12 @@ class Selection:
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)
 
     def _count(self, bios: Bios, chosen: Bool) -> None:
-        """Add a window's bios to `counts`. chosen: mask (n,)."""
+        """Add a window's bios to `counts`.
+
+        chosen: mask (n,) over `bios`. `counts.unknown` grows by the bios that are not chosen and
+        whose task (if the choice is by process or thread name) or cgroup (if by cgroup) is not
+        known.
+        """
         self.counts.bios += len(bios)
         self.counts.chosen += int(chosen.sum())
         who = self.choice.who

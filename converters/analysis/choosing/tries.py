@@ -16,10 +16,11 @@ _AGAIN = np.array(
 
 
 def tries(context: Context, table: Bios | Requests) -> Bool:
-    """Mark bios (requests) that were tries: REQ_NOWAIT and ended with BLK_STS_AGAIN, shape (n,).
+    """Mark bios (requests) that were NOWAIT tries: bool (n,), by row of the table.
 
-    The kernel ends a REQ_NOWAIT bio so (bio_wouldblock_error) if it cannot get a request or room
-    in the queue without waiting; io_uring then submits the same I/O again, without REQ_NOWAIT. All
+    A try has REQ_NOWAIT and ended with BLK_STS_AGAIN, or -EAGAIN on kernels that report an errno.
+    The kernel ends a REQ_NOWAIT bio so (bio_wouldblock_error) if it cannot get a request or room in
+    the queue without waiting; io_uring then submits the same I/O again, without REQ_NOWAIT. All
     False if the recording kernel has no REQ_NOWAIT.
     """
     asked = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0

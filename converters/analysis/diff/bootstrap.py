@@ -27,7 +27,8 @@ F64 = NDArray[np.float64]
 def student_t(probability: float, freedom: int) -> float:
     """Return the quantile of Student's t distribution for a probability and degrees of freedom.
 
-    By the Cornish-Fisher expansion of the normal quantile: within 0.1 % from 10 degrees on.
+    probability: above 0 and below 1. freedom: at least 1. By the Cornish-Fisher expansion of the
+    normal quantile: within 0.1 % from 10 degrees of freedom on.
     """
     z = NormalDist().inv_cdf(probability)
     n = float(freedom)
@@ -40,20 +41,23 @@ def student_t(probability: float, freedom: int) -> float:
 
 
 def tail_of(confidence: float, blocks: int) -> float:
-    """Return the share of the draws outside the expanded interval on each side.
+    """Return the share of the draws to leave out on each side of the confidence interval, 0 to 0.5.
 
-    confidence: of the interval, 0 to 1. blocks: at least 2.
+    A plain percentile interval leaves out (1 - confidence) / 2. The expanded one (Hesterberg 2015)
+    leaves out less, the fewer blocks the less. confidence: 0 to 1. blocks: independent blocks of
+    time in a draw, at least 2.
     """
     t = student_t((1 + confidence) / 2, blocks - 1)
     return NormalDist().cdf(-t * (blocks / (blocks - 1)) ** 0.5)
 
 
 def draws(slots: int, length: int, count: int, seed: Sequence[int]) -> F64:
-    """Return how often each slot is in each draw: float64, shape (count, slots).
+    """Return how often each slot of time is in each draw: float64, shape (count, slots).
 
-    A draw consists of blocks of `length` neighbouring slots at random places, where the first slot
-    follows the last one. It has as many slots as the recording, or up to length - 1 more. The same
-    seed gives the same draws.
+    slots: equal stretches of time that the recording consists of, at least 1. A draw consists of
+    blocks, each of `length` neighbouring slots from a random slot on, where the first slot follows
+    the last one. It has as many slots as the recording, or up to length - 1 more. count: number of
+    draws. The same seed gives the same draws.
     """
     rng = np.random.default_rng(list(seed))
     blocks = -(-slots // length)
@@ -85,45 +89,50 @@ class Resampling:
         return np.asarray(self.weights @ np.asarray(values, dtype=np.float64))
 
     def percentiles(self, by_slot: dict[int, Distribution], shares: Sequence[float]) -> F64:
-        """Return the percentiles of each draw: float64, shape (len(shares), draws).
+        """Return the percentiles of the values in each draw: float64, shape (len(shares), draws).
 
-        by_slot: slot → values; at least one slot with values. NaN: a draw has no values.
+        by_slot: slot (column of `weights`) → values of the I/O in it; at least one of these slots
+        has values. A slot that is in a draw k times adds each of its values k times. shares: 0.99
+        for p99, one row of the result each. A percentile is the middle of the bucket of the value
+        at rank ceil(share * count). NaN: the draw has no value.
         """
-        rows, counts, middles = _matrix(by_slot, self.weights.shape[1])
-        drawn = np.cumsum(self.weights[:, rows] @ counts, axis=1)
+        slots, counts, middles = _matrix(by_slot, self.weights.shape[1])
+        drawn = np.cumsum(self.weights[:, slots] @ counts, axis=1)
         total = drawn[:, -1]
-        found = np.full((len(shares), len(total)), np.nan)
-        some = total > 0
+        result = np.full((len(shares), len(total)), np.nan)
+        filled = total > 0
         for place, share in enumerate(shares):
             rank = np.maximum(np.ceil(share * total - 1e-9), 1)
-            at = (drawn < rank[:, None]).sum(axis=1)
-            found[place, some] = middles[np.minimum(at, len(middles) - 1)][some]
-        return found
+            bucket = (drawn < rank[:, None]).sum(axis=1)
+            result[place, filled] = middles[np.minimum(bucket, len(middles) - 1)][filled]
+        return result
 
 
 def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64]:
-    """Return (rows, counts, middles) of the slots with values as a matrix.
+    """Return (rows, counts, middles): the values of the slots as a matrix of bucket counts.
 
-    rows: (r,), these slots, ascending. counts: (r, b) float64, values of each slot in each of the b
-    buckets that occur. middles: (b,), middle of each bucket, ascending. slots: number of slots;
-    later ones are left out.
+    by_slot: slot → values. slots: number of slots; others from this number on are left out. At
+    least one slot has values. rows: int64 (r,), the slots that have values, ascending. counts:
+    float64 (r, b), values of each such slot in each of the b buckets that occur. middles: float64
+    (b,), the middle of each bucket, ascending.
     """
     rows = np.array(sorted(s for s, d in by_slot.items() if d.count and s < slots), dtype=np.int64)
-    found = [by_slot[row].rows() for row in rows.tolist()]
-    names = np.unique(np.concatenate([bucket for bucket, _ in found]))
-    counts = np.zeros((len(rows), len(names)))
-    for row, (bucket, count) in enumerate(found):
-        counts[row, np.searchsorted(names, bucket)] = count
-    ends = [(bucket_begin(b), bucket_begin(b + 1)) for b in names.tolist()]
+    histograms = [by_slot[row].rows() for row in rows.tolist()]
+    buckets = np.unique(np.concatenate([bucket for bucket, _ in histograms]))
+    counts = np.zeros((len(rows), len(buckets)))
+    for row, (bucket, count) in enumerate(histograms):
+        counts[row, np.searchsorted(buckets, bucket)] = count
+    ends = [(bucket_begin(b), bucket_begin(b + 1)) for b in buckets.tolist()]
     return rows, counts, np.array([(b + e - 1) // 2 for b, e in ends], dtype=np.float64)
 
 
 def interval(values: F64, confidence: float, blocks: int) -> tuple[float, float] | None:
-    """Return the confidence interval (low, high) of a figure: quantiles of its values in the draws.
+    """Return the confidence interval (low, high) of a figure from its values in the draws, or None.
 
-    values: (draws,), at least one; values that are not finite are ignored. None: more than a
-    twentieth of them is not finite. confidence: 0 to 1. blocks: independent blocks in a draw, at
-    least 2; the fewer, the wider the interval.
+    Low and high are quantiles of the finite values, as far out as `tail_of` says. values: float64
+    (draws,), at least one; not finite where a draw has no value. confidence: 0 to 1. blocks:
+    independent blocks of time in a draw, at least 2; the fewer, the wider the interval. None: more
+    than a twentieth of the values is not finite.
     """
     known = values[np.isfinite(values)]
     if len(known) < 0.95 * len(values):

@@ -69,7 +69,11 @@ class Side:
         return values
 
     def report(self) -> SideReport:
-        """Return the facts about this recording and its draws."""
+        """Return the facts about this side's recording and about the blocks of its draws.
+
+        A draw consists of blocks of the recording's time. If the recording has too few slots for
+        confidence intervals, `blocks` and `block_ns` are 0.
+        """
         recording, drawn = self.recording, self.drawn
         length = -(-len(self.seconds) // drawn.blocks) if drawn else 0
         return SideReport(
@@ -96,7 +100,12 @@ class Comparison:
         seed: int = 0,
         count: int = DRAWS,
     ) -> None:
-        """confidence: of the intervals, 0 to 1. seed: of the draws. count: draws of each side."""
+        """Store the two recordings, with `count` random draws of each for the intervals.
+
+        a, b: read to their end. confidence: of the intervals, 0 to 1. seed: of the draws; the same
+        seed gives the same draws. A recording of fewer than bootstrap.LEAST_BLOCKS slots has no
+        draws, so its figures have no intervals.
+        """
         self._a, self._b = Side.of(a, (seed, 0), count), Side.of(b, (seed, 1), count)
         self._confidence, self._seed, self._count = confidence, seed, count
 
@@ -105,11 +114,11 @@ class Comparison:
         return list(self._a.devices()), list(self._b.devices())
 
     def diff(self, pairs: list[tuple[str, str]] | None = None) -> Diff:
-        """Return the comparison.
+        """Return the comparison: each figure of A and B with its difference and interval.
 
-        pairs: (name in A, name in B) of the devices to compare; each needs I/O (else KeyError).
-        None: the devices with I/O that have the same name in both; the others are then in only_a
-        and only_b.
+        pairs: (name in A, name in B) of the devices to compare; a name without I/O raises KeyError.
+        `only_a` and `only_b` are then empty. None: the devices with I/O that have the same name in
+        both; the names of the others are in `only_a` and `only_b`.
         """
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
@@ -126,7 +135,12 @@ class Comparison:
         )
 
     def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
-        """Return a device of A compared with one of B. a, b: their numbers."""
+        """Return a device of A compared with a device of B: the depth figures, then each operation.
+
+        name_a, name_b: names to show. a, b: the devices' numbers in A and B, as of `Side.devices`.
+        Operations are those that either device has, those with most I/Os (on the busier side)
+        first. For an operation that one device does not have, that side's figures have no value.
+        """
         in_a, in_b = self._a.operations(a), self._b.operations(b)
         names = [*in_a, *(name for name in in_b if name not in in_a)]
         found = [self._operation(name, in_a.get(name), in_b.get(name)) for name in names]
@@ -138,7 +152,12 @@ class Comparison:
         )
 
     def _depths(self, a: int, b: int) -> Iterator[Figure]:
-        """Yield the figures of what was in flight on the devices: bios, then requests."""
+        """Yield four figures of the I/O in flight on the devices: of bios, then of requests.
+
+        Each time `in_flight` (mean number) and `active` (share of the time with any). `of` is
+        "device", `stage` is "Q2C" (bios, Q to C) or "D2C" (requests, D to C). a, b: the devices'
+        numbers in A and B.
+        """
         for stage, which in (("Q2C", "queue"), ("D2C", "issued")):
             first, second = (_depth(side, dev, which) for side, dev in ((self._a, a), (self._b, b)))
             for name, unit in (("in_flight", ""), ("active", "share")):
@@ -146,7 +165,12 @@ class Comparison:
                 yield compare(what, first[name], second[name], self._confidence)
 
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
-        """Return an operation compared. a, b: its places in A and B; None: not there."""
+        """Return one operation of a device compared: its I/Os on both sides, and its figures.
+
+        name: of the operation. a, b: its place (device number << OP_BITS | operation number) in A
+        and B, as of `Side.operations`; None: that side does not have the operation, and its figures
+        have no value.
+        """
         groups_a, groups_b = _groups(self._a, a), _groups(self._b, b)
         figures = [
             compare((of, stage, figure, unit), one, two, self._confidence)
@@ -164,8 +188,13 @@ class Comparison:
     ) -> Iterator[tuple[str, str | None, str, Named, Named]]:
         """Yield (of, stage, unit, A's estimates, B's estimates) of bios, then of requests.
 
-        a, b: as of _groups. of: "bios" or "requests", left out if neither side has any. stage: what
-        times are of, else None. places: of the operation in A and B.
+        of: "bios" or "requests"; left out if neither side has any. First come rates and ratios,
+        with stage None and units "1/s", "bytes/s", "bytes", "share" and "" (an item each, also if
+        it has no figure). Then come times, unit "ns": the whole latency (stage "Q2C", of requests
+        "all") and each stage by its name (of requests D2C alone), left out if neither side has a
+        value. Estimates: name of the figure → estimate.
+
+        a, b: as of _groups. places: place of the operation in A and B; None: not there.
         """
         times = self._a.times_of(places[0]), self._b.times_of(places[1])
         for of in ("bios", "requests"):
@@ -207,11 +236,13 @@ def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
 def _counts(
     side: Side, groups: dict[int, Group], of: str, seconds: I64
 ) -> dict[str, tuple[str, Estimate]]:
-    """Return name → (unit, estimate) of one side's bios or requests at one place.
+    """Return name → (unit, estimate) of the rates and ratios of one side's bios or requests.
 
     Names: "ios_per_s", "bytes_per_s", "mean_bytes", and for bios "COUNTER_per_io" for each COUNTER
-    of _COUNTED. groups: slot → group of the I/Os in it. of: "bios" or "requests". seconds: length
-    of each slot in ns (slots,), by which the rates are divided.
+    of _COUNTED.
+
+    groups: slot → group of the operation's I/Os that ended in it. of: "bios" or "requests".
+    seconds: length of each slot in ns (slots,), by which the rates are divided.
     """
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
@@ -227,7 +258,10 @@ def _counts(
 
 
 def _per_second(per_ns: Estimate, ios: I64) -> Estimate:
-    """Return a rate per ns as one per second; no value if there are no I/Os."""
+    """Return a rate per ns as one per second, with its draws; without a value if there are no I/Os.
+
+    ios: I/Os in each slot (slots,).
+    """
     if per_ns.value is None or not ios.any():
         return Estimate(None)
     drawn = None if per_ns.draws is None else per_ns.draws * 1e9
@@ -235,9 +269,11 @@ def _per_second(per_ns: Estimate, ios: I64) -> Estimate:
 
 
 def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
-    """Return "mean" and the PERCENTILES of a stage's times (ns): name → estimate.
+    """Return the mean and the PERCENTILES of one side's times in ns: name → estimate.
 
-    groups: slot → group of the I/Os in it. stage: None: the whole latency instead.
+    Names: "mean", "p50", "p90", "p99", "p99_9". groups: slot → group of the operation's I/Os that
+    ended in it. stage: the stage whose times are taken; None: the whole latency. Estimates have no
+    value if there are no such times.
     """
     by_slot = {
         slot: group.latency if stage is None else group.stages[stage]
@@ -249,10 +285,11 @@ def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
 
 
 def _depth(side: Side, dev: int, which: str) -> Named:
-    """Return estimates of in_flight (mean number) and active (share of time with any in flight).
+    """Return one side's "in_flight" and "active" of a device: name → estimate.
 
-    which: "queue" (bios) or "issued" (requests). Without values if the device's depths were not
-    kept.
+    in_flight: mean number in flight. active: share of the time with any in flight. dev: the
+    device's number. which: "queue" (bios, Q to C) or "issued" (requests, D to C). Estimates have no
+    value if the device's depths were not kept (MOST_PLACES), or cover no time.
     """
     device = side.recording.slots.depths.get(dev)
     empty = np.zeros(len(side.seconds), dtype=np.int64)

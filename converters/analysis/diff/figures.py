@@ -49,9 +49,12 @@ NOTHING = Estimate(None)
 
 
 def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
-    """Return the sum of `upper` by the sum of `lower`; NOTHING if the latter is 0.
+    """Return the estimate of sum(upper) / sum(lower), with the ratio in each draw.
 
-    upper, lower: of each slot, (slots,). drawn: None: no draws, the recording is too short.
+    upper, lower: of each slot of the recording, (slots,). drawn: the recording's draws; None: it is
+    too short for any. NOTHING if sum(lower) is 0. Without draws, and with the reason in `why`:
+    TOO_SHORT if there are none; TOO_FEW if fewer than LEAST_SLOTS slots have a `lower` above 0. A
+    draw whose sum of `lower` is 0 has NaN.
     """
     whole = int(lower.sum())
     if not whole:
@@ -63,16 +66,19 @@ def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
     if used < LEAST_SLOTS:
         return Estimate(value, why=TOO_FEW)
     below = drawn.sums(lower)
-    found = drawn.sums(upper) / np.where(below > 0, below, np.nan)
-    return Estimate(value, found, min(drawn.blocks, used))
+    ratios = drawn.sums(upper) / np.where(below > 0, below, np.nan)
+    return Estimate(value, ratios, min(drawn.blocks, used))
 
 
 def times(
     by_slot: Mapping[int, Distribution], slots: int, drawn: Resampling | None
 ) -> list[Estimate]:
-    """Return the mean and the PERCENTILES of the values of all slots; NOTHING each without values.
+    """Return estimates of the mean and of each of PERCENTILES of all slots' values, in this order.
 
-    by_slot: slot → values. slots: number of slots. drawn: as for `ratio`.
+    by_slot: slot → values of the I/O in it. slots: number of slots. drawn: as for `ratio`. All are
+    NOTHING if no slot has values. All are without draws where the mean is (as by `ratio`, where
+    slots with values count); and a percentile is, with `why` TOO_FEW, if fewer than LEAST_BEYOND
+    values lie beyond it. `error` of a percentile: RELATIVE_ERROR (1/256) of its value, 0 up to 256.
     """
     filled = {slot: values for slot, values in by_slot.items() if values.count}
     if not filled:
@@ -82,28 +88,31 @@ def times(
     for slot, values in filled.items():
         sums[slot], counts[slot] = values.sum, values.count
         whole.merge(values)
-    values_ = [float(v) for v in whole.percentiles(SHARES)]
+    percentiles = [float(v) for v in whole.percentiles(SHARES)]
     mean = ratio(sums, counts, drawn)
     if drawn is None or mean.draws is None:
-        return [mean, *(Estimate(value, why=mean.why) for value in values_)]
+        return [mean, *(Estimate(value, why=mean.why) for value in percentiles)]
     draws = drawn.percentiles(filled, SHARES)
-    made = [mean]
-    for place, (value, share) in enumerate(zip(values_, SHARES, strict=True)):
+    estimates = [mean]
+    for place, (value, share) in enumerate(zip(percentiles, SHARES, strict=True)):
         if whole.count * (1 - share) < LEAST_BEYOND:
-            made.append(Estimate(value, why=TOO_FEW))
+            estimates.append(Estimate(value, why=TOO_FEW))
             continue
         error = value * RELATIVE_ERROR if value > 2 * PER_OCTAVE else 0.0
-        made.append(Estimate(value, draws[place], mean.blocks, error))
-    return made
+        estimates.append(Estimate(value, draws[place], mean.blocks, error))
+    return estimates
 
 
 def compare(
     what: tuple[str, str | None, str, str], a: Estimate, b: Estimate, confidence: float
 ) -> Figure:
-    """Return a figure of both recordings, with its difference and intervals.
+    """Return a figure of both recordings, with its difference and confidence intervals.
 
-    what: (of, stage, name, unit), as in Figure. Without an interval, `changed` is None and `why`
-    says why there is none.
+    what: (of, stage, name, unit), as the fields of Figure. a, b: estimates of A and B. confidence:
+    0 to 1. `relative` (to A's value) and its interval stay None if A's value is 0. `changed` says
+    whether the intervals that there are exclude 0. Without an interval of the difference it is
+    None, and `why` says why: one side has no value (then `difference` is None, too), one has no
+    draws, or in too many draws one has no value.
     """
     figure = Figure(*what, a=a.value, b=b.value)
     if a.value is None or b.value is None:
@@ -136,10 +145,12 @@ def _compare_ratio(
     error: float,
     confidence: float,
 ) -> None:
-    """Set the interval of `figure.relative`; `changed` becomes False if the interval includes 0.
+    """Set the interval of `figure.relative`; set `changed` to False if that interval includes 0.
 
-    value: A's. upper, lower: draws of B and A. error: of the difference. Nothing is set if there
-    is no interval (as of `interval`).
+    value: A's, not 0. upper, lower: the figure in the draws of B and of A, float64 (draws,).
+    blocks: independent blocks in a draw. error: largest error of the difference, by which the
+    interval is widened. The lower bound is -1 at least. Nothing is set if there is no interval: in
+    more than a twentieth of the draws the ratio is not finite or A is 0.
     """
     span = interval(upper / np.where(lower > 0, lower, np.nan) - 1, confidence, blocks)
     if span is None:

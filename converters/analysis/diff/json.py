@@ -7,7 +7,10 @@ from biotrail.converters.analysis.diff.tree import FORMAT, DeviceDiff, Diff, Fig
 
 
 def as_dict(diff: Diff) -> dict[str, Any]:
-    """Return the comparison as plain values for json.dumps."""
+    """Return the comparison as dicts and lists for json.dumps, with the keys of docs/diff.md.
+
+    Its lists `only_a` and `only_b` are not copied.
+    """
     return {
         "format": FORMAT,
         "confidence": diff.confidence,
@@ -25,7 +28,11 @@ def as_dict(diff: Diff) -> dict[str, Any]:
 
 
 def _side(side: SideReport) -> dict[str, Any]:
-    """Return one side's facts as plain values."""
+    """Return the facts about one side of the comparison as a dict for json.dumps.
+
+    Keys: id, host, kernel, begin (UTC text or None), span_ns, block_ns and blocks (of its draws),
+    lost_records, left_out.
+    """
     return {
         "id": side.log_id,
         "host": side.host,
@@ -40,7 +47,11 @@ def _side(side: SideReport) -> dict[str, Any]:
 
 
 def _device(device: DeviceDiff) -> dict[str, Any]:
-    """Return a compared device as plain values."""
+    """Return a compared device as a dict for json.dumps.
+
+    Keys: device_a, device_b (names), figures (a dict each), and operations: the name of each,
+    ios_a, ios_b and figures.
+    """
     return {
         "device_a": device.device_a,
         "device_b": device.device_b,

@@ -84,10 +84,12 @@ class Pool(Recording):
 
 
 def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
-    """Return the recordings as one; a single recording is returned as it is, unless by_host.
+    """Return several recordings as one; a single one is returned as it is, unless by_host.
 
-    by_host: device names become `host:device`, so that devices of two hosts are not pooled. The
-    slots of the parts are widened in place to the width of the widest.
+    The slots (stretches of time) of the result are those of each part, one part after the other.
+    Devices of the same name count as one device. by_host: device names become `host:device`, so
+    that devices of two hosts stay apart. Before that, slots of the parts are widened in place until
+    all are as wide as the widest. parts: at least one, each read to its end.
     """
     if len(parts) == 1 and not by_host:
         return parts[0]
@@ -106,9 +108,12 @@ def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
 
 
 def _place(pool: Pool, part: Recording, place: int, by_host: bool) -> int:
-    """Return the pool's place for a place (device and operation) of a part.
+    """Return the pool's number for a pair of device and operation of a part.
 
-    A new device is appended to the pool's `names` and `machines`, a new operation to `operations`.
+    place: the part's own number of the pair, device << OP_BITS | operation. The pool's device and
+    operation numbers are indices of `pool.names` and `pool.operations`. A new device is appended to
+    `names` and, with its host (by_host; else ""), to `machines`; a new operation to `operations`.
+    by_host: device names become `host:device`.
     """
     name = part.device_name(place >> OP_BITS)
     name = f"{part.hosts[0]}:{name}" if by_host else name

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.depth import Depth, Span
+from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
 from biotrail.converters.analysis.distributions.flow import Flow
 from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
@@ -63,7 +63,14 @@ class Slots:
     _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the recording's next window."""
+        """Add the recording's next window: I/Os to the slots in which they ended, and the depths.
+
+        A slot is one of the equal stretches of time into which the recording is divided. `origin`
+        becomes the first window's begin. `width` is doubled (see `widen`) until no I/O and no end
+        of a window is past MOST_SLOTS slots. Changes the groups of bios and requests by slot,
+        `places`, `left_out` and `depths`. A window of a log without events (begin < 0, or end 0) is
+        ignored. context: the log's.
+        """
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
         if self.origin < 0:
@@ -90,18 +97,22 @@ class Slots:
         return _of(self._requests, place)
 
     def times(self, end: int) -> I64:
-        """Return the length of each slot, ns: `width`, and for the last slot only up to `end`.
+        """Return the length of each slot in ns: int64 (slots,), `width` but for the last slot.
 
-        end: ns of the last event.
+        The slots cover `origin` to `end` (ns, time of the last event). The last slot has what is
+        left, which can be 0. Before the first window there is only one slot, of length 0.
         """
         span = max(end - self.origin, 0) if self.origin >= 0 else 0
         whole, rest = divmod(span, self.width)
         return np.array([self.width] * whole + [rest], dtype=np.int64)
 
     def _take(self, samples: Samples, into: Groups) -> None:
-        """Add samples to `into`, by the slot in which each ended; new places go to `_places`.
+        """Add samples (figures of single bios or requests) to the groups of their slots.
 
-        Samples of places past the first MOST_PLACES are counted in `left_out`.
+        The slot is the one in which a bio (request) ended. into: `_bios` or `_requests`, whose
+        codes are `slot << _WIDTH | place`; changed. A new place (device and operation) goes to
+        `_places`; once there are MOST_PLACES, samples of further places are only counted in
+        `left_out`.
         """
         if not len(samples):
             return
@@ -116,7 +127,11 @@ class Slots:
         add_to_all(samples, [(into, (slot << _WIDTH) | samples.place)])
 
     def _add_depths(self, window: Lifecycles) -> None:
-        """Add the window's beginnings and ends to `depths`, with new devices where they begin."""
+        """Add a window's beginnings and ends of bios and requests to `depths`, by device.
+
+        A device that is new gets depths that were 0 until the window, unless there are MOST_PLACES
+        devices already; then it is left out.
+        """
         queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
         seen = [s.start_dev for s in (queue, issue)] + [s.stop_dev for s in (queue, issue)]
         for dev in np.unique(np.concatenate(seen)).tolist():
@@ -128,7 +143,7 @@ class Slots:
                 depth.update(steps.begin, steps.end, up, down)
 
     def _new_depths(self, now: int) -> DeviceDepths:
-        """Return the depths of a device that was idle from `origin` to `now` (ns)."""
+        """Return the depths of a device that had nothing in flight from `origin` to `now` (ns)."""
         depths = DeviceDepths(Depth(self.origin, self.width), Depth(self.origin, self.width))
         nothing = np.zeros(0, dtype=np.int64)
         if now > self.origin:
@@ -137,10 +152,12 @@ class Slots:
         return depths
 
     def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
-        """Add other slots of the same width behind the first `offset` slots.
+        """Add other slots of the same `width` behind the first `offset` slots.
 
-        places: place (device and operation) in `other` → place in these slots. `other` is not
-        changed, but its depths' spans are shared, not copied.
+        places: place (device and operation, as in Samples.place) in `other` → place in these slots;
+        has all places of `other`. Slot i of `other` becomes slot i + offset. Groups are added up,
+        also in `places` and `left_out`; depths are added to those of the device by the new number.
+        `other` is not changed, but the spans of its depths are shared, not copied.
         """
         mask = (1 << _WIDTH) - 1
         for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):
@@ -157,7 +174,10 @@ class Slots:
                     depth.spans.update({slot + offset: s for slot, s in more.spans.items()})
 
     def widen(self) -> None:
-        """Double `width`: merge each two neighbouring slots into one."""
+        """Double `width`: merge slots 2i and 2i + 1 into slot i, in the groups and in `depths`.
+
+        Figures of groups add up. `origin` stays.
+        """
         self.width *= 2
         for groups in (self._bios, self._requests):
             found, groups.by_code = groups.by_code, {}
@@ -166,22 +186,13 @@ class Slots:
                 groups.merge((slot >> 1) << _WIDTH | place, group)
         for device in self.depths.values():
             for depth in (device.queue, device.issued):
-                _widen_depth(depth)
+                depth.widen()
 
 
 def _of(groups: Groups, place: int) -> dict[int, Group]:
     """Return slot → group of one place; the groups are not copied."""
     mask = (1 << _WIDTH) - 1
     return {code >> _WIDTH: g for code, g in groups.by_code.items() if code & mask == place}
-
-
-def _widen_depth(depth: Depth) -> None:
-    """Double the depth's interval: merge each two neighbouring spans into one."""
-    depth.interval *= 2
-    found, depth.spans = depth.spans, {}
-    for slot, span in sorted(found.items()):
-        into = depth.spans.setdefault(slot >> 1, Span())
-        into.add(span.time_ns, span.depth_ns, span.busy_ns, span.most)
 
 
 @dataclass
@@ -257,9 +268,10 @@ class Recording:
 
 
 def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
-    """Read a trace to its end and return its figures by slot.
+    """Read a trace to its end and return its figures by slot (equal stretches of time).
 
-    windows: the windows of `trace.lifecycles()`, possibly restricted; None: all of them.
+    windows: the windows of `trace.lifecycles()`, of which some I/Os may have been left out; None:
+    all I/O of the trace.
     """
     slots = Slots()
     read: Iterable[Lifecycles] | Iterator[Lifecycles] = (

@@ -56,7 +56,13 @@ class Depth:
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """Add the time from `begin` to `end` (ns), with the I/Os that began and ended in it.
 
-        up: ns (n,) of each beginning, down: ns (m,) of each end, both ascending, from `begin` on.
+        up: ns (n,) of each beginning. down: ns (m,) of each end. Both ascending, and none before
+        `begin`; begin is where the last update ended. An I/O that ends at the time when another
+        begins is not in flight any more.
+
+        Adds to `met`, for each beginning, how many others were in flight; extends `whole` and, if
+        `interval` is not 0, the spans of the intervals that the time is in. The depth at the end is
+        kept for the next update. Depths below 0 (an end whose beginning is not known) count as 0.
         """
         edges = self._edges(begin, end)
         at = np.concatenate([[begin], down, up, edges])
@@ -76,7 +82,7 @@ class Depth:
             self._add_spans(at, level, lasts)
 
     def widen(self) -> None:
-        """Double `interval`: merge each two neighbouring spans into one."""
+        """Double `interval`: merge the spans of intervals 2i and 2i + 1 into that of interval i."""
         self.interval *= 2
         spans, self.spans = self.spans, {}
         for place, span in spans.items():
@@ -84,9 +90,10 @@ class Depth:
             whole.add(span.time_ns, span.depth_ns, span.busy_ns, span.most)
 
     def _edges(self, begin: int, end: int) -> I64:
-        """Return where intervals begin between `begin` and `end` (ns), ascending.
+        """Return where intervals begin from `begin` on and before `end`: ns, int64 (k,), ascending.
 
-        As steps of 0 these cut the time, so that every stretch lies in one interval.
+        Empty without intervals. As steps of 0 these cut the time, so that every stretch of constant
+        depth lies in one interval.
         """
         if not self.interval:
             return np.zeros(0, dtype=np.int64)
@@ -94,7 +101,11 @@ class Depth:
         return np.arange(self.origin + first * self.interval, end, self.interval)
 
     def _add_spans(self, at: I64, level: I64, lasts: I64) -> None:
-        """Add stretches to `spans`: begin (ns, ascending), depth and length (ns) of each, (n,)."""
+        """Add stretches of constant depth to the spans of the intervals in which they begin.
+
+        at: begin of each stretch, ns, ascending; before `origin` counts as in interval 0. level:
+        depth of each. lasts: length of each, ns. int64 (n,) each, at least one.
+        """
         place = np.maximum(at - self.origin, 0) // self.interval
         first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
         bounds = [*first.tolist(), len(at)]
@@ -104,7 +115,11 @@ class Depth:
 
 
 def _sums(level: I64, lasts: I64) -> tuple[int, int, int, int]:
-    """Return the arguments of Span.add for stretches of depth `level` that last `lasts` ns."""
+    """Return the arguments of Span.add for stretches that follow each other, summed up.
+
+    level: depth in each stretch, int64 (n,), at least one. lasts: its length, ns (n,). The sums are
+    (ns, depth times ns, ns with a depth above 0, largest depth).
+    """
     return (
         int(lasts.sum()),
         int((level * lasts).sum()),

@@ -93,7 +93,15 @@ class Distribution:
     """Columns of the heat maps; None before the first window."""
 
     def add(self, window: Lifecycles) -> None:
-        """Count the chosen bios of the next window."""
+        """Count the chosen bios of the log's next window, each by its value, in its device's group.
+
+        The value is the latency or a stage's time of bios that ended in this window, or their size,
+        or (Measure.DEPTH) the number in flight when a bio was queued in this window. Changes
+        `groups`, `columns` (made by the first window), `devices`, `tries`, `left_out` and
+        `without`. NOWAIT tries are only counted in `tries`, except for depths, to which they
+        belong. Bios whose value is not known are only counted in `left_out`, and those without the
+        stage in `without`.
+        """
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))
         self.devices.update(np.unique(window.bios.dev).tolist())
@@ -114,10 +122,12 @@ class Distribution:
         self._count(bios, values, bios.complete, chosen & present & known)
 
     def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
-        """Return (values, known, present) of the window's bios, (n,) each.
+        """Return (values, known, present) by row of the window's bios, (n,) each.
 
-        values: ns of the question's stage. known: whether both Q and C are in the log. present:
-        whether the bio has the stage; also True where that is not known.
+        values: ns, int64: Q to C, or the time of all stages of the question's name; 0 if there is
+        none. known: bool, whether both Q and C are in the log. present: bool, whether the bio has
+        such a stage; True for Q2C, and where Q or C is not known, so that the bio counts as left
+        out and not as without.
         """
         bios = window.bios
         whole = (bios.queue != NEVER) & (bios.complete != NEVER)
@@ -129,9 +139,11 @@ class Distribution:
         return values, whole, present | ~whole
 
     def _depths(self, window: Lifecycles) -> None:
-        """Count, for each chosen bio queued in the window, the bios then in flight on its device.
+        """Count the chosen bios that were queued in the window, by how many were in flight then.
 
-        All bios of the device are in flight from Q to C, chosen or not, the bio itself included.
+        In flight are all bios of the device from Q to C, chosen or not, the bio itself included.
+        Looks at the bios that ended in the window and at those under way at its end. Chosen bios
+        without a Q in the log are counted in `left_out`, in the window of their end.
         """
         tables = [window.bios, window.open_bios]
         bios = Bios.concatenate(tables)
@@ -147,9 +159,12 @@ class Distribution:
         self._count(bios, depth, bios.queue, queued & chosen)
 
     def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
-        """Add the values of the rows of the mask to their groups.
+        """Add the values of some bios to the groups of their device and operation.
 
-        values: ns, bytes or depth, (n,). times: ns (n,), which choose the heat map's column.
+        bios: (n,). values: ns, bytes or depth (n,); below 0 counts as 0. times: ns (n,), which
+        choose the heat map's column. rows: mask (n,) of the bios that count. Adds to the groups'
+        `histogram` (in the question's unit, rounded down), `values`, `bytes` and, with `over_time`,
+        `heat`. New groups are added to `groups`.
         """
         at = np.flatnonzero(rows)
         if not len(at):
@@ -174,7 +189,11 @@ class Distribution:
         return self.groups.setdefault((device, operation), Group(Histogram(scale), HeatMap(scale)))
 
     def _columns(self, times: I64) -> I64:
-        """Return the heat map column of each time (ns); widen all heat maps where they must be."""
+        """Return the heat map column of each time (ns, (n,)): int64 (n,).
+
+        If a time is past the last column, the columns are widened first, in `columns` and in the
+        heat maps of all groups. Only after the first window.
+        """
         assert self.columns is not None
         columns, merged = self.columns.of(times)
         if merged > 1:
@@ -184,7 +203,12 @@ class Distribution:
 
 
 def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
-    """Return (values, present) per bio (n,): ns in all stages of that name; whether it has one."""
+    """Return (values, present) by row of `bios`: the time that each spent in a stage.
+
+    values: ns, int64 (n,), summed over all stages of that name; 0 without one. present: bool (n,),
+    whether the bio has one. stages: of these bios (all owners are among them). name: as in
+    STAGE_NAMES.
+    """
     ours = stages.take(stages.stage == _BY_NAME[name])
     row = np.searchsorted(bios.number, ours.owner)
     values = np.zeros(len(bios), dtype=np.int64)
@@ -195,10 +219,11 @@ def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
 
 
 def _depth_at(bios: Bios, times: I64) -> I64:
-    """Return how many bios were in flight at each time (ns), bios queued at that time included.
+    """Return how many bios were in flight at each time (ns, (m,)): int64 (m,).
 
-    bios: of one device. A bio without a completion is in flight for ever or, if its completion was
-    lost, until it was last seen.
+    Bios that began at that very time count, bios that ended then do not. bios: of one device; in
+    flight from the first known time (Q, or a later event) to the completion. Without a completion:
+    to the last known time if its certainty is LOST, else for ever. A bio without any time never is.
     """
     begun = first_seen(bios)
     begun = np.where(begun == NEVER, FOREVER, begun)

@@ -5,10 +5,11 @@ from biotrail.converters.pipeline import Trace
 
 
 def extent(trace: Trace) -> tuple[int, int]:
-    """Return (first, last): the times of the first and last event, ns; of a cut its bounds.
+    """Return (first, last): the times of a trace's first and last event in ns (CLOCK_MONOTONIC).
 
-    trace: read to its end. Without any event both are the time at which recording began, by the
-    log's header, or 0 if the header does not have that time.
+    Of a trace that was limited to a part of the log (a cut): the bounds of that part as far as it
+    was read. trace: read to its end. Without any event both are the time at which recording began,
+    by the log's header, or 0 if the header does not have that time.
     """
     account = trace.account
     if account.first_ns < 0:
@@ -17,7 +18,7 @@ def extent(trace: Trace) -> tuple[int, int]:
 
 
 def begin_text(trace: Trace) -> str | None:
-    """Return the begin of `extent` as wall-clock time, ISO 8601 in UTC.
+    """Return the begin of `extent` as wall-clock time: `2024-05-01 12:00:00.123456Z`, or None.
 
     None if `extent` begins at 0, or if the log has no clock reading to convert with.
     """

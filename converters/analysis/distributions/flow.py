@@ -82,7 +82,12 @@ class _Rows:
 
     @classmethod
     def of_bios(cls, bios: Bios, context: Context | None) -> "_Rows":
-        """Return the rows of bios, in flight from Q to C; context None: without operations."""
+        """Return bios as rows that are in flight from Q to C, in the order of the table.
+
+        A bio without a Q in the log counts as in flight from its first known later time, or from
+        the beginning of the cut that it was in flight at. context: the log's, for `op`; None: `op`
+        is 0.
+        """
         # Without a Q in the log, a bio counts as in flight from its first known time on.
         start = np.where(bios.queue == NEVER, bios.cut, bios.queue)
         for column in (bios.getrq, bios.merge, bios.insert, bios.issue, bios.complete):
@@ -94,7 +99,11 @@ class _Rows:
 
     @classmethod
     def of_requests(cls, requests: Requests, context: Context | None) -> "_Rows":
-        """Return the rows of requests, in flight from first D to C; context as of `of_bios`."""
+        """Return requests as rows in flight from first D to C, in the order of the table.
+
+        `start` and `stop` are NEVER without a D; `seen` is False also for a D that lies before a
+        cut. context: the log's, for `op`; None: `op` is 0.
+        """
         size = requests.bytes.astype(np.int64)
         stop = np.where(requests.issue == NEVER, NEVER, requests.complete)
         seen = (requests.issue != NEVER) & (requests.issue != requests.cut)
@@ -121,28 +130,35 @@ class Flow:
         self._state = np.zeros(0, dtype=np.uint8)
 
     def bios(self, window: Lifecycles, context: Context | None = None) -> Steps:
-        """Return the window's steps of bios, in flight from Q to C.
+        """Return the beginnings and ends of the window's bios (Q, C), each once.
 
-        context: decodes operations; None: the steps' operations are all 0.
+        Has those that earlier windows did not report, and remembers which of the window's open bios
+        have been reported. Call it for each window, in the log's order. context: the log's, by
+        which operations are numbered; None: `start_op` and `stop_op` are 0.
         """
         over = _Rows.of_bios(window.bios, context)
         under_way = _Rows.of_bios(window.open_bios, context)
         return self._steps(window, over, _given_up(window.bios, window), under_way)
 
     def requests(self, window: Lifecycles, context: Context | None = None) -> Steps:
-        """Return the window's steps of requests, in flight from first D to C.
+        """Return the beginnings and ends of the window's requests (first D, C), each once.
 
-        Requests that are never issued have no steps. context: as of `bios`.
+        Requests that are never issued have none. Has those that earlier windows did not report, and
+        remembers which of the window's open requests have been reported. Call it for each window,
+        in the log's order. context: as of `bios`.
         """
         over = _Rows.of_requests(window.requests, context)
         under_way = _Rows.of_requests(window.open_requests, context)
         return self._steps(window, over, _given_up(window.requests, window), under_way)
 
     def _steps(self, window: Lifecycles, over: _Rows, given_up: Bool, open_: _Rows) -> Steps:
-        """Return the steps that earlier windows did not report, and remember the open rows' states.
+        """Return the beginnings and ends that earlier windows did not report.
 
-        over: rows of the window's bios (requests). given_up: as of _given_up, for `over`. open_:
-        rows of its open_bios (open_requests).
+        over: the window's `bios` (or `requests`), which have ended. given_up: mask over them, as of
+        _given_up: those without a completion end at the window's begin if an earlier window
+        reported that they began, and else have no start and no stop (a recorded Q or D is in `seen`
+        all the same). open_: the window's `open_bios` (or `open_requests`). Replaces `_number` and
+        `_state` by the states of the open rows.
         """
         begin = window.begin
         parts: list[tuple[_Rows, Bool, Bool, Bool, I64]] = []
@@ -208,10 +224,11 @@ def _operations(table: Bios | Requests, context: Context | None) -> I64:
 
 
 def _given_up(table: Bios | Requests, window: Lifecycles) -> Bool:
-    """Mark rows of the window's bios (requests) without a completion: it was lost (n,).
+    """Mark rows of a window's bios (requests) whose completion was lost: bool (n,).
 
-    In the log's last window (begin == end), rows of Certainty.INCOMPLETE are not marked: they are
-    still in flight when the log ends.
+    table: `window.bios` or `window.requests`, all of which are over: without a completion, it was
+    lost. In the log's last window (begin == end) a row of Certainty.INCOMPLETE is not marked,
+    because it is still in flight when the log ends.
     """
     final = window.begin == window.end
     given = table.complete == NEVER

@@ -38,7 +38,10 @@ class Group:
         return int(self.counters[COUNTERS.index(name)])
 
     def merge(self, other: "Group") -> None:
-        """Add the figures of another group, which is not changed."""
+        """Add the counters, statuses, sizes, latencies and stage times of another group.
+
+        `other` is not changed, and nothing of it is shared.
+        """
         self.counters += other.counters
         self.statuses.update(other.statuses)
         self.size.merge(other.size)
@@ -56,9 +59,11 @@ def merged(groups: Iterable[Group]) -> Group:
 
 
 def gather(place: I64, samples: Samples, count: int) -> list[Group]:
-    """Return `count` groups, with the samples added to the groups that `place` says.
+    """Return `count` new groups, each with the figures of the samples that belong to it.
 
-    place: int64, shape (len(samples),), the index of each sample's group, 0 to count - 1.
+    place: int64 (len(samples),), index of each sample's group in the result, 0 to count - 1.
+    samples: figures of single bios or requests. Sizes and latencies below 0 (not known, or of a
+    try) and status 0 are not counted. A group without samples is empty.
     """
     groups = [Group() for _ in range(count)]
     if not len(samples):
@@ -80,7 +85,10 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
 
 
 def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
-    """Add each sample's stage times to `groups[place]`; place as for `gather`."""
+    """Add each sample's stage times (ns) to the `stages` of its group.
+
+    place: int64 (len(samples),), index of each sample's group in `groups`, which are changed.
+    """
     if not len(samples.stage):
         return
     codes = place[samples.stage_owner] * _STAGES + samples.stage
@@ -101,9 +109,10 @@ class Groups:
         self._most = most
 
     def merge(self, code: int, part: Group) -> None:
-        """Add the figures of `part` to the group of `code`, or to OTHERS.
+        """Add the figures of `part` to the group of `code`; a new code gets a group.
 
-        OTHERS takes them if `code` is new and there are `most` groups. part: not changed.
+        If there are as many groups as allowed (`most`) and none of `code`, the group OTHERS gets
+        them. part: not changed.
         """
         if code not in self.by_code and len(self.by_code) >= self._most:
             code = OTHERS
@@ -111,10 +120,10 @@ class Groups:
 
 
 def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
-    """Add the samples to several groupings.
+    """Add samples (figures of single bios or requests) to several groupings at once.
 
-    ways: (groups, codes) of each grouping; codes: int64, shape (len(samples),), the group of each
-    sample. The `groups` are changed.
+    ways: (groups, codes) of each grouping; codes: int64 (len(samples),), code of the group that
+    each sample belongs to. The `groups` are changed. Nothing is done without samples.
     """
     # Samples with the same code in every grouping are summed once, which is most of the work:
     # `place` numbers the distinct combinations of codes.

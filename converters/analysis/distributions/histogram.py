@@ -28,7 +28,11 @@ class Scale:
     """Width of linear buckets in the values' unit; 0: log2 buckets."""
 
     def slots(self, values: I64) -> I64:
-        """Return the bucket of each value (n,), int64; values are 0 or more."""
+        """Return the bucket of each value: int64 (n,), from 0.
+
+        values: int64 (n,), 0 or more, in the histogram's unit. Linear: value // step, at most the
+        last bucket. Log2: the index of the value's highest bit, 0 for the values 0 and 1.
+        """
         if self.step:
             return np.minimum(values // self.step, MOST_BUCKETS - 1)
         # frexp is exact up to 2^53: more than a year in ns.
@@ -44,9 +48,9 @@ class Scale:
 
 
 def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
-    """Return the counts with at least `size` buckets along the first axis, new buckets empty.
+    """Return the counts with at least `size` buckets (rows of the first axis); new ones are 0.
 
-    Returns `counts` itself if it is large enough, else a copy.
+    Returns `counts` itself if it has so many, else a longer copy.
     """
     more = size - counts.shape[0]
     if more <= 0:
@@ -72,7 +76,10 @@ class Histogram:
         return int(self.counts.sum())
 
     def add(self, values: I64) -> None:
-        """Count values (n,) of 0 or more."""
+        """Count values in their buckets: int64 (n,), 0 or more, in the histogram's unit.
+
+        Lengthens `counts` up to the bucket of the largest value, and updates `total` and `maximum`.
+        """
         if not len(values):
             return
         more = np.bincount(self.scale.slots(values))
@@ -94,10 +101,12 @@ class Columns:
     """Columns up to the last one that has a time."""
 
     def of(self, times: I64) -> tuple[I64, int]:
-        """Return (columns, merged): the column of each time (ns), and how much wider columns are.
+        """Return (columns, merged): each time's column, and how many former columns make one.
 
-        Widens the columns if a time is past the last one. merged: how many former columns make one
-        now, a power of two; 1: unchanged. Times before `origin` are in column 0. At least one time.
+        times: ns (n,), at least one; times before `origin` are in column 0. columns: int64 (n,). If
+        a time is past the last of MOST_COLUMNS columns, `width` is doubled until it is not; merged
+        is then the factor, a power of two that can exceed MOST_COLUMNS, and the caller has to merge
+        its own columns accordingly. 1: `width` is unchanged. Sets `used`.
         """
         last = int(times.max()) - self.origin
         merged = 1

@@ -30,7 +30,7 @@ class Key(Protocol):
     """One way of grouping bios. Codes are int64 of at least 0."""
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's group, shape (len(window.bios),).
+        """Return the code of each bio's group: int64, shape (len(window.bios),), at least 0.
 
         samples: of the window's bios, row by row. Windows have to come in the log's order, because
         keys may number groups as they occur.
@@ -43,8 +43,9 @@ class Key(Protocol):
 def canonical(key: Key, code: int) -> int:
     """Return the code of the group to which the I/O of `code` belongs, at the log's end.
 
-    The result differs from `code` where a group's name was learned after its first I/O (see
-    ByPath); OTHERS stays OTHERS.
+    It differs from `code` where a group's name was learned after its first I/O, which then had a
+    code of its own (see ByPath). For OTHERS (I/O of groups that were too many), and for keys
+    without `canonical`, it is `code`.
     """
     return code if code == OTHERS or not isinstance(key, NamedLate) else key.canonical(code)
 
@@ -65,7 +66,10 @@ class ByPlace:
         return samples.place
 
     def name(self, code: int) -> Name:
-        """See Key."""
+        """Return the name of a device and operation: `device`, `dev` (major:minor) and `operation`.
+
+        code: a value of Samples.place, dev_t << OP_BITS | operation number.
+        """
         dev = code >> OP_BITS
         return {
             "device": self._context.device_name(dev),
@@ -113,7 +117,12 @@ class ByProcess:
         self._of_task = np.zeros(0, dtype=np.int64)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. A task's row never changes from window to window, so only new rows are read."""
+        """Return the code of each bio's process: int64 (n,), by row of the window's bios.
+
+        A process is a pair of process id and name of the submitting thread. 0: the submitter is not
+        known. New processes get the next codes. samples: not used. A row of `window.tasks` never
+        changes from window to window, so only rows that are new since the last call are read.
+        """
         tasks, old = window.tasks, len(self._of_task)
         new = [
             self._code(int(tgid), str(comm))

@@ -53,7 +53,13 @@ class ByInode:
         return np.asarray(empty | (window.bios.bytes == 0), dtype=np.bool_)
 
     def name(self, code: int) -> Name:
-        """See Key. file is None where file_kind says why: "no data", "not known" or "device"."""
+        """Return the name of a group: `file`, `file_kind`, `file_dev` and `inode`.
+
+        code: as of `codes`. file: path. file_kind: "file"; "no name" (`file` then says the inode);
+        "device" (a block device's own pages: file and inode are None, and `device` names it); "no
+        data" or "not known" (the bio has no file: all others are None). file_dev: major:minor of
+        the file system, or of the device.
+        """
         if code < _FIRST:
             return _without(code)
         file = self._context.files[code - _FIRST]
@@ -71,6 +77,7 @@ class ByPath(ByInode):
     """
 
     def __init__(self, context: Context) -> None:
+        """Start without paths. context: the log's, whose `files` grow while it is read."""
         super().__init__(context)
         self._codes: dict[tuple[int, str], int] = {}
         """(dev_t, `_words` of the file) → code."""
@@ -84,10 +91,12 @@ class ByPath(ByInode):
         return file.path
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. Gives each path (on one device) that is new a code, also if its name is unknown.
+        """Return the code of the path of each bio's file: int64 (n,), by row of the window's bios.
 
-        Bios without a file keep the code that ByInode gives them. Changes `_codes`, `_inodes` and
-        `_of_row`, which grows with Context.files. samples: not used.
+        The same path on two devices has two codes. A new path gets the next code; so does the
+        stand-in (`inode N of …`) of a file whose path is not known yet. Bios without a file have
+        _EMPTY or _UNKNOWN, as by ByInode. Adds to `_codes` and `_inodes`, and lengthens `_of_row`
+        where Context.files has grown. samples: not used.
         """
         inodes = super().codes(window, samples)
         rows, place = np.unique(inodes, return_inverse=True)
@@ -99,9 +108,10 @@ class ByPath(ByInode):
         return np.array(found, dtype=np.int64)[place]
 
     def _code(self, row: int) -> int:
-        """Return the code of the file in a row of Context.files, and note the row in `_inodes`.
+        """Return the code of the file in a row of Context.files; a new path gets the next code.
 
-        The code is kept in `_of_row` only if the file's name is known, because a name can follow.
+        Notes the row in `_inodes`, unless the code is in `_of_row` already. The code is kept in
+        `_of_row` only if the file's path is known, because a path can follow.
         """
         code = int(self._of_row[row])
         if code:
@@ -118,10 +128,11 @@ class ByPath(ByInode):
         return self._codes.setdefault((file.dev, self._words(file)), _FIRST + len(self._codes))
 
     def canonical(self, code: int) -> int:
-        """Return the code of the path that all files of `code` have by now.
+        """Return the code of the path that the files of `code` have by now.
 
-        If these files have several paths, or there is no file, return `code`. Adds the files' rows
-        to the path's group in `_inodes`, so that `name` counts them.
+        code: as of `codes`. It is returned itself if these files have several paths, or there is no
+        file. Adds the files' rows to `_inodes` of the returned code, so that `name` counts them; a
+        path that no I/O had so far gets the next code.
         """
         if code < _FIRST:
             return code
@@ -134,7 +145,11 @@ class ByPath(ByInode):
         return path
 
     def name(self, code: int) -> Name:
-        """See Key. inode: None if several inodes had the path; inodes: how many had it."""
+        """Return the name of a path's group: as ByInode.name, with the number of inodes.
+
+        code: as of `codes` or `canonical`. `inode` is None if several inodes had the path.
+        `inodes`: how many had it; 0 for a group without a file, and for a block device's own pages.
+        """
         if code < _FIRST:
             return {**_without(code), "inodes": 0}
         rows = self._inodes[code]
@@ -154,7 +169,12 @@ class ByDirectory(ByPath):
         return directory(file.path) if file.known else ""
 
     def name(self, code: int) -> Name:
-        """See Key. dir is None where file_kind is not "file"."""
+        """Return the name of a directory's group: `dir`, `file_kind`, `file_dev` and `inodes`.
+
+        code: as of `codes` or `canonical`. dir: path of the directory; None where file_kind is not
+        "file". inodes: how many inodes had files in it. A block device's own pages have `device`,
+        too.
+        """
         fields = dict(super().name(code))
         path = fields.pop("file")
         fields.pop("inode")

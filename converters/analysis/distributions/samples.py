@@ -77,7 +77,10 @@ class Samples:
         return len(self.place)
 
     def take(self, rows: Bool) -> "Samples":
-        """Return the rows of the mask (n,), and their stages, as new samples."""
+        """Return the rows of the mask (n,), with their stages, as new samples.
+
+        `stage_owner` of the result is an index in its own rows.
+        """
         kept = rows[self.stage_owner]
         renumbered = np.cumsum(rows) - 1
         return Samples(
@@ -94,7 +97,12 @@ class Samples:
 
 
 def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
-    """Return a window's bios as samples. stages: `Lifecycles.bio_stages`."""
+    """Return a window's bios as samples: a row of figures for each row of `bios`.
+
+    A bio has ended, and has a latency, if both Q and C are in the log. `end` of a bio without a
+    completion is its Q. NOWAIT tries (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries.
+    stages: `Lifecycles.bio_stages`, of these bios.
+    """
     ended = (bios.queue != NEVER) & (bios.complete != NEVER)
     rows = {
         "ended": ended,
@@ -110,10 +118,12 @@ def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
 
 
 def of_requests(requests: Requests, stages: Stages, context: Context) -> Samples:
-    """Return a window's requests as samples. stages: `Lifecycles.request_stages`.
+    """Return a window's requests as samples: a row of figures for each row of `requests`.
 
-    Counters of requests: merged is 1 for a request that was merged into another request;
-    fragments is the number of the request's bios; split is always 0.
+    A request has ended, and has a latency, if both its start and its completion are in the log. Its
+    `end` without a completion is its start. Counters of requests: `merged` is 1 for a request that
+    was merged into another request, which is not `unfinished`; `fragments` is the number of its
+    bios; `split` is 0. NOWAIT tries count only as tries. stages: `Lifecycles.request_stages`.
     """
     ended = (requests.start != NEVER) & (requests.complete != NEVER)
     absorbed = requests.absorbed_by != NEVER
@@ -136,10 +146,13 @@ def _samples(
     start: I64,
     begin: I64,
 ) -> Samples:
-    """Return the table's rows as samples.
+    """Return the rows of a table of bios or requests as samples.
 
-    rows: values by counter, (n,) each; gets the counters that bios and requests share. start: ns
-    (n,) from which latency counts. begin: ns (n,), the end of rows without a completion.
+    stages: of these rows. rows: counter's name → value of each row (n,), for the counters in which
+    bios and requests differ; changed: gets the counters that they share. Counters that are not in
+    it are 0. start: ns (n,) from which latency counts, NEVER if not known. begin: ns (n,), the
+    `end` of rows without a completion. NOWAIT tries (REQ_NOWAIT ended by BLK_STS_AGAIN) count only
+    as tries.
     """
     ended: Bool = (start != NEVER) & (table.complete != NEVER)
     rows["ios"] = np.ones(len(table), dtype=np.int64)
@@ -168,7 +181,11 @@ def _samples(
 
 
 def _with_tries(samples: Samples, tried: Bool) -> Samples:
-    """Return the samples with the rows of the mask (n,) counted only as tries."""
+    """Return the samples with the rows of the mask (n,) counted only in `tries` and `tried_bytes`.
+
+    These rows stay, with all other counters and the status 0, size NOT_COUNTED and latency NEVER,
+    but lose their stages. The given samples are not changed.
+    """
     counters = np.where(tried, 0, samples.counters)
     size = samples.counters[COUNTERS.index("bytes")]
     counters[_OF_TRIES] = np.where(tried, [np.ones_like(size), size], 0)
@@ -186,10 +203,10 @@ def _with_tries(samples: Samples, tried: Bool) -> Samples:
 
 
 def _owners(number: I64, owner: I64) -> I64:
-    """Return the row of each stage's owner (m,).
+    """Return the row of each stage's owner: int64 (m,), index in `number`.
 
-    number: (n,), ascending numbers of the bios or requests. owner: (m,), the number of each
-    stage's owner; the stages of an owner are adjacent.
+    number: (n,), ascending numbers of the bios or requests. owner: (m,), the number of each stage's
+    bio or request, all of them in `number`; the stages of an owner are adjacent.
     """
     if not len(owner):
         return np.zeros(0, dtype=np.int64)
@@ -200,9 +217,10 @@ def _owners(number: I64, owner: I64) -> I64:
 
 
 def operations_of(table: Bios | Requests, context: Context) -> I64:
-    """Return the number of each bio's (request's) operation, int64 (n,).
+    """Return the number (REQ_OP_*) of each bio's or request's operation: int64 (n,).
 
-    I/O without data and with REQ_PREFLUSH (fsync) counts as a flush.
+    I/O without data and with REQ_PREFLUSH, as fsync sends it, counts as the recording kernel's
+    flush operation, if that kernel has one.
     """
     op = (table.opf & OP_MASK).astype(np.int64)
     flush = context.op_number("flush")

@@ -22,7 +22,7 @@ _WIDTH = 44
 def check_interval(span: int, interval: int) -> None:
     """Raise ConversionError if a log of `span` ns has MOST_INTERVALS intervals or more.
 
-    interval: ns; 0: no intervals, nothing is refused.
+    interval: length of an interval, ns; 0: no intervals, nothing is refused.
     """
     if interval and span // interval >= MOST_INTERVALS:
         raise ConversionError(
@@ -53,9 +53,12 @@ class Series(Generic[Closed]):
     """First interval that is still open."""
 
     def add(self, codes: I64, samples: Samples, now: int) -> None:
-        """Add a window's samples, and close the intervals that ended LINGER_NS before `now`.
+        """Add a window's samples to the intervals in which they ended, and close old intervals.
 
-        codes: the group of each sample, as for Groups. now: ns, the window's end.
+        codes: int64 (len(samples),), 0 or more: code of the group of each sample. now: the window's
+        end, ns. Intervals that ended LINGER_NS before `now` are closed: their groups go through
+        `close` into `closed`. Samples whose interval was closed before are only counted in
+        `left_out`.
         """
         place = np.maximum(samples.end - self.origin, 0) // self.interval
         late = place < self._edge
@@ -73,7 +76,11 @@ class Series(Generic[Closed]):
         self._close(1 << 62)
 
     def _close(self, edge: int) -> None:
-        """Move the groups of the intervals before `edge` from `_open` to `closed`."""
+        """Move the groups of the open intervals before number `edge` from `_open` to `closed`.
+
+        What `close` returns for each code and group is appended to the interval's list, in the
+        order of codes. `edge` becomes the first open interval.
+        """
         for code in sorted(c for c in self._open.by_code if c >> _WIDTH < edge):
             group = self._open.by_code.pop(code)
             rows = self.closed.setdefault(code >> _WIDTH, [])

@@ -29,16 +29,22 @@ _U16 = 1 << 16
 
 
 def buckets_of(values: I64) -> I64:
-    """Return the bucket of each value (n,): 0 for values up to 0, 1 for 1, ascending with values.
+    """Return the bucket of each value: int64 (n,), ascending with the values.
 
-    Buckets that begin below 128 are narrower than 1, so some of them stay empty.
+    values: int64 (n,). Bucket 0 is for values of 0 and less, bucket 1 begins at 1, and each power
+    of two has PER_OCTAVE buckets. Buckets that begin below 128 are narrower than 1, so some stay
+    empty.
     """
     bits = np.maximum(values, 0).astype(np.float64).view(np.int64) >> _SHIFT
     return np.asarray(np.maximum(bits - _ZERO, 0))
 
 
 def bucket_begin(bucket: int) -> int:
-    """Return the least whole number in a bucket; the bucket ends before the next one's begin."""
+    """Return the least whole number in a bucket (numbered as by buckets_of); 0 for buckets up to 0.
+
+    The bucket ends before the begin of the next one. An empty bucket has the same begin as the
+    next.
+    """
     if bucket <= 0:
         return 0
     octave, part = divmod(bucket - 1, PER_OCTAVE)
@@ -49,8 +55,9 @@ def bucket_begin(bucket: int) -> int:
 def by_group(codes: I64) -> tuple[I64, I64]:
     """Return (order, first): the rows sorted by code, and where each code's run begins.
 
-    codes: (n,), at least 0. order: (n,) indices that sort `codes` stably. first: one position in
-    `order` for each distinct code, ascending; empty if n is 0.
+    codes: int64 (n,), at least 0. order: int64 (n,), indices that sort `codes` stably. first: int64
+    (k,), for each of the k distinct codes, ascending, the position in `order` where its rows begin;
+    empty if n is 0.
     """
     small = len(codes) and int(codes.max()) < _U16
     keys = codes.astype(np.uint16) if small else codes  # numpy sorts 16-bit integers by radix
@@ -71,6 +78,7 @@ class Distribution:
     __slots__ = ("_base", "_counts", "count", "max", "min", "sum")
 
     def __init__(self) -> None:
+        """Start without values."""
         self.count = 0
         self.sum = 0
         self.min = 0
@@ -82,8 +90,9 @@ class Distribution:
     def of_counts(cls, total: int, least: int, most: int, base: int, counts: I64) -> "Distribution":
         """Return a distribution of values that were put into buckets elsewhere.
 
-        total, least, most: sum, minimum and maximum of the values. counts: int64, values in each
-        bucket from bucket `base` on; copied.
+        total, least, most: sum, minimum and maximum of the values. counts: int64 (k,), number of
+        values in each bucket from bucket `base` (as by buckets_of) on; copied. Without any value:
+        total, least and most are 0.
         """
         distribution = cls()
         distribution._take(int(counts.sum()), total, least, most, base, counts)
@@ -95,7 +104,7 @@ class Distribution:
         return self.sum / self.count if self.count else 0.0
 
     def add(self, values: I64) -> None:
-        """Count values (n,), int64; negative values count as 0."""
+        """Count values: int64 (n,); negative values count as 0."""
         if not len(values):
             return
         values = np.maximum(values, 0)
@@ -112,7 +121,11 @@ class Distribution:
             self._take(other.count, other.sum, other.min, other.max, other._base, other._counts)
 
     def _take(self, count: int, total: int, least: int, most: int, base: int, counts: I64) -> None:
-        """Add `count` values with this sum, minimum and maximum, and their counts from `base`."""
+        """Add `count` values, given by their sum, minimum, maximum and bucket counts.
+
+        total, least, most: sum, minimum, maximum. counts: int64 (k,), values in each bucket from
+        bucket `base` on; copied. Changes all attributes.
+        """
         self.min = min(self.min, least) if self.count else least
         self.max = max(self.max, most)
         self.count += count
@@ -122,7 +135,11 @@ class Distribution:
         self._counts[at : at + len(counts)] += counts
 
     def _cover(self, begin: int, end: int) -> None:
-        """Extend `_counts` (and lower `_base`) to hold the buckets `begin` to `end` - 1."""
+        """Extend `_counts` at either end to hold the buckets `begin` to `end` - 1; new ones are 0.
+
+        `_base`, the bucket of _counts[0], becomes `begin` if that is lower, or if there were no
+        counts.
+        """
         if not len(self._counts):
             self._base, self._counts = begin, np.zeros(end - begin, dtype=np.int64)
             return
@@ -134,12 +151,12 @@ class Distribution:
             self._base, self._counts = low, wider
 
     def percentiles(self, shares: Sequence[float], *, low: bool = False) -> list[int]:
-        """Return the percentile for each share (0.99: p99); zeros without values.
+        """Return the percentile for each share (0.99: p99), in their order; zeros without values.
 
-        The percentile of a share is the value at rank ceil(share * count), as the middle of that
-        value's bucket, never outside min and max. low: the bucket's least value instead of the
-        middle, for round numbers such as sizes; the result is then at most 2 * RELATIVE_ERROR
-        too low.
+        A percentile is the value at rank ceil(share * count), taken as the middle of that value's
+        bucket but never outside min and max; it is off by at most RELATIVE_ERROR of its value. low:
+        the bucket's least value instead of its middle, for round numbers such as sizes; it is then
+        at most 2 * RELATIVE_ERROR too low.
         """
         if not self.count:
             return [0] * len(shares)
@@ -156,9 +173,9 @@ class Distribution:
         return (bucket_begin(bucket) + bucket_begin(bucket + 1) - 1) // 2
 
     def buckets(self) -> list[tuple[int, int, int]]:
-        """Return (begin, end, count) of each bucket that is not empty, ascending.
+        """Return (begin, end, count) of each bucket that is not empty, ascending; or [].
 
-        A bucket holds the values begin <= value < end.
+        A bucket holds the whole numbers begin <= value < end.
         """
         rows = np.flatnonzero(self._counts)
         return [
@@ -171,9 +188,9 @@ class Distribution:
         ]
 
     def rows(self) -> tuple[I64, I64]:
-        """Return (buckets, counts) of the buckets that are not empty.
+        """Return (buckets, counts) of the buckets that are not empty: int64 (k,) each.
 
-        buckets: ascending bucket numbers, as for bucket_begin. counts: values in each bucket.
+        buckets: ascending bucket numbers, as by buckets_of. counts: number of values in each.
         """
         rows = np.flatnonzero(self._counts)
         return rows + self._base, self._counts[rows]
@@ -181,7 +198,8 @@ class Distribution:
     def log2(self) -> list[tuple[int, int, int]]:
         """Return (begin, end, count) by powers of two, exact: 0, 1, 2 to 3, 4 to 7, and so on.
 
-        end is excluded. Ascending, without empty ones.
+        A range holds the values begin <= value < end. Ascending, without empty ones; [] without
+        values.
         """
         sums: dict[int, int] = {}
         rows = np.flatnonzero(self._counts)
@@ -197,9 +215,9 @@ class Distribution:
     def coarse(self, bits: int) -> tuple[int, list[int]]:
         """Return (first, counts): the histogram with 2**bits rows to each power of two.
 
-        Row 0 is the value 0; row 1 begins at the value 1. first: the first row that is not empty.
-        counts: values of each row from `first` to the last row that is not empty. Without values
-        (0, []).
+        bits: 0 to SUB_BITS. Row 0 is the value 0; row 1 begins at the value 1. first: the first row
+        that is not empty. counts: number of values in each row from `first` to the last row that is
+        not empty. Without values (0, []).
         """
         seen = np.flatnonzero(self._counts)
         bucket = seen + self._base
@@ -216,10 +234,10 @@ Targets = Mapping[int, Distribution] | Sequence[Distribution]
 
 
 def add_grouped(codes: I64, values: I64, into: Targets) -> None:
-    """Count each value in the distribution `into[code]` of the value's code.
+    """Count each value in the distribution of its code, `into[code]`.
 
-    codes, values: int64 (n,); codes at least 0. Negative values count as 0. `into` has to hold a
-    distribution for each code that occurs.
+    codes, values: int64 (n,) each; codes at least 0. Negative values count as 0. into: code →
+    distribution, which is changed; has one for each code that occurs.
     """
     if not len(values):
         return

@@ -8,7 +8,7 @@ from biotrail.converters.analysis.report.json import group, operation
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the snapshot as plain values for json.dumps."""
+    """Return the snapshot as dicts and lists for json.dumps, with the keys of docs/top.md."""
     return {
         "format": FORMAT,
         "number": snapshot.number,
@@ -23,7 +23,10 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _stretch(stretch: Stretch) -> dict[str, Any]:
-    """Return a stretch as plain values."""
+    """Return the figures of a stretch of time as a dict for json.dumps.
+
+    Keys: begin_ns, end_ns, total and operations (as json.operation), processes (as json.group).
+    """
     return {
         "begin_ns": stretch.begin_ns,
         "end_ns": stretch.end_ns,
@@ -42,7 +45,10 @@ def _device(device: DeviceNow) -> dict[str, Any]:
 
 
 def _depths(depths: Depths) -> dict[str, Any]:
-    """Return a device's depths as plain values."""
+    """Return how many bios or requests were in flight on a device in a stretch of time as a dict.
+
+    Keys: now, mean (6 decimals), max, active_ns (time with any in flight), time_ns (length).
+    """
     return {
         "now": depths.now,
         "mean": round(depths.mean, 6),

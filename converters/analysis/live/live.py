@@ -46,23 +46,26 @@ QUIET_NS = 1_500_000_000
 
 
 class LiveTrace(Trace):
-    """The trace of a log that is still being written; old loss windows and readings are dropped."""
+    """The trace of a log that is still being written; deletes what it has taken in."""
 
     def __init__(self, source: LiveSource, *, own_io: bool = False) -> None:
         super().__init__(source, own_io=own_io)
         self.source = source
 
     def windows(self) -> Iterator[Lifecycles]:
-        """Yield a window for each chunk as the log is written.
+        """Yield the windows of the log while it is written, each about the events of one chunk.
 
-        After each window, the loss windows, damaged stretches and all but the last two clock
-        readings are dropped, so that memory is bounded.
+        After each window, so that memory is bounded, old entries are deleted from the source's
+        `losses` and `damaged` (as by LiveSource.forget), the notes that the trace has taken in from
+        the source's `notes`, and all but the last two clock readings from `context.clocks`.
         """
         for window in self.lifecycles(window_events=1):
             yield window
             losses, damaged = self.source.forget()
             self._loss -= losses
             self._damage -= damaged
+            del self.source.notes[: self._notes]
+            self._notes = 0
             del self.context.clocks[:-2]
 
 
@@ -80,7 +83,11 @@ class _Part:
     slowest: list[Slow] = field(default_factory=list)
 
     def merge(self, other: "_Part") -> None:
-        """Add another stretch, which is not changed; begin and end then span both."""
+        """Add the figures of another stretch of time, which is not changed, to this one.
+
+        `begin` becomes the earlier begin (the other's if this has none), `end` the later end;
+        groups add up, and the MOST_SLOW slowest of both stay.
+        """
         self.begin = other.begin if self.begin < 0 else min(self.begin, other.begin)
         self.end = max(self.end, other.end)
         for name in ("bios", "requests", "processes"):
@@ -101,7 +108,11 @@ class Live:
     """
 
     def __init__(self, context: Context, interval: int) -> None:
-        """interval: ns between snapshots."""
+        """Start the first stretch of time at the log's first clock reading.
+
+        Without a clock reading the stretch has no begin yet. context: of the log. interval: ns
+        between snapshots, about.
+        """
         self._context, self._interval = context, interval
         self._processes = ByProcess(context)
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
@@ -113,7 +124,7 @@ class Live:
         self._given = 0
 
     def add(self, window: Lifecycles) -> None:
-        """Add the next window's bios, requests and slowest bios to the current stretch.
+        """Add the next window's bios, requests and slowest bios to the current stretch of time.
 
         Sets the stretch's begin to the window's if it has none, and moves its end to the window's
         if that is later. Adds beginnings and ends to the devices' depths. A window without a begin
@@ -147,9 +158,12 @@ class Live:
         return self._part.end - self._part.begin >= self._interval * 3 // 4
 
     def snapshot(self, source: LiveSource, last: bool = False) -> Snapshot:
-        """Return a snapshot of the current stretch and the last minute, and begin a new stretch.
+        """Return a snapshot of the current stretch and of the last minute; begin a new stretch.
 
-        source: of the trace, for its loss counts. last: whether the recording has ended.
+        The new stretch begins where the current one ends. The last minute is the stretches that
+        began within a minute before that end, at least the current one; older ones are dropped. The
+        devices' depths begin anew. source: of the trace, for its counts of losses. last: whether
+        the recording has ended.
         """
         part, self._part = self._part, _Part(self._part.end, self._part.end)
         self._minute.append(part)
@@ -171,7 +185,11 @@ class Live:
         )
 
     def _stretch(self, part: _Part) -> Stretch:
-        """Return the report of a stretch."""
+        """Return the report of a stretch of time: total, devices and operations, processes.
+
+        Operations are sorted by bios, most first. A begin or end that is not known is 0, and rates
+        of a stretch without length are 0.
+        """
         span, context = max(part.end - part.begin, 0), self._context
         bios, requests = part.bios.by_code, part.requests.by_code
         places = sorted({*bios, *requests})
@@ -194,7 +212,12 @@ class Live:
         )
 
     def _name(self, place: int) -> dict[str, str | int | None]:
-        """Return the group name of a place (as in Samples.place), or of OTHERS."""
+        """Return the name of a device and operation, or of OTHERS: {"others": 1}.
+
+        The name has the fields `device` and `operation`. place: dev_t << OP_BITS | operation
+        number, as in Samples.place; below 0: OTHERS, the group of the I/O for which there was no
+        group left.
+        """
         if place < 0:
             return {"others": 1}
         return {
@@ -203,7 +226,11 @@ class Live:
         }
 
     def _process_reports(self, part: _Part, span: int) -> list[GroupReport]:
-        """Return the stretch's processes, most I/O first. span: ns that rates are per."""
+        """Return the reports of a stretch's processes, most I/Os first.
+
+        span: ns that rates are per. Processes past the first MOST_GROUPS are one group, named
+        {"others": 1}.
+        """
         found = [
             group_report(
                 self._processes.name(code) if code >= 0 else {"others": 1},
@@ -216,7 +243,11 @@ class Live:
         return sorted(found, key=lambda g: -g.counters["ios"])
 
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
-        """Add the window's slowest bios to the current stretch. codes: processes, (n,)."""
+        """Add the window's MOST_SLOW slowest bios to those of the current stretch; keep MOST_SLOW.
+
+        bios: samples of the window's bios. codes: the process of each, as ByProcess.codes, (n,).
+        Bios without a latency are left out.
+        """
         rows = np.argsort(-bios.latency, kind="stable")[:MOST_SLOW]
         found = [
             self._slow(window, bios, codes, row) for row in rows.tolist() if bios.latency[row] >= 0
@@ -230,7 +261,11 @@ class Live:
         codes: I64,
         row: int,
     ) -> Slow:
-        """Return the bio in a row of the window's bios (and of its samples and codes)."""
+        """Return one of the window's bios with names, its latency and its longest stage.
+
+        row: of the window's bios, of their samples `bios`, and of `codes`, their processes as
+        ByProcess.codes.
+        """
         stages = np.flatnonzero(bios.stage_owner == row)
         longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
         place = int(bios.place[row])
@@ -249,7 +284,11 @@ class Live:
         )
 
     def _add_depths(self, window: Lifecycles) -> None:
-        """Add the window's beginnings and ends to the depths, and count what is in flight now."""
+        """Add the window's beginnings and ends to `_depths`; count in `_open` what is in flight.
+
+        `_open`: dev_t → (bios, requests) in flight at the window's end. A new device is added when
+        a bio or request begins on it, unless there are MOST_DEVICES.
+        """
         queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
         for dev in np.unique(np.concatenate([queue.start_dev, issue.start_dev])).tolist():
             if dev not in self._depths and len(self._depths) < MOST_DEVICES:
@@ -264,7 +303,12 @@ class Live:
         }
 
     def _devices(self) -> list[DeviceNow]:
-        """Return the devices' depths since the last call, and begin new ones."""
+        """Return how many bios and requests each device had in flight since the last call.
+
+        One entry for each device in `_depths`, in the order of dev_t. Replaces `whole` of each
+        depth by an empty span, so that the next call counts from here. If no window came since the
+        last call, mean and max are the number that is in flight now.
+        """
         found = []
         for dev, (queue, issued) in sorted(self._depths.items()):
             both = []

@@ -46,11 +46,13 @@ MOST_OTHERS = 8
 def page_data(
     report: Report, timeline: Timeline, context: Context, slow: Mapping[str, Any], whole: int
 ) -> dict[str, Any]:
-    """Return the page's data as plain values for json.dumps.
+    """Return the data of the report's page as dicts and lists for json.dumps.
 
-    slow: as `biotrail slow --json` prints it. whole: how many I/Os of `slow`, from the first on,
-    are the slowest of all; the others are the slowest of a device and operation. Lists are cut to
-    MOST rows and ROOM characters; `left_out` has the number of rows cut from each.
+    report: of the log. timeline: of the same windows. context: of the log. slow: what `biotrail
+    slow --json` prints for it. whole: how many I/Os of `slow`, from the first on, are the slowest
+    of all; the others are the slowest of a device and operation. Lists are cut to MOST rows and
+    ROOM characters of JSON; `left_out` has the number of rows cut from each, if any. Nothing that
+    is given is changed.
     """
     shown = as_dict(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}
@@ -82,7 +84,8 @@ def page_data(
 def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[list[Any], int]:
     """Return (kept, left_out): the first rows that fit, and the number of the others.
 
-    room: characters of JSON that the kept rows may have. most: rows at most; None: any number.
+    rows: values for as_json. room: characters of JSON that the kept rows may have together. most:
+    rows at most; None: any number. From the first row that does not fit on, all are left out.
     """
     rows = list(rows)
     kept = []
@@ -106,7 +109,10 @@ def as_json(value: Any) -> str:
 
 
 def _operations(report: Report, context: Context) -> list[dict[str, Any]]:
-    """Return each operation, summed over all devices, most I/O first; as report/json.operation."""
+    """Return each operation, summed over all devices, most I/Os first, as json.operation.
+
+    I/Os: bios or requests, whichever are more. Rates are per the report's time.
+    """
     by_op: dict[str, list[OperationReport]] = {}
     for device in report.devices:
         for one in device.operations:
@@ -126,9 +132,11 @@ def _operations(report: Report, context: Context) -> list[dict[str, Any]]:
 
 
 def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
-    """Return I/O over time: of all I/O, each operation, each device, and each pair of these.
+    """Return I/O over time: a dict each for all I/O, operations, devices, and their pairs.
 
-    `device` and `operation` are None in a series of all devices or all operations.
+    `device` and `operation` are None in a series of all devices or all operations; the other keys
+    are those of _course. Series of all devices come first, then those of the device with most I/O,
+    and so on. I/O of the timeline's OTHERS is only in the series of all I/O.
     """
     courses = timeline.courses()
     names: dict[tuple[str | None, str | None], list[Course]] = {(None, None): []}
@@ -150,7 +158,10 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _sum(courses: list[Course], timeline: Timeline) -> Course:
-    """Return the sum of the courses; a single one is returned as it is."""
+    """Return the sum of the courses (I/O over time); a single one is returned as it is.
+
+    Without any, one without I/O. timeline: says how many columns courses have.
+    """
     if len(courses) == 1:
         return courses[0]
     nothing = [0] * timeline.columns
@@ -167,7 +178,11 @@ def _ints(values: list[int]) -> Any:
 
 
 def _course(course: Course) -> dict[str, Any]:
-    """Return a course as plain lists by column; percentiles are None without a latency."""
+    """Return I/O over time as lists with an item for each column of time.
+
+    Keys: ios, bytes, p50_ns, p90_ns, p99_ns, max_ns and heat. The latencies' percentiles and
+    maximum are None in a column without a latency, and its heat (as of `heat`) is [].
+    """
     columns = range(len(course.ios))
     times = {column: Summary.of(found) for column, found in course.latency.items()}
     figures = {
@@ -185,10 +200,10 @@ def _course(course: Course) -> dict[str, Any]:
 
 
 def heat(times: Distribution) -> list[int]:
-    """Return a heat map's column: the first row with I/Os, then the I/Os of each row from there.
+    """Return a heat map's column: the first row with I/Os, then each row's I/Os from there.
 
-    Row 0 is 0 ns. From row 1 on, which begins at 1 ns, there are 2**ROW_BITS rows to each power of
-    two.
+    times: latencies in ns, at least one. Row 0 is 0 ns. From row 1 on, which begins at 1 ns, there
+    are 2**ROW_BITS rows to each power of two. The last row is one with I/Os.
     """
     first, counts = times.coarse(ROW_BITS)
     return [first, *counts]
@@ -200,7 +215,11 @@ def row_begin(row: int) -> int:
 
 
 def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
-    """Return the mean and largest number in flight on each device, by column; busiest first."""
+    """Return how much was in flight on each device over time: a dict each, most I/O first.
+
+    Keys: device, queue_mean, queue_max (bios), issued_mean, issued_max (requests): a list each with
+    an item for each column; 0 where nothing is known.
+    """
     order = {device.device: rank for rank, device in enumerate(report.devices)}
     found = []
     for dev, device in timeline.devices.by_dev.items():
@@ -214,10 +233,11 @@ def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _slow(io: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a slow I/O's values with bounded lists.
+    """Return a copy of a slow I/O's values with shorter lists; `io` is not changed.
 
-    Of more than MOST_EVENTS events the middle is left out, of requests, mates, children and parents
-    all past the first MOST_OTHERS. `events_left_out`, `mates_left_out`, … count these, too.
+    io: an I/O as in `biotrail slow --json`. Of more than MOST_EVENTS events the middle is left out,
+    of requests, mates, children and parents all past the first MOST_OTHERS. `events_left_out`,
+    `mates_left_out`, … count these, too, and are added where something is left out.
     """
     found = dict(io)
     events = io["events"]

@@ -33,7 +33,7 @@ def page(title: str, data: Mapping[str, Any]) -> str:
 
     words: this version, the meanings of stages and certainties, and lines about what is missing.
     """
-    return _whole("page.html", ("page.css",), SCRIPTS, title, data)
+    return _filled("page.html", ("page.css",), SCRIPTS, title, data)
 
 
 def flame_page(title: str, data: Mapping[str, Any]) -> str:
@@ -41,19 +41,21 @@ def flame_page(title: str, data: Mapping[str, Any]) -> str:
 
     data: as of flame.as_dict, with `words`: this version, title, a line about the graph, and notes.
     """
-    return _whole("flame.html", ("page.css", "flame.css"), FLAME_SCRIPTS, title, data)
+    return _filled("flame.html", ("page.css", "flame.css"), FLAME_SCRIPTS, title, data)
 
 
-def _whole(
+def _filled(
     template: str,
     styles: Sequence[str],
     scripts: Sequence[str],
     title: str,
     data: Mapping[str, Any],
 ) -> str:
-    """Return a template with its `{{…}}` places filled in.
+    """Return a page: the template with its `{{NAME}}` places filled in.
 
-    template, styles, scripts: names of files of this package.
+    template, styles, scripts: names of files of this package. title: plain text, escaped here.
+    data: plain values, put in as JSON with all texts made safe to show. A Content-Security-Policy
+    lets only these scripts run.
     """
     library, script = _part(_LIBRARY), "\n".join(map(_part, scripts))
     parts = {
@@ -71,7 +73,8 @@ def _whole(
 def readable(value: Any) -> Any:
     """Return a copy of the value with every text in it made safe to show (docs/names.md).
 
-    Keys are not changed; tuples become lists.
+    value: a text, mapping, list or tuple, nested in any way, or another value, which is returned as
+    it is. Keys are not changed; tuples become lists.
     """
     if isinstance(value, str):
         return shown(value)

@@ -3,6 +3,8 @@
 
 const timeline = data.timeline;
 const MOST_LINES = 6;
+/** Least length of the last column for rates, as a share of a column. */
+const LEAST_COLUMN = 0.1;
 
 /** Returns the series of a device and an operation ("": all); undefined if the page does not have it. */
 function courseOf(device, operation) {
@@ -13,6 +15,15 @@ function courseOf(device, operation) {
 
 /** Seconds from the log's beginning to the beginning of a column. */
 const secondsAt = (column) => (column * timeline.interval_ns) / 1e9;
+
+/**
+ * Seconds of the log in a column, by which its rates are computed. The last column ends with the log; it counts
+ * as LEAST_COLUMN of a column at least, so that the log's last I/O alone makes no peak.
+ */
+function secondsIn(column) {
+  const rest = data.report.time.span_ns / timeline.interval_ns - column;
+  return (Math.min(Math.max(rest, LEAST_COLUMN), 1) * timeline.interval_ns) / 1e9;
+}
 
 /** Returns the beginning of a column as text, with enough digits to differ from the next column's. */
 function momentOf(column) {
@@ -248,12 +259,11 @@ function coursesShown(view) {
 
 /** Returns a chart of I/Os (key "ios") or bytes per second over time. told: formats a rate. */
 function throughput(view, key, told) {
-  const perSecond = 1e9 / timeline.interval_ns;
   const lines = coursesShown(view).map((course, place) => ({
     name: course.operation || "all",
     stack: "all",
     colour: opColour(course.operation, place),
-    values: course[key].map((x) => x * perSecond),
+    values: course[key].map((x, column) => x / secondsIn(column)),
   }));
   if (!lines.length) return missingCourse();
   return key === "ios"

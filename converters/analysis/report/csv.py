@@ -64,10 +64,12 @@ def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -
 def write_all(
     reports: Sequence[Labelled], out: TextIO, cell: Callable[[str], str] = guarded
 ) -> None:
-    """Write the header line, then all lines of each report to `out`.
+    """Write the header line, then the lines of each report, to `out` as CSV.
 
-    If the first report has a label, there is a column `recording` with the labels. cell: maps each
-    text to what is written for it.
+    reports: at least one. If the first one has a label, there is a column `recording` with the
+    labels. The values of SCOPE are the same in every line of a report. cell: maps each text to what
+    is written for it; `guarded` puts an apostrophe before what a spreadsheet would take for a
+    formula.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")
@@ -91,7 +93,13 @@ class _Rows:
 
 
 def lines(report: Report) -> Iterator[Line]:
-    """Yield the report's lines: total, devices, lists of groups, then intervals."""
+    """Yield the report's lines as column → value: total, devices, lists of groups, then intervals.
+
+    Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
+    device and its operations (the device's sum first) have lines of bios, then of requests; all
+    others have lines of bios only. `begin_ns` and `end_ns` are the interval's, or else the log's.
+    The SCOPE columns and `format` are not in the lines.
+    """
     whole = {"begin_ns": report.begin_ns, "end_ns": report.end_ns}
     for line in _both(report.total.bios, report.total.requests):
         yield {"section": "total", **whole, **line}
@@ -123,9 +131,10 @@ def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
 
 
 def _lines(group: GroupReport, of: str) -> Iterator[Line]:
-    """Yield a line for the whole latency (stage Q2C; of requests: all), then one per stage.
+    """Yield a group's lines: one for the whole latency, then one for each of its stages.
 
-    of: "bios" or "requests", the column `of`.
+    of: "bios" or "requests", for the column `of`. The first line's `stage` is "Q2C" (of requests
+    "all") and its `share` 1. Rates, counts and the group's name are the same in all lines.
     """
     work = {
         **group.name,

@@ -33,7 +33,10 @@ class Devices:
     """Depths and patterns of all devices of a log, window after window."""
 
     def __init__(self, interval: int = 0) -> None:
-        """interval: ns, of the depths; 0: no intervals."""
+        """Start without devices.
+
+        interval: ns of the intervals in which the depths of devices are also kept; 0: none.
+        """
         self.by_dev: dict[int, Device] = {}
         """dev_t → device; of devices on which a bio or request began or ended."""
         self._interval = interval
@@ -41,7 +44,11 @@ class Devices:
         self._origin = -1
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the next window. context: the log's."""
+        """Add the log's next window to the depths and patterns of all devices in `by_dev`.
+
+        A device on which a bio or request begins or ends for the first time is added, with depths
+        that were 0 since the first window's begin. context: the log's, for operations.
+        """
         if self._origin < 0:
             self._origin = window.begin
         queue = self._bios.bios(window, context)
@@ -58,9 +65,10 @@ class Devices:
             self._add_operations(dev, device, (queue, issue))
 
     def _add_operations(self, dev: int, device: Device, both: tuple[Steps, Steps]) -> None:
-        """Add a window's steps to the depths of the device's operations.
+        """Add a window's beginnings and ends to the depths of each operation of a device.
 
-        both: steps of bios and of requests, of all devices.
+        both: those of bios and of requests, of all devices. New operations are added to
+        `device.operations`, with depths that were 0 until the window.
         """
         ops = [_of(s.start_op, s.start_dev, dev) for s in both]
         ops += [_of(s.stop_op, s.stop_dev, dev) for s in both]
@@ -90,7 +98,10 @@ class Devices:
         return Device(self._depth(now, self._interval), self._depth(now, self._interval))
 
     def _depth(self, now: int, interval: int) -> Depth:
-        """Return a depth that was 0 from the log's beginning to `now` (ns). interval: ns, or 0."""
+        """Return a depth that was 0 from the first window's begin to `now` (ns).
+
+        interval: ns of the intervals in which it is kept; 0: none.
+        """
         depth = Depth(self._origin, interval)
         nothing = np.zeros(0, dtype=np.int64)
         if now > self._origin:
@@ -105,7 +116,10 @@ def _of(values: I64, devs: U32, dev: int, rows: Bool | None = None) -> I64:
 
 
 def _add(steps: Steps, dev: int, depth: Depth, pattern: Pattern) -> None:
-    """Add the steps on one device to its depth and its pattern."""
+    """Add a window's beginnings and ends on one device to its depth, and its I/Os to its pattern.
+
+    steps: of all devices. dev: dev_t.
+    """
     depth.update(
         steps.begin,
         steps.end,

@@ -54,7 +54,13 @@ class Flushes:
         self._recent = _Recent(np.zeros(0, dtype=np.uint32), none, none, none)
 
     def add(self, window: Lifecycles) -> None:
-        """Add the next window's flush requests, and match its bios' waits with requests."""
+        """Add the log's next window: its flush requests, and its bios' waits for flush requests.
+
+        A wait is a stage FLUSH, PRE_FLUSH or POST_FLUSH of a bio; it is matched with one of the
+        device's flush requests of this window or of those kept in `_recent`. Flush requests that
+        completed more than LINGER_NS before the window are counted in `by_dev` and no longer kept;
+        waits and times of flush requests are counted there at once.
+        """
         old, new = self._recent, self._ended(window)
         known = _Recent(
             np.concatenate([old.dev, new.dev]),
@@ -75,7 +81,10 @@ class Flushes:
         return self.by_dev.setdefault(dev, Flush())
 
     def _ended(self, window: Lifecycles) -> _Recent:
-        """Return the window's flush requests with D and C, and add their times to the devices."""
+        """Return the window's flush requests that have D and C, in the order of its requests.
+
+        Adds their times from D to C to the devices in `by_dev`. `bios` is 0 for each.
+        """
         requests = window.requests
         chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
         rows = np.flatnonzero(chosen & (requests.complete != NEVER))
@@ -85,27 +94,30 @@ class Flushes:
         return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
 
     def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
-        """Count the window's waits in the devices, and in `known.bios` those matched.
+        """Match the window's waits with flush requests, and count the waits in `by_dev`.
 
-        waits: rows of `window.bio_stages`.
+        Counts a device's waits, and those that no request is matched with. A wait is matched with
+        the last request on the device that was issued and completed during it. waits: int64 (w,),
+        rows of `window.bio_stages`. known: flush requests that may be matched; its `bios` grows by
+        1 for each wait that a request is matched with.
         """
         stages = window.bio_stages
-        owner = np.searchsorted(window.bios.number, stages.owner[waits])
-        dev, start, end = window.bios.dev[owner], stages.start[waits], stages.end[waits]
+        bio_row = np.searchsorted(window.bios.number, stages.owner[waits])
+        dev, start, end = window.bios.dev[bio_row], stages.start[waits], stages.end[waits]
         for one in np.unique(dev).tolist():
             ours, theirs = dev == one, np.flatnonzero(known.dev == one)
             theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
-            met = _last_within(start[ours], end[ours], known, theirs)
+            request_row = _last_within(start[ours], end[ours], known, theirs)
             device = self._device(one)
-            device.waits += len(met)
-            device.unmatched += int((met < 0).sum())
-            np.add.at(known.bios, met[met >= 0], 1)
+            device.waits += len(request_row)
+            device.unmatched += int((request_row < 0).sum())
+            np.add.at(known.bios, request_row[request_row >= 0], 1)
 
     def _retire(self, known: _Recent, old: Bool) -> None:
-        """Count the requests of the mask `old` in their devices; keep the others in `_recent`.
+        """Count the flush requests of the mask `old` in `by_dev`; keep the others as `_recent`.
 
-        old: (n,) over the rows of `known`. A device counts its requests, and in `shared` its
-        requests by their number of bios.
+        old: bool (n,), over the rows of `known`. A device's `requests` grows by their number, and
+        `shared` for each by the number of bios that waited for it.
         """
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
             device = self._device(dev)
@@ -117,10 +129,11 @@ class Flushes:
 
 
 def _last_within(start: I64, end: I64, known: _Recent, order: I64) -> I64:
-    """Return, per wait (n,), the row in `known` of the last flush request within it, or -1.
+    """Return, per wait (w,), the row in `known` of the last flush request during it, or -1: int64.
 
-    start, end: ns (n,) of each wait; a request is within a wait from D to C. order: rows of
-    `known` to choose from, ascending by completion.
+    start, end: ns (w,) of each wait. Of the requests that completed at `end` or before, the last
+    one counts if it was issued at `start` or later; else -1. order: int64 (k,), rows of `known` to
+    choose from (one device's), ascending by completion; without any, all are -1.
     """
     if not len(order):
         return np.full(len(start), -1, dtype=np.int64)

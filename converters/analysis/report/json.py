@@ -23,7 +23,10 @@ _NOT_EVENTS = ("ios", *_SIZES)
 
 
 def as_dict(report: Report) -> dict[str, Any]:
-    """Return the report as plain values for json.dumps; parts of the report are not copied."""
+    """Return the report as dicts and lists for json.dumps, with the keys of docs/report.md.
+
+    Lists of texts and dicts of counts of the report are not copied.
+    """
     span = report.span_ns
     return {
         "format": FORMAT,
@@ -67,9 +70,10 @@ def as_dict(report: Report) -> dict[str, Any]:
 
 
 def summary(values: Summary, unit: str) -> dict[str, Any]:
-    """Return a summary as plain values. unit: "ns", "bytes", or "" for plain numbers.
+    """Return a summary of values as a dict: count, sum, mean, min, p50, p90, p99, p99_9 and max.
 
-    The unit is appended to each key but count: `p99_ns`.
+    unit: "ns", "bytes", or "" for plain numbers; appended to each key but count (`p99_ns`). The
+    mean is rounded to 3 decimals.
     """
     end = f"_{unit}" if unit else ""
     return {
@@ -86,16 +90,21 @@ def summary(values: Summary, unit: str) -> dict[str, Any]:
 
 
 def buckets(found: Buckets, unit: str) -> list[dict[str, int]]:
-    """Return a histogram as plain values: begin, end (excluded) and count of each bucket.
+    """Return a histogram as a dict for each bucket: begin, end (excluded) and count.
 
-    unit: as for `summary`.
+    unit: "ns", "bytes" or "", appended to begin and end (`begin_ns`).
     """
     end = f"_{unit}" if unit else ""
     return [{f"begin{end}": b, f"end{end}": e, "count": c} for b, e, c in found]
 
 
 def group(one: GroupReport) -> dict[str, Any]:
-    """Return the report of a group of bios (or requests) as plain values."""
+    """Return the figures of a group of bios (or requests) as a dict for json.dumps.
+
+    Keys: the fields of the group's name, then ios, bytes, done_bytes, rates per second, the other
+    counters, errors (status name → count), size and latency (summary with histogram), and stages
+    (name, share and summary each). `errors` is not copied.
+    """
     counters = one.counters
     return {
         **one.name,
@@ -116,9 +125,10 @@ def group(one: GroupReport) -> dict[str, Any]:
 
 
 def operation(one: OperationReport) -> dict[str, Any]:
-    """Return an operation as plain values: of its bios, with those of its requests in `requests`.
+    """Return an operation as a dict for json.dumps: the figures of its bios, as `group`.
 
-    `requests` has no name of its own. `depth` is there only if the operation has depths.
+    And, as `requests`, those of its requests without the fields of the name; and `depth` (queue:
+    bios, issued: requests in flight), only if both depths are known.
     """
     requests = group(one.requests)
     return {
@@ -136,7 +146,13 @@ def _depths(one: OperationReport) -> dict[str, Any]:
 
 
 def _device(device: DeviceReport) -> dict[str, Any]:
-    """Return a device as plain values; `flushes` is None if it had none."""
+    """Return the figures of one device as a dict for json.dumps.
+
+    Keys: device (name), dev (major:minor), kind, stacked_on (names of the devices right below),
+    total, operations (as `operation`), events (name → count), depth and pattern (of bios and of
+    requests), and flushes; that is None if the device had no flush requests and no bios waiting for
+    any.
+    """
     return {
         "device": device.device,
         "dev": device.dev,
@@ -152,7 +168,10 @@ def _device(device: DeviceReport) -> dict[str, Any]:
 
 
 def _depth(depth: DepthReport) -> dict[str, Any]:
-    """Return a depth as plain values; numbers are rounded to 6 decimals."""
+    """Return how many bios or requests were in flight as a dict: mean, max, active_ns, idle_ns.
+
+    And `at_start`: how many others were in flight when each began, with a histogram.
+    """
     return {
         "mean": round(depth.mean, 6),
         "max": depth.max,
@@ -163,7 +182,12 @@ def _depth(depth: DepthReport) -> dict[str, Any]:
 
 
 def _pattern(pattern: PatternReport) -> dict[str, Any]:
-    """Return a pattern as plain values."""
+    """Return how I/Os followed each other on a device as a dict for json.dumps.
+
+    Keys: sequential, forward, backward (I/Os that began at, after, before the end of the one
+    before), sequential_share, seek (summary and histogram of the distance, bytes), gap (summary of
+    the time between beginnings, ns).
+    """
     return {
         "sequential": pattern.sequential,
         "forward": pattern.forward,
@@ -175,7 +199,12 @@ def _pattern(pattern: PatternReport) -> dict[str, Any]:
 
 
 def _flushes(flushes: FlushReport) -> dict[str, Any]:
-    """Return a device's flushes as plain values; the keys of `shared` are text."""
+    """Return a device's flush requests as a dict for json.dumps.
+
+    Keys: requests, waits (of bios, for such requests), unmatched (of these waits),
+    bios_per_request, shared (number of bios, as text, → requests that so many waited for), time
+    (summary of D to C, ns).
+    """
     return {
         "requests": flushes.requests,
         "waits": flushes.waits,
@@ -187,7 +216,12 @@ def _flushes(flushes: FlushReport) -> dict[str, Any]:
 
 
 def _stacked(pair: StackedReport) -> dict[str, Any]:
-    """Return a pair of stacked devices as plain values."""
+    """Return the times of bios of stacked devices as a dict for json.dumps.
+
+    Keys: device (upper), below (lower device), operation, children (number of lower bios), and
+    summaries in ns: to_child (upper Q to lower Q), child (lower Q to C), from_child (lower to upper
+    C).
+    """
     return {
         "device": pair.device,
         "below": pair.below,
@@ -200,7 +234,11 @@ def _stacked(pair: StackedReport) -> dict[str, Any]:
 
 
 def _interval_depth(depth: IntervalDepth) -> dict[str, Any]:
-    """Return a device's depths in an interval as plain values."""
+    """Return how many I/Os a device had in flight in one interval as a dict for json.dumps.
+
+    Keys: device, queue_mean and queue_max (bios, Q to C), issued_mean and issued_max (requests, D
+    to C), active_ns (time with any bio in flight). Means are rounded to 6 decimals.
+    """
     return {
         "device": depth.device,
         "queue_mean": round(depth.mean_queue, 6),

@@ -36,9 +36,11 @@ class Pattern:
         return self.sequential / self.seek.count if self.seek.count else 0.0
 
     def update(self, at: I64, sector: U64, size: I64) -> None:
-        """Add I/Os that follow the earlier ones; those of size 0 are ignored.
+        """Add I/Os of the device that follow those added before; I/Os of 0 bytes are ignored.
 
-        at: ns (n,), ascending. sector: first 512-byte sector (n,). size: bytes (n,).
+        at: ns (n,) at which each began, ascending. sector: its first 512-byte sector (n,). size:
+        bytes (n,). Each is compared with the one before it, the first with the last one of the call
+        before; the very first I/O only begins the comparison.
         """
         some = size > 0
         if not some.any():

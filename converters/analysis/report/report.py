@@ -67,7 +67,11 @@ class Reporter:
         by: str | None = None,
         timeline: Timeline | None = None,
     ) -> None:
-        """Raise ConversionError if `by` is file, inode or dir, and the log has no files."""
+        """Start without figures. The parameters are those of the class; context: the log's.
+
+        Raises ConversionError if `by` is "file", "inode" or "dir" and the log was recorded without
+        files.
+        """
         if by in OF_FILES and not context.has_files:
             raise ConversionError(NO_FILES)
         self._context = context
@@ -93,9 +97,10 @@ class Reporter:
         """ns: where the first window with events begins; -1 before."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the next window; windows without a begin (of a log without events) are ignored.
+        """Add the log's next window to all figures; `begin` becomes the first window's begin.
 
-        Raises ConversionError if the log has too many intervals (check_interval).
+        A window without a begin (of a log without events) is ignored. Raises ConversionError if the
+        log has too many intervals (check_interval).
         """
         if window.begin < 0:
             return
@@ -135,7 +140,12 @@ class Reporter:
         return report
 
     def finish(self, trace: Trace) -> Report:
-        """Return the report. trace: the trace of the windows, read to its end."""
+        """Return the report of all windows; to be called once, after the last window.
+
+        trace: the trace of the windows, read to its end; for the log's time, counts of events and
+        losses. Counts the flush requests that are still kept, and closes the intervals that are
+        still open.
+        """
         self._flushes.finish()
         context = self._context
         begin, end = extent(trace)
@@ -170,10 +180,11 @@ class Reporter:
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
-        """Return the groups of one list, most I/O first; CPUs by number.
+        """Return the reports of one list's groups, most I/Os first; CPUs by number, not known last.
 
-        which: "processes", "cgroups", "cpus", "files" or "by". span: ns that rates are per. Groups
-        whose codes turned out to be the same group (`canonical`) are merged.
+        which: "processes", "cgroups", "cpus", "files" or "by" (the groups of `by`). span: ns that
+        rates are per. Groups whose codes turned out, later in the log, to be the same group
+        (`canonical`) are merged.
         """
         key = self._keys.get(which, self._chosen)
         groups: dict[int, list[Group]] = {}
@@ -188,7 +199,11 @@ class Reporter:
         return found if which == "cpus" else sorted(found, key=lambda g: -g.counters["ios"])
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
-        """Return the devices with I/O, most bios first. span: ns that rates are per."""
+        """Return the reports of the devices with I/O, those with most bios first.
+
+        With I/O: a bio or request ended on it, or is known to have begun. trace: for the counts of
+        events by device. span: ns that rates are per.
+        """
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
             events.setdefault(dev, {})[letter] = count
@@ -211,10 +226,12 @@ class Reporter:
         return sorted(found, key=lambda d: -d.total.bios.counters["ios"])
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
-        """Return all intervals up to the last one with I/O; empty if there is no time series.
+        """Return all intervals of the time series up to the last one with I/O, in order.
 
-        The last interval ends at `log_end` (ns) if that is earlier, and its rates are per that
-        shorter time.
+        Empty if no time series was asked for, or no window had a begin. An interval that reaches
+        past `log_end` (ns, the last event) ends there, and its rates are per that shorter time.
+        Closes the series: figures are of the I/O that ended in an interval, grouped by `by` or by
+        device and operation; depths are of each device.
         """
         if self._series is None:
             return []
@@ -251,9 +268,12 @@ def make_report(
     interval: int = 0,
     by: str | None = None,
 ) -> Report:
-    """Read a trace to its end and return its report. interval, by: as for Reporter.
+    """Read a trace to its end and return its report.
 
-    windows: the windows of `trace.lifecycles()`, possibly restricted; None: all of them.
+    windows: the windows of `trace.lifecycles()`, of which some I/Os may have been left out; None:
+    all I/O of the trace. interval: ns of each interval of the time series; 0: no time series. by:
+    word of KEYS by which I/O is also grouped; None: none. Raises ConversionError as Reporter and
+    Reporter.add.
     """
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
@@ -262,7 +282,14 @@ def make_report(
 
 
 def loss_report(trace: Trace) -> LossReport:
-    """Return what is missing from a trace that was read, by its reader's and account's counts."""
+    """Return what is missing from a trace's log.
+
+    trace: read to its end. Has the number of lost records by letter of their kind ("?": kind not
+    known), how many loss windows and damaged windows there are (of a limited trace, in its part of
+    the log), and what the reader and the account counted: requests without completion, late events,
+    unreadable bytes, unknown records, problems and remarks in words, and whether the log has no
+    end.
+    """
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
     for window in trace.losses:

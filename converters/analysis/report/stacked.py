@@ -34,26 +34,33 @@ class Stacked:
         """Children whose parent did not end in the same window; they are in no pair."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the next window's children; a window has a parent together with its children."""
+        """Add the times of the next window's children: bios that work for a bio of an upper device.
+
+        A child whose parent is in the same window (as it is if it ended) is added to `by_pair`,
+        under both devices and the parent's operation; any other to `unmatched`. Times that are not
+        known, or negative, are not counted.
+        """
         bios = window.bios
-        child = np.flatnonzero(bios.parent != NEVER)
-        if not len(child):
+        child_row = np.flatnonzero(bios.parent != NEVER)
+        if not len(child_row):
             return
-        parent = np.minimum(np.searchsorted(bios.number, bios.parent[child]), len(bios) - 1)
-        found = bios.number[parent] == bios.parent[child]
-        self.unmatched += int((~found).sum())
-        child, parent = child[found], parent[found]
+        parent = bios.parent[child_row]
+        parent_row = np.minimum(np.searchsorted(bios.number, parent), len(bios) - 1)
+        here = bios.number[parent_row] == parent
+        self.unmatched += int((~here).sum())
+        child_row, parent_row = child_row[here], parent_row[here]
         keys = np.stack(
-            [bios.dev[parent], bios.dev[child], bios.opf[parent] & OP_MASK], axis=1
+            [bios.dev[parent_row], bios.dev[child_row], bios.opf[parent_row] & OP_MASK], axis=1
         ).astype(np.int64)
         names, place = np.unique(keys, axis=0, return_inverse=True)
         for row, (upper, lower, op) in enumerate(names.tolist()):
             ours = place.reshape(-1) == row
+            child, parent = child_row[ours], parent_row[ours]
             below = self.by_pair.setdefault((upper, lower, op), Below())
             below.children += int(ours.sum())
-            _add(below.to_child, bios.queue[parent[ours]], bios.queue[child[ours]])
-            _add(below.child, bios.queue[child[ours]], bios.complete[child[ours]])
-            _add(below.from_child, bios.complete[child[ours]], bios.complete[parent[ours]])
+            _add(below.to_child, bios.queue[parent], bios.queue[child])
+            _add(below.child, bios.queue[child], bios.complete[child])
+            _add(below.from_child, bios.complete[child], bios.complete[parent])
 
 
 def _add(into: Distribution, begin: I64, end: I64) -> None:

@@ -63,9 +63,11 @@ Places = dict[int, Group]
 
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
-    """Return the report of a group, which keeps a reference to `group`.
+    """Return the report of a group: counters, rates, errors, sizes, latencies and stages.
 
-    span_ns: the time that rates are per; 0: rates are 0.
+    name: fields of its name. span_ns: the time that rates are per; 0: rates are 0. context: of the
+    log, for names of statuses. Stages that did not occur are left out; the others are in the order
+    of STAGE_ORDER, with shares of the sum of all. The report keeps `group` itself, not a copy.
     """
     seconds = span_ns / 1e9
     whole = sum(times.sum for times in group.stages.values())
@@ -90,7 +92,10 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
 
 
 def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
-    """Return a copy of the report with rates per `span_ns`; 0: rates are 0."""
+    """Return a copy of the report whose rates are per `span_ns`; 0: rates are 0.
+
+    All else is shared with the given report.
+    """
     seconds = span_ns / 1e9
     counters = report.counters
     return replace(
@@ -105,7 +110,9 @@ def operation_report(
 ) -> OperationReport:
     """Return the reports of bios and of requests, each of the sum of the given groups.
 
-    name: of both. span_ns: the time that rates are per. queue and issued stay None.
+    name: of both. bios, requests: groups to be added up, which are not changed; without any,
+    figures are 0. span_ns: the time that rates are per. `queue` and `issued` of the result stay
+    None.
     """
     return OperationReport(
         group_report(name, merged(bios), span_ns, context),
@@ -121,10 +128,11 @@ def operation_reports(
     span_ns: int,
     context: Context,
 ) -> list[OperationReport]:
-    """Return the operations of a device, those with most bios (or requests) first.
+    """Return the report of each operation of a device, those with most bios (or requests) first.
 
-    bios, requests: groups of all devices. depths: as Device.operations; an operation that is not
-    there has no queue and issued. span_ns: the time that rates are per.
+    dev: dev_t. bios, requests: place (dev_t << OP_BITS | operation number) → group, of all devices.
+    depths: number of an operation → (bios, requests) in flight; an operation that is not there gets
+    no `queue` and `issued`. span_ns: the time that rates are per. context: of the log, for names.
     """
     places = {p for p in (*bios, *requests) if p >> OP_BITS == dev}
     found = [
@@ -155,8 +163,10 @@ def device_report(
 ) -> DeviceReport:
     """Return the report of a device.
 
-    flush: None if the device had no flushes. operations: as of operation_reports; their sum is the
-    total. events: letter → number of events. span_ns: the time that rates are per.
+    dev: dev_t. device: its depths and patterns. flush: its flush requests; None: it had none.
+    operations: as of operation_reports; their sum is the total. events: letter → number of the
+    device's events in the log; those without a name in EVENT_NAMES are left out. span_ns: the time
+    that rates are per. context: of the log, for names and for the devices below.
     """
     entry = context.devices.get(dev, {})
     device_name = context.device_name(dev)
@@ -183,7 +193,10 @@ def device_report(
 
 
 def depth_report(depth: Depth) -> DepthReport:
-    """Return the report of a device's (or operation's) depth over all windows."""
+    """Return the report of how many bios or requests were in flight, over all windows.
+
+    depth: of a device, or of one operation of a device. `idle_ns` is the time without any.
+    """
     whole = depth.whole
     return DepthReport(
         mean=whole.mean,
@@ -196,7 +209,11 @@ def depth_report(depth: Depth) -> DepthReport:
 
 
 def pattern_report(pattern: Pattern) -> PatternReport:
-    """Return the report of a device's pattern."""
+    """Return how I/Os followed each other on a device: counts, and summaries of seeks and gaps.
+
+    Seeks are bytes, with a histogram; their percentiles are the least values of buckets, because
+    distances are round numbers. Gaps are ns.
+    """
     return PatternReport(
         sequential=pattern.sequential,
         forward=pattern.forward,
@@ -209,7 +226,11 @@ def pattern_report(pattern: Pattern) -> PatternReport:
 
 
 def flush_report(flush: Flush) -> FlushReport:
-    """Return the report of a device's flushes."""
+    """Return the report of a device's flush requests and of the bios that waited for them.
+
+    `bios_per_request` is matched waits by flush requests, 0.0 without requests; `shared` is
+    ascending.
+    """
     waited = flush.waits - flush.unmatched
     return FlushReport(
         requests=flush.requests,
@@ -222,7 +243,10 @@ def flush_report(flush: Flush) -> FlushReport:
 
 
 def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
-    """Return each pair of devices with an operation, those with most children first."""
+    """Return a report for each pair of stacked devices and operation, most children first.
+
+    context: of the log, for names of devices and operations.
+    """
     found = [
         StackedReport(
             device=context.device_name(upper),

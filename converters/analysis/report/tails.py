@@ -70,9 +70,12 @@ class Tails:
     _beside: Beside = field(default_factory=Beside)
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        """Add the next window's bios to their places. bios: samples of the window's bios.
+        """Add the latencies and stage times of the log's next window, by place and power of two.
 
-        Left out are bios without a latency, and those of places beyond the first MOST_PLACES.
+        A place is a pair of device and operation. window: passed to Beside, for the bytes beside
+        each bio. bios: samples of the window's bios, row by row. Left out are bios without a
+        latency, and those of places beyond the first MOST_PLACES. Changes `by_place`. context: of
+        the log, for operations.
         """
         beside = self._beside.add(window, context)
         octave = _octaves(bios.latency)
@@ -91,14 +94,14 @@ class Tails:
             np.add.at(sums.stages, cells, bios.stage_ns[rows])
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
-        """Return the tail of each place with slow I/Os, the greatest sum of their latencies first.
+        """Return the slow I/Os of each device and operation, the greatest sum of latencies first.
 
-        An I/O is slow if it took `Tail.from_ns` or more: the least power of two that is TIMES its
-        place's median or more. Left out are places without a slow I/O, those beyond the first
-        MOST_PLACES, and those without a latency in `bios`.
+        An I/O is slow if it took `Tail.from_ns` or more: the least power of two that is TIMES the
+        median of its device and operation, or more. Left out are devices and operations without a
+        slow I/O, those beyond the first MOST_PLACES, and those without a latency in `bios`.
 
-        bios: place → group of all the log's bios, from which the medians are taken. context: for
-        the names of devices and operations.
+        bios: place (dev_t << OP_BITS | operation number) → group of all the log's bios, from which
+        the medians are taken. context: of the log, for the names of devices and operations.
         """
         found = [
             _tail(place, octaves, bios[place].latency, context)
@@ -120,7 +123,11 @@ def _mean(sums: I64, counts: I64) -> float:
 
 
 def _tail(place: int, octaves: _Octaves, latency: Distribution, context: Context) -> Tail:
-    """Return the tail of a place; its count is 0 if no I/O was slow. latency: of all its bios."""
+    """Return the slow I/Os of one device and operation; `count` is 0 if none was slow.
+
+    place: dev_t << OP_BITS | operation number. octaves: sums of its bios by power of two of
+    latency. latency: of all its bios, at least one. context: of the log, for names.
+    """
     [median] = latency.percentiles((0.5,))
     first = min(max(TIMES * median - 1, 0).bit_length(), OCTAVES)
     stages = octaves.stages[first:].sum(axis=0)

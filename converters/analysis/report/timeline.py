@@ -53,7 +53,7 @@ class Timeline:
     """Bios by the column in which they ended, and each device's queue depth in each column."""
 
     def __init__(self, most: int = MOST_COLUMNS) -> None:
-        """most: columns at most, an even number."""
+        """Start without I/O. most: number of columns (equal stretches of time) at most, even."""
         self.interval = FIRST_INTERVAL
         """Width of a column, ns; doubles as the log goes on."""
         self.origin = -1
@@ -73,7 +73,13 @@ class Timeline:
         self._last = -1
 
     def add(self, window: Lifecycles, bios: Samples) -> None:
-        """Add the next window. bios: samples of its bios, counted in the column of their end."""
+        """Add the log's next window: its bios to the columns of time in which they ended.
+
+        bios: samples of the window's bios. The columns begin at the first window's begin, `origin`.
+        While the window or a bio ends past the last of the `most` columns, `interval` is doubled
+        and columns are merged, also in `devices`. Does not add the window to `devices`: the caller
+        does so afterwards.
+        """
         if self.origin < 0:
             self.origin = window.begin
         last = max(window.end - 1, int(bios.end.max(initial=0)))
@@ -95,9 +101,11 @@ class Timeline:
         return (self._last - self.origin) // self.interval + 1 if self.origin >= 0 else 0
 
     def courses(self) -> dict[int, Course]:
-        """Return place (as in Samples.place) → course; OTHERS: places past the first MOST_PLACES.
+        """Return the I/O over time of each place: place → course.
 
-        Places without I/O are absent.
+        A place is a pair of device and operation, dev_t << 8 | operation number; the key OTHERS has
+        the I/O of places past the first MOST_PLACES. Places without I/O are absent. Arrays have
+        `columns` columns and are views of the timeline's own.
         """
         self._fold()
         width = self.columns
@@ -132,7 +140,12 @@ class Timeline:
         return 0 if full else self._rows.setdefault(place, len(self._rows))
 
     def _add_latency(self, row: I64, column: I64, latency: I64) -> None:
-        """Add latencies (ns) in their rows and columns, (n,) each; buckets wait for `_fold`."""
+        """Add latencies to the sums, minima and maxima of their rows and columns.
+
+        row, column: int64 (n,), in the arrays by (row, column). latency: ns (n,). The latencies'
+        buckets are appended to `_waiting`, and counted (`_fold`) once there are more than
+        _MOST_WAITING.
+        """
         np.add.at(self._ns, (row, column), latency)
         np.minimum.at(self._min, (row, column), latency)
         np.maximum.at(self._max, (row, column), latency)
@@ -141,7 +154,11 @@ class Timeline:
             self._fold()
 
     def _fold(self) -> None:
-        """Count the waiting latencies in `_keys` and `_counts`."""
+        """Count the waiting latencies in `_keys` and `_counts`, and empty `_waiting`.
+
+        _keys: `row << _ROW | column << _COLUMN | bucket`, each once, ascending. _counts: latencies
+        of each.
+        """
         if self._waiting:
             self._keys, self._counts = _counted(
                 np.concatenate([self._keys, *self._waiting]),
@@ -150,11 +167,11 @@ class Timeline:
             self._waiting = []
 
     def _widen(self) -> None:
-        """Double `interval`: merge each two neighbouring columns into one, in `devices`, too.
+        """Double `interval`: merge columns 2i and 2i + 1 into column i, also in `devices`.
 
         I/Os, bytes, ns of latency and counts of buckets add up; of least and greatest latency the
         less and the greater one stay. The second half of the columns is then without I/O. Waiting
-        latencies are folded first, because they have the old columns.
+        latencies are counted first, because they have the old columns.
         """
         self._fold()
         self.interval *= 2
@@ -178,7 +195,11 @@ def _halve(of: I64, pairs: I64, nothing: int) -> None:
 
 
 def _counted(keys: I64, counts: I64) -> tuple[I64, I64]:
-    """Return (keys, counts) with each key once, ascending, and the sum of its counts."""
+    """Return (keys, counts) with each key once, ascending, and the sum of its counts.
+
+    keys, counts: int64 (n,), a count for each key; keys may repeat, and are 0 or more. The given
+    arrays are not changed.
+    """
     if not len(keys):
         return keys, counts
     order = np.argsort(keys, kind="stable")

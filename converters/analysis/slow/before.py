@@ -66,48 +66,58 @@ class Before:
     ) -> None:
         """Add bios of a window; keep the MOST_BEFORE neighbours that were longest beside the I/O.
 
-        rows: mask (n,) of the bios to add. end: ns (n,) when each bio ended, or the largest int64
-        while it is in flight. operations, codes: bio i is an `operations[codes[i]]`. tasks: names
-        that `bios.task` points to.
+        A neighbour is a bio, or several with the same D (without D: Q) and end, as bios of one
+        request have. Its time beside the I/O in question is the overlap of D (or Q) to its end with
+        the I/O's Q to end. Bios in `mates` are left out. Changes the list of neighbours, and adds
+        to `left_out` the bios that are not kept.
+
+        bios: of one device, ascending by number. end: ns (n,) when each ended, or the largest int64
+        while it is in flight. rows: mask (n,) of the bios to add. operations, codes: bio i is an
+        `operations[codes[i]]`. tasks: the threads that `bios.task` is the row of.
         """
-        at = np.flatnonzero(rows & ~self._mates_of(bios))
-        if not len(at):
+        bio_row = np.flatnonzero(rows & ~self._mates_of(bios))
+        if not len(bio_row):
             return
-        began = np.where(bios.issue[at] != NEVER, bios.issue[at], bios.queue[at])
-        beside = np.minimum(end[at], self.end) - np.maximum(began, self.queue)
-        if len(at) > _LOOKED_AT:
+        issue = bios.issue[bio_row]
+        began = np.where(issue != NEVER, issue, bios.queue[bio_row])
+        beside = np.minimum(end[bio_row], self.end) - np.maximum(began, self.queue)
+        if len(bio_row) > _LOOKED_AT:
             least = np.partition(beside, -_LOOKED_AT)[-_LOOKED_AT]
             near = beside >= least  # bios of one request tie, so none of them is split off
             self.left_out += int((~near).sum())
-            at, began, beside = at[near], began[near], beside[near]
-        pairs = np.stack([began, end[at]])
+            bio_row, began, beside = bio_row[near], began[near], beside[near]
+        pairs = np.stack([began, end[bio_row]])
         _, first, group, ios = np.unique(
             pairs, axis=1, return_index=True, return_inverse=True, return_counts=True
         )
         size = np.zeros(len(ios), np.int64)
-        np.add.at(size, group.reshape(-1), bios.bytes[at].astype(np.int64))
-        best = np.lexsort((bios.number[at[first]], -beside[first]))
-        for one in best[:MOST_BEFORE].tolist():
-            row = int(at[first[one]])
+        np.add.at(size, group.reshape(-1), bios.bytes[bio_row].astype(np.int64))
+        longest = np.lexsort((bios.number[bio_row[first]], -beside[first]))
+        for one in longest[:MOST_BEFORE].tolist():
+            row = int(bio_row[first[one]])
             neighbour = self._neighbour(bios, row, operations[codes[row]], tasks)
             neighbour.ios, neighbour.bytes = int(ios[one]), int(size[one])
             self._kept.append((int(beside[first[one]]), neighbour))
         self._kept.sort(key=lambda kept: (-kept[0], kept[1].number))
-        self.left_out += int(ios[best[MOST_BEFORE:]].sum())
+        self.left_out += int(ios[longest[MOST_BEFORE:]].sum())
         self.left_out += sum(neighbour.ios for _, neighbour in self._kept[MOST_BEFORE:])
         del self._kept[MOST_BEFORE:]
 
     def _mates_of(self, bios: Bios) -> Bool:
-        """Mark the bios that are in `mates`: bool, shape (n,)."""
-        found = np.zeros(len(bios), dtype=np.bool_)
+        """Mark the bios whose numbers are in `mates`: bool (n,). bios: ascending by number."""
+        mask = np.zeros(len(bios), dtype=np.bool_)
         mates = np.array(sorted(self.mates), dtype=np.int64)
-        at = np.searchsorted(bios.number, mates)  # bios are sorted by number
-        at, mates = at[at < len(bios)], mates[at < len(bios)]
-        found[at[bios.number[at] == mates]] = True
-        return found
+        row = np.searchsorted(bios.number, mates)
+        row, mates = row[row < len(bios)], mates[row < len(bios)]
+        mask[row[bios.number[row] == mates]] = True
+        return mask
 
     def _neighbour(self, bios: Bios, row: int, operation: str, tasks: Tasks) -> Neighbour:
-        """Return the bio in a row as a neighbour on its own."""
+        """Return the bio in a row as a neighbour on its own, with times in ns since the I/O's Q.
+
+        operation: the bio's. tasks: the threads that `bios.task` is the row of. A time that is not
+        known is None, but queue_ns 0.
+        """
         queue, issue, complete = (
             None if time == NEVER else int(time) - self.queue
             for time in (bios.queue[row], bios.issue[row], bios.complete[row])

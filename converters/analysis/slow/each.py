@@ -37,15 +37,22 @@ class SlowestEach:
     """
 
     def __init__(self, trace: Trace, choice: Choice, wanted: Wanted, whole: bool) -> None:
-        """whole: as Slowest.whole_families, for the slowest of all.
+        """Start without I/Os.
 
-        The slowest of a device and operation may always be children of upper devices' I/Os.
+        trace: the log's. choice, wanted: which I/Os to look at, and which and how many of all to
+        keep. whole: whether, among the slowest of all, bios that serve an upper device's bio are
+        left out and only shown as that bio's children. Among the slowest of each device and
+        operation they are not.
         """
         self.all = Slowest(trace, choice, wanted, whole)
         self._each: dict[tuple[int, str], Slowest] = {}
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Add one window's I/Os. result: what the window's tables were made from."""
+        """Add the I/Os of one window to the slowest of all, and of each device and operation.
+
+        Of a new device and operation nothing is kept if there are MOST_EACH already. result: what
+        the window's tables were made from, with the events.
+        """
         self.all.watch(result, window)
         bios = window.bios
         chosen = self.all.choice.mask(bios, window.tasks)
@@ -66,11 +73,11 @@ class SlowestEach:
         return Slowest(trace, _Rows(trace.context), Wanted(OF_EACH), whole_families=False)
 
     def finish(self) -> tuple[Slowest, int]:
-        """Return (slowest, whole), and end the search.
+        """Return (slowest, whole), after the last window; to be called once.
 
-        slowest: `self.all`, with the slowest of each device and operation appended to its `found`
-        if they were not there. whole: how many of `found`, from the first on, are the slowest of
-        all.
+        slowest: `self.all`, to whose list `found` the slowest of each device and operation are
+        appended if they were not there: the slowest of each first, then the second of each, and so
+        on. whole: how many of `found`, from the first on, are the slowest of all.
         """
         whole = len(self.all.found)
         known = {slow.io.number for slow in self.all.found}

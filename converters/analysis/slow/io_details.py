@@ -125,9 +125,11 @@ def row_of(number: I64, wanted: int) -> int:
 
 
 def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
-    """Return the bio in a row of the window's bios, with its stages.
+    """Return the bio in a row of `window.bios`, with names instead of numbers, and with its stages.
 
-    end: ns, when the log ends; a bio that is under way has waited until then.
+    end: ns, when the log ends; a bio in flight at the log's end (`under_way`) has waited until
+    then, and its last stage goes on until then. If only Q or only C is known, `waited_ns` is the
+    end of the last known stage. context: of the log, for names.
     """
     bios = window.bios
     one = bios.take(np.array([row]))
@@ -181,9 +183,10 @@ def _file(context: Context, row: int) -> str | None:
 
 
 def under_way(bios: Bios) -> np.ndarray:
-    """Mark bios that were in flight when the log ended: bool, shape (n,).
+    """Mark the bios that were in flight when the log ended: bool (n,), by row of `bios`.
 
-    These have Q, no C, and Certainty.INCOMPLETE (LOST: the completion was lost, not to come).
+    These have a Q, no C, and Certainty.INCOMPLETE. With Certainty.LOST the completion was not
+    recorded, and the bio was not in flight.
     """
     unended = (bios.queue != NEVER) & (bios.complete == NEVER)
     result: np.ndarray = unended & (bios.certainty == Certainty.INCOMPLETE)
@@ -191,7 +194,12 @@ def under_way(bios: Bios) -> np.ndarray:
 
 
 def _spans(stages: Stages, io: IO) -> list[Span]:
-    """Return the stages of one bio, in time order; empty if it has none."""
+    """Return the stages of one bio in time order; empty if it has none.
+
+    stages: of a window's bios, ascending by owner's number. io: the bio; times count from its
+    `queue_ns` or, without one, from the begin of its first stage; shares are of its `waited_ns`
+    (0.0 if that is 0).
+    """
     # Stages are sorted by their owner's number.
     rows = np.arange(*np.searchsorted(stages.owner, [io.number, io.number + 1]).tolist())
     origin = io.queue_ns
@@ -209,7 +217,9 @@ def _spans(stages: Stages, io: IO) -> list[Span]:
 def _so_far(one: Bios, io: IO) -> list[Span]:
     """Return, as a list of one, the stage in which a bio was when the log ended.
 
-    The stage begins where the last known one ended. Empty if no time is left.
+    one: table with the bio as its only row. io: the same bio with its ended stages, after which the
+    stage begins; it ends `waited_ns` after Q. The last event says which stage it is: D: D2C, merge:
+    M2D, I: I2D, G: G2D, none: unknown. Empty if no time is left.
     """
     known = max((span.start_ns + span.ns for span in io.stages), default=0)
     if one.issue[0] != NEVER:
@@ -227,16 +237,21 @@ def _so_far(one: Bios, io: IO) -> list[Span]:
 def requests_of(
     context: Context, requests: Requests, numbers: list[int], origin: int | None
 ) -> list[RequestFacts]:
-    """Return the requests with these numbers; numbers that are not in the table are left out.
+    """Return the requests with these numbers, in their order, with names instead of numbers.
 
-    origin: ns, when the I/O was queued, from which times count; None: all times are None.
+    Numbers that are not in `requests` (ascending by number) are left out. origin: ns, when the I/O
+    was queued, from which times count; None: all times are None. context: of the log, for names.
     """
     rows = [row for n in numbers if (row := row_of(requests.number, n)) >= 0]
     return [_request(context, requests.take(np.array([row])), origin) for row in rows]
 
 
 def _request(context: Context, one: Requests, origin: int | None) -> RequestFacts:
-    """Return the only request of a table of one row. origin: as for requests_of."""
+    """Return a request with names instead of numbers, and times in ns since `origin`.
+
+    one: table with the request as its only row. origin: ns; None: all times are None. A tag,
+    hardware queue or sector that the request does not have is None.
+    """
     return RequestFacts(
         number=int(one.number[0]),
         operation=context.op_name(int(one.opf[0])),

@@ -96,9 +96,9 @@ class SlowIO:
 
     @property
     def longest_pause(self) -> tuple[Step, Step] | None:
-        """The two successive events with the most time between.
+        """The two successive events with the most time between; of equal ones the first.
 
-        None: fewer than two events, or some were left out.
+        None: fewer than two events, or some of the I/O's events were left out.
         """
         if len(self.events) < 2 or self.events_left_out:
             return None
@@ -109,8 +109,9 @@ class SlowIO:
     def below(self) -> tuple[int, int] | None:
         """ns from D (without D: Q) to the first child's Q, and from there to the last child's C.
 
-        None: no children, a time is not known, some children were left out, or a child was queued
-        before D.
+        Children are bios of lower devices that work for this bio. None: there are none, the Q or C
+        of this bio or of a child is not known, this bio took 0 ns, some children were left out, or
+        a child was queued before D.
         """
         ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
         known = all(c.latency_ns is not None for c in self.children) and self.io.latency_ns
@@ -126,7 +127,7 @@ class Wanted:
     """Which of the chosen I/Os to keep."""
 
     top: int = 20
-    """How many at most."""
+    """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
     """Only I/Os that took at least this long, ns."""
     failed: bool = False
@@ -170,7 +171,13 @@ class Slowest:
     def watch(self, result: Result, window: Lifecycles) -> None:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
-        result: what the window's tables were made from; has the events.
+        An I/O is looked at if `choice` has it and, with `whole_families`, if it has no parent (bio
+        of an upper device that it works for); NOWAIT tries are only counted. It is kept if it took
+        `wanted.over` ns or more (a bio in flight when the log ends: until then), if its duration is
+        known or, with `wanted.failed`, if it failed instead, and if it is among the `wanted.top`
+        longest so far. Changes `counts`, `found` and `devices`.
+
+        result: what the window's tables were made from, with the events.
         """
         bios = window.bios
         self._end = self._log_end()
@@ -206,32 +213,46 @@ class Slowest:
         self.counts.without_latency += int((chosen & ~known).sum())
 
     def _slowest(self, rows: I64, waited: I64, number: I64) -> I64:
-        """Return those of the rows that may be among the `wanted.top` slowest, slowest first."""
-        if len(self.found) == self.wanted.top:
+        """Return the rows that may be among the `wanted.top` slowest, slowest first: int64.
+
+        rows: of the window's bios. waited: ns, number: numbers of all the window's bios, (n,) each.
+        Rows faster than the last of `found` are left out once `found` is full; of equal ones, the
+        least number comes first.
+        """
+        if self.found and len(self.found) == self.wanted.top:
             rows = rows[waited[rows] >= self.found[-1].io.waited_ns]
         order = np.lexsort((number[rows], -waited[rows]))
         return rows[order[: self.wanted.top]]
 
     def _take(self, result: Result, window: Lifecycles, rows: I64) -> None:
-        """Add the bios in these rows to `found`, and keep the `wanted.top` slowest."""
+        """Add the bios in these rows to `found`, and keep the `wanted.top` slowest.
+
+        rows: of the window's bios. Sorts `found`: the slowest first, of equal ones the least
+        number.
+        """
         steps = histories(result, window.bios.number[rows])
-        self.found += [self._whole(result, window, steps, row) for row in rows.tolist()]
+        self.found += [self._slow_io(result, window, steps, row) for row in rows.tolist()]
         self.found.sort(key=lambda slow: (-slow.io.waited_ns, slow.io.number))
         del self.found[self.wanted.top :]
 
-    def _whole(self, result: Result, window: Lifecycles, steps: Histories, row: int) -> SlowIO:
-        """Return the bio in a row with its events and relatives. steps: has its events."""
+    def _slow_io(self, result: Result, window: Lifecycles, steps: Histories, row: int) -> SlowIO:
+        """Return the bio in a row with its events, requests, mates, parents and children.
+
+        Mates are the other bios of its requests; parents and children are bios of upper and lower
+        devices that it works for, or that work for it. result, window: of the same part of the log.
+        row: of the window's bios. steps: the events of this bio, and maybe of others.
+        """
         io = io_at(self._context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
-        ours = steps.take(np.arange(first, stop))
+        own_steps = steps.take(np.arange(first, stop))
         events = result.association.events
         origin = io.queue_ns
         if origin is None:
-            origin = int(events.ts[ours.event[0]]) if len(ours) else 0
-        numbers = np.unique(ours.request[ours.request != NEVER]).tolist()
+            origin = int(events.ts[own_steps.event[0]]) if len(own_steps) else 0
+        numbers = np.unique(own_steps.request[own_steps.request != NEVER]).tolist()
         mates = _others_of(window, numbers, io.number)
         children = _children(window, io.number)
-        shown = _bounded(ours)
+        shown = _bounded(own_steps)
         listed = _steps(self.trace.tasks, window, self._context, events, shown)
         for step in listed:
             step.offset_ns -= origin
@@ -239,7 +260,7 @@ class Slowest:
             io=io,
             begin_ns=origin,
             events=listed,
-            events_left_out=len(ours) - len(shown),
+            events_left_out=len(own_steps) - len(shown),
             requests=requests_of(self._context, window.requests, numbers, origin),
             mates=self._ios(window, mates[:MOST_MATES]),
             mates_left_out=max(len(mates) - MOST_MATES, 0),
@@ -261,10 +282,10 @@ def _bounded(ours: Histories) -> Histories:
 
 
 def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
-    """Return (waited, known) per bio, (n,) each.
+    """Return (waited, known) by row of `bios`, (n,) each.
 
-    waited: ns from Q to C or, for bios under way, from Q to `end` (ns); 0 if not known. known:
-    whether the bio has Q, and C or is under way.
+    waited: int64, ns from Q to C or, for bios in flight when the log ends, from Q to `end` (ns, the
+    log's end); 0 if not known. known: bool, whether the bio has Q, and has C or is in flight then.
     """
     going_on = under_way(bios)
     known = (bios.queue != NEVER) & ((bios.complete != NEVER) | going_on)
@@ -280,7 +301,11 @@ def _others_of(window: Lifecycles, requests: list[int], bio: int) -> list[int]:
 
 
 def _parents(window: Lifecycles, row: int) -> list[int]:
-    """Return the rows of the bio's parent, the parent's parent, …; at most 64."""
+    """Return the rows of the bio's parent (upper device's bio), its parent, …; at most 64.
+
+    row: of the window's bios, as the result. Ends at a bio without a known parent, or whose parent
+    is not among the window's bios.
+    """
     bios = window.bios
     found: list[int] = []
     while (upper := int(bios.parent[row])) != NEVER and len(found) < 64:
@@ -292,7 +317,10 @@ def _parents(window: Lifecycles, row: int) -> list[int]:
 
 
 def _children(window: Lifecycles, bio: int) -> list[int]:
-    """Return the rows of the children of a bio (by number), at any depth, in ascending order."""
+    """Return the rows of the bios on lower devices that work for a bio, at any depth, ascending.
+
+    bio: its number. Rows are those of the window's bios; empty if there are none.
+    """
     bios = window.bios
     found: list[int] = []
     level = np.array([bio])
@@ -307,9 +335,11 @@ def _children(window: Lifecycles, bio: int) -> list[int]:
 def _steps(
     tasks: TaskNames, window: Lifecycles, context: Context, events: Events, shown: Histories
 ) -> list[Step]:
-    """Return the events of one I/O.
+    """Return the events of one I/O, in the order of `shown`, with the names of their threads.
 
-    offset_ns is CLOCK_MONOTONIC here; the caller has to subtract the time of Q.
+    Their offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q. tasks: names of
+    threads over time; window: of the I/O, for its table of threads. events: what `shown.event` is
+    the index in.
     """
     found = [
         _step(context, events, event, request)
@@ -323,7 +353,11 @@ def _steps(
 
 
 def _step(context: Context, events: Events, event: int, request: int) -> Step:
-    """Return an event, without comm. event: index in `events`. request: number, or NEVER."""
+    """Return one event of an I/O, with offset_ns as CLOCK_MONOTONIC and without the thread's name.
+
+    events: of a window. event: index in them. request: number of the event's request; NEVER: it is
+    the bio's alone. What the event's kind does not record is None.
+    """
     kind = Kind(int(events.kind[event]))
     record = BY_KIND[kind]
     fields = events.fields(kind, np.array([event]))

@@ -128,10 +128,11 @@ class Neighbourhood:
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
     ) -> None:
-        """ios: the I/Os; those without a Q in the log get no surroundings.
+        """Start without surroundings.
 
-        mates: number of an I/O → numbers of the other bios of its requests, which
-        `Surroundings.before` leaves out.
+        context: of the log, for names of operations. ios: the I/Os whose surroundings are gathered;
+        those without a Q in the log get none. mates: number of an I/O → numbers of the other bios
+        of its requests, which `Surroundings.before` leaves out; None: none are left out.
         """
         self._context = context
         self._targets = [
@@ -148,7 +149,12 @@ class Neighbourhood:
         return next((t.found for t in self._targets if t.io.number == io.number), None)
 
     def add(self, window: Lifecycles) -> bool:
-        """Add the next window's bios and requests; return True if no later window is needed."""
+        """Add the log's next window to the surroundings; return True if no later one is needed.
+
+        That is so if the window ends after the last of the I/Os has ended, or if there are none;
+        then the bios and requests in flight at the window's end are added, too, and later calls add
+        nothing.
+        """
         if self._over:
             return True
         self._over = window.end > self.last_ns
@@ -164,7 +170,11 @@ class Neighbourhood:
         return self._over
 
     def _bios(self, table: Bios, window: Lifecycles) -> None:
-        """Add the bios of a table of the window to the surroundings of I/Os on the same device."""
+        """Add the bios of a table to the surroundings of the I/Os on the same device.
+
+        table: `window.bios` or `window.open_bios`. Bounds the number of thread names in groups
+        afterwards.
+        """
         codes, names = operations(self._context, table.opf, table.bytes)
         for dev in {t.io.dev for t in self._targets}:
             rows = np.flatnonzero(table.dev == np.uint32(dev))
@@ -182,7 +192,14 @@ class Neighbourhood:
                     _shorten(group, 2 * MOST_TASKS)
 
     def _requests(self, table: Requests) -> None:
-        """Add a table's requests to the moments and flushes of I/Os on the same device."""
+        """Add requests to the surroundings of the I/Os on the same device: moments and flushes.
+
+        At each moment (the I/O's Q, its D) counts the requests that were allocated, and those
+        issued, before and not complete. A flush request counts if it was issued before the I/O's
+        end and not complete at its Q. A request without a completion is in flight for ever if its
+        certainty is INCOMPLETE and it was not merged into another request; else it counts nowhere.
+        table: the window's `requests` or `open_requests`.
+        """
         going_on = (table.complete == NEVER) & (table.certainty == Certainty.INCOMPLETE)
         end = np.where(going_on & (table.absorbed_by == NEVER), FOREVER, table.complete)
         first, last = int(table.start.min(initial=FOREVER)), int(end.max(initial=NEVER))
@@ -200,7 +217,11 @@ class Neighbourhood:
             _add_flushes(target, table.take(flush))
 
     def finish(self) -> None:
-        """Complete the surroundings: sort flushes, set `before`, shorten lists of thread names."""
+        """Complete the surroundings after the last window; to be called once.
+
+        Sorts flushes by D, sets `before` and `before_left_out`, and shortens lists of thread names
+        to MOST_TASKS and OTHERS.
+        """
         for target in self._targets:
             target.found.flushes.sort(key=lambda flush: flush.issue_ns)
             target.found.before = target.before.neighbours()
@@ -210,7 +231,10 @@ class Neighbourhood:
 
 
 def _target(io: IO, mates: frozenset[int]) -> _Target:
-    """Return an I/O with empty surroundings. mates: numbers of the other bios of its requests."""
+    """Return an I/O with empty surroundings.
+
+    io: with a Q in the log. mates: numbers of the bios that shared requests with it.
+    """
     queue = io.queue_ns or 0
     issue = NEVER if io.issue_ns is None else queue + io.issue_ns
     found = Surroundings(when_issued=None if issue == NEVER else Moment())
@@ -219,7 +243,10 @@ def _target(io: IO, mates: frozenset[int]) -> _Target:
 
 
 def _add_flushes(target: _Target, flushes: Requests) -> None:
-    """Append flush requests to the target's list; count those past the first MOST_FLUSHES."""
+    """Append flush requests to the target's list, with times since its I/O's Q.
+
+    Those past the first MOST_FLUSHES are only counted in `flushes_left_out`.
+    """
     found = target.found
     for issue, complete in zip(flushes.issue.tolist(), flushes.complete.tolist(), strict=True):
         if len(found.flushes) == MOST_FLUSHES:
@@ -238,7 +265,7 @@ def _moments(target: _Target) -> list[tuple[Moment, int]]:
 
 
 def _groups(found: Surroundings) -> list[Group]:
-    """Return all groups of the surroundings, those of its moments included."""
+    """Return all groups of bios of the surroundings, those at Q and D included; not copied."""
     moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
     return [
         *(group for m in moments for group in (m.waiting, m.in_device)),
@@ -251,9 +278,10 @@ def _groups(found: Surroundings) -> list[Group]:
 
 
 def _ends(bios: Bios) -> I64:
-    """Return when each bio ended, ns (n,): its completion or, if that was lost, its last event.
+    """Return when each bio ended: ns, int64 (n,), by row of `bios`.
 
-    FOREVER: still in flight.
+    Its completion; without one the last known time (Q or a later event) if its certainty is LOST,
+    else FOREVER, because it is still in flight.
     """
     heard = np.stack([bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue]).max(axis=0)
     lost = bios.certainty == Certainty.LOST
@@ -278,7 +306,21 @@ class _Others:
         self._last = int(self.end.max(initial=NEVER))
 
     def add_to(self, target: _Target) -> None:
-        """Add the bios to the target's surroundings; the target's own bio is left out."""
+        """Add the bios to the groups of the target's surroundings, and to its `before`.
+
+        Left out are the target's own bio, and bios without a Q in the log; also all of them if all
+        ended before the target's Q or were queued after its end. Q, D and end are the target's:
+
+        - when_queued: at Q, queued and not issued (waiting), or issued (in_device), and not ended.
+        - when_issued: the same at D.
+        - ahead: waiting at Q, and issued before D.
+        - overtook_it: queued after Q, and issued before D.
+        - it_overtook: waiting at Q, and issued after D or never.
+        - completed_meanwhile: ended between D (without D: Q) and end.
+        - of_these_issued_later: of these, issued after D (without D: queued after Q).
+        - before: issued before D, and not ended at Q. Without D: queued by Q, or issued; with an
+          own D (without one: Q) before end, and not ended at Q.
+        """
         bios, end, found = self.bios, self.end, target.found
         if self._last < target.queue or self._first > target.end:
             return
@@ -312,7 +354,7 @@ class _Others:
         self._add(found.of_these_issued_later, meanwhile & (order > since))
 
     def _add(self, group: Group, rows: Bool) -> None:
-        """Add the bios of the mask `rows` (n,) to the group."""
+        """Add the bios of the mask `rows` (n,) to the group's sums, operations and thread names."""
         if not rows.any():
             return
         at = np.flatnonzero(rows)

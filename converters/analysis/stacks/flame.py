@@ -106,9 +106,10 @@ class Flame:
 def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
     """Return call stacks as a tree: "all", recordings if labelled, commands, then functions.
 
-    Functions go from the outermost inwards. Frames that differ only in the offset are one node, as
-    in `folded`. room: characters of JSON for the nodes; the heaviest are kept, none without its
-    caller.
+    recorded: the figures of each recording by command and stack. Functions go from the outermost
+    inwards; frames that differ only in the offset within the function are one node, as in `folded`.
+    Each node has the sums of the I/O that came through it. room: characters of JSON for the nodes;
+    the heaviest are kept, none without its caller, and the others counted in `left_out`.
     """
     nodes = [Node("all", Side.ALL, -1, 0)]
     for label, callers, stacks in recorded:
@@ -124,7 +125,11 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
 
 
 def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
-    """Return (name, side) of each frame: the command, then functions from the outermost inwards."""
+    """Return (name, side) of each frame: the command, then functions from the outermost inwards.
+
+    First user functions, then, if a stack was not captured, a frame `[reason]`, then kernel
+    functions. Names are cut to MOST_NAME characters.
+    """
     user = [frame_text(frame, kernel=False) for frame in shown_user(stack.user)]
     found = [(name, Side.UNKNOWN if name == UNKNOWN else Side.PROGRAM) for name in user[::-1]]
     if stack.missing:
@@ -154,7 +159,7 @@ def _heaviest(nodes: list[Node], room: int) -> set[int]:
 
     A node ranks by the largest of its shares of all bios, bytes and latency. A function is never
     heavier than its caller, and of equals the caller comes first; so every kept node's caller is
-    kept. The first node always is.
+    kept. The first node, "all", always is, whatever `room` is.
     """
     whole = [max(nodes[0].weight(by), 1) for by in Weight]
     shares = [
@@ -166,7 +171,10 @@ def _heaviest(nodes: list[Node], room: int) -> set[int]:
 
 
 def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
-    """Return copies of the kept nodes, depth first, siblings by name; parents by new index."""
+    """Return copies of the kept nodes, depth first, siblings by name.
+
+    kept: indices in `nodes`. `parent` of a copy is an index in the result, and `below` is empty.
+    """
     found: list[Node] = []
     rest = [(0, -1)]
     while rest:
@@ -182,7 +190,11 @@ def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
 
 
 def as_dict(found: Flame, by: Weight) -> dict[str, object]:
-    """Return the tree as plain values for a page. by: weight that frames' widths show at first."""
+    """Return the tree as dicts and lists for a page: `by`, `frames` and `left_out`.
+
+    by: the weight that the frames' widths show at first; in the result "bios", "bytes" or
+    "latency_ns".
+    """
     return {
         "by": {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}[by],
         "frames": [

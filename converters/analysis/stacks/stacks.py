@@ -48,7 +48,10 @@ class Callers:
     """These bios' latencies in finer buckets, for percentiles; empty if the table keeps none."""
 
     def merge(self, other: "Callers") -> None:
-        """Add the bios of other callers, which are not changed; comm and stack stay."""
+        """Add the bios of other callers to these figures; `other` is not changed.
+
+        `comm` and `stack` stay.
+        """
         self.bios += other.bios
         self.bytes += other.bytes
         self.ended += other.ended
@@ -57,7 +60,7 @@ class Callers:
         self.times.merge(other.times)
 
     def weight(self, by: Weight) -> int:
-        """Return the weight: bios, bytes, or ns of latency."""
+        """Return the weight: number of bios, bytes, or ns of latency."""
         return {
             Weight.COUNT: self.bios,
             Weight.BYTES: self.bytes,
@@ -69,7 +72,7 @@ class StackTable:
     """Adds up windows' bios by stack and task; memory depends on the number of distinct pairs."""
 
     def __init__(self, percentiles: bool = False) -> None:
-        """percentiles: whether each Callers' `times` are kept, too."""
+        """Start without bios. percentiles: whether each Callers' `times` are kept, too."""
         self._percentiles = percentiles
         self._by_task: dict[tuple[int, int], Callers] = {}
         """(stack, task), rows or -1 each → figures, without comm."""
@@ -78,7 +81,7 @@ class StackTable:
         """Bios without a Q in the log, and so without a stack; they are in no Callers."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the bios of the next window."""
+        """Add the bios of the log's next window; those without a Q only to `without_queue`."""
         self._comms = window.tasks.comm
         bios = window.bios
         seen = bios.queue != NEVER
@@ -86,7 +89,10 @@ class StackTable:
         self._add(bios if seen.all() else bios.take(seen))
 
     def _add(self, bios: Bios) -> None:
-        """Add bios with a Q to `_by_task`."""
+        """Add bios with a Q to `_by_task`, by stack and task.
+
+        Bios without a completion add no latency.
+        """
         if not len(bios):
             return
         key = (bios.stack.astype(np.int64) + 1 << 32) | (bios.task.astype(np.int64) + 1)
@@ -112,7 +118,11 @@ class StackTable:
             callers.times.merge(fine[at])
 
     def callers(self) -> list[Callers]:
-        """Return the figures by command and stack, all threads of a name added up."""
+        """Return the figures by command and stack; threads of one name are added up.
+
+        New objects. Bios whose thread is not known are under UNKNOWN. In the order in which they
+        first occurred.
+        """
         found: dict[tuple[str, int], Callers] = {}
         for (stack, task), part in self._by_task.items():
             comm = str(self._comms[task]) if task >= 0 else UNKNOWN
@@ -128,9 +138,10 @@ def _sums(group: NDArray[np.intp], values: I64, groups: int) -> I64:
 
 
 def log2(latency: I64) -> I32:
-    """Return the bucket of each latency (ns, at least 0): the index of its highest bit; 0 for 0.
+    """Return the bucket of each latency: the index of its highest bit, and 0 for 0; int32 (n,).
 
-    Exact for all int64, where a float's logarithm would be rounded.
+    latency: ns, int64 (n,), 0 or more. Exact for all int64, where a float's logarithm would be
+    rounded.
     """
     bucket = np.zeros(len(latency), np.int32)
     rest = latency.copy()
@@ -162,11 +173,12 @@ class Group:
 def grouped(
     callers: Iterable[Callers], stacks: list[Stack], by: Weight, *, offsets: bool = False
 ) -> list[Group]:
-    """Return callers grouped by command and functions, the heaviest first.
+    """Return callers grouped by command and functions, the heaviest group first.
 
-    Stacks with the same functions that differ in offsets within them are one group, as in
-    `folded`. stacks: as in Trace.stacks. offsets: make each recorded stack a group of its own.
-    `callers` are not changed.
+    callers: figures by command and stack; not changed. stacks: stack by row, as in Trace.stacks.
+    by: the weight to sort by. offsets: whether each recorded stack is a group of its own. Otherwise
+    stacks with the same functions, which differ in offsets within them, are one group, as in
+    `folded`; so are stacks that were not captured, by reason.
     """
     members: dict[tuple[object, ...], list[Callers]] = {}
     for caller in heaviest(callers, by):
@@ -179,7 +191,12 @@ def grouped(
 
 
 def _group(members: list[Callers], stacks: list[Stack]) -> Group:
-    """Return callers with the same command and functions, the heaviest first, as a group."""
+    """Return callers with the same command and functions as one group, with their sum.
+
+    members: at least one, the heaviest first, whose `stack` the sum has; not changed. stacks: stack
+    by row. The group's stack is the only one, or else the frames that all have in common (as
+    _common).
+    """
     sums = Callers(members[0].comm, members[0].stack)
     for caller in members:
         sums.merge(caller)
@@ -194,8 +211,9 @@ def _group(members: list[Callers], stacks: list[Stack]) -> Group:
 def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     """Return one frame for each position of stacks that have the same names in all positions.
 
-    Where the frames at a position differ: the offset is NO_OFFSET; `where` is "" if the frames
-    have a name, else the first one's.
+    sides: kernel (or user) frames of each stack, at least one stack, all of the same length. Where
+    the frames at a position differ: the offset is NO_OFFSET; `where` is "" if the frames have a
+    name, else the first one's.
     """
     frames = []
     for places in zip(*sides, strict=True):
@@ -215,9 +233,10 @@ def stack_at(stacks: list[Stack], row: int) -> Stack:
 def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
     """Return a frame as text: `ext4_sync_file`, or `bio_map [dm_mod]` for a module's function.
 
-    With offsets: `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`. Without a function's name: the
-    file and offset `dd+0x12ab`; without a file, too, a kernel address `0xffffffff81af64dd`, or for
-    a user frame UNKNOWN.
+    kernel: whether it is a kernel frame. With offsets (bytes from the function's start):
+    `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`. Without a function's name: the file's name and
+    offset `dd+0x12ab`; without a file, too, a kernel address `0xffffffff81af64dd`, or for a user
+    frame UNKNOWN.
     """
     if frame.name:
         name = f"{frame.name}+{frame.offset:#x}" if offsets else frame.name
@@ -243,8 +262,10 @@ def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
 def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[str]:
     """Return lines `comm;outermost;…;innermost WEIGHT`, one per command and stack, sorted.
 
-    This is the format that flame graph tools read. Weights are bios, bytes or microseconds of
-    latency. Stacks that differ only in offsets are one line.
+    This is the format that flame graph tools read. Frames go from user to kernel functions, with
+    `[reason]` between where a stack was not captured; without any frame the line has UNKNOWN. by:
+    weights are bios, bytes or microseconds of latency. stacks: stack by row, as in Trace.stacks.
+    Stacks that differ only in offsets are one line.
     """
     weights: dict[str, int] = {}
     for caller in callers:

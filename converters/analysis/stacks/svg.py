@@ -35,11 +35,13 @@ class _Place(NamedTuple):
 
 
 def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) -> str:
-    """Return the text of the SVG file.
+    """Return the text of the SVG file of a flame graph.
 
-    Frames are as wide as their weight, the outermost at the bottom. title, notes: plain text; notes
-    are lines below the title. told: formats the numbers in tooltips. Names may hold any text:
-    unprintable characters are replaced, the rest escaped.
+    Frames are as wide as their weight `by`, the outermost at the bottom; those narrower than
+    NARROWEST are not drawn, and a line says how many, with those that `flame` left out. title,
+    notes: plain text; notes are lines below the title. told: weight → function that formats a
+    number of it, for tooltips. Names may hold any text: unprintable characters are replaced, the
+    rest escaped.
     """
     places = [place for place in _places(flame.nodes, by) if place.wide >= NARROWEST]
     less = flame.left_out + len(flame.nodes) - len(places)
@@ -63,7 +65,11 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) 
 
 
 def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
-    """Return the place of each node: siblings side by side, from their caller's left edge on."""
+    """Return each node's place: siblings side by side from their caller's left edge.
+
+    nodes: at least one; callers before the functions that they call. by: the weight that is drawn
+    as width; the first node's fills the picture's width without its margins.
+    """
     scale = (WIDTH - 2 * MARGIN) / max(nodes[0].weight(by), 1)
     found: list[_Place] = []
     free: list[float] = []
@@ -86,9 +92,11 @@ def _line(at: int, text: str) -> str:
 
 
 def _frame(place: _Place, bottom: int, whole: Node, told: Told) -> str:
-    """Return the element of a frame, with a tooltip of its weights and shares of `whole`.
+    """Return the SVG element of a frame: a rectangle, its name, and a tooltip.
 
-    bottom: y of the lower edge of the outermost frame.
+    The name is cut to what fits, with an ellipsis, and left out if fewer than 3 characters fit. The
+    tooltip has all weights with their shares of those of `whole`. bottom: y of the lower edge of
+    the outermost frame. told: weight → function that formats a number of it.
     """
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)

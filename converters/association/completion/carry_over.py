@@ -2,8 +2,8 @@
 """Which bios and requests of a window have ended, and which the next window must see again.
 
 A window passes on all events of what has not ended, together with all that is linked to it, so that
-the next window sees whole families again. Apart from reused addresses (`Lives`), nothing else is
-remembered.
+the next window sees whole families again. Nothing else is remembered, apart from addresses that
+were reused (`ReusedAddresses`).
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,12 @@ from biotrail.converters.association.completion.completion import RequestEnds
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import (
     Association,
+    Rivals,
     edges_of_rows,
     split_links,
 )
-from biotrail.converters.association.identity.generations import chain_owners
+from biotrail.converters.association.identity.chains import chain_owners
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.recorder.schema.records import Kind
@@ -96,7 +98,7 @@ def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64,
     )
 
 
-def _columns(pairs: list[tuple[int, int]]) -> tuple[I64, I64]:
+def _columns(pairs: Rivals) -> tuple[I64, I64]:
     """Return the first and the second member of each pair, as two arrays."""
     table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
     return table[:, 0], table[:, 1]
@@ -128,7 +130,7 @@ def _rows_of(a: Association, bios: Bool, requests: Bool) -> Bool:
     kept[a.requests.row_event[requests[a.requests.row_gen]]] = True
     chains = a.events.rows(Kind.CHAIN)
     owner, _ = chain_owners(a.events, chains)
-    kept[chains] = (owner >= 0) & kept[np.maximum(owner, 0)]
+    kept[chains] = take_or(kept, owner, False)
     return kept
 
 

@@ -10,19 +10,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from biotrail.converters.association.completion.end_rules import (
+    REQUEST_END_RULES,
+    RequestProgress,
+)
 from biotrail.converters.association.completion.partial_completion import (
     BioEnds,
     Parts,
-    consume_parts,
+    complete_in_parts,
 )
-from biotrail.converters.association.identity.association import Association
-from biotrail.converters.association.identity.generations import Generations, chain_others
+from biotrail.converters.association.identity.association import Association, Findings
+from biotrail.converters.association.identity.chains import chain_others
+from biotrail.converters.association.identity.generations import Generations
+from biotrail.converters.association.rules import any_marks
+from biotrail.converters.events.array_steps import (
+    first_known,
+    is_operation,
+    latest_marked,
+    take_or,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I32, I64, NEVER, U32, Bool
 from biotrail.recorder.schema.records import Kind
 
 
-@dataclass
+@dataclass(frozen=True)
 class RequestEnds:
     """How each request generation was issued and ended; arrays by request generation.
 
@@ -58,13 +70,6 @@ class RequestEnds:
     unissued: I64
 
 
-def _opf_at(a: Association, index: I64) -> U32:
-    """Return cmd_flags or bi_opf of the events, 0 where the index is -1."""
-    if not len(a.events):
-        return np.zeros(len(index), np.uint32)
-    return np.where(index >= 0, a.events.opf[np.maximum(index, 0)], np.uint32(0))
-
-
 def request_ends(a: Association, context: Context) -> RequestEnds:
     """Return how each request generation of the window was issued and ended."""
     r, events = a.requests, a.events
@@ -74,19 +79,17 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
     status = np.where(is_c, events.status[r.row_event], 0)
     bad = is_c & (status != 0)
     issue, started, end = r.first(Kind.D), r.first(Kind.START), r.last(Kind.C)
-    sized = np.where(issue >= 0, issue, np.where(started >= 0, started, r.first(Kind.I)))
-    total = _take(events.bytes, sized, -1)
-    bad_row = r.last_where(bad)
-    sequence = _flush_sequence(a, context, sized, np.where(issue >= 0, issue, end))
-    ended_empty = (end >= 0) & (_take(events.bytes, end, 0) == 0)
-    # A pre-flush that fails ends the request before its own D (blk_flush_complete_seq).
-    ended_empty |= (issue < 0) & (bad_row >= 0)
+    sized = first_known(issue, started, r.first(Kind.I))
+    total = take_or(events.bytes, sized, -1)
+    bad_event = r.last_where(bad)
+    sequence = _flush_sequence(a, context, sized, first_known(issue, end))
     last_issue = r.last(Kind.D)
-    finished = (end >= 0) & (
+    completed = (end >= 0) & (
         _done_since(r, size, last_issue)
-        >= _take(events.bytes, np.where(last_issue >= 0, last_issue, sized), -1)
+        >= take_or(events.bytes, first_known(last_issue, sized), -1)
     )
-    finished &= ~sequence | ended_empty
+    ended_empty = (end >= 0) & (take_or(events.bytes, end, 0) == 0)
+    progress = RequestProgress(completed, sequence, ended_empty, bad_event >= 0, issue >= 0)
     data_end = r.last_where(is_c & (size > 0))
     return RequestEnds(
         started=started,
@@ -94,16 +97,16 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
         issue=issue,
         last_issue=last_issue,
         completions=r.count(is_c),
-        data_end=np.where(data_end >= 0, data_end, end),
+        data_end=first_known(data_end, end),
         end=end,
         total=total,
         done=r.total(np.where(is_c, size, 0)),
         good=r.total(np.where(is_c & ~bad, size, 0)),
-        status=_take(events.status.astype(np.int64), bad_row, 0).astype(np.int32),
+        status=take_or(events.status, bad_event, 0),
         requeues=r.count(kind == Kind.R),
-        finished=finished,
+        finished=any_marks(REQUEST_END_RULES, progress, len(r)),
         flush_sequence=sequence,
-        unissued=_unissued(r, issue, is_c & ~bad & (size > 0), context.tells_losses),
+        unissued=_unissued(r, issue, is_c & ~bad & (size > 0), context.counts_losses),
     )
 
 
@@ -113,8 +116,8 @@ def _unissued(r: Generations, issue: I64, good: Bool, losses_counted: bool) -> I
     That is the first R or C, if it is before the first D (a request without any D has none), or the
     first good C after an R with no D between; the later one if there are both.
     good: mask of rows that are C with data and no error.
-    losses_counted: whether the log counts every loss (`Context.tells_losses`). Then an R before the
-    first D implies no D: a busy driver returned the request (BLK_STS_RESOURCE) before it called
+    losses_counted: whether the log counts every loss (`Context.counts_losses`). Then an R before
+    the first D implies no D: a busy driver returned the request (BLK_STS_RESOURCE) before it called
     blk_mq_start_request, and the kernel reports a requeue.
     """
     first = r.first(Kind.C) if losses_counted else r.first(Kind.R, Kind.C)
@@ -122,17 +125,9 @@ def _unissued(r: Generations, issue: I64, good: Bool, losses_counted: bool) -> I
     again = r.row_role == Kind.R
     if not again.any():
         return early
-    index = np.arange(len(again))
-    last = np.maximum.accumulate(np.where(again | (r.row_role == Kind.D), index, 0))
+    last = np.maximum(latest_marked(again | (r.row_role == Kind.D)), 0)
     after = good & again[last] & (r.row_gen[last] == r.row_gen)
     return np.maximum(early, r.first_where(after))
-
-
-def _take(column: I64, index: I64, default: int) -> I64:
-    """Return column[index] as int64, with `default` where index is -1."""
-    if not len(column):
-        return np.full(len(index), default, dtype=np.int64)
-    return np.where(index >= 0, column[np.maximum(index, 0)], default)
 
 
 def _done_since(r: Generations, size: I64, issue: I64) -> I64:
@@ -153,62 +148,69 @@ def _flush_sequence(a: Association, context: Context, sized: I64, issued: I64) -
     wanted = np.zeros(len(a.requests), dtype=np.uint32)
     held = np.flatnonzero(a.request >= 0)
     np.bitwise_or.at(wanted, a.request[held], a.facts.opf[held] & np.uint32(preflush | fua))
-    with_data = _take(a.events.bytes, np.where(sized >= 0, sized, issued), 0) > 0
-    by_fua = ((wanted & fua) != 0) & ((_opf_at(a, issued) & fua) == 0) & (issued >= 0)
+    with_data = take_or(a.events.bytes, first_known(sized, issued), 0) > 0
+    by_fua = ((wanted & fua) != 0) & ((take_or(a.events.opf, issued, 0) & fua) == 0) & (issued >= 0)
     by_preflush = (wanted & preflush) != 0
     return np.asarray(with_data & (by_preflush | by_fua), dtype=np.bool_)
 
 
-def bio_ends(a: Association, ends: RequestEnds, context: Context) -> BioEnds:
-    """Return how each bio generation that was in a request ended.
+def bio_ends(a: Association, ends: RequestEnds, context: Context) -> tuple[BioEnds, Findings]:
+    """Return how each bio generation that was in a request ended, and what that shows.
 
-    Sets `a.gone` of bios whose address was reused before their request's end, and `a.certainty` of
-    bios whose share of a partial completion is in doubt.
+    A bio ends with its finished request; where that completed in parts, with the part that covers
+    its last byte. The findings are `completion_lost` of bios whose address was reused before their
+    request's end, which get no end, and `certainty` of bios whose share of a partial completion is
+    in doubt.
     """
     count = len(a.bios)
-    result = BioEnds(
-        np.full(count, -1, np.int64), np.zeros(count, np.int32), np.zeros(count, np.int64)
-    )
+    end = np.full(count, -1, np.int64)
+    status, good = np.zeros(count, np.int32), np.zeros(count, np.int64)
     served = np.flatnonzero(a.request >= 0)
     request = a.request[served]
     served, request = served[ends.finished[request]], request[ends.finished[request]]
     size = np.maximum(a.facts.piece_bytes[served], 0)
-    result.end[served] = ends.end[request]
-    result.status[served] = ends.status[request]
-    result.good[served] = np.where(ends.status[request] == 0, size, 0)
+    end[served] = ends.end[request]
+    status[served] = ends.status[request]
+    good[served] = np.where(ends.status[request] == 0, size, 0)
     # A flush sequence has one bio (nothing merges into it); its data can be good, its flush not.
     sequence = ends.flush_sequence[request]
-    result.good[served[sequence]] = np.minimum(size, ends.good[request])[sequence]
-    consume_parts(a, _parts_of(a, ends, context), result)
-    _outlived(a, result)
-    return result
+    good[served[sequence]] = np.minimum(size, ends.good[request])[sequence]
+    whole_ends = BioEnds(end, status, good)
+    ended, certainty = complete_in_parts(a, _parts_of(a, ends, context), whole_ends)
+    lost = _reused_before_end(a, ended)
+    ended = BioEnds(
+        np.where(lost, -1, ended.end),
+        np.where(lost, np.int32(0), ended.status),
+        np.where(lost, 0, ended.good),
+    )
+    return ended, Findings(certainty=certainty, completion_lost=a.completion_lost | lost)
 
 
-def _outlived(a: Association, result: BioEnds) -> None:
-    """Reset the end of bios whose address was reused before their request's end, and set `a.gone`.
+def _reused_before_end(a: Association, ends: BioEnds) -> Bool:
+    """Return, per bio (b,), whether its address was reused before its request's end.
 
-    These bios completed earlier, with a C that was not recorded.
+    Such a bio completed earlier, with a C that was not recorded.
     """
-    rows = np.flatnonzero(a.bios.superseded & (result.end >= 0))
-    rows = rows[a.events.number[result.end[rows]] > a.bios.again[rows]]
-    result.end[rows], result.good[rows], result.status[rows] = -1, 0, 0
-    a.gone[rows] = True
+    rows = np.flatnonzero(a.bios.superseded & (ends.end >= 0))
+    reused = np.zeros(len(a.bios), dtype=np.bool_)
+    reused[rows] = a.events.number[ends.end[rows]] > a.bios.again[rows]
+    return reused
 
 
 def _parts_of(a: Association, ends: RequestEnds, context: Context) -> Parts:
-    """Return which requests completed in parts, and what `consume_parts` needs to know of them."""
+    """Return which requests completed in parts, and what `complete_in_parts` needs of them."""
     partly = (ends.completions > 1) | ((ends.completions == 1) & ~ends.finished)
     return Parts(
         partly & ~ends.flush_sequence,
-        others(a, ends.last_issue) > 0,
-        _opf_at(a, a.requests.birth) & 0xFF == np.uint32(context.op_number("discard") % 256),
+        bios_left_out(a, ends.last_issue) > 0,
+        is_operation(take_or(a.events.opf, a.requests.birth, 0), context.op_number("discard")),
         ends.finished,
         ends.end,
         ends.status,
     )
 
 
-def others(a: Association, issue: I64) -> U32:
+def bios_left_out(a: Association, issue: I64) -> U32:
     """Return, per request, how many of its bios at the D `issue` the recording's filters left out.
 
     issue: event per request, or -1, which gives 0.
@@ -220,4 +222,4 @@ def others(a: Association, issue: I64) -> U32:
 
 def times(a: Association, index: I64) -> I64:
     """Return the times of events (ns), NEVER where the index is -1."""
-    return _take(a.events.ts, index, NEVER)
+    return take_or(a.events.ts, index, NEVER)

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.association.completion.completion import times
+from biotrail.converters.association.completion.end_rules import (
+    COMPLETION_LOST_RULES,
+    BioProgress,
+)
 from biotrail.converters.association.completion.partial_completion import BioEnds
 from biotrail.converters.association.identity.association import Association
+from biotrail.converters.association.rules import any_marks
+from biotrail.converters.events.array_steps import is_first_of_run, take_or
 from biotrail.converters.events.tables import I32, I64, U8, U32, Bool
 from biotrail.recorder.schema.records import Kind
 
@@ -61,14 +67,21 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
     final = _final_pieces(a, ends, piece, row, count)
     own_end = a.bios.last(Kind.BIO_COMPLETE)[gen]
     by_pieces = (fragments > 0) & (open_pieces == 0) & (sent >= a.facts.bytes[gen])
-    piece_end = np.where(final >= 0, ends.end[np.maximum(final, 0)], -1) if len(piece) else final
-    end = np.where(by_pieces, piece_end, -1)
+    end = np.where(by_pieces, take_or(ends.end, final, -1), -1)
     end = np.maximum(end, own_end)
     good, status = _outcome(a, ends, gen, own_end, piece, row)
     served, request = _served(a, piece, row)
     again = np.zeros(count, dtype=np.int64)
     if len(requeues) and requeues.any():
         again = np.bincount(served, requeues[request], count).astype(np.int64)
+    progress = BioProgress(
+        ended=end >= 0,
+        own_end=own_end >= 0,
+        open_pieces=open_pieces > 0,
+        superseded=a.bios.superseded[gen],
+        piece_lost=np.bincount(row, a.completion_lost[piece], count) > 0,
+        request_reused=_request_reused(a, ends, piece, row, count),
+    )
     certainty = a.certainty[gen]
     np.maximum.at(certainty, row, a.certainty[piece])
     return Whole(
@@ -76,9 +89,7 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
         final=final,
         end=end,
         complete=end >= 0,
-        lost=((end < 0) & (a.bios.superseded[gen] | _lost_pieces(a, ends, piece, row, count)))
-        # bio_chain_endio lets a split bio end after all its pieces: their ends were not recorded.
-        | ((own_end >= 0) & (open_pieces > 0)),
+        lost=any_marks(COMPLETION_LOST_RULES, progress, count),
         status=status,
         good=good,
         fragments=fragments.astype(np.uint32),
@@ -89,21 +100,21 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
     )
 
 
-def _lost_pieces(a: Association, ends: BioEnds, piece: I64, row: I64, count: int) -> Bool:
-    """Return, per whole bio, whether a piece of it ended without a recorded C.
+def _request_reused(a: Association, ends: BioEnds, piece: I64, row: I64, count: int) -> Bool:
+    """Return, per queued bio (count,), whether a piece of it waits in a request that is reused.
 
-    That is so where the piece is `a.gone`, or its request's address was reused while it waited.
-    piece, row: each piece's bio generation and whole bio (row of Whole), as in the functions below.
-    count: number of whole bios.
+    That is: the piece has no end, and the address of its request was reused, other than because
+    the request was absorbed. piece: (p,) bio generation of each piece. row: (p,) its queued bio, a
+    row of Whole.
     """
-    lost = np.bincount(row, a.gone[piece], count) > 0
+    reused_row = np.zeros(count, dtype=np.bool_)
     waiting = (a.request[piece] >= 0) & (ends.end[piece] < 0)
     row, request = row[waiting], a.request[piece[waiting]]
     if len(request):
         # An absorbed request is freed at once (blk_mq_free_request); its bios are still in flight.
         reused = a.requests.superseded & (a.requests.first(Kind.RQ_MERGE) < 0)
-        lost[row[reused[request]]] = True
-    return lost
+        reused_row[row[reused[request]]] = True
+    return reused_row
 
 
 def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
@@ -112,8 +123,7 @@ def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
     row, request = row[request >= 0], request[request >= 0]
     width = np.int64(len(a.requests) + 1)
     key = np.sort(row * width + request)
-    first = np.ones(len(key), dtype=np.bool_)
-    first[1:] = key[1:] != key[:-1]
+    first = is_first_of_run(key)
     return key[first] // width, key[first] % width
 
 
@@ -142,7 +152,7 @@ def _outcome(
     bad = ends.status[piece] != 0
     status[row[bad]] = ends.status[piece[bad]]
     has_c = own_end >= 0
-    own = np.where(has_c, a.events.status[np.maximum(own_end, 0)], 0) if count else status
+    own = take_or(a.events.status, own_end, 0)
     status = np.where(has_c & (own != 0), own, status).astype(np.int32)
     alone = has_c & (np.bincount(row, minlength=count) == 0) & (own == 0)
     good = np.where(alone, np.maximum(a.facts.bytes[gen], 0), good)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.association.identity.association import Association
-from biotrail.converters.events.tables import I32, I64, SECTOR_BYTES, Bool, Certainty
+from biotrail.converters.events.array_steps import is_first_of_run, ranges_overlap
+from biotrail.converters.events.tables import I32, I64, SECTOR_BYTES, U8, Bool, Certainty
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
 
-@dataclass
+@dataclass(frozen=True)
 class BioEnds:
     """How each bio generation's own piece ended; arrays by bio generation.
 
@@ -30,9 +31,9 @@ class BioEnds:
     good: I64
 
 
-@dataclass
+@dataclass(frozen=True)
 class Parts:
-    """What `consume_parts` needs to know of requests; arrays by request generation.
+    """What `complete_in_parts` needs to know of requests; arrays by request generation.
 
     partly: whether it completed in parts, and is no flush sequence.
     mixed: whether its last D served also bios that the recording's filters left out.
@@ -50,31 +51,51 @@ class Parts:
     status: I32
 
 
-def consume_parts(a: Association, parts: Parts, result: BioEnds) -> None:
+@dataclass(frozen=True)
+class _Shares:
+    """Which bytes of which bio completed, filled in C by C; columns (b,) by bio generation.
+
+    end, status, good: as in `BioEnds`. certainty: of the bio's request (Certainty).
+    """
+
+    end: I64
+    status: I32
+    good: I64
+    certainty: U8
+
+    def doubt(self, bios: I64 | list[int], certainty: Certainty | U8) -> None:
+        """Raise `certainty` of these bios to at least the given one, or ones (per bio)."""
+        self.certainty[bios] = np.maximum(self.certainty[bios], certainty)
+
+
+def complete_in_parts(a: Association, parts: Parts, whole: BioEnds) -> tuple[BioEnds, U8]:
     """Assign each C of the requests in `parts.partly` to the bios that it completes.
 
-    Overwrites end, good and status in `result` for all bios of these requests. Bios of a finished
-    request that no C could be assigned to get its last C and become AMBIGUOUS in `a.certainty`.
+    whole: ends of all bios, as if no request had completed in parts. Returned are `whole` with
+    other ends for the bios of these requests, and the certainty of all bios (b,). Bios of a
+    finished request that no C could be assigned to get its last C and become AMBIGUOUS.
     """
     bios = np.flatnonzero(a.request >= 0)
     bios = bios[parts.partly[a.request[bios]]]
     if not len(bios):
-        return
+        return whole, a.certainty
+    shares = _Shares(whole.end.copy(), whole.status.copy(), whole.good.copy(), a.certainty.copy())
     chains = _chains(a, parts.partly)
     bios = bios[np.lexsort((a.facts.piece_sector[bios], a.request[bios]))]
     request = a.request[bios]
-    cuts = np.flatnonzero(np.append(True, request[1:] != request[:-1]))
+    cuts = np.flatnonzero(is_first_of_run(request))
     for group, r in zip(np.split(bios, cuts[1:]), request[cuts].tolist(), strict=True):
-        result.end[group], result.good[group], result.status[group] = -1, 0, 0
+        shares.end[group], shares.good[group], shares.status[group] = -1, 0, 0
         if parts.mixed[r]:
-            _consume_by_place(a, r, group, result)
+            _complete_by_place(a, r, group, shares)
         else:
-            _Consumer(a, chains, group, result, bool(parts.scattered[r])).consume(r)
-        rest = group[result.end[group] < 0]
+            _InOrder(a, chains, group, shares, bool(parts.scattered[r])).complete(r)
+        rest = group[shares.end[group] < 0]
         if parts.finished[r] and len(rest):
             # Their sizes are not known: all that is certain is when the last of them ended.
-            result.end[rest], result.status[rest] = parts.end[r], parts.status[r]
-            a.certainty[rest] = np.maximum(a.certainty[rest], Certainty.AMBIGUOUS)
+            shares.end[rest], shares.status[rest] = parts.end[r], parts.status[r]
+            shares.doubt(rest, Certainty.AMBIGUOUS)
+    return BioEnds(shares.end, shares.status, shares.good), shares.certainty
 
 
 def _rows_of(a: Association, request: int) -> Iterator[tuple[int, int]]:
@@ -84,19 +105,19 @@ def _rows_of(a: Association, request: int) -> Iterator[tuple[int, int]]:
     return zip(events.tolist(), kinds.tolist(), strict=True)
 
 
-def _consume_by_place(a: Association, request: int, bios: I64, result: BioEnds) -> None:
+def _complete_by_place(a: Association, request: int, bios: I64, shares: _Shares) -> None:
     """Complete the bios of a request by their sectors, as filters left out its other bios."""
     begin, done = None, 0
     for event, kind in _rows_of(a, request):
         if kind == Kind.D:
             begin, done = int(a.events.sector[event]), 0
         elif kind == Kind.C and begin is not None:
-            _take_by_place(a, event, begin, done, bios, result)
+            _take_by_place(a, event, begin, done, bios, shares)
             done += int(a.events.bytes[event])
 
 
 def _take_by_place(
-    a: Association, event: int, begin: int, before: int, bios: I64, result: BioEnds
+    a: Association, event: int, begin: int, before: int, bios: I64, shares: _Shares
 ) -> I64:
     """Complete bios by the part of the request that one C covers; return the bytes of each (int64).
 
@@ -108,12 +129,12 @@ def _take_by_place(
     place = (a.facts.piece_sector[bios].astype(np.int64) - begin) * SECTOR_BYTES
     status, done = int(a.events.status[event]), before + int(a.events.bytes[event])
     took = np.clip(np.minimum(done, place + size) - np.maximum(before, place), 0, size)
-    open_ = result.end[bios] < 0
+    open_ = shares.end[bios] < 0
     took[~open_] = 0
-    result.good[bios] += took if status == 0 else 0
+    shares.good[bios] += took if status == 0 else 0
     touched = bios[took > 0]
-    result.status[touched] = np.where(status, status, result.status[touched])
-    result.end[bios[open_ & (place + size <= done)]] = event
+    shares.status[touched] = np.where(status, status, shares.status[touched])
+    shares.end[bios[open_ & (place + size <= done)]] = event
     return np.asarray(took, dtype=np.int64)
 
 
@@ -130,10 +151,10 @@ def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
     return chains
 
 
-class _Consumer:
+class _InOrder:
     """The bios of one request, completed by its C in the order of its last D.
 
-    result: end, good and status of the bios are written here; `certainty` in the association.
+    What completes is written to `shares`.
     """
 
     def __init__(
@@ -141,10 +162,10 @@ class _Consumer:
         a: Association,
         chains: dict[int, list[int]],
         bios: I64,
-        result: BioEnds,
+        shares: _Shares,
         scattered: bool,
     ) -> None:
-        self._a, self._chains, self._result, self._scattered = a, chains, result, scattered
+        self._a, self._chains, self._shares, self._scattered = a, chains, shares, scattered
         self._left = dict(zip(bios.tolist(), a.facts.piece_bytes[bios].tolist(), strict=True))
         """Bytes not completed yet of each bio that has not ended; negative: size not known."""
         self._order = list(self._left)
@@ -154,7 +175,7 @@ class _Consumer:
         self._begin, self._done = 0, 0
         """Sector of the last D, and bytes completed since."""
 
-    def consume(self, request: int) -> None:
+    def complete(self, request: int) -> None:
         """Follow the request's D and C in time order, and complete its bios."""
         for event, kind in _rows_of(self._a, request):
             if kind == Kind.D:
@@ -188,8 +209,8 @@ class _Consumer:
         """Order the bios of a D with a cut chain, and mark those that it does not name.
 
         Bios that lie within the D come behind the named ones; those behind a gap go to `_placed`.
-        Unnamed bios get INTERVAL in `a.certainty`; those with an own request before, and those in
-        `_placed`, get AMBIGUOUS.
+        Unnamed bios become INTERVAL; those with an own request before, and those in `_placed`,
+        AMBIGUOUS.
         """
         a = self._a
         # A bio outside the D's range merges later, after a requeue.
@@ -198,11 +219,11 @@ class _Consumer:
             # A bio with a G came by a merge of requests (m), and which m it was is not recorded.
             own = a.bios.first(Kind.G)[unnamed] >= 0
             doubt = np.where(own, np.uint8(Certainty.AMBIGUOUS), np.uint8(Certainty.INTERVAL))
-            a.certainty[unnamed] = np.maximum(a.certainty[unnamed], doubt)
+            self._shares.doubt(unnamed, doubt)
         self._order = named + unnamed
         self._placed = self._behind_a_gap(named, total)
         self._order = [bio for bio in self._order if bio not in self._placed]
-        a.certainty[self._placed] = np.maximum(a.certainty[self._placed], Certainty.AMBIGUOUS)
+        self._shares.doubt(self._placed, Certainty.AMBIGUOUS)
 
     def _behind_a_gap(self, named: list[int], total: int) -> list[int]:
         """Return the bios that a cut chain does not name, if all known sizes add up to less than D.
@@ -229,7 +250,7 @@ class _Consumer:
         known = sum(self._left[bio] for bio in named)
         if named and known > total and all(self._left[bio] >= 0 for bio in named):
             self._left[named[0]] = max(0, self._left[named[0]] - (known - total))
-            self._a.certainty[named[0]] = Certainty.LOST
+            self._shares.certainty[named[0]] = Certainty.LOST
 
     def _complete(self, event: int) -> None:
         """Complete bios by the bytes of one C, in order; those in `_placed` by their sectors."""
@@ -256,7 +277,7 @@ class _Consumer:
 
         Stops at the first bio that is not complete, or whose size is not known.
         """
-        events, result, left = self._a.events, self._result, self._left
+        events, shares, left = self._a.events, self._shares, self._left
         rest, status = int(events.bytes[event]), int(events.status[event])
         for place, bio in enumerate(order):
             took = min(rest, left[bio])
@@ -264,21 +285,21 @@ class _Consumer:
                 return order[place:]
             rest -= took
             left[bio] -= took
-            result.good[bio] += took if status == 0 else 0
-            result.status[bio] = status or result.status[bio]
+            shares.good[bio] += took if status == 0 else 0
+            shares.status[bio] = status or shares.status[bio]
             if left[bio] > 0:
                 return order[place:]
-            result.end[bio] = event
+            shares.end[bio] = event
             del left[bio]
         return []
 
     def _end_by_place(self, event: int, bios: list[int], begin: int, before: int) -> None:
         """Complete bios by the part of the request that one C covers (`_take_by_place`)."""
         rows = np.array(bios, dtype=np.int64)
-        took = _take_by_place(self._a, event, begin, before, rows, self._result)
+        took = _take_by_place(self._a, event, begin, before, rows, self._shares)
         for bio, size in zip(bios, took.tolist(), strict=True):
             self._left[bio] -= size
-            if self._result.end[bio] >= 0:
+            if self._shares.end[bio] >= 0:
                 del self._left[bio]
 
 
@@ -298,7 +319,8 @@ def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
     begin = int(a.events.sector[event])
     end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
     at = a.facts.piece_sector[bios].astype(np.int64)
-    return np.asarray((at < end) & (at + a.facts.piece_bytes[bios] // SECTOR_BYTES > begin))
+    stop = at + a.facts.piece_bytes[bios] // SECTOR_BYTES
+    return np.asarray(ranges_overlap(at, stop, begin, end), dtype=np.bool_)
 
 
 def _is_cut(a: Association, issue: int) -> bool:

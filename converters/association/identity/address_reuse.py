@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a window passes to the next one about kept generations whose address was reused.
 
-A window keeps the events of generations that have not ended, and not those of later generations at
-the same address. Without this record the next window would take an ended generation for one in
-flight.
+A generation is one use of a bio's or request's address. A window keeps the events of generations
+that have not ended, and not those of later generations at the same address. Without this record the
+next window would take an ended generation for one in flight.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,8 +20,8 @@ def _nothing() -> I64:
     return np.zeros(0, dtype=np.int64)
 
 
-@dataclass
-class Known:
+@dataclass(frozen=True)
+class ReusedGenerations:
     """Kept generations whose address was reused, by event numbers (`Events.number`).
 
     birth: (k,) number of each generation's first event, ascending.
@@ -31,18 +31,25 @@ class Known:
     birth: I64 = field(default_factory=_nothing)
     again: I64 = field(default_factory=_nothing)
 
-    def tell(self, events: Events, generations: Generations) -> None:
-        """Set `generations.again`, where it is -1, from what earlier windows recorded."""
+    def superseding(self, events: Events, generations: Generations) -> Generations:
+        """Return the generations with `again` filled in from this record, where it was -1.
+
+        events: the window that the generations' rows are indices of. The generations themselves
+        are returned if nothing is recorded or there are none.
+        """
         if not len(self.birth) or not len(generations):
-            return
+            return generations
         birth = events.number[generations.birth]
-        at = np.minimum(np.searchsorted(self.birth, birth), len(self.birth) - 1)
-        reused = (self.birth[at] == birth) & (generations.again < 0)
-        generations.again[reused] = self.again[at[reused]]
+        place = np.minimum(np.searchsorted(self.birth, birth), len(self.birth) - 1)
+        reused = (self.birth[place] == birth) & (generations.again < 0)
+        return replace(generations, again=np.where(reused, self.again[place], generations.again))
 
     @classmethod
-    def of(cls, events: Events, generations: Generations, kept: Bool) -> "Known":
-        """Return the record of those generations in the mask `kept` whose address was reused."""
+    def among(cls, events: Events, generations: Generations, kept: Bool) -> "ReusedGenerations":
+        """Return the record of those generations in the mask `kept` (m,) that were superseded.
+
+        events: the window that the generations' rows are indices of.
+        """
         rows = np.flatnonzero(kept & generations.superseded)
         if not len(rows):
             return cls()
@@ -51,9 +58,9 @@ class Known:
         return cls(birth[order], generations.again[rows][order])
 
 
-@dataclass
-class Lives:
+@dataclass(frozen=True)
+class ReusedAddresses:
     """Kept generations whose address was reused: those of bios, and those of requests."""
 
-    bios: Known = field(default_factory=Known)
-    requests: Known = field(default_factory=Known)
+    bios: ReusedGenerations = field(default_factory=ReusedGenerations)
+    requests: ReusedGenerations = field(default_factory=ReusedGenerations)

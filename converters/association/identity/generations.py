@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generations of kernel pointers (an address from one allocation to the next), and those of bios.
+"""Generations of kernel pointers (an address from one allocation to the next).
 
 Bios and requests are reused within microseconds, so an address alone identifies neither. Rows (an
 event that mentions an address, once per mention) are grouped by address in time order, and local
-rules on neighbouring rows say where a new generation begins. docs/lifecycles.md lists the rules;
-`request_generations` has those of requests.
+rules on neighbouring rows say where a new generation begins: `request_rules`, `completed_rules` and
+`bio_rules`; docs/lifecycles.md shows them.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.association.identity.nvme_multipath import foretells
-from biotrail.converters.association.identity.remaps import resubmitted, sent_on_unseen
-from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.sorting import is_in, stable_order
+from biotrail.converters.events.sorting import is_in
 from biotrail.converters.events.tables import I64, U8, U64, Bool
-from biotrail.recorder.schema.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
 
 PARENT = 200
 """Role of the bio that an X names as the one it was split from (bi_private)."""
@@ -25,11 +21,6 @@ REST = 201
 """Role of the bio of an X that reports the remainder instead of the front piece (dm since 6.1)."""
 FORETOLD = 202
 """Role of the bio of a c that NVMe multipath reports just before the C of the bio's request."""
-
-_BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
-_HEAD_KINDS = (Kind.START, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
-_LOW = np.uint64(0xFFFFFFFF)
-_COUNT_BIT = np.uint64(CHAIN_COUNT.bit_length() - 1)
 
 
 @dataclass
@@ -142,244 +133,3 @@ def build(
     follows = start[1:]
     again[:-1] = np.where(first[follows], -1, events.number[event[follows]])
     return Generations(pointer[start], event, role, slot, gen, start, again)
-
-
-def bio_generations(
-    events: Events,
-    request_of_event: I64,
-    absorbed: Bool,
-    issued: Bool,
-    nobodys: Bool,
-    context: Context,
-) -> tuple[Generations, I64]:
-    """Return the generations of bio pointers, and the request generation of each row, or -1.
-
-    A row has a request if its event mentions both: s, I, D, C, m; G, M and F where these report it.
-
-    request_of_event: request generation by event, or -1.
-    absorbed, issued: per request generation, whether it has an m, a D.
-    nobodys: per event, True for request events whose bios were never queued, and so get no rows.
-    """
-    event, pointer, role, slot = _mentions(events, nobodys)
-    order = np.argsort(event, kind="stable")
-    order = order[stable_order(pointer[order])]
-    event, pointer, role, slot = event[order], pointer[order], role[order], slot[order]
-    named = is_in(role, *_HEAD_KINDS, Kind.G, Kind.M, Kind.F)
-    request = np.where(named, request_of_event[event], -1)
-    first = np.ones(len(event), dtype=np.bool_)
-    first[1:] = pointer[1:] != pointer[:-1]
-    before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
-    foretold = foretells(events, event, role, before, context)
-    if foretold.any():
-        role = np.where(foretold, np.uint8(FORETOLD), role)
-        before = np.where(first, 0, np.roll(role, 1)).astype(np.uint8)
-    begins = first | _begins_by_role(role, before)
-    begins |= (role == Kind.A) & ~resubmitted(events, event, before)
-    moved = events.sector[event] != events.sector[np.roll(event, 1)]
-    begins |= (role == Kind.Q) & (before == Kind.A) & moved
-    # Only a remap (A) changes bi_bdev, so any other event on another device is another bio's.
-    dev = events.dev[event]
-    begins |= (role != Kind.A) & (dev != np.roll(dev, 1))
-    begins &= ~sent_on_unseen(events, event, before, context)
-    begins |= _outside(events, event, role, before, context)
-    merged = _came_by_lost_merge(events, event, role, before, slot, request, issued)
-    begins |= _changes_request(role, before, request, absorbed) & ~merged
-    return build(events, pointer, event, role, slot, begins, first), request
-
-
-def _begins_by_role(role: U8, before: U8) -> Bool:
-    """Mark rows that begin a generation by their role and the role of the row before alone.
-
-    X always does, and Q unless an A is before it. G, M, F, s, c and the bio that an X splits do
-    after a row that has the bio in a request or completed, since a bio gets one request and its
-    completion frees its address; so does any row with a request after a c, and G after G.
-    """
-    served = (Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
-    over = is_in(before, *served, Kind.BIO_COMPLETE)
-    begins = (role == Kind.X) | ((role == Kind.Q) & (before != Kind.A))
-    begins |= is_in(role, Kind.G, Kind.M, Kind.F) & (over | (before == Kind.G))
-    begins |= is_in(role, Kind.START, PARENT, REST) & over
-    begins |= (role == Kind.BIO_COMPLETE) & over
-    begins |= (before == Kind.BIO_COMPLETE) & is_in(role, *served)
-    return np.asarray(begins, dtype=np.bool_)
-
-
-def _changes_request(role: U8, before: U8, request: I64, absorbed: Bool) -> Bool:
-    """Mark rows whose request differs from the row before: a new bio at the same address.
-
-    A bio keeps its request, unless that request was absorbed (m) before its issue; such rows are
-    not marked, and neither are PARENT rows.
-    """
-    previous = np.roll(request, 1)
-    differs = (request >= 0) & (previous >= 0) & (request != previous) & (before != 0)
-    if not len(absorbed):
-        return np.asarray(differs, dtype=np.bool_)
-    moved = absorbed[np.maximum(previous, 0)] & is_in(
-        before, Kind.G, Kind.M, Kind.F, Kind.START, Kind.I, Kind.RQ_MERGE
-    )
-    return np.asarray(differs & ~moved & (role != PARENT), dtype=np.bool_)
-
-
-def _outside(events: Events, event: I64, role: U8, before: U8, context: Context) -> Bool:
-    """Mark rows that do not fit the range or operation of the row before: of a later bio.
-
-    A bio is queued (Q, A, X) with all sectors that its G, M, F or s reports, and lies within the D,
-    I, C or m of its request, with one operation. Exempt are the ranges of discards, which a request
-    holds apart from each other, and zone appends, which the kernel may turn into writes.
-    """
-    discard = np.uint32(context.op_number("discard") % 256)
-    append = np.uint32(context.op_number("zone_append") % 256)
-    joins = is_in(role, Kind.G, Kind.M, Kind.F, Kind.START) & is_in(before, Kind.Q, Kind.A, Kind.X)
-    issued = (role == Kind.D) & is_in(before, Kind.G, Kind.M, Kind.F)
-    # The request that absorbed the bio's request covers all sectors of the m.
-    later = is_in(role, Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE)
-    issued |= later & is_in(before, Kind.RQ_MERGE, Kind.X)
-    rows = np.flatnonzero(joins | issued)
-    outer = np.where(issued[rows], event[rows], event[rows - 1])
-    inner = np.where(issued[rows], event[rows - 1], event[rows])
-    there = (events.bytes[outer] > 0) & (events.bytes[inner] > 0)
-    there |= (before[rows] == Kind.RQ_MERGE) & (events.bytes[inner] > 0)
-    op, other = events.opf[outer] & 0xFF, events.opf[inner] & 0xFF
-    apart = issued[rows] & (op == discard)
-    before_it = events.end(inner) <= events.sector[outer]
-    behind_it = events.sector[inner] >= events.end(outer)
-    elsewhere = (before_it | behind_it) & ~apart
-    changed = (op != other) & (op != append) & (other != append)
-    result = np.zeros(len(event), dtype=np.bool_)
-    result[rows] = there & (elsewhere | changed)
-    return result
-
-
-def _came_by_lost_merge(
-    events: Events, event: I64, role: U8, before: U8, slot: I64, request: I64, issued: Bool
-) -> Bool:
-    """Mark D rows of bios that got into the issued request by a merge of requests whose m was lost.
-
-    Such a bio is behind the head of the chain, had an own request (G, s or I) that was never
-    issued, and that request's sectors and operation lie within the D.
-
-    issued: per request generation, whether it has a D.
-    """
-    result = np.zeros(len(event), dtype=np.bool_)
-    waits = is_in(before, Kind.G, Kind.START, Kind.I)
-    rows = np.flatnonzero((role == Kind.D) & (slot > 0) & waits)
-    own = request[rows - 1]
-    waits = own >= 0
-    rows, own = rows[waits], own[waits]
-    rows = rows[~issued[own]] if len(issued) else rows
-    issue, own_event = event[rows], event[rows - 1]
-    inside = events.lie_within(own_event, issue)
-    result[rows] = inside & (events.opf[issue] & 0xFF == events.opf[own_event] & 0xFF)
-    return result
-
-
-def _mentions(events: Events, nobodys: Bool) -> tuple[I64, U64, U8, I64]:
-    """Return each mention of a bio: event, bio pointer, role, and place in the chain.
-
-    Four (n,) arrays, not sorted. The place is 0 but for bios behind the head of an issued chain,
-    and for bios that `without_pointers` found in a request. Request events in the mask `nobodys`
-    are left out.
-    """
-    plain = events.rows(*_BIO_KINDS, *_HEAD_KINDS)
-    plain = plain[(events.bio[plain] != 0) & ~nobodys[plain]]
-    rest = _rest_splits(events)
-    splits = events.rows(Kind.X)
-    splits = splits[~rest[splits]]
-    parents = events.fields(Kind.X, splits)["parent"].astype(np.uint64)
-    splits, parents = splits[parents != 0], parents[parents != 0]
-    issue, bio, slot = chain_rows(events)
-    counts = ~nobodys[issue]
-    issue, bio, slot = issue[counts], bio[counts], slot[counts]
-    member_event, member, place = _member_rows(events)
-    return (
-        np.concatenate([plain, splits, issue, member_event]),
-        np.concatenate([events.bio[plain], parents, bio, member]),
-        np.concatenate(
-            [
-                np.where(rest[plain], np.uint8(REST), events.kind[plain]),
-                np.full(len(splits), PARENT, np.uint8),
-                np.full(len(issue), Kind.D, np.uint8),
-                events.kind[member_event],
-            ]
-        ),
-        np.concatenate([np.zeros(len(plain) + len(splits), np.int64), slot, place]),
-    )
-
-
-def _rest_splits(events: Events) -> Bool:
-    """Mark X events that report the remainder instead of the front piece: dm since 6.1.
-
-    There the record's new_sector (the sector where the remainder begins, low 32 bits) is the sector
-    of the reported bio itself.
-    """
-    result = np.zeros(len(events), dtype=np.bool_)
-    rows = events.rows(Kind.X)
-    result[rows] = events.fields(Kind.X, rows)["new_sector"] == events.sector[rows] & _LOW
-    return result
-
-
-def _member_rows(events: Events) -> tuple[I64, U64, I64]:
-    """Return the bios, but the first, that `without_pointers` put into requests (`events.members`).
-
-    Three arrays: event (D or I) of the request, bio identity, place in the request, from 1.
-    """
-    if not events.members:
-        return np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    rows = [
-        (row, bio, place)
-        for row in events.rows(Kind.D, Kind.I).tolist()
-        for place, bio in enumerate(events.members.get(int(events.number[row]), ())[1:], 1)
-    ]
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), 3)
-    return table[:, 0], table[:, 1].astype(np.uint64), table[:, 2]
-
-
-def chain_rows(events: Events) -> tuple[I64, U64, I64]:
-    """Return the bios behind the head of each issued chain: event of D, pointer, place from 1."""
-    chains = events.rows(Kind.CHAIN)
-    owner, place = chain_owners(events, chains)
-    chains, place, owner = chains[owner >= 0], place[owner >= 0], owner[owner >= 0]
-    bios = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
-    rank = 1 + place[:, None] * CHAIN_SLOTS + np.arange(CHAIN_SLOTS)
-    used = (bios != 0) & (bios >> _COUNT_BIT != 1)
-    issue = np.broadcast_to(owner[:, None], bios.shape)
-    return issue[used], bios[used], rank[used]
-
-
-def chain_others(events: Events) -> tuple[I64, I64]:
-    """Return the D events with bios that the recording's filters left out, and how many."""
-    chains = events.rows(Kind.CHAIN)
-    owner, _ = chain_owners(events, chains)
-    slots = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
-    counts = np.where(slots >> _COUNT_BIT == 1, slots & _LOW, 0).sum(axis=1).astype(np.int64)
-    counted = (owner >= 0) & (counts > 0)
-    return owner[counted], counts[counted]
-
-
-def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
-    """Return, per CHAIN record in `chains`, the event of its D, or -1, and its place behind that D.
-
-    A D and its CHAIN records leave the kernel together, with one timestamp and one request pointer.
-    The place counts from 0 and is meaningless where the D is -1.
-    """
-    if not len(chains):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    issues = events.rows(Kind.D)
-    owner = _latest(events, issues, chains)
-    # Two CPUs can issue in the same nanosecond: then the D before the last one is tried.
-    for _ in range(len(issues)):
-        wrong = (owner >= 0) & (events.rq[owner] != events.rq[chains])
-        wrong &= events.ts[owner] == events.ts[chains]
-        if not wrong.any():
-            break
-        owner[wrong] = _latest(events, issues, owner[wrong])
-    right = (owner >= 0) & (events.ts[owner] == events.ts[chains])
-    right &= events.rq[owner] == events.rq[chains]
-    place = chains - owner - 1
-    return np.where(right, owner, -1), place
-
-
-def _latest(events: Events, issues: I64, before: I64) -> I64:
-    """Return the last of `issues` (ascending events) before each of the events `before`, or -1."""
-    at = np.searchsorted(issues, before) - 1
-    return np.where(at >= 0, issues[np.maximum(at, 0)] if len(issues) else -1, -1)

@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from biotrail.converters.events.array_steps import same_operation
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.sorting import is_in
@@ -37,7 +38,7 @@ def resubmitted(events: Events, event: I64, before: U8) -> Bool:
     on_it |= _from_unnamed_partition(events, event[rows], previous, part) & (into == 0)
     begin = into.astype(np.int64) * SECTOR_BYTES
     inside = begin + events.bytes[event[rows]] <= events.bytes[previous]
-    inside &= (events.opf[event[rows]] ^ events.opf[previous]) & np.uint32(0xFF) == 0
+    inside &= same_operation(events.opf[event[rows]], events.opf[previous])
     sent_on = on_it & (begin >= 0) & inside
     result[rows] = sent_on
     rows = rows[sent_on]
@@ -72,7 +73,7 @@ def sent_on_unseen(events: Events, event: I64, before: U8, context: Context) -> 
     rows = rows[events.dev[event[rows]] != events.dev[event[rows - 1]]]
     above, below = event[rows - 1], event[rows]
     same = events.bytes[above] == events.bytes[below]
-    same &= (events.opf[above] ^ events.opf[below]) & np.uint32(0xFF) == 0
+    same &= same_operation(events.opf[above], events.opf[below])
     if not same.any():
         return result
     # A request-based device issues requests for its bios; it passes none of them on.

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from biotrail.converters.association.identity.association import Association
+from biotrail.converters.association.identity.association import Association, Findings
 from biotrail.converters.events.context import OP_MASK
 from biotrail.recorder.schema.records import Kind
 
@@ -44,15 +44,16 @@ class _Issued:
         return dict(self._at.get(place, {}))
 
 
-def request_parents(a: Association) -> None:
-    """Set `a.above` of each cloned request, where one upper request fits.
+def request_parents(a: Association) -> Findings:
+    """Find `above` of each cloned request, where one upper request fits.
 
-    Appends to `a.rival_above` every (lower, upper) pair that fits, also where it is the only one.
+    All (lower, upper) pairs that fit, also single ones, are found as `rival_above`. Finds nothing
+    where there is no `a`.
     """
-    handed = a.events.rows(Kind.RQ_REMAP)
-    if not len(handed):
-        return
-    source = a.events.fields(Kind.RQ_REMAP, handed)
+    remap_event = a.events.rows(Kind.RQ_REMAP)
+    if not len(remap_event):
+        return Findings()
+    source = a.events.fields(Kind.RQ_REMAP, remap_event)
     stacked = np.unique(source["from_dev"])
     rows = np.flatnonzero(np.isin(a.requests.row_role, (Kind.D, Kind.R, Kind.C)))
     rows = rows[np.isin(a.events.dev[a.requests.row_event[rows]], stacked)]
@@ -74,21 +75,18 @@ def request_parents(a: Association) -> None:
         a.events.bytes[event],
         a.events.opf[event] & OP_MASK,
     )
-    issued = _Issued()
+    issued, above = _Issued(), a.above.copy()
+    rivals: list[tuple[int, int]] = []
     for role, pointer, gen, *place in zip(*(c.tolist() for c in columns), strict=True):
         where = (place[0], place[1], place[2], place[3])
         if role == Kind.D:
             issued.issue(pointer, gen, where)
         elif role == Kind.RQ_REMAP:
-            _hand_on(a, issued, gen, where)
+            uppers = issued.fitting(where)
+            rivals += [(gen, upper) for upper in uppers.values()]
+            if len(uppers) == 1:
+                upper_pointer, above[gen] = next(iter(uppers.items()))
+                issued.over(upper_pointer)
         else:
             issued.over(pointer)
-
-
-def _hand_on(a: Association, issued: _Issued, lower: int, where: Place) -> None:
-    """Set `a.above[lower]` if one issue fits `where`, and remove that issue; all are rivals."""
-    uppers = issued.fitting(where)
-    a.rival_above += [(lower, upper) for upper in uppers.values()]
-    if len(uppers) == 1:
-        pointer, a.above[lower] = next(iter(uppers.items()))
-        issued.over(pointer)
+    return Findings(above=above, rival_above=tuple(rivals))

@@ -1,118 +1,161 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests of merged bios that no chain names, because the chain was cut or records were lost."""
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from biotrail.converters.association.completion.completion import RequestEnds
-from biotrail.converters.association.identity.association import Association
+from biotrail.converters.association.identity.association import Association, Findings
+from biotrail.converters.association.ranges.conditions import (
+    CHAIN_CONDITIONS,
+    CHAIN_REFUSALS,
+    ChainAnswers,
+    ChainCandidates,
+)
 from biotrail.converters.association.ranges.queries import (
     END_OF_TIME,
     Pending,
     about_piece,
-    mark,
+    narrowed,
+    only_candidates,
+    pairs_of,
     sweep,
 )
-from biotrail.converters.events.tables import I64, SECTOR_BYTES, Certainty
+from biotrail.converters.association.rules import all_mark, any_marks
+from biotrail.converters.events.array_steps import (
+    first_known,
+    is_first_of_run,
+    ranges_overlap,
+    take_or,
+)
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, Bool, Certainty
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Kind
 
 
-def unnamed_members(a: Association, ends: RequestEnds) -> None:
+def cut_chain_members(a: Association, ends: RequestEnds) -> Findings:
     """Find, by range, the request of each bio that merged into a request which no chain reports.
 
     Asked are bios with data and an M, F or m, without a request by identity. Candidates are the
     requests that cover the bio and were in flight at the merge, whose D has a cut chain or that
-    failed before a D. Without any cut chain, nothing is asked.
+    failed before a D, if they hold CHAIN_CONDITIONS. Without any cut chain, nothing is asked.
 
-    Sets `a.request`, and `a.absorbed_by` of the bio's own request, where there is one candidate,
-    unless it failed before a D, its chain has another bio at these sectors, or a request that waits
-    for its D may be another candidate. Sets `a.certainty`; appends all candidates to
-    `a.rival_requests`; first resets `a.request` of bios in an absorbed request if the absorbing one
-    is not known.
+    Finds `request`, and `absorbed_by` of the bio's own request, where there is one candidate and
+    none of CHAIN_REFUSALS; `certainty`; all candidates as `rival_requests`. Bios in an absorbed
+    request of which the absorbing one is not known lose their `request` in any case.
     """
-    own = a.request.copy()
-    joined = np.maximum(a.bios.last(Kind.M, Kind.F), _unresolved_absorption(a))
-    rows = np.flatnonzero((a.request < 0) & (joined >= 0) & (a.facts.piece_bytes > 0))
+    absorbed_event = _unresolved_absorption(a)
+    request = np.where(absorbed_event >= 0, -1, a.request).astype(np.int64)
+    joined = np.maximum(a.bios.last(Kind.M, Kind.F), absorbed_event)
+    bios = np.flatnonzero((request < 0) & (joined >= 0) & (a.facts.piece_bytes > 0))
     open_chains = _requests_with_open_chains(a, ends)
-    if not len(rows) or not (ends.issue[open_chains.ids] >= 0).any():
-        return
-    questions = [about_piece(a, int(bio), int(a.events.ts[joined[bio]])) for bio in rows]
-    waiting, merges = _not_issued(a, ends), _unresolved_merges(a)
-    range_event = _issued_or_failed(ends)
-    places = _Places(a)
-    for bio, covering in sweep(open_chains, questions).items():
-        same = [
-            r
-            for r in dict.fromkeys(covering)
-            if (a.events.opf[range_event[r]] & 0xFF) == (a.facts.opf[bio] & 0xFF)
-        ]
-        a.rival_requests += [(bio, r) for r in same]
-        # A request not issued yet has no final range: it may turn out to cover the bio too.
-        dev = int(a.facts.dev[bio])
-        # A request that failed before its issue has no chain at all: never the only answer.
-        failed = len(same) == 1 and ends.issue[same[0]] < 0
-        waits = waiting.get(dev, END_OF_TIME) < max(joined[bio], merges.get(dev, -1))
-        if waits or failed or (len(same) == 1 and places.is_named(same[0], bio)):
-            continue
-        places.claim(mark(a, bio, same), bio)
-    for bio, request in places.claims():
-        a.request[bio] = request
-        if own[bio] >= 0:
-            a.absorbed_by[own[bio]] = request
+    if not len(bios) or not (ends.issue[open_chains.ids] >= 0).any():
+        return Findings(request=request)
+    questions = [about_piece(a, int(bio), int(a.events.ts[joined[bio]])) for bio in bios]
+    covering = sweep(open_chains, questions)
+    covering = {bio: list(dict.fromkeys(ids)) for bio, ids in covering.items()}
+    asker, candidate = pairs_of(covering)
+    pairs = ChainCandidates(a, asker, candidate, first_known(ends.issue, ends.end))
+    fits = all_mark(CHAIN_CONDITIONS, pairs, len(asker))
+    candidates = narrowed(covering, fits)
+    places = _Places(a, request)
+    refused = _refused(a, ends, places, candidates, joined)
+    accepted = {bio: ids for bio, ids in candidates.items() if bio not in refused}
+    claims, certainty = only_candidates(accepted, a.certainty)
+    claimed = places.without_rivals(claims)
+    absorbed_by = a.absorbed_by.copy()
+    certainty[claimed.rivals] = Certainty.AMBIGUOUS
+    request[claimed.bio] = claimed.request
+    own = a.request[claimed.bio]
+    absorbed_by[own[own >= 0]] = claimed.request[own >= 0]
+    rivals = tuple(zip(asker[fits].tolist(), candidate[fits].tolist(), strict=True))
+    return Findings(
+        request=request, absorbed_by=absorbed_by, certainty=certainty, rival_requests=rivals
+    )
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """Bios (k,) with the request that each is in; rivals: bios whose claims overlap another's."""
+
+    bio: I64
+    request: I64
+    rivals: I64
 
 
 class _Places:
     """The sectors that each request's bios occupy: a request serves no sector twice."""
 
-    def __init__(self, a: Association) -> None:
-        self._a = a
+    def __init__(self, a: Association, request: I64) -> None:
+        """Take the sectors of each bio's piece. request: (b,) request of each bio, or -1."""
         self._begin = a.facts.piece_sector.astype(np.int64)
         self._end = self._begin + np.maximum(a.facts.piece_bytes, 0) // SECTOR_BYTES
-        self._named = np.argsort(a.request, kind="stable")
-        self._request = a.request[self._named]
-        self._claims: dict[int, list[int]] = {}
+        self._served_bio = np.argsort(request, kind="stable")
+        self._request = request[self._served_bio]
 
-    def is_named(self, request: int, bio: int) -> bool:
+    def is_taken(self, request: int, bio: int) -> bool:
         """Return whether a bio that is known to be of this request overlaps the given bio."""
         first, last = np.searchsorted(self._request, [request, request + 1])
-        named = self._named[first:last]
-        overlap = (self._begin[named] < self._end[bio]) & (self._begin[bio] < self._end[named])
-        return bool(overlap.any())
+        served = self._served_bio[first:last]
+        begin, end = self._begin[bio], self._end[bio]
+        return bool(ranges_overlap(self._begin[served], self._end[served], begin, end).any())
 
-    def claim(self, request: int, bio: int) -> None:
-        """Note that this request, unless it is -1, is the only candidate for the bio."""
-        if request >= 0:
-            self._claims.setdefault(request, []).append(bio)
+    def without_rivals(self, claims: dict[int, int]) -> _Claims:
+        """Return the claims that overlap no other claim of their request.
 
-    def claims(self) -> Iterator[tuple[int, int]]:
-        """Yield (bio, request) for each claim that overlaps no other claim of its request.
-
-        Sets `a.certainty` of bios whose claims overlap to AMBIGUOUS; these are not yielded.
+        claims: request by bio, each the only candidate. The others are returned as rivals.
         """
-        for request, claimed in self._claims.items():
-            bios = np.array(sorted(claimed, key=lambda bio: self._begin[bio]), dtype=np.int64)
-            begin, end = self._begin[bios], np.maximum.accumulate(self._end[bios])
-            onto_before = np.append(False, begin[1:] < end[:-1])
-            onto_next = np.append(self._end[bios][:-1] > begin[1:], False)
-            rivals = onto_before | onto_next
-            self._a.certainty[bios[rivals]] = Certainty.AMBIGUOUS
-            yield from ((bio, request) for bio in bios[~rivals].tolist())
+        bio = np.fromiter(claims, dtype=np.int64, count=len(claims))
+        request = np.fromiter(claims.values(), dtype=np.int64, count=len(claims))
+        order = np.lexsort((self._begin[bio], request))
+        bio, request = bio[order], request[order]
+        rival = np.zeros(len(bio), dtype=np.bool_)
+        bounds = np.append(np.flatnonzero(is_first_of_run(request)), len(bio))
+        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            rival[first:last] = self._overlapping(bio[first:last])
+        return _Claims(bio[~rival], request[~rival], bio[rival])
+
+    def _overlapping(self, bios: I64) -> Bool:
+        """Return, per bio (k,), whether it overlaps a neighbour; bios ascend by first sector."""
+        begin, own_end = self._begin[bios], self._end[bios]
+        end = np.maximum.accumulate(own_end)
+        onto_before = np.append(False, begin[1:] < end[:-1])
+        onto_next = np.append(own_end[:-1] > begin[1:], False)
+        return np.asarray(onto_before | onto_next, dtype=np.bool_)
+
+
+def _refused(
+    a: Association,
+    ends: RequestEnds,
+    places: _Places,
+    candidates: dict[int, list[int]],
+    joined: I64,
+) -> set[int]:
+    """Return the asking bios that one of CHAIN_REFUSALS marks.
+
+    candidates: requests by asking bio. joined: (b,) event of each bio's merge, or -1.
+    """
+    asker = np.array(list(candidates), dtype=np.int64)
+    only = np.array([ids[0] if len(ids) == 1 else -1 for ids in candidates.values()], np.int64)
+    pairs = zip(asker.tolist(), only.tolist(), strict=True)
+    taken = [request >= 0 and places.is_taken(request, bio) for bio, request in pairs]
+    waiting, merges = _not_issued(a, ends), _unresolved_merges(a)
+    devices = a.facts.dev[asker].tolist()
+    answers = ChainAnswers(
+        ends,
+        only,
+        np.array(taken, dtype=np.bool_),
+        joined[asker],
+        np.array([waiting.get(dev, END_OF_TIME) for dev in devices], dtype=np.int64),
+        np.array([merges.get(dev, -1) for dev in devices], dtype=np.int64),
+    )
+    return set(asker[any_marks(CHAIN_REFUSALS, answers, len(asker))].tolist())
 
 
 def _unresolved_absorption(a: Association) -> I64:
-    """Return, per bio, the m of its request, if the absorbing request is not known, or -1.
-
-    Resets `a.request` of the bios that have one to -1.
-    """
-    lost = np.full(len(a.bios), -1, dtype=np.int64)
-    if not len(a.requests):
-        return lost
+    """Return, per bio (b,), the m of its request, if the absorbing request is not known, or -1."""
     merged = np.where(a.absorbed_by < 0, a.requests.first(Kind.RQ_MERGE), -1)
-    held = np.flatnonzero(a.request >= 0)
-    lost[held] = merged[a.request[held]]
-    a.request[lost >= 0] = -1
-    return lost
+    return take_or(merged, a.request, -1)
 
 
 def _unresolved_merges(a: Association) -> dict[int, int]:
@@ -143,11 +186,6 @@ def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
     order = np.argsort(since)
     devices, first = np.unique(a.events.dev[births[order]], return_index=True)
     return dict(zip(devices.tolist(), since[order][first].tolist(), strict=True))
-
-
-def _issued_or_failed(ends: RequestEnds) -> I64:
-    """Return, per request, the event with its final range: first D, else last C, or -1."""
-    return np.where(ends.issue >= 0, ends.issue, ends.end)
 
 
 def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:

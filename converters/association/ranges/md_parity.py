@@ -16,7 +16,7 @@ A larger bio is a read that bypasses the stripe cache, with its real sector.
 """
 
 
-def of_parity(events: Events, remaps: I64, context: Context) -> Bool:
+def may_be_parity_write(events: Events, remaps: I64, context: Context) -> Bool:
     """Return, per A event, whether it may be a parity write of raid4, raid5 or raid6.
 
     md reports the array's sector 0 for every parity block (raid5_compute_blocknr), so its stripe is

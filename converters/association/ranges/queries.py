@@ -2,7 +2,7 @@
 """Range queries over time: which bios or requests in flight at some time cover some sectors.
 
 A single candidate is taken, with certainty INTERVAL. Of several none is taken, and the asking bio
-becomes AMBIGUOUS.
+becomes AMBIGUOUS (`only_candidates`).
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ import numpy as np
 
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.association.ranges.intervals import PendingRanges
-from biotrail.converters.events.tables import I64, SECTOR_BYTES, U32, U64, Certainty
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, U8, U32, U64, Bool, Certainty
 
 END_OF_TIME = np.iinfo(np.int64).max
 """ns: still in flight."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pending:
     """Candidates of a query, one row each (n,); one id may have several rows.
 
@@ -34,7 +34,7 @@ class Pending:
     until: I64
 
 
-@dataclass
+@dataclass(frozen=True)
 class Question:
     """A query: who covers `[sector, end)` of device `dev` at time `ts` (ns).
 
@@ -83,15 +83,33 @@ def sweep(pending: Pending, questions: Iterable[Question]) -> dict[int, list[int
     return answers
 
 
-def mark(a: Association, bio: int, candidates: list[int]) -> int:
-    """Return the only candidate, or -1 where there are none or several; set the bio's certainty.
+def only_candidates(candidates: dict[int, list[int]], certainty: U8) -> tuple[dict[int, int], U8]:
+    """Return the candidate of each bio that has one alone, and the certainty of all bios.
 
-    `a.certainty[bio]` becomes INTERVAL (unless it is larger) for one, AMBIGUOUS for several
-    candidates.
+    candidates: by asking bio. certainty: (b,) so far; a copy is returned, in which bios with one
+    candidate are at least INTERVAL, and those with several are AMBIGUOUS.
     """
-    if len(candidates) == 1:
-        a.certainty[bio] = max(int(a.certainty[bio]), Certainty.INTERVAL)
-        return candidates[0]
-    if candidates:
-        a.certainty[bio] = Certainty.AMBIGUOUS
-    return -1
+    result = certainty.copy()
+    one = {bio: ids[0] for bio, ids in candidates.items() if len(ids) == 1}
+    several = [bio for bio, ids in candidates.items() if len(ids) > 1]
+    asked = np.fromiter(one, dtype=np.int64, count=len(one))
+    result[asked] = np.maximum(result[asked], Certainty.INTERVAL)
+    result[np.array(several, dtype=np.int64)] = Certainty.AMBIGUOUS
+    return one, result
+
+
+def pairs_of(candidates: dict[int, list[int]]) -> tuple[I64, I64]:
+    """Return every (asking bio, candidate) pair as two arrays (k,), in the order of the dict."""
+    counts = [len(ids) for ids in candidates.values()]
+    asker = np.repeat(np.array(list(candidates), dtype=np.int64), counts)
+    ids = [candidate for ids in candidates.values() for candidate in ids]
+    return asker, np.array(ids, dtype=np.int64)
+
+
+def narrowed(candidates: dict[int, list[int]], fits: Bool) -> dict[int, list[int]]:
+    """Return the candidates of each asking bio that fit; every bio keeps an entry, maybe empty.
+
+    fits: (k,) mask of the pairs, in the order of `pairs_of`.
+    """
+    remaining = iter(fits.tolist())
+    return {bio: [c for c in ids if next(remaining)] for bio, ids in candidates.items()}

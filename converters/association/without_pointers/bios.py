@@ -3,7 +3,7 @@
 
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.finding import Finding, same_task
-from biotrail.converters.association.without_pointers.pending import Device, Held
+from biotrail.converters.association.without_pointers.pending import Device, InFlight
 from biotrail.converters.events.tables import Certainty
 
 
@@ -16,11 +16,16 @@ class BioRules:
 
     def __init__(self, find: Finding) -> None:
         self._find = find
-        self.sent: dict[int, Held] = {}
+        self.sent: dict[int, InFlight] = {}
         """By thread id: the bio of the A that was the thread's last event."""
 
     def queue(self, event: Event, device: Device) -> None:
-        """Q: identify a new bio, or the one that this thread's A just before sent to this place."""
+        """Apply Q: identify a new bio, or the one that this thread's last event, an A, sent here.
+
+        The latter if the bio still waits and has the Q's range and operation: submit_bio_noacct
+        queues a remapped bio right after its A, but NVMe multipath sends on without a Q below. Sets
+        `event.bio`, and `flags` of the bio; a new bio is added to `device.waiting`.
+        """
         # A resubmitted bio's Q is its thread's next event (submit_bio_noacct); a bio that NVMe
         # multipath sends on has no Q below, so the next Q of the thread is elsewhere.
         bio = event.sent
@@ -32,9 +37,12 @@ class BioRules:
             device.waiting.add(bio)
 
     def remap(self, event: Event, device: Device) -> None:
-        """A: identify a new bio here, or move the one this thread just sent to the partition.
+        """Apply A: identify a new bio on the target device, or the one the thread sent last.
 
-        The bio's `place` and `sent` are set for the thread's next event.
+        The latter if the A before named this A's source as its place, and the bio still waits on
+        the device: a bio that goes on from a partition to its disk. That bio moves to the new
+        range; a new one is added to `device.waiting`. Sets `event.bio`, `place` of the bio and
+        `sent` for the thread's next event.
         """
         bio = event.sent
         if bio is not None and bio.place == event.source and bio in device.waiting:
@@ -47,13 +55,15 @@ class BioRules:
         event.bio = bio.identity
 
     def split(self, event: Event, device: Device) -> None:
-        """X: identify a new bio, the front piece, and its parent, which keeps the rest.
+        """Apply X: identify a new bio, the front piece, and its parent, which keeps the rest.
 
-        The parent is a longer waiting bio that begins at the same sector. Without one,
-        `event.other` stays 0.
+        The parent is a waiting bio of the operation that begins at the X's sector and is longer; of
+        several one of the same thread, the oldest. It is shortened to what is behind the piece.
+        Sets `event.bio` (front) and `event.other` (parent; 0 if none fits), `front.parent` and
+        `parent.unserved`; the front is added to `device.waiting`.
         """
         longer = [h for h in device.waiting.starting(event.sector, event.op) if h.end > event.end]
-        parent = self._find.one(event, same_task(event, longer))
+        parent = self._find.choose(event, same_task(event, longer))
         front = self._find.new_bio(event)
         event.bio = front.identity
         device.waiting.add(front)
@@ -63,40 +73,48 @@ class BioRules:
             parent.unserved.add(front)
             device.waiting.move(parent, event.end, parent.end)
 
-    def exact(self, event: Event, device: Device) -> list[Held]:
-        """Return waiting bios with exactly the event's range and operation.
+    def waiting_at(self, event: Event, device: Device) -> list[InFlight]:
+        """Return the waiting bios with exactly the event's range and operation, oldest first.
 
-        Only this thread's, if it has any. Not those that merged into a request that is not known.
+        Only those of the event's thread, if it has any. Without those that merged into a request
+        that could not be identified (`joined`).
         """
         exact = device.waiting.exact(event.sector, event.end, event.op)
         return same_task(event, [h for h in exact if not h.joined])
 
-    def claim(self, event: Event, device: Device) -> Held:
-        """Return the waiting bio with the event's range, and end its waiting; else a new bio."""
-        bio = self._find.one(event, self.exact(event, device))
+    def claim(self, event: Event, device: Device) -> InFlight:
+        """Return the first bio of `waiting_at`, removed from `device.waiting`; else a new bio.
+
+        Several candidates become ambiguous (`Finding.choose`). A new bio is not added to the
+        device.
+        """
+        bio = self._find.choose(event, self.waiting_at(event, device))
         if bio is None:
             return self._find.new_bio(event)
         device.waiting.remove(bio)
         return bio
 
     def complete(self, event: Event, device: Device) -> None:
-        """c: identify the bio that ended, and remove it from the waiting ones.
+        """Apply c: identify the bio that ended, the oldest of `waiting_for_end`, else a new one.
 
-        Ambiguous on a request-based device, if front pieces of the bio are in no request yet.
+        Sets `event.bio` and removes the bio from `device.waiting`. `event.doubt` becomes AMBIGUOUS
+        if the device has requests and front pieces of the bio are in none: their completion is
+        still to come.
         """
-        bio = self._find.one(event, self.ended(event, device))
+        bio = self._find.choose(event, self.waiting_for_end(event, device))
         if bio is None:
             bio = self._find.new_bio(event)
         else:
             device.waiting.remove(bio)
-            if bio.unserved and device.takes_requests:
+            if bio.unserved and device.has_requests:
                 event.doubt = Certainty.AMBIGUOUS
         event.bio = bio.identity
 
-    def ended(self, event: Event, device: Device) -> list[Held]:
-        """Return waiting bios with the event's range, or ending there if the event has no size.
+    def waiting_for_end(self, event: Event, device: Device) -> list[InFlight]:
+        """Return the waiting bios that a completion may be of: those with its range and operation.
 
-        bi_size is 0 in a c after the bio was advanced to its end.
+        If the event has no bytes, those that end at its sector follow: bio_advance has then moved
+        the bio to its end, where bi_size is 0. Oldest first in each of the two.
         """
         exact = device.waiting.exact(event.sector, event.end, event.op)
         if event.sector == event.end:
@@ -105,6 +123,6 @@ class BioRules:
         return exact
 
 
-def _at(bio: Held, event: Event) -> bool:
+def _at(bio: InFlight, event: Event) -> bool:
     """Return whether the bio has exactly the event's range and operation."""
     return (bio.sector, bio.end, bio.op) == (event.sector, event.end, event.op)

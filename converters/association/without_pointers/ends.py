@@ -4,7 +4,7 @@
 from biotrail.converters.association.without_pointers.bios import BioRules
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.finding import Finding, oldest_first
-from biotrail.converters.association.without_pointers.pending import Device, Held, TagUse
+from biotrail.converters.association.without_pointers.pending import Device, InFlight, TagUse
 from biotrail.converters.events.tables import Certainty
 
 
@@ -15,46 +15,55 @@ class EndRules:
         self._find, self._bios = find, bios
 
     def complete(self, event: Event, device: Device) -> None:
-        """C: identify the request, and shorten it by the bytes completed or remove it.
+        """Apply C: identify the request that completed, wholly or in part.
 
-        The request stays issued if it has bytes left, or if it is a flush sequence whose data is
-        done.
+        A C of no bytes that is no flush request's ends a flush sequence (`_end_of_flush`). Others
+        fit issued requests (`_completing`) or, with an error, requests not issued (`_failing`); if
+        none fits, `_complete_unknown` decides. Sets request, bio and doubt of the event. The
+        request is removed if it was not issued, if its end is the C's, or for a zone append; a
+        flush sequence stays issued with `data_done`; else its range shrinks by the bytes completed.
+        Also sets `device.has_requests`, unless blktrace's C may be a bio's.
         """
         if event.sector == event.end and not self._find.is_flush_machinery(event):
             self._end_of_flush(event, device)
             return
-        device.takes_requests |= not self._find.bios_end_by_c
+        device.has_requests |= not self._find.bios_end_by_c
         fits = self._completing(event, device)
         failed = self._failing(event, device, fits)
-        request = self._find.one(event, fits + failed)
+        request = self._find.choose(event, fits + failed)
         if request is None:
             self._complete_unknown(event, device)
             return
-        self._parts(event, device, request, fits + failed)
-        self._find.about(event, request)
+        self._doubt_remainder(event, device, request, fits + failed)
+        self._find.set_request(event, request)
         if request in device.allocated:
             device.allocated.remove(request)
         elif event.op == self._find.append_op or request.end == event.end:
-            self._data_done(device, request)
+            self._end_data(device, request)
         else:
             device.issued.move(request, event.end, request.end)
 
-    def _parts(self, event: Event, device: Device, request: Held, fits: list[Held]) -> None:
-        """Mark the request ambiguous if it may be the remainder of another's partial completion.
+    def _doubt_remainder(
+        self, event: Event, device: Device, request: InFlight, fits: list[InFlight]
+    ) -> None:
+        """Mark the request ambiguous if an earlier partial completion may have been of it.
 
-        Records this C in the device too, if `fits` end at several sectors: the remainder of each is
-        possible.
+        Then calls `device.add_partial` with `fits`, all requests that this C fits: if they end at
+        several sectors, which one is shortened is open. Does nothing for zone append, whose C
+        reports another sector than D.
         """
         if event.op == self._find.append_op:
             return
-        if device.parted(event.sector, event.end):
+        if device.overlaps_partial(event.sector, event.end):
             request.doubt = Certainty.AMBIGUOUS
-        device.part(fits)
+        device.add_partial(fits)
 
-    def _completing(self, event: Event, device: Device) -> list[Held]:
-        """Return issued requests that begin at the C's sector, and are not shorter, oldest first.
+    def _completing(self, event: Event, device: Device) -> list[InFlight]:
+        """Return the issued requests that a C may be of, oldest first.
 
-        For a zone append: those of the C's size, anywhere.
+        Those of its operation that begin at its sector, are not shorter, and are not a flush
+        sequence whose data is done. For a zone append, whose C reports the sector that was written
+        and not D's: all issued ones of the C's operation and size.
         """
         if event.op == self._find.append_op:
             # Zone append: C reports the sector that was written, not D's.
@@ -64,24 +73,25 @@ class EndRules:
         starting = device.issued.starting(event.sector, event.op)
         return [h for h in starting if h.end >= event.end and not h.data_done]
 
-    def _failing(self, event: Event, device: Device, fits: list[Held]) -> list[Held]:
-        """Return requests not issued that have exactly the range of a failed C; else none.
+    def _failing(self, event: Event, device: Device, fits: list[InFlight]) -> list[InFlight]:
+        """Return the requests not issued that have exactly the range of a failed C; else [].
 
         If bios wait in that range too, one of them may have a request that was not recorded: these
-        bios, the requests returned and `fits` become ambiguous.
+        bios, the requests returned and `fits` (the issued candidates) become ambiguous.
         """
         if not event.failed:
             return []
         failed = device.allocated.exact(event.sector, event.end, event.op)
         bios = device.waiting.sharing(event.sector, event.end, event.op)
-        for held in [*fits, *failed, *bios] if bios else ():
-            held.doubt = Certainty.AMBIGUOUS
+        for io in [*fits, *failed, *bios] if bios else ():
+            io.doubt = Certainty.AMBIGUOUS
         return failed
 
-    def _data_done(self, device: Device, request: Held) -> None:
-        """Remove a request whose data is complete, unless it is a flush sequence.
+    def _end_data(self, device: Device, request: InFlight) -> None:
+        """Remove a request whose data is complete from `device.issued`; keep flush sequences.
 
-        A flush sequence stays issued until its C of no bytes, with `data_done` set.
+        A flush sequence stays issued until its C of no bytes: `data_done` is set, and its driver
+        tag forgotten, because blk_kick_flush lends that to the flush request.
         """
         if request.sequence:
             request.data_done = True
@@ -91,14 +101,16 @@ class EndRules:
             device.issued.remove(request)
 
     def _complete_unknown(self, event: Event, device: Device) -> None:
-        """Identify a new request, issued before the log; on blktrace, a waiting bio if one fits.
+        """Identify a C that fits no request: as a new request's, which began before the log.
 
-        blktrace has one letter for C and c, so on a device without requests so far C may be a
-        bio's: then `event.completes_bio` is set.
+        Only `event.request` is set then. If the backend is blktrace, which writes C for the end of
+        bios as well, and no request of the device was seen, the C is taken for a bio's if a waiting
+        one fits: it is removed from `device.waiting`, and `event.bio` and `event.completes_bio` are
+        set.
         """
         bio = None
-        if self._find.bios_end_by_c and not device.takes_requests:
-            bio = self._find.one(event, self._bios.ended(event, device))
+        if self._find.bios_end_by_c and not device.has_requests:
+            bio = self._find.choose(event, self._bios.waiting_for_end(event, device))
         if bio is None:
             event.request = self._find.new_request(event).identity
             return
@@ -106,11 +118,14 @@ class EndRules:
         event.bio, event.completes_bio = bio.identity, True
 
     def _end_of_flush(self, event: Event, device: Device) -> None:
-        """C of no bytes: identify the flush sequence or empty request that ended, and remove it.
+        """Apply a C of no bytes: identify and remove the flush sequence or empty request.
 
-        Candidates are issued requests at the sector that have no data, or whose data is done, and
-        empty ones not issued that are older than the last flush request. All become ambiguous if
-        flush sequences with data in flight, or bios of `_unknown_flushes`, are there too.
+        Candidates of the C's operation at its sector: issued requests without data or whose data is
+        done; and empty requests not issued that are older than the last flush request
+        (blk_kick_flush completes only sequences queued before its issue). If flush sequences with
+        data in flight, or bios of `_unknown_flushes`, are there too, all become ambiguous. Without
+        a candidate `_end_of_unknown_flush` decides. Sets request, bio and doubt of the event, and
+        reports the completion to `pairing`.
         """
         issued = device.issued.starting(event.sector, event.op)
         ended = [h for h in issued if h.data_done or h.end == h.sector]
@@ -121,34 +136,37 @@ class EndRules:
         # Flush sequences with data in flight: their C may not have been recorded.
         data_in_flight = [h for h in issued if h.sequence and h not in ended]
         rivals = [*unknown, *data_in_flight]
-        for held in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
-            held.doubt = Certainty.AMBIGUOUS
-        request = self._find.one(event, ended + empty)
-        self._find.pairing.end(event.ts, ended + empty, others=bool(rivals))
+        for io in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
+            io.doubt = Certainty.AMBIGUOUS
+        request = self._find.choose(event, ended + empty)
+        self._find.pairing.complete(event.ts, ended + empty, others=bool(rivals))
         if request is None:
             self._end_of_unknown_flush(event, device, unknown)
             return
-        self._find.about(event, request)
+        self._find.set_request(event, request)
         (device.issued if request in device.issued else device.allocated).remove(request)
 
-    def _unknown_flushes(self, event: Event, device: Device) -> list[Held]:
-        """Return empty PREFLUSH bios there, older than the last flush; none if G or s is recorded.
+    def _unknown_flushes(self, event: Event, device: Device) -> list[InFlight]:
+        """Return the empty PREFLUSH bios without a request that a C of no bytes may be of.
 
-        Without G and s, such a bio's C is the first event of its request.
+        They wait at the C's sector, with its operation, and are older than the last flush request.
+        [] if a G or s was recorded on the device: else such a bio's C is the first event of its
+        request.
         """
-        if device.tells_allocations:
+        if device.reports_allocations:
             return []
         waiting = device.waiting.exact(event.sector, event.end, event.op)
         waiting = [h for h in waiting if h.flags & self._find.preflush]
         return [h for h in waiting if h.origin < device.flush_issued]
 
-    def _end_of_unknown_flush(self, event: Event, device: Device, waiting: list[Held]) -> None:
-        """Complete one of the waiting PREFLUSH bios, which gets a new request.
+    def _end_of_unknown_flush(self, event: Event, device: Device, waiting: list[InFlight]) -> None:
+        """Complete the first of the `waiting` PREFLUSH bios, which gets a new request here.
 
-        `_complete_unknown` where none waits.
+        Sets `event.request` and `event.bio`, removes the bio from `device.waiting`, and reports the
+        completion to `pairing`. Without a waiting bio `_complete_unknown` decides.
         """
-        bio = self._find.one(event, waiting)
-        self._find.pairing.end(event.ts, waiting, others=False)
+        bio = self._find.choose(event, waiting)
+        self._find.pairing.complete(event.ts, waiting, others=False)
         if bio is None:
             self._complete_unknown(event, device)
             return

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.association.identity.association import NO_SECTOR
-from biotrail.converters.association.without_pointers.pending import Held, Tag
+from biotrail.converters.association.without_pointers.pending import InFlight, Tag
+from biotrail.converters.events.array_steps import NO_SECTOR
 from biotrail.converters.events.context import OP_MASK
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import SECTOR_BYTES
@@ -64,7 +64,7 @@ class Event:
     """D alone: hardware queue and driver tag, None where one of them is not recorded."""
     tag: Tag | None = None
     """s alone: the tag that its request keeps until it ends, a scheduler's or a driver's."""
-    sent: Held | None = None
+    sent: InFlight | None = None
     """Bio of this thread's last event, if that was an A."""
     bio: int = 0
     """Identity of the bio, a request event's head bio; 0: none."""
@@ -80,8 +80,13 @@ class Event:
     """blktrace's C: whether it is the completion of a bio (c)."""
 
 
-def read(events: Events, rows: np.ndarray) -> list[Event]:
-    """Return the events at `rows`, one object each."""
+def read_events(events: Events, rows: np.ndarray) -> list[Event]:
+    """Return the records at `rows` of `events` as Event objects, in that order.
+
+    All must be of RELEVANT kinds. The fields that the rules set (bio, request, other, doubt,
+    members, completes_bio) and `sent` have their defaults. NO_SECTOR (a flush request's) becomes
+    sector 0.
+    """
     kind, sector = events.kind[rows], events.sector[rows]
     nowhere = sector == NO_SECTOR
     sector = np.where(nowhere, np.uint64(0), sector).astype(np.int64)
@@ -105,7 +110,10 @@ def read(events: Events, rows: np.ndarray) -> list[Event]:
 
 
 def _read_slots(events: Events, rows: np.ndarray, result: list[Event]) -> None:
-    """Set `slot` of each D that reports both hardware queue and driver tag."""
+    """Set `slot` = (hctx, driver tag) of each D in `result` that has both; others keep None.
+
+    rows, result: rows of `events`, and the Event made of each, in the same order.
+    """
     issues = np.flatnonzero(events.kind[rows] == Kind.D)
     fields = events.fields(Kind.D, rows[issues])
     queue, tag = fields["hctx"], fields["tag"]
@@ -116,7 +124,11 @@ def _read_slots(events: Events, rows: np.ndarray, result: list[Event]) -> None:
 
 
 def _read_tags(events: Events, rows: np.ndarray, result: list[Event]) -> None:
-    """Set `tag` of each s: the scheduler's tag, without a scheduler the driver's."""
+    """Set `tag` of each s (START) in `result`, as far as recorded; other events keep None.
+
+    ("scheduler", sched_tag) if the request has one, else ("driver", tag). Without either it stays
+    None. rows, result: rows of `events`, and the Event made of each, in the same order.
+    """
     starts = np.flatnonzero(events.kind[rows] == Kind.START)
     fields = events.fields(Kind.START, rows[starts])
     tags = zip(fields["tag"].tolist(), fields["sched_tag"].tolist(), strict=True)
@@ -127,8 +139,13 @@ def _read_tags(events: Events, rows: np.ndarray, result: list[Event]) -> None:
             result[row].tag = ("driver", driver)
 
 
-def forget_pointers(events: Events, raw: np.ndarray) -> None:
-    """Zero all bio and request pointers, page addresses and chains in `raw`, events' raw words."""
+def zero_pointers(events: Events, raw: np.ndarray) -> None:
+    """Set to 0 the fields of `raw` that hold kernel addresses, so that only the rules fill them.
+
+    raw: (n, 8) uint64, the records of `events`, changed in place. Zeroed are the bio and request
+    pointers of all bio and request records (also of E and DONE), the page address of Q, and all
+    words of CHAIN but the first.
+    """
     kind = events.kind
     rq = np.isin(
         kind, [Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D, Kind.C, Kind.E, Kind.RQ_REMAP]
@@ -141,15 +158,21 @@ def forget_pointers(events: Events, raw: np.ndarray) -> None:
     raw[kind == Kind.CHAIN, 1:] = 0
 
 
-def as_bio_complete(words: np.ndarray) -> None:
-    """Rewrite one C record (8 words, in place) as a c with the same range and status."""
+def rewrite_as_bio_complete(words: np.ndarray) -> None:
+    """Rewrite one C record as a c (BIO_COMPLETE) of the same range, operation, device and status.
+
+    words: the record's 8 uint64, changed in place. The bio pointer is set to 0.
+    """
     head = int(words[0]) & ((1 << 56) - 1)
     words[0] = (int(Kind.BIO_COMPLETE) << 56) | head
     words[1:6] = [0, words[3], words[4], words[5], 0]
 
 
-def as_request_merge(words: np.ndarray) -> None:
-    """Rewrite one M record (8 words, in place) as an m with the same range."""
+def rewrite_as_request_merge(words: np.ndarray) -> None:
+    """Rewrite one M or F record as an m (RQ_MERGE) of the same range, operation and device.
+
+    words: the record's 8 uint64, changed in place. All pointers are set to 0, the tags to "none".
+    """
     head = int(words[0]) & ((1 << 56) - 1)
     words[0] = (int(Kind.RQ_MERGE) << 56) | head
     words[1:7] = [0, 0, words[2], words[3], int(words[4]) | 0xFFFFFFFF << 32, 0]

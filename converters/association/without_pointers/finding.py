@@ -3,7 +3,7 @@
 
 from biotrail.converters.association.without_pointers.events import Event
 from biotrail.converters.association.without_pointers.flush_pairing import FlushPairing
-from biotrail.converters.association.without_pointers.pending import Held, confuse
+from biotrail.converters.association.without_pointers.pending import InFlight, merge_tag_groups
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.tables import Certainty
 
@@ -20,6 +20,7 @@ class Finding:
     """
 
     def __init__(self, context: Context) -> None:
+        """Look up the numbers of operations and flags in the log's header (`context`)."""
         self._next = 0
         self._unended: list[int] = []
         """Identities of requests whose completion was not recorded, free to be reused."""
@@ -33,49 +34,55 @@ class Finding:
         # blktrace has one letter for the end of bios and of requests.
         self.bios_end_by_c = context.header.get("backend") == "blktrace"
 
-    def new_bio(self, event: Event) -> Held:
+    def new_bio(self, event: Event) -> InFlight:
         """Return a new bio with the event's range, operation and thread."""
         return self._new(event, _BIOS)
 
-    def new_request(self, event: Event) -> Held:
+    def new_request(self, event: Event) -> InFlight:
         """Return a new request with the event's range, operation and thread."""
         return self._new(event, _REQUESTS)
 
-    def begin_request(self, event: Event) -> Held:
-        """Return a new request that begins at this event, a G, s or `a`.
+    def begin_request(self, event: Event) -> InFlight:
+        """Return a new request for a G, s or `a`, with the event's range, operation and thread.
 
-        Its identity may be a request's whose completion was not recorded, as the kernel reuses an
-        address: that shows the rules on generations that the earlier request is lost. Only for G, s
-        and `a`, which begin a generation after any event.
+        Its identity is one given to `free_identity`, if there is any, else a new one. Reuse of an
+        identity means reuse of an address: association then takes the earlier request for lost, as
+        it does on kernel pointers. Only G, s and `a` begin a new request after any event of the
+        same address.
         """
         request = self._new(event, _REQUESTS)
         if self._unended:
             request.identity = self._unended.pop()
         return request
 
-    def lose(self, request: Held) -> None:
+    def free_identity(self, request: InFlight) -> None:
         """Free a request's identity for `begin_request`: its completion was not recorded."""
         self._unended.append(request.identity)
 
-    def _new(self, event: Event, base: int) -> Held:
-        """Return a new bio or request with an identity above `base`."""
+    def _new(self, event: Event, base: int) -> InFlight:
+        """Return a new bio or request with the range, operation, tid and number of `event`.
+
+        Its identity is `base` plus a number that counts up; so is `origin`, its age. base: _BIOS or
+        _REQUESTS. The caller adds the object to its device.
+        """
         self._next += 1
-        made = Held(base + self._next, event.sector, event.end, event.op, event.tid, self._next)
+        made = InFlight(base + self._next, event.sector, event.end, event.op, event.tid, self._next)
         made.since = event.number
         return made
 
-    def one(self, event: Event, candidates: list[Held]) -> Held | None:
-        """Return the first candidate, or None if there are none; raise `event.doubt` to its own.
+    def choose(self, event: Event, candidates: list[InFlight]) -> InFlight | None:
+        """Return the first candidate, None if there is none; raise `event.doubt` to its doubt.
 
-        Callers sort candidates, the oldest first, if need be after those of the event's thread. If
-        there are several, the event and all of them become ambiguous, and share their tags
-        (`confuse`) and, for an event of no bytes, their completions (`FlushPairing.share`).
+        Callers sort the candidates: the oldest first, if need be after those of the event's thread.
+        If there are several, `doubt` of the event and of all candidates becomes AMBIGUOUS, and
+        their tag groups are merged (`merge_tag_groups`). If the event has no bytes and is no flush
+        request's, they also join one group of `pairing`: completions that could be of each of them.
         """
         if len(candidates) > 1:
             event.doubt = Certainty.AMBIGUOUS
-            for held in candidates:
-                held.doubt = Certainty.AMBIGUOUS
-            confuse(candidates)
+            for io in candidates:
+                io.doubt = Certainty.AMBIGUOUS
+            merge_tag_groups(candidates)
             if event.sector == event.end and not self.is_flush_machinery(event):
                 self.pairing.share(candidates)
         if not candidates:
@@ -83,9 +90,9 @@ class Finding:
         event.doubt = max(event.doubt, candidates[0].doubt)
         return candidates[0]
 
-    def about(self, event: Event, request: Held) -> None:
+    def set_request(self, event: Event, request: InFlight) -> None:
         """Set the event's request and its head bio; raise the event's doubt to the request's."""
-        event.request, event.bio = request.identity, request.request
+        event.request, event.bio = request.identity, request.head_bio
         event.doubt = max(event.doubt, request.doubt)
 
     def is_flush_machinery(self, event: Event) -> bool:
@@ -97,21 +104,21 @@ class Finding:
         return event.op in self._passthrough_ops
 
 
-def served(bio: Held) -> None:
+def mark_served(bio: InFlight) -> None:
     """Remove the bio from its parent's front pieces that are in no request yet."""
     if bio.parent is not None:
         bio.parent.unserved.discard(bio)
 
 
-def same_task(event: Event, found: list[Held]) -> list[Held]:
-    """Return the bios or requests of the event's thread; if it has none, all of them.
+def same_task(event: Event, found: list[InFlight]) -> list[InFlight]:
+    """Return the bios or requests that the event's thread (tid) queued; if none, all of `found`.
 
-    A task submits one bio after the other, so its own are the likelier ones.
+    The order stays. A task submits one bio after the other, so its own are the likelier ones.
     """
     own = [h for h in found if h.tid == event.tid]
     return own or found
 
 
-def oldest_first(found: list[Held]) -> list[Held]:
+def oldest_first(found: list[InFlight]) -> list[InFlight]:
     """Return the bios or requests sorted by the order in which they began."""
     return sorted(found, key=lambda h: h.origin)

@@ -8,7 +8,7 @@ member ended between the first and the last completion of its group.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from biotrail.converters.association.without_pointers.pending import Held
+from biotrail.converters.association.without_pointers.pending import InFlight
 
 FAR = 1 << 63
 """ns: no completion yet."""
@@ -37,9 +37,10 @@ class Pairing:
 
     @property
     def half_ns(self) -> int:
-        """Median time between the first and last completion of a group (ns), rounded up to 2ⁿ - 1.
+        """Median over completions of the time between first and last of their group (ns).
 
-        Half of the completions are in groups that span no more; 0 if there are none.
+        Rounded up to 2ⁿ - 1, at most `most_ns`: half of the completions are in groups that span no
+        more. 0 if there are no completions.
         """
         seen = 0
         for bits, count in sorted(self.spans.items()):
@@ -49,7 +50,7 @@ class Pairing:
         return 0
 
     def as_dict(self) -> dict[str, int]:
-        """Return the counts as plain values for JSON; times in ns."""
+        """Return counts for JSON: completions, same_time, half_within_ns, all_within_ns (ns)."""
         return {
             "completions": self.completions,
             "same_time": self.same,
@@ -68,7 +69,7 @@ class _Group:
 
     first: int = FAR
     last: int = 0
-    live: set[Held] = field(default_factory=set)
+    live: set[InFlight] = field(default_factory=set)
     count: int = 0
     bounded: bool = True
 
@@ -76,60 +77,63 @@ class _Group:
 class FlushPairing:
     """Follows groups of bios and requests without data that share completions.
 
-    found: counts over all groups that have ended.
+    counts: counts over all groups that have ended.
     """
 
     def __init__(self) -> None:
-        self.found = Pairing()
-        self._groups: dict[Held, _Group] = {}
+        self.counts = Pairing()
+        self._groups: dict[InFlight, _Group] = {}
 
-    def end(self, ts: int, candidates: list[Held], *, others: bool) -> None:
-        """Record a completion at `ts` (ns), which ends the first candidate, in the group of all.
+    def complete(self, ts: int, candidates: list[InFlight], *, others: bool) -> None:
+        """Record a completion that was taken for the first candidate's and could be of any of them.
 
-        When the last member of a bounded group has ended, the group is added to `found`. Does
-        nothing for a single candidate in no group. others: whether the completion may be of a
-        request that is no candidate, which leaves the group unbounded.
+        ts: ns. candidates: bios or requests, which become one group; the first leaves it. When the
+        last member leaves, the group's completions are added to `counts`, but only if each was
+        certainly of a member. others: whether this completion may be of a request that is no
+        candidate, so that it is not certain. Nothing happens without candidates, and for a single
+        one that is in no group.
         """
         if not candidates or (len(candidates) == 1 and candidates[0] not in self._groups):
             return
-        group = self._joined(candidates)
+        group = self._merge_groups(candidates)
         group.first, group.last = min(group.first, ts), max(group.last, ts)
         group.count += 1
         group.bounded &= not others
         group.live.discard(candidates[0])
         del self._groups[candidates[0]]
         if not group.live and group.bounded:
-            self.found.add(group.count, group.last - group.first)
+            self.counts.add(group.count, group.last - group.first)
 
-    def share(self, candidates: list[Held]) -> None:
+    def share(self, candidates: list[InFlight]) -> None:
         """Put these bios or requests into one group, if several: an event is of one of them."""
         if len(candidates) > 1:
-            self._joined(candidates)
+            self._merge_groups(candidates)
 
-    def serve(self, bio: Held, request: Held) -> None:
-        """Replace a bio in its group, if it is in one, by its request."""
+    def serve(self, bio: InFlight, request: InFlight) -> None:
+        """Replace a bio in its group, if it is in one, by the request that serves it."""
         group = self._groups.pop(bio, None)
         if group is not None:
             group.live.discard(bio)
             group.live.add(request)
             self._groups[request] = group
 
-    def _joined(self, candidates: list[Held]) -> _Group:
-        """Merge the candidates and all their groups into one group, and return the group.
+    def _merge_groups(self, candidates: list[InFlight]) -> _Group:
+        """Merge the candidates and the groups that they are in into one group, and return it.
 
-        The largest group is kept, so that each member moves at most log n times.
+        The largest group is kept and the others' members move to it, so each moves at most log n
+        times; a new group is made if no candidate is in one. Sets `_groups` of every member.
         """
-        groups = list({self._groups[held]: None for held in candidates if held in self._groups})
+        groups = list({self._groups[io]: None for io in candidates if io in self._groups})
         groups.sort(key=lambda group: len(group.live))
         group = groups.pop() if groups else _Group()
         for other in groups:
             group.first, group.last = min(group.first, other.first), max(group.last, other.last)
             group.count += other.count
             group.bounded &= other.bounded
-            for held in other.live:
-                self._groups[held] = group
+            for io in other.live:
+                self._groups[io] = group
             group.live |= other.live
-        for held in candidates:
-            self._groups[held] = group
-            group.live.add(held)
+        for io in candidates:
+            self._groups[io] = group
+            group.live.add(io)
         return group

@@ -17,10 +17,10 @@ from biotrail.converters.association.without_pointers.events import (
     RELEVANT,
     WITH_TID,
     Event,
-    as_bio_complete,
-    as_request_merge,
-    forget_pointers,
-    read,
+    read_events,
+    rewrite_as_bio_complete,
+    rewrite_as_request_merge,
+    zero_pointers,
 )
 from biotrail.converters.association.without_pointers.finding import Finding
 from biotrail.converters.association.without_pointers.flush_pairing import Pairing
@@ -36,6 +36,7 @@ class Identifier:
     """The bios and requests in flight on all devices, from window to window."""
 
     def __init__(self, context: Context) -> None:
+        """Start with nothing in flight. context: its devices say how many queues each has."""
         self._context = context
         self._devices: dict[int, Device] = {}
         self._members: dict[int, list[int]] = {}
@@ -55,27 +56,29 @@ class Identifier:
             Kind.D: requests.issue,
             Kind.R: requests.requeue,
             Kind.C: ends.complete,
-            Kind.RQ_REMAP: requests.hand_on,
+            Kind.RQ_REMAP: requests.clone,
             Kind.BIO_COMPLETE: bios.complete,
         }
 
     @property
     def pairing(self) -> Pairing:
         """Counts, so far, of flushes that could have ended by several completions."""
-        return self._find.pairing.found
+        return self._find.pairing.counts
 
     def identify(self, events: Events) -> Events:
-        """Return the events with made-up identities, and with `doubt` and `members` set.
+        """Return a copy of the events with made-up identities in place of bio and request pointers.
 
-        Each event of the log must be passed once, in order. `raw` and `doubt` are new arrays; the
-        others are those of `events`. `members` is this object's own dictionary, which `forget`
-        shortens.
+        Call it for each event of the log once, in time order. In the copy `raw` has the identities
+        and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS); a record of a kind without a
+        rule keeps no pointer. `members` is this object's own dict: event number → identities of the
+        bios that a request without a recorded beginning serves; `forget` shortens it. The other
+        columns are those of `events`, not copied.
         """
         raw = events.raw.copy()
         doubt = np.zeros(len(events), dtype=np.uint8)
-        forget_pointers(events, raw)
+        zero_pointers(events, raw)
         rows = events.rows(*RELEVANT)
-        for row, event in zip(rows.tolist(), read(events, rows), strict=True):
+        for row, event in zip(rows.tolist(), read_events(events, rows), strict=True):
             device = self._devices.get(event.dev) or self._new_device(event.dev)
             if event.kind in WITH_TID:
                 event.sent = self._bios.sent.pop(event.tid, None)
@@ -99,16 +102,17 @@ class Identifier:
         return self._devices[dev]
 
     def _write(self, words: np.ndarray, doubt: U8, row: int, event: Event) -> None:
-        """Write the event's identities into its record `words` (8,), its certainty to `doubt[row]`.
+        """Write the identities that a rule set on `event` into its record, and its certainty.
 
-        A C that completes a bio, and an M of two requests (both blktrace's), become records c and
-        m.
+        words: the record's 8 uint64, changed in place. Sets `doubt[row]`, INTERVAL at least, and
+        `_members` if the event has members. blktrace's C that completes a bio becomes a c
+        (BIO_COMPLETE), its M or F of two requests an m (RQ_MERGE).
         """
         doubt[row] = max(event.doubt, Certainty.INTERVAL)
         if event.completes_bio:
-            as_bio_complete(words)
+            rewrite_as_bio_complete(words)
         elif event.kind == Kind.RQ_MERGE and int(words[0]) >> 56 != Kind.RQ_MERGE:
-            as_request_merge(words)
+            rewrite_as_request_merge(words)
         if event.kind in WITH_TID or event.kind == Kind.BIO_COMPLETE or event.completes_bio:
             words[1] = event.bio
             if event.kind in (Kind.G, Kind.M, Kind.F):
@@ -125,16 +129,16 @@ class Identifier:
     def mark(self, events: Events) -> None:
         """Raise `events.doubt` to AMBIGUOUS for bios and requests in flight that became ambiguous.
 
-        Marked are the events whose own bio (of a request event: request) has such an identity, from
-        the event that began it (`Held.since`) on, also those that `identify` returned before. An X
-        is never marked, because it is of its parent as well. Nothing happens if nothing in flight
-        is ambiguous, or `events.doubt` is None.
+        events: all that are still associated, those of earlier windows included. Changed are events
+        from the one that began such a bio or request on (a request event counts for its request,
+        not its bio). X is left out, because it is of its parent bio as well. Does nothing if
+        nothing in flight is ambiguous, or `events.doubt` is None.
         """
         doubted = {
-            held.identity: held.since
+            io.identity: io.since
             for device in self._devices.values()
-            for held in device.under_way()
-            if held.doubt >= Certainty.AMBIGUOUS
+            for io in device.in_flight()
+            if io.doubt >= Certainty.AMBIGUOUS
         }
         if not doubted or events.doubt is None:
             return
@@ -147,9 +151,9 @@ class Identifier:
         events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
 
     def forget(self, numbers: np.ndarray) -> None:
-        """Drop the members of the events with these numbers (`Events.number`), if any.
+        """Drop the members (see `identify`) of the events with these numbers, if they have any.
 
-        For events whose lifecycles are complete.
+        numbers: values of `Events.number`, of events that no later window needs.
         """
         for number in numbers.tolist():
             self._members.pop(number, None)

@@ -36,12 +36,15 @@ class TagGroup:
     """
 
     tags: set[Tag]
-    owners: "set[Held]"
+    owners: "set[InFlight]"
     merged_into: "TagGroup | None" = None
 
     @property
-    def whole(self) -> "TagGroup":
-        """The group that this one is part of now: itself, or the end of `merged_into`."""
+    def current(self) -> "TagGroup":
+        """The group that this one is part of now: itself, or the last one along `merged_into`.
+
+        Shortens `merged_into` to point to that last group directly.
+        """
         group = self
         while group.merged_into is not None:
             group = group.merged_into
@@ -50,42 +53,50 @@ class TagGroup:
         return group
 
     def merge(self, other: "TagGroup") -> None:
-        """Add the tags and requests of another group to this one; the other group refers to it."""
+        """Add the tags and requests of `other` to this group, and set `other.merged_into` to it.
+
+        Does nothing if `other` is this group. Both must be `current`.
+        """
         if other is not self:
             self.tags |= other.tags
             self.owners |= other.owners
             other.merged_into = self
 
     def dissolve(self, use: TagUse) -> None:
-        """Remove the group from all its requests: their tags are not known any more."""
-        for held in self.owners:
-            held.tags.pop(use, None)
+        """Remove the group from `tags` of all its requests, whose tags then count as not recorded.
+
+        Empties `owners`. use: key of the group in `InFlight.tags`.
+        """
+        for io in self.owners:
+            io.tags.pop(use, None)
         self.owners.clear()
 
 
-def confuse(candidates: "list[Held]") -> None:
-    """Merge the tag groups of these requests: an event is of one of them, and not known of which.
+def merge_tag_groups(candidates: "list[InFlight]") -> None:
+    """Merge the tag groups of requests of which one, not known which, had an event.
 
-    If one of the requests has no group (its tag was not recorded), the merged group is dissolved.
+    For each TagUse on its own. If one of the requests has no group (its tag was not recorded), any
+    of the tags may be that request's, so the merged group is dissolved. No effect where no request
+    has a group.
     """
     for use in TagUse:
         groups = [h.tags[use] for h in candidates if use in h.tags]
         for group in groups[1:]:
-            groups[0].whole.merge(group.whole)
+            groups[0].current.merge(group.current)
         if groups and len(groups) < len(candidates):
-            groups[0].whole.dissolve(use)
+            groups[0].current.dissolve(use)
 
 
 @dataclass(eq=False)
-class Held:
+class InFlight:
     """A bio or request in flight: the identity made up for it, and its range.
 
     identity: stands for the pointer. sector, end: range in 512-byte sectors, half open; it grows by
     merges and shrinks by splits and partial completions. op: REQ_OP_*. tid: thread that queued the
     bio.
     origin: order in which it began. doubt: how its events are known (Certainty).
-    request: of a request, the identity of its head bio. inserted, started: whether I, s was
-    recorded.
+    head_bio: of a request, the identity of its first bio, 0 none. inserted, started: whether I, s
+    was recorded.
     data_done: whether the data of its flush sequence is complete. parent: bio that a front piece
     was split from.
     """
@@ -97,7 +108,7 @@ class Held:
     tid: int
     origin: int
     doubt: int = Certainty.INTERVAL
-    request: int = 0
+    head_bio: int = 0
     inserted: bool = False
     started: bool = False
     flags: int = 0
@@ -111,9 +122,9 @@ class Held:
     """By use: the group of a request's tag, with all requests that may have the tag instead."""
     place: tuple[int, int] = (0, 0)
     """Of a remapped bio whose Q is to come: partition or disk, and sector there."""
-    unserved: "set[Held]" = field(default_factory=set)
+    unserved: "set[InFlight]" = field(default_factory=set)
     """Front pieces of the bio that are in no request yet."""
-    parent: "Held | None" = None
+    parent: "InFlight | None" = None
     since: int = 0
     """Number of the event that began it; earlier events of its identity are of another one."""
 
@@ -122,87 +133,107 @@ class PendingSet:
     """Bios or requests of one device, by range. Queries return the oldest first, by `origin`."""
 
     def __init__(self) -> None:
-        self._by_start: dict[int, dict[Held, None]] = {}
-        self._by_end: dict[int, dict[Held, None]] = {}
-        self._all: dict[Held, None] = {}
-        self._tree: PendingRanges[Held] | None = None
+        self._by_start: dict[int, dict[InFlight, None]] = {}
+        self._by_end: dict[int, dict[InFlight, None]] = {}
+        self._all: dict[InFlight, None] = {}
+        self._tree: PendingRanges[InFlight] | None = None
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[InFlight]:
         return iter(self._all)
 
-    def __contains__(self, held: Held) -> bool:
-        return held in self._all
+    def __contains__(self, io: InFlight) -> bool:
+        return io in self._all
 
-    def add(self, held: Held) -> None:
-        """Add a bio or request, at its present range."""
-        self._all[held] = None
-        self._by_start.setdefault(held.sector, {})[held] = None
-        self._by_end.setdefault(held.end, {})[held] = None
+    def add(self, io: InFlight) -> None:
+        """Add a bio or request, found from now on by its present `sector` and `end`.
+
+        Change these by `move` alone while it is in the set.
+        """
+        self._all[io] = None
+        self._by_start.setdefault(io.sector, {})[io] = None
+        self._by_end.setdefault(io.end, {})[io] = None
         if self._tree is not None:
-            self._tree.add(held, held.sector, held.end)
+            self._tree.add(io, io.sector, io.end)
 
-    def remove(self, held: Held) -> None:
-        """Remove a bio or request; KeyError if it is not in the set."""
-        del self._all[held]
-        _drop(self._by_start, held.sector, held)
-        _drop(self._by_end, held.end, held)
+    def remove(self, io: InFlight) -> None:
+        """Remove a bio or request, whose range must be the one it was added with.
+
+        Raises KeyError: not in the set.
+        """
+        del self._all[io]
+        _drop(self._by_start, io.sector, io)
+        _drop(self._by_end, io.end, io)
         if self._tree is not None:
-            self._tree.remove(held)
+            self._tree.remove(io)
 
-    def move(self, held: Held, sector: int, end: int) -> None:
-        """Change the range of a bio or request in the set; its age stays."""
-        self.remove(held)
-        held.sector, held.end = sector, end
-        self.add(held)
+    def move(self, io: InFlight, sector: int, end: int) -> None:
+        """Set `io.sector` and `io.end` (512-byte sectors) of a bio or request in the set.
 
-    def exact(self, sector: int, end: int, op: int) -> list[Held]:
+        Its age (`origin`) stays. Raises KeyError: not in the set.
+        """
+        self.remove(io)
+        io.sector, io.end = sector, end
+        self.add(io)
+
+    def exact(self, sector: int, end: int, op: int) -> list[InFlight]:
         """Return those with exactly this range and operation."""
         return _oldest(h for h in self._by_start.get(sector, ()) if h.end == end and h.op == op)
 
-    def starting(self, sector: int, op: int) -> list[Held]:
+    def starting(self, sector: int, op: int) -> list[InFlight]:
         """Return those of this operation that begin at this sector."""
         return _oldest(h for h in self._by_start.get(sector, ()) if h.op == op)
 
-    def ending(self, sector: int, op: int) -> list[Held]:
+    def ending(self, sector: int, op: int) -> list[InFlight]:
         """Return those of this operation that end at this sector."""
         return _oldest(h for h in self._by_end.get(sector, ()) if h.op == op)
 
-    def covering(self, sector: int, end: int, op: int) -> list[Held]:
+    def covering(self, sector: int, end: int, op: int) -> list[InFlight]:
         """Return those of this operation whose range contains `[sector, end)`."""
         return _oldest(h for h in self._ranges().covering(sector, end) if h.op == op)
 
-    def sharing(self, sector: int, end: int, op: int) -> list[Held]:
+    def sharing(self, sector: int, end: int, op: int) -> list[InFlight]:
         """Return those of this operation that share a sector with `[sector, end)`."""
         return _oldest(h for h in self._ranges().touching(sector, end) if h.op == op)
 
-    def within(self, sector: int, end: int, op: int) -> list[Held]:
-        """Return those of this operation that lie within `[sector, end)`, by sector, then age."""
+    def within(self, sector: int, end: int, op: int) -> list[InFlight]:
+        """Return the members of operation `op` (REQ_OP_*) whose range lies within `[sector, end)`.
+
+        Sorted by first sector, then oldest first; empty ranges are not found. Unit: 512-byte
+        sectors.
+        """
         found = self._ranges().touching(sector, end)
         inside = (h for h in found if h.op == op and h.sector >= sector and h.end <= end)
         return sorted(inside, key=lambda h: (h.sector, h.origin))
 
-    def _ranges(self) -> PendingRanges[Held]:
-        """Return the interval tree over all ranges, built at the first call."""
+    def _ranges(self) -> PendingRanges[InFlight]:
+        """Return the interval tree over the ranges of all members.
+
+        Built and kept in `_tree` at the first call; `add` and `remove` keep it up to date from then
+        on.
+        """
         if self._tree is None:
             self._tree = PendingRanges()
-            for held in self._all:
-                self._tree.add(held, held.sector, held.end)
+            for io in self._all:
+                self._tree.add(io, io.sector, io.end)
         return self._tree
 
 
-def _oldest(found: Iterator[Held]) -> list[Held]:
+def _oldest(found: Iterator[InFlight]) -> list[InFlight]:
     """Return the bios or requests sorted by age, oldest first."""
     return sorted(found, key=lambda h: h.origin)
 
 
-def _drop(index: dict[int, dict[Held, None]], key: int, held: Held) -> None:
-    """Remove a bio or request from the entry `key`, and the entry if it is then empty."""
-    at = index[key]
-    del at[held]
-    if not at:
+def _drop(index: dict[int, dict[InFlight, None]], key: int, io: InFlight) -> None:
+    """Remove a bio or request from the dict at `index[key]`, and that dict if it is then empty.
+
+    index: members by first sector, or by end. Raises KeyError: `io` is not in the dict at `key`.
+    """
+    members = index[key]
+    del members[io]
+    if not members:
         del index[key]
 
 
@@ -219,28 +250,29 @@ class Device:
         self.issued = PendingSet()
         """Requests with the driver, and flush sequences whose data is done."""
         self._by_tag: dict[tuple[TagUse, Tag], TagGroup] = {}
-        self.takes_requests = False
+        self.has_requests = False
         """Whether a request of it was seen, so that its bios complete by C, not c."""
-        self.tells_allocations = False
+        self.reports_allocations = False
         """Whether a G or s of it was seen: each request then begins with an event."""
         self.flush_issued = 0
         """`origin` of the newest flush request that was issued."""
-        self._blurs: list[tuple[int, int, list[Held]]] = []
+        self._guesses: list[tuple[int, int, list[InFlight]]] = []
         """(sector, end, candidates) of choices among several candidates."""
-        self._parted: list[tuple[int, int, list[Held]]] = []
+        self._partials: list[tuple[int, int, list[InFlight]]] = []
         """(sector, end, candidates) of partial completions of one of several requests."""
 
-    def take_tag(self, request: Held, use: TagUse, tag: Tag) -> list[Held]:
-        """Give the request this tag, in a group of its own; return requests that ended before.
+    def assign_tag(self, request: InFlight, use: TagUse, tag: Tag) -> list[InFlight]:
+        """Give the request a tag just seen; return requests that must have ended before.
 
-        The tag is removed from its earlier group, if any. If that leaves the group without a tag,
-        all its requests that are still in flight with it must have ended: they are removed from
-        the group and from the device, and returned, oldest first. The kernel reuses a tag only
-        after blk_mq_put_tag, so they completed (or, with FLIGHT, were requeued) with no event
-        recorded. Otherwise [] is returned.
+        The kernel reuses a tag only after blk_mq_put_tag, so the tag's earlier owner has ended
+        (FLIGHT: or was requeued) without a recorded event. The tag moves from its earlier TagGroup
+        to a new group of the request alone (`request.tags[use]`). While the earlier group has
+        another tag, any of its requests may own that one, and [] is returned. Otherwise its
+        requests that are still in flight are removed from it and from `issued` or `allocated`, and
+        returned, oldest first; [] if there is none.
 
-        use: which of the request's tags. For LIFE, where tags are not unique (several hardware
-        queues), nothing changes and [] is returned.
+        use: which of the request's tags. For LIFE, on a device of several hardware queues, the tag
+        number is not unique: nothing changes, and [] is returned.
         """
         if use is TagUse.LIFE and not self.one_queue:
             return []
@@ -248,60 +280,76 @@ class Device:
         self._by_tag[use, tag] = request.tags[use] = TagGroup({tag}, {request})
         if earlier is None:
             return []
-        group = earlier.whole
+        group = earlier.current
         group.tags.discard(tag)
-        group.owners = {h for h in group.owners if self._owns(h, use, group)}
+        group.owners = {h for h in group.owners if self._has_tag_of(h, use, group)}
         too_many = len(group.owners) - len(group.tags)
         # While one of the group's tags is in use, any of its requests may have that tag.
         ended = _oldest(iter(group.owners)) if too_many >= len(group.owners) else []
-        for held in ended:
-            group.owners.remove(held)
-            (self.issued if held in self.issued else self.allocated).remove(held)
+        for io in ended:
+            group.owners.remove(io)
+            (self.issued if io in self.issued else self.allocated).remove(io)
         return ended
 
-    def _owns(self, held: Held, use: TagUse, group: TagGroup) -> bool:
-        """Return whether a request still has a tag of this group, and is in flight with it."""
-        if use not in held.tags or held.tags[use].whole is not group:
-            return False
-        return held in self.issued or (use is TagUse.LIFE and held in self.allocated)
+    def _has_tag_of(self, io: InFlight, use: TagUse, group: TagGroup) -> bool:
+        """Return whether the request has a tag of `group`, a `current` one, and is in flight.
 
-    def under_way(self) -> Iterator[Held]:
+        In flight means issued; for LIFE tags, which a request has before its issue, also allocated.
+        """
+        if use not in io.tags or io.tags[use].current is not group:
+            return False
+        return io in self.issued or (use is TagUse.LIFE and io in self.allocated)
+
+    def in_flight(self) -> Iterator[InFlight]:
         """Yield all bios and requests in flight."""
         yield from self.waiting
         yield from self.allocated
         yield from self.issued
 
-    def blur(self, sector: int, end: int, candidates: list[Held]) -> None:
-        """Record that one of several candidates was chosen: the ranges of all may be wrong now.
+    def add_guess(self, sector: int, end: int, candidates: list[InFlight]) -> None:
+        """Record that an event was given to one of several candidates: any range may be wrong.
 
-        sector, end: range of the event, which a merge adds to one of the candidates.
+        sector, end: range of the event (512-byte sectors); a merge adds it to one candidate.
+        `overlaps_guess` then answers for the smallest range that holds the event and all
+        candidates.
         """
         lowest, highest = min(c.sector for c in candidates), max(c.end for c in candidates)
-        self._blurs.append((min(lowest, sector), max(highest, end), candidates))
+        self._guesses.append((min(lowest, sector), max(highest, end), candidates))
 
-    def blurred(self, sector: int, end: int) -> bool:
-        """Return whether `[sector, end)` overlaps such a choice with a candidate not issued yet."""
-        self._blurs = [b for b in self._blurs if any(self._waits(h) for h in b[2])]
-        return any(low < end and sector < high for low, high, _ in self._blurs)
+    def overlaps_guess(self, sector: int, end: int) -> bool:
+        """Return whether `[sector, end)` overlaps a range of `add_guess` that may still be wrong.
 
-    def part(self, candidates: list[Held]) -> None:
-        """Record a partial completion that fits several requests: which one it shortened is open.
+        That is one with a candidate among the waiting bios or allocated requests; others are
+        forgotten.
+        """
+        self._guesses = [b for b in self._guesses if any(self._not_issued(h) for h in b[2])]
+        return any(low < end and sector < high for low, high, _ in self._guesses)
 
-        Only if they end at different sectors: with one end, the remainder is the same for all.
+    def add_partial(self, candidates: list[InFlight]) -> None:
+        """Record that a partial completion fits all `candidates`: which one it shortened is open.
+
+        Nothing is recorded if all candidates end at one sector: then the remainder is the same for
+        each. `overlaps_partial` answers for the range from the lowest first sector to the highest
+        end.
         """
         ends = {h.end for h in candidates}
         if len(ends) > 1:
-            self._parted.append((min(h.sector for h in candidates), max(ends), candidates))
+            self._partials.append((min(h.sector for h in candidates), max(ends), candidates))
 
-    def parted(self, sector: int, end: int) -> bool:
-        """Return whether `[sector, end)` overlaps such a completion with a request in flight."""
-        self._parted = [p for p in self._parted if any(self._is_here(h) for h in p[2])]
-        return any(low < end and sector < high for low, high, _ in self._parted)
+    def overlaps_partial(self, sector: int, end: int) -> bool:
+        """Return whether `[sector, end)` overlaps a range of `add_partial` that may still matter.
 
-    def _is_here(self, held: Held) -> bool:
+        That is one with a candidate among the allocated or issued requests; others are forgotten.
+        """
+        self._partials = [
+            p for p in self._partials if any(self._request_in_flight(h) for h in p[2])
+        ]
+        return any(low < end and sector < high for low, high, _ in self._partials)
+
+    def _request_in_flight(self, io: InFlight) -> bool:
         """Return whether a request is in flight."""
-        return held in self.issued or held in self.allocated
+        return io in self.issued or io in self.allocated
 
-    def _waits(self, held: Held) -> bool:
+    def _not_issued(self, io: InFlight) -> bool:
         """Return whether a bio or request is not issued yet."""
-        return held in self.allocated or held in self.waiting
+        return io in self.allocated or io in self.waiting

@@ -3,8 +3,12 @@
 
 from biotrail.converters.association.without_pointers.bios import BioRules
 from biotrail.converters.association.without_pointers.events import Event
-from biotrail.converters.association.without_pointers.finding import Finding, oldest_first, served
-from biotrail.converters.association.without_pointers.pending import Device, Held, TagUse
+from biotrail.converters.association.without_pointers.finding import (
+    Finding,
+    mark_served,
+    oldest_first,
+)
+from biotrail.converters.association.without_pointers.pending import Device, InFlight, TagUse
 from biotrail.converters.events.tables import Certainty
 from biotrail.recorder.schema.records import Kind
 
@@ -20,38 +24,44 @@ class RequestRules:
         self._find, self._bios = find, bios
 
     def allocate(self, event: Event, device: Device) -> None:
-        """G: identify the bio, and begin its request."""
+        """Apply G: identify the bio that waits with this range, else a new one; begin its request.
+
+        Sets `event.bio` and `event.request`. The bio leaves `device.waiting`, and the request, with
+        the bio's tid and flags, is added to `device.allocated`; it is as doubtful as the choice of
+        the bio. Also sets `device.has_requests` and `reports_allocations`.
+        """
         bio = self._bios.claim(event, device)
         request = self._find.begin_request(event)
         request.tid, request.flags = bio.tid, bio.flags
-        request.request = bio.identity
+        request.head_bio = bio.identity
         request.doubt = max(request.doubt, event.doubt)
         self._find.pairing.serve(bio, request)
-        served(bio)
+        mark_served(bio)
         event.bio, event.request = bio.identity, request.identity
-        device.takes_requests = device.tells_allocations = True
+        device.has_requests = device.reports_allocations = True
         device.allocated.add(request)
 
     def start(self, event: Event, device: Device) -> None:
-        """s: identify the request that the G before began; without a G, do as for G.
+        """Apply s: identify the request not started yet with this range; if none, do as G first.
 
-        Requests that the s shows to have ended, by its tag, are lost (`Finding.lose`).
+        Sets `started` of the request, and request and bio of the event. If the s reports a tag,
+        requests that must have ended for it to be free (`Device.assign_tag`) are given up as lost.
         """
         exact = device.allocated.exact(event.sector, event.end, event.op)
-        fresh = self._find.one(event, [h for h in exact if not h.started])
+        fresh = self._find.choose(event, [h for h in exact if not h.started])
         if fresh is None:
             self.allocate(event, device)
             fresh = next(h for h in device.allocated if h.identity == event.request)
         fresh.started = True
         if event.tag is not None:
-            self._lose(device.take_tag(fresh, TagUse.LIFE, event.tag))
-        event.request, event.bio = fresh.identity, fresh.request
+            self._free_identities(device.assign_tag(fresh, TagUse.LIFE, event.tag))
+        event.request, event.bio = fresh.identity, fresh.head_bio
 
-    def hand_on(self, event: Event, device: Device) -> None:
+    def clone(self, event: Event, device: Device) -> None:
         """`a`: begin a request, the clone of a request of the dm device above."""
         request = self._find.begin_request(event)
         device.allocated.add(request)
-        self._find.about(event, request)
+        self._find.set_request(event, request)
 
     def back_merge(self, event: Event, device: Device) -> None:
         """M: identify the bio, and the request that ends where the bio begins, which grows."""
@@ -61,14 +71,17 @@ class RequestRules:
         """F: identify the bio, and the request that begins where the bio ends, which grows."""
         self._merge(event, device, device.allocated.starting(event.end, event.op))
 
-    def _merge(self, event: Event, device: Device, takers: list[Held]) -> None:
-        """Merge the event's bio into one of the requests `takers`, or mark the bio `joined`.
+    def _merge(self, event: Event, device: Device, takers: list[InFlight]) -> None:
+        """Apply M or F: identify the bio, and which of the requests `takers` grows by its range.
 
-        If no bio waits but a request has the event's range, it is an m that blktrace writes as M or
-        F.
+        takers: requests not issued that touch the bio, oldest first. Preferred are those of the
+        bio's thread that are not inserted: blk_mq_submit_bio tries the task's plug before the
+        scheduler. Sets bio, request and doubt of the event. If no taker can grow, the bio is marked
+        `joined` and stays in `device.waiting`. If no bio waits with the event's range but a request
+        has that range, it is an m, which blktrace writes as M or F: see `_absorb_into`.
         """
         takers = self._mergeable(takers)
-        waiting = self._bios.exact(event, device)
+        waiting = self._bios.waiting_at(event, device)
         absorbed = device.allocated.exact(event.sector, event.end, event.op)
         if not waiting and absorbed and takers:
             self._absorb_into(event, device, absorbed, takers)
@@ -82,154 +95,182 @@ class RequestRules:
             bio.joined = True
             device.waiting.add(bio)
             return
-        served(bio)
+        mark_served(bio)
         event.request = taker.identity
-        self._unknown_takers(event, device, taker)
+        self._doubt_unknown_takers(event, device, taker)
         taker.doubt = max(taker.doubt, event.doubt)
         if event.sector < taker.sector:
-            taker.request = bio.identity
+            taker.head_bio = bio.identity
         sector, end = min(taker.sector, event.sector), max(taker.end, event.end)
         device.allocated.move(taker, sector, end)
 
-    def _unknown_takers(self, event: Event, device: Device, taker: Held) -> None:
-        """Mark a merge ambiguous, and bios waiting next to it, if no G or s is recorded.
+    def _doubt_unknown_takers(self, event: Event, device: Device, taker: InFlight) -> None:
+        """Mark a merge ambiguous if it may be into a request whose G and s were not recorded.
 
-        Any of them may have a request already, and the bio may be merged into that one.
+        Only on devices that report neither: bios waiting next to the event's range may then have a
+        request already. These bios, `taker` (the request chosen) and the event become ambiguous.
         """
-        if device.tells_allocations:
+        if device.reports_allocations:
             return
         rivals = device.waiting.ending(event.sector, event.op)
         rivals += device.waiting.starting(event.end, event.op)
         for bio in rivals:
             bio.doubt = taker.doubt = event.doubt = Certainty.AMBIGUOUS
 
-    def _mergeable(self, takers: list[Held]) -> list[Held]:
-        """Return the requests that can grow: PREFLUSH excludes merges (REQ_NOMERGE_FLAGS)."""
-        return [t for t in takers if not t.flags & self._find.preflush]
+    def _mergeable(self, takers: list[InFlight]) -> list[InFlight]:
+        """Return the requests that can grow, in the same order.
 
-    def _choose_taker(self, event: Event, device: Device, takers: list[Held]) -> Held | None:
-        """Return the request that a merge is into, or None; record the choice if it is one."""
+        PREFLUSH and FUA of a bio exclude merges with its request (REQ_NOMERGE_FLAGS).
+        """
+        no_merge = self._find.preflush | self._find.fua
+        return [t for t in takers if not t.flags & no_merge]
+
+    def _choose_taker(
+        self, event: Event, device: Device, takers: list[InFlight]
+    ) -> InFlight | None:
+        """Return the first of `takers`, requests that a merge may be into; None if there is none.
+
+        Of several all become ambiguous, and the choice is recorded by `device.add_guess`.
+        """
         if len(takers) > 1:
-            device.blur(event.sector, event.end, takers)
-        return self._find.one(event, takers)
+            device.add_guess(event.sector, event.end, takers)
+        return self._find.choose(event, takers)
 
     def absorb(self, event: Event, device: Device) -> None:
-        """m: identify the absorbed request, and its neighbour that absorbs it, which grows."""
+        """Apply m: identify the absorbed request, and its neighbour that absorbs it, which grows.
+
+        The absorbed one has exactly the event's range; neighbours end where it begins, or begin
+        where it ends, and are not issued. See `_absorb_into` for what is set.
+        """
         absorbed = device.allocated.exact(event.sector, event.end, event.op)
         takers = device.allocated.ending(event.sector, event.op)
         takers += device.allocated.starting(event.end, event.op)
         self._absorb_into(event, device, absorbed, oldest_first(takers))
 
     def _absorb_into(
-        self, event: Event, device: Device, absorbed: list[Held], takers: list[Held]
+        self, event: Event, device: Device, absorbed: list[InFlight], takers: list[InFlight]
     ) -> None:
-        """Merge one of the requests `absorbed` into one of `takers`; make the event an m.
+        """Merge the first of the requests `absorbed` into the first of `takers` that can grow.
 
-        The absorbed request leaves the device. Without one, no identity is written; without an
-        absorbing request, `event.other` stays 0.
+        Makes the event an m (`event.kind`). Sets its request and bio (the absorbed request's),
+        `other` (the absorbing one) and doubt. The absorbed request leaves `device.allocated`; the
+        other one grows by its range. Without an absorbed request no identity is set; without an
+        absorbing one `event.other` stays 0.
         """
         event.kind = Kind.RQ_MERGE
-        merged = self._find.one(event, absorbed)
+        merged = self._find.choose(event, absorbed)
         if merged is None:
             return
         takers = [t for t in self._mergeable(takers) if t is not merged]
         taker = self._choose_taker(event, device, takers)
-        if device.blurred(event.sector, event.end):
+        if device.overlaps_guess(event.sector, event.end):
             event.doubt = Certainty.AMBIGUOUS
         device.allocated.remove(merged)
-        event.request, event.bio = merged.identity, merged.request
+        event.request, event.bio = merged.identity, merged.head_bio
         if taker is None:
             return
         event.other = taker.identity
         taker.doubt = max(taker.doubt, merged.doubt, event.doubt)
         if merged.sector < taker.sector:
-            taker.request = merged.request
+            taker.head_bio = merged.head_bio
         sector, end = min(taker.sector, merged.sector), max(taker.end, merged.end)
         device.allocated.move(taker, sector, end)
 
     def insert(self, event: Event, device: Device) -> None:
-        """I: identify the request with exactly this range, preferably one not inserted yet.
+        """Apply I: identify the request with exactly this range, preferably one not inserted yet.
 
-        Without one, begin a request that serves the waiting bios in the range.
+        Without one, a request whose beginning was not recorded is made of the waiting bios in the
+        range (`_unknown_request`). Sets `inserted` of the request, and request, bio and doubt of
+        the event; the request is ambiguous if an earlier guess may have made its range wrong.
         """
         exact = device.allocated.exact(event.sector, event.end, event.op)
-        request = self._find.one(event, [h for h in exact if not h.inserted] or exact)
+        request = self._find.choose(event, [h for h in exact if not h.inserted] or exact)
         if request is None:
             request = self._unknown_request(event, device)
             device.allocated.add(request)
-        self._blur(event, device, request)
+        self._doubt_range(event, device, request)
         request.inserted = True
-        self._find.about(event, request)
+        self._find.set_request(event, request)
 
-    def _blur(self, event: Event, device: Device, request: Held) -> None:
+    def _doubt_range(self, event: Event, device: Device, request: InFlight) -> None:
         """Mark the request ambiguous if an earlier choice near it may have made its range wrong."""
-        if device.blurred(event.sector, event.end):
+        if device.overlaps_guess(event.sector, event.end):
             request.doubt = Certainty.AMBIGUOUS
 
-    def _unknown_request(self, event: Event, device: Device) -> Held:
+    def _unknown_request(self, event: Event, device: Device) -> InFlight:
         """Return a new request, whose G and s were not recorded, with the bios that it covers.
 
-        Waiting bios within the event's range, each beginning where the one before ends, go to
-        `event.members` and wait no longer. If they do not cover the range exactly, or other bios or
-        requests could be members, the request and all candidates become ambiguous. The caller adds
-        the request to the device.
+        Waiting bios within the event's range, each beginning where the one before ends, are its
+        members: they leave `device.waiting` and go to `event.members`, and the request gets their
+        flags and doubt. If they do not cover the range exactly, or other bios or requests could
+        have been in it, the request and all candidates become ambiguous. Also sets
+        `device.has_requests`. The caller adds the request to the device.
         """
         request = self._find.new_request(event)
-        device.takes_requests = True
+        device.has_requests = True
         at = event.sector
-        members: list[Held] = []
-        inside = self._inside(event, device)
+        members: list[InFlight] = []
+        inside = self._waiting_within(event, device)
         for bio in inside:
             if bio.sector == at and not (members and members[-1].end == bio.end):
                 members.append(bio)
                 at = bio.end
-        grown = self._grown(event, device)
+        grown = self._shorter_discards(event, device)
         left = [bio for bio in inside if bio not in members]
         if len(members) != 1 or at != event.end:
-            grown += self._scattered(event, device, inside)
-        if grown or left or at != event.end or device.blurred(event.sector, event.end):
-            for held in (request, *inside, *grown):
-                held.doubt = Certainty.AMBIGUOUS
+            grown += self._smaller_discards(event, device, inside)
+        if grown or left or at != event.end or device.overlaps_guess(event.sector, event.end):
+            for io in (request, *inside, *grown):
+                io.doubt = Certainty.AMBIGUOUS
         if left:
-            device.blur(event.sector, event.end, left)
+            device.add_guess(event.sector, event.end, left)
         for bio in members:
             device.waiting.remove(bio)
-            served(bio)
+            mark_served(bio)
             event.members.append(bio.identity)
             event.doubt = max(event.doubt, bio.doubt)
             request.flags |= bio.flags
             request.doubt = max(request.doubt, bio.doubt)
         if members:
-            request.request = event.members[0]
+            request.head_bio = event.members[0]
         return request
 
-    def _inside(self, event: Event, device: Device) -> list[Held]:
-        """Return waiting bios within the event's range, by sector; of no bytes: the empty ones."""
+    def _waiting_within(self, event: Event, device: Device) -> list[InFlight]:
+        """Return the waiting bios of the event's operation within its range, by sector.
+
+        For an event of no bytes: the bios of no bytes at its sector, oldest first.
+        """
         if event.sector == event.end:
             return device.waiting.exact(event.sector, event.end, event.op)
         return device.waiting.within(event.sector, event.end, event.op)
 
-    def _grown(self, event: Event, device: Device) -> list[Held]:
-        """Return requests shorter than the event at its sector, not issued, for a discard event.
+    def _shorter_discards(self, event: Event, device: Device) -> list[InFlight]:
+        """Return the discard requests, not issued, that may have grown to the event's range.
 
-        Other discards may have merged into one of them, which no event reports.
+        They begin at its sector and are shorter: further discards may have merged into one of them,
+        which no event reports. [] for another operation.
         """
         if event.op != self._find.discard_op:
             return []
         starting = device.allocated.starting(event.sector, event.op)
         return [h for h in starting if h.end < event.end]
 
-    def _may_have_grown(self, event: Event, device: Device, request: Held) -> None:
-        """Mark a discard's request ambiguous, with the shorter ones that the D may be of."""
-        grown = self._grown(event, device)
-        for held in grown:
-            held.doubt = request.doubt = Certainty.AMBIGUOUS
+    def _doubt_grown_discards(self, event: Event, device: Device, request: InFlight) -> None:
+        """Mark ambiguous a discard's request and the shorter ones that its D may be of instead.
 
-    def _scattered(self, event: Event, device: Device, inside: list[Held]) -> list[Held]:
-        """Return waiting discards outside the event's range that are shorter than it.
+        Does nothing if there are none (`_shorter_discards`), so for other operations.
+        """
+        grown = self._shorter_discards(event, device)
+        for io in grown:
+            io.doubt = request.doubt = Certainty.AMBIGUOUS
+
+    def _smaller_discards(
+        self, event: Event, device: Device, inside: list[InFlight]
+    ) -> list[InFlight]:
+        """Return waiting discards, not among `inside`, that are shorter than the event; any sector.
 
         Several may be one request of several ranges, whose events report the first sector and the
-        total size.
+        total size. [] for another operation. inside: bios within the event's range.
         """
         if event.op != self._find.discard_op:
             return []
@@ -238,29 +279,33 @@ class RequestRules:
         return [h for h in waiting if h.end - h.sector < size]
 
     def issue(self, event: Event, device: Device) -> None:
-        """D: identify the request with exactly this range, not issued so far, which becomes issued.
+        """Apply D: identify the request with exactly this range, not issued so far, and issue it.
 
-        Without one, begin a request that serves the waiting bios in the range. Flush and
-        passthrough requests are new ones without bios. Requests that the D's tag shows to have
-        ended are lost.
+        Without one, a request whose beginning was not recorded is made of the waiting bios in the
+        range (`_unknown_request`). A flush request or passthrough command is always a new request
+        without bios. The request moves from `device.allocated` to `device.issued`; `sequence` is
+        set if its bios ask for a pre-flush, or for FUA that the D lacks (blk_insert_flush clears
+        REQ_FUA where it emulates it). Sets request, bio and doubt of the event, and for a flush
+        request `device.flush_issued`. Requests that must have ended for the D's tag to be free are
+        given up as lost.
         """
         if self._find.is_flush_machinery(event):
             request = self._find.new_request(event)
             device.flush_issued = request.origin
-            device.takes_requests = True
+            device.has_requests = True
         elif self._find.is_passthrough(event):
             request = self._find.new_request(event)
-            device.takes_requests = True
+            device.has_requests = True
         else:
             exact = device.allocated.exact(event.sector, event.end, event.op)
-            chosen = self._find.one(event, exact)
+            chosen = self._find.choose(event, exact)
             request = chosen or self._unknown_request(event, device)
             if chosen is not None:
-                self._rivals(event, device, chosen)
-                self._may_have_grown(event, device, chosen)
-                self._blur(event, device, chosen)
+                self._doubt_waiting_bios(event, device, chosen)
+                self._doubt_grown_discards(event, device, chosen)
+                self._doubt_range(event, device, chosen)
                 device.allocated.remove(chosen)
-        self._find.about(event, request)
+        self._find.set_request(event, request)
         # blk_insert_flush clears REQ_FUA where it emulates FUA by a flush after the data. A
         # pre-flush is a request of its own on every device.
         kept = event.opf & self._find.fua
@@ -269,38 +314,42 @@ class RequestRules:
         )
         device.issued.add(request)
         if event.slot is not None:
-            self._lose(device.take_tag(request, TagUse.FLIGHT, event.slot))
+            self._free_identities(device.assign_tag(request, TagUse.FLIGHT, event.slot))
 
-    def _lose(self, ended: list[Held]) -> None:
+    def _free_identities(self, ended: list[InFlight]) -> None:
         """Give these requests up as lost: they ended, and no completion was recorded."""
         for request in ended:
-            self._find.lose(request)
+            self._find.free_identity(request)
 
-    def _rivals(self, event: Event, device: Device, request: Held) -> None:
-        """Mark the request and all bios that wait in its range ambiguous, if no G or s is recorded.
+    def _doubt_waiting_bios(self, event: Event, device: Device, request: InFlight) -> None:
+        """Mark the request, and all bios that wait in the event's range, ambiguous.
 
-        The D may then be of a request of these bios.
+        Only if no G or s was recorded on the device: the D may then be of a request of these bios.
+        Does nothing if none waits there.
         """
-        if device.tells_allocations:
+        if device.reports_allocations:
             return
         for bio in device.waiting.sharing(event.sector, event.end, event.op):
             bio.doubt = request.doubt = Certainty.AMBIGUOUS
 
     def requeue(self, event: Event, device: Device) -> None:
-        """R: identify the issued request with exactly this range, which waits for another D.
+        """Apply R: identify the issued request with exactly this range, which waits for another D.
 
-        Without one, begin a request that is ambiguous.
+        The request moves from `device.issued` to `device.allocated`, not inserted, without its
+        driver tag; it is ambiguous if it may be the remainder of another request's partial
+        completion. Without one, a new request is made that is ambiguous: it may be the remainder of
+        any request. Sets request, bio and doubt of the event.
         """
-        request = self._find.one(event, device.issued.exact(event.sector, event.end, event.op))
+        request = self._find.choose(event, device.issued.exact(event.sector, event.end, event.op))
         if request is None:
             request = self._find.new_request(event)
             # It may be the remainder of any request there, so the C of bios merged later is open.
             request.doubt = Certainty.AMBIGUOUS
         else:
             device.issued.remove(request)
-            if device.parted(event.sector, event.end):
+            if device.overlaps_partial(event.sector, event.end):
                 request.doubt = Certainty.AMBIGUOUS
         request.inserted = False
         request.tags.pop(TagUse.FLIGHT, None)
         device.allocated.add(request)
-        self._find.about(event, request)
+        self._find.set_request(event, request)

@@ -36,7 +36,7 @@ _KEEP_GARBAGE = 64
 
 
 def find(path: str | os.PathLike[str]) -> dict[int, Path]:
-    """Return the files of a set `NAME.blktrace.CPU` by CPU, ascending.
+    """Return the files of a set `NAME.blktrace.CPU` by CPU number, ascending.
 
     path: the set's prefix or one of its files, such as `sda`, `traces/sda` and
     `traces/sda.blktrace.3`. Empty if there are no such files or the directory cannot be read.
@@ -57,16 +57,16 @@ def find(path: str | os.PathLike[str]) -> dict[int, Path]:
 
 
 def set_name(path: str | os.PathLike[str]) -> str:
-    """Return the name of a set: `sda` for `traces/sda` and `traces/sda.blktrace.3`."""
+    """Return the NAME of a set: `sda` for `traces/sda` and `traces/sda.blktrace.3`."""
     name = Path(path).name
     member = _SET_FILE.fullmatch(name)
     return member["name"] if member else name
 
 
 def is_blktrace(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins with a blktrace record.
+    """Return whether a path is blktrace's data: a file that begins with a blktrace record.
 
-    For a path that is no readable file, whether it names a set.
+    For a path that cannot be read as a file, whether it names a set (`find`).
     """
     try:
         with open(path, "rb") as stream:
@@ -103,10 +103,11 @@ class RecordFile:
     def __init__(
         self, source: str | os.PathLike[str] | BinaryIO, block_bytes: int, cpu: int = -1
     ) -> None:
-        """Open the source and read its first block.
+        """Open the source, recognise its format, and read its first block.
 
-        block_bytes: bytes per read. Raises LogFormatError: not readable, no blktrace data, or of a
-        newer version.
+        source: a path or a binary stream. block_bytes: bytes per read. cpu: the file's CPU, -1 for
+        a stream of all. Raises LogFormatError: not readable, no blktrace data, or of a newer
+        version.
         """
         if isinstance(source, str | os.PathLike):
             self.name = os.fspath(source)
@@ -138,9 +139,10 @@ class RecordFile:
         return self._first
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all records, once; closes the file at the end, but not a stream passed in.
+        """Yield all records, block by block; can be called once.
 
-        Raises LogFormatError: not readable.
+        Raises `reached` to a batch's newest time before yielding the batch. At the end closes the
+        file, but not a stream passed in. Raises LogFormatError: a read fails.
         """
         batch, self._first = self._first, None
         while batch is not None:
@@ -152,7 +154,10 @@ class RecordFile:
             self._stream.close()
 
     def _begin(self) -> bool:
-        """Read the beginning and set `order` and `cut`; return whether there is any byte."""
+        """Read the beginning into `_rest`, set `order` and `cut`; return whether there is any byte.
+
+        Raises LogFormatError: no blktrace data, or of a newer version.
+        """
         while len(self._rest) < _BEGIN_BYTES and not self._ended:
             self._rest += self._read(self._block)
         if self._rest:
@@ -163,7 +168,10 @@ class RecordFile:
         return bool(self._rest)
 
     def _read(self, count: int) -> bytes:
-        """Return up to `count` bytes of the stream; sets `_ended` at its end."""
+        """Return the next bytes of the stream, at most `count`; b"" at its end.
+
+        Sets `_ended` at the end. Raises LogFormatError: the read fails.
+        """
         try:
             data = self._stream.read(count)
         except OSError as error:
@@ -175,14 +183,18 @@ class RecordFile:
         return data
 
     def _read_block(self) -> Batch | None:
-        """Return the next records; None at the end."""
+        """Return the next whole records in `_rest`, as many as there are; None at the end.
+
+        Reads on until there is a record. Takes the parsed bytes off `_rest`, advances `offset`, and
+        reads another block into `_rest`. Bytes that belong to no record are counted and reported.
+        """
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
             found = find_records(data, self.order, self.cut)
             if len(found.at) or found.gaps:
                 break
             if self._ended:
-                self._cut_off()
+                self._end_with_rest()
                 return None
             self._rest += self._read(self._block)
             if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
@@ -190,7 +202,7 @@ class RecordFile:
         head, payload = heads(data, found.at, self.order, self.cut)
         good = self._in_time(head["time"], found.at)
         head, payload = head[good], payload[good]
-        lost = self._explain(data, found.gaps, found.at[good])
+        lost = self._losses_in_gaps(data, found.gaps, found.at[good])
         self.offset += found.rest
         self._rest = self._rest[found.rest :]
         more = self._read(self._block)
@@ -198,9 +210,9 @@ class RecordFile:
         return Batch(data, self.order, head, payload, lost)
 
     def _in_time(self, time: U64, at: I64) -> Bool:
-        """Return which records have a time up to MAX_NS; adds a problem if some do not.
+        """Return per record whether its time is at most MAX_NS; adds a problem if some are not.
 
-        at: offsets of the records in the block.
+        at: offset of each record in the block.
         """
         good: Bool = time <= np.uint64(MAX_NS)
         if not good.all():
@@ -212,56 +224,66 @@ class RecordFile:
         return good
 
     def _drop_garbage(self) -> None:
-        """Drop unparsed bytes, all but the newest block, and count them as unreadable."""
+        """Drop the beginning of `_rest`, which holds no record, and count that as unreadable.
+
+        The newest block and _KEEP_GARBAGE bytes stay. `offset` advances by what is dropped.
+        """
         drop = len(self._rest) - self._block - _KEEP_GARBAGE
         if drop > 0:
-            self._bad(self.offset, drop)
+            self._add_unreadable(self.offset, drop)
             self.offset += drop
             self._rest = self._rest[drop:]
 
-    def _explain(
+    def _losses_in_gaps(
         self, data: U8, gaps: list[tuple[int, int]], at: I64
     ) -> list[tuple[int, int, int]]:
-        """Return the LOST EVENTS lines in gaps between records, as `Batch.lost`.
+        """Return the LOST EVENTS lines in gaps between records, in the form of `Batch.lost`.
 
-        Counts all other bytes as unreadable. gaps: (start, end) offsets in `data`. at: offsets of
-        the records.
+        Other bytes in gaps count as unreadable and add a problem, but for what follows a CUT
+        record. gaps: (start, end) offsets in `data`. at: offset of each record in `data`,
+        ascending.
         """
         lost = []
         for start, end in gaps:
-            text = data[start:end].tobytes()[self._remains(data[start:end]) :]
+            text = data[start:end].tobytes()[self._cut_record_rest(data[start:end]) :]
             following = int(np.searchsorted(at, start))
             for match in _LOST.finditer(text):
                 lost.append((following, int(match[1]), int(match[2] or -1)))
             bad = len(text) - sum(len(m[0]) for m in _LOST.finditer(text))
             if bad:
-                self._bad(self.offset + start, bad)
+                self._add_unreadable(self.offset + start, bad)
         return lost
 
-    def _remains(self, gap: U8) -> int:
-        """Return how many bytes of a gap belong to the CUT record before it; 0 if none do."""
+    def _cut_record_rest(self, gap: U8) -> int:
+        """Return how many bytes of a gap belong to the CUT record before it; 0 if none do.
+
+        gap: the bytes between two records. A CUT record is followed by as many bytes as its payload
+        has; their number, pdu_len, is among them.
+        """
         length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
         if not self.cut or len(length) < 2:
             return 0
         count = int.from_bytes(length, "little" if self.order == "<" else "big")
         return count if count <= len(gap) else 0
 
-    def _bad(self, offset: int, count: int) -> None:
-        """Count bytes as unreadable, and add a problem."""
+    def _add_unreadable(self, offset: int, count: int) -> None:
+        """Count bytes as unreadable, and add a problem. offset: of the first one in the file."""
         self.unreadable += count
         self.problems.append(
             f"{self.name}: {count} bytes at offset {offset} belong to no record; reading went on "
             "after them"
         )
 
-    def _cut_off(self) -> None:
-        """Count the bytes left at the end, which hold no whole record, as unreadable.
+    def _end_with_rest(self) -> None:
+        """Report the bytes in `_rest` at the file's end, which hold no whole record; empty `_rest`.
 
-        Adds a problem, except for a LOST EVENTS line.
+        They count as unreadable and add a problem, except for LOST EVENTS lines. `offset` advances.
         """
         rest, self._rest = self._rest, b""
         if byte_order(rest[:MAGIC_BYTES]) is None:
-            self._explain(np.frombuffer(rest, np.uint8), [(0, len(rest))], np.zeros(0, np.int64))
+            self._losses_in_gaps(
+                np.frombuffer(rest, np.uint8), [(0, len(rest))], np.zeros(0, np.int64)
+            )
         elif rest:
             self.unreadable += len(rest)
             self.problems.append(
@@ -278,7 +300,7 @@ def _skip_lost(data: bytes) -> int:
 
 
 def _open(name: str) -> BinaryIO:
-    """Open a file unbuffered. Raises LogFormatError: it cannot be opened."""
+    """Open a file for reading, unbuffered. Raises LogFormatError: it cannot be opened."""
     try:
         return open(name, "rb", buffering=0)
     except OSError as error:
@@ -289,9 +311,9 @@ def _open(name: str) -> BinaryIO:
 
 
 def peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
-    """Return a stream's first MAGIC_BYTES bytes, and a stream that yields them again.
+    """Return a stream's next MAGIC_BYTES bytes, and a stream that yields them again.
 
-    That is the stream itself if it is seekable.
+    If the stream is seekable that is the stream itself, set back; else a new one that wraps it.
     """
     if stream.seekable():
         start = stream.tell()

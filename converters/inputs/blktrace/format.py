@@ -168,7 +168,7 @@ def byte_order(magic: bytes) -> ByteOrder | None:
 
 
 def check_start(data: bytes, name: str) -> ByteOrder:
-    """Return the byte order of a file that begins with `data`.
+    """Return the byte order of a blktrace file, by its first bytes `data`.
 
     name: of the file, for messages. Raises LogFormatError: no blktrace data, or an unknown version.
     """
@@ -202,7 +202,10 @@ class Found:
 
 
 def is_cut(data: bytes, order: ByteOrder) -> bool:
-    """Return whether the first record is a CUT one: its device is where version 1 has the CPU."""
+    """Return whether `data` begins with a CUT record: its device is where version 1 has the CPU.
+
+    False if `data` is too short to tell, or of version 2.
+    """
     if len(data) < CUT.itemsize or version_of(data, order) != VERSION:
         return False
     as_1 = np.frombuffer(data, RECORD.newbyteorder(order), 1)
@@ -215,9 +218,9 @@ def version_of(data: bytes, order: ByteOrder) -> int:
 
 
 def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
-    """Find all whole records in bytes that should begin with one.
+    """Return where the whole records are in `data`, which should begin with one.
 
-    cut: whether the records are CUT ones; their remaining bytes are then gaps.
+    cut: whether the records are CUT ones; the bytes that follow each are then gaps.
     """
     at = _candidates(data, order)
     end = at + (CUT.itemsize if cut else _lengths(data, at, order))
@@ -229,7 +232,7 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
 
 
 def _candidates(data: U8, order: ByteOrder) -> I64:
-    """Return all offsets of the magic number with a known version, ascending.
+    """Return all offsets in `data` of the magic number with a known version, ascending.
 
     Includes headers that are cut off at the end, and chance matches in payloads.
     """
@@ -253,9 +256,10 @@ def is_version_2(data: U8, at: I64, order: ByteOrder) -> Bool:
 
 
 def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
-    """Return the bytes, payload included, of each record at offsets `at`.
+    """Return the length of each record (bytes, header and payload), int64.
 
-    MAX_RECORD_BYTES + 1, more than is there, for a header that is cut off.
+    at: offset of each record in `data`. MAX_RECORD_BYTES + 1, which is more than `data` holds
+    there, for a header that is cut off.
     """
     second = is_version_2(data, at, order)
     size = np.where(second, _BYTES_2, _BYTES_1)
@@ -267,10 +271,11 @@ def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
 
 
 def _walk(candidates: I64, ends: I64, length: int) -> Found:
-    """Follow record lengths from offset 0; report unparsed ranges as gaps.
+    """Follow record lengths from offset 0 to the last whole record; return records and gaps.
 
     candidates, ends: offsets where a record may begin, ascending, and where it would end. length:
-    number of bytes in all.
+    number of bytes in all. Where no record begins, the bytes to the next candidate are a gap;
+    without a later candidate, or at a record that goes past the end, the walk ends (`rest`).
     """
     following = dict(zip(candidates.tolist(), ends.tolist(), strict=True))
     found: list[int] = []
@@ -293,9 +298,9 @@ def _walk(candidates: I64, ends: I64, length: int) -> Found:
 
 
 def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArray[np.void], I64]:
-    """Return (headers as HEAD, offset of each payload) of the records at offsets `at`.
+    """Return (headers as HEAD, offset of each payload) of the records at offsets `at` in `data`.
 
-    cut: whether version 1's number stands for a CUT record.
+    cut: whether version 1's number stands for a CUT record, whose error and pdu_len are then 0.
     """
     second = is_version_2(data, at, order)
     result = np.zeros(len(at), dtype=HEAD)

@@ -51,10 +51,11 @@ class Numbers:
         self._newest: dict[Key, tuple[int, int]] = {}
 
     def check(self, head: NDArray[np.void]) -> Found:
-        """Compare the numbers of records (HEAD, in their file's order) with earlier ones.
+        """Compare the sequence numbers of records with those of earlier calls; return what is odd.
 
-        A record is a repeat if neither its number nor its time is above the newest's. Notes and
-        the records of the ftrace tracer have no numbers and are kept.
+        head: HEAD, in their file's order. A record is a repeat if neither its number nor its time
+        is above those of the newest of its CPU and device. Notes, and the records of the ftrace
+        tracer, have no numbers and are kept.
         """
         found = Found(np.ones(len(head), dtype=np.bool_))
         counted = ~has(categories(head["action"]), Category.NOTIFY) & (head["sequence"] != 0)
@@ -68,9 +69,10 @@ class Numbers:
         return found
 
     def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: Found) -> None:
-        """Add to `found` the steps and repeats among the records at `rows`, of one key.
+        """Add to `found` the steps and repeats among records of one device and CPU (`key`).
 
-        number, time: indexed as `rows`. Updates the key's newest number and time.
+        rows: rows of the records in the batch. number, time: sequence number and time (ns) of each.
+        Updates the key's newest number and time; the first record of a key begins its count.
         """
         if key not in self._newest:
             self._newest[key] = int(number[0]) - 1, int(time[0])
@@ -88,7 +90,12 @@ class Numbers:
     def _go_back(
         self, key: Key, rows: list[int], number: list[int], time: list[int], found: Found
     ) -> None:
-        """Do as `_compare` where some number does not go up, record by record."""
+        """Do as `_compare`, record by record, where some number is not above the one before.
+
+        Numbers wrap at 2^32. A record that is not ahead in number and not later is a repeat: it is
+        False in `found.keep`, and counted in `found.repeats`. Not ahead but later, it is of another
+        trace: a step with count -1.
+        """
         newest, at = self._newest[key]
         repeated: list[int] = []
         for row, now, ts in zip(rows, number, time, strict=True):

@@ -94,7 +94,10 @@ class Translator:
         self._swapper_named = False
 
     def rows(self, batch: Batch) -> Rows:
-        """Return a batch's records that have a record kind as events, and its notes."""
+        """Return a batch's records that have a record kind as events, and what its notes say.
+
+        The events' `number` is 0. A note gets the time of the next record (`_next_time`).
+        """
         head = batch.head
         action = head["action"]
         category = categories(action)
@@ -102,7 +105,7 @@ class Translator:
         notes = np.flatnonzero(has(category, Category.NOTIFY))
         kind[notes] = 0
         result = Rows(Events.empty(), left_out=_left_out(action, category, kind))
-        self._take_notes(batch, notes, kind, result)
+        self._read_notes(batch, notes, kind, result)
         at = np.flatnonzero(kind)
         raw = np.zeros((len(at), RAW_WORDS), np.uint64)
         times = head["time"].astype(np.int64)
@@ -116,7 +119,11 @@ class Translator:
         return result
 
     def _kinds(self, action: U64, category: U32) -> U8:
-        """Return each record's kind (n,); 0 if a log has no kind for it. Ignores NOTIFY."""
+        """Return each record's kind (n,), uint8; 0 if a log has no kind for its action.
+
+        M becomes m, and C becomes c, by whether the category says that a request is meant. Notes
+        are not looked at: their entries mean nothing.
+        """
         kind = _KINDS[(action & np.uint64(ACT_MASK)).astype(np.int64)]
         of_request = has(category, Category.FS | Category.PC)
         kind[(kind == Kind.M) & of_request] = Kind.RQ_MERGE
@@ -126,10 +133,11 @@ class Translator:
         kind[sector_only & has(category, Category.ZONE_APPEND)] = 0
         return kind
 
-    def _take_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
-        """Set `kind` of process notes to TASK, and add clock and messages to `result`.
+    def _read_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
+        """Set `kind` of process notes to TASK, and add the other notes to `result`.
 
-        notes: rows of the batch that are notes. Notes of unknown kinds are counted as left out.
+        notes: rows of the batch that are notes. kind: per record of the batch, changed in place.
+        Sets `result.clock`, adds messages; notes of unknown kinds are counted in `result.left_out`.
         """
         for row in notes.tolist():
             head = batch.head[row]
@@ -157,9 +165,10 @@ class Translator:
                 result.left_out[f"note {note}"] += 1
 
     def _fill(self, batch: Batch, at: I64, kind: U8, category: U32, raw: U64) -> None:
-        """Write into `raw` all words of the records but the first.
+        """Write into `raw` all words of the records but the first (kind and time).
 
-        at: the records' rows in the batch. kind, category, raw: indexed as `at`.
+        at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n, 8)
+        uint64, 0 before.
         """
         head = batch.head[at]
         pid = head["pid"].astype(np.uint64)
@@ -192,9 +201,10 @@ class Translator:
     def _fill_payloads(
         self, batch: Batch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
     ) -> None:
-        """Write into `raw` the fields that come from payloads, and TASK records.
+        """Write into `raw` the fields that come from payloads, and all of TASK records.
 
-        at, kind, raw: as for `_fill`. head: the headers at `at`.
+        These are Q's cgroup, X's new sector, U's depth, and the source of A. at, kind, raw: as for
+        `_fill`. head: the headers at `at`.
         """
         skip = np.where((head["action"] & np.uint64(CGROUP)) != 0, CGROUP_BYTES, 0)
         payload = batch.payload[at] + skip
@@ -226,7 +236,10 @@ class Translator:
             raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
 
     def _opf(self, category: U32) -> U32:
-        """Return bi_opf or cmd_flags (n,) as far as the categories determine it."""
+        """Return bi_opf or cmd_flags of each record, uint32 (n,), as far as its category tells it.
+
+        With the numbers of the context's kernel; other flags are 0.
+        """
         write = has(category, Category.WRITE)
         opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
         flush = has(category, Category.FLUSH)
@@ -269,7 +282,10 @@ def statuses(error: NDArray[np.int16]) -> I32:
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-    """Return the number of records without a kind, notes excepted, by their action's name."""
+    """Return the number of records without a kind, by their action's name; notes not counted.
+
+    kind: per record, 0 without a kind.
+    """
     rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
     if not rows.any():
         return Counter()
@@ -283,11 +299,12 @@ def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
 
 
 def _next_time(times: I64, rows: I64) -> I64:
-    """Return for each note (`rows`) the time (ns) of the next record that is no note.
+    """Return for each note the time (ns) of the next record that is no note.
 
-    After the last such record, that record's time; if all are notes, their own times. A note
-    precedes the events that it is about, and its own time may differ in base: `blkparse -d`
-    subtracts the first event's time from the times of events, but not of notes.
+    times: of all records of the batch. rows: rows of the notes. After the last such record, that
+    record's time; if all are notes, their own times. A note precedes the events that it is about,
+    and its own time may differ in base: `blkparse -d` subtracts the first event's time from the
+    times of events, but not of notes.
     """
     others = np.setdiff1d(np.arange(len(times)), rows, assume_unique=True)
     if not len(others):
@@ -296,7 +313,7 @@ def _next_time(times: I64, rows: I64) -> I64:
 
 
 def _payload(batch: Batch, row: int) -> bytes:
-    """Return a record's payload without the cgroup id."""
+    """Return the payload of the record at `row` of the batch, without the cgroup's id."""
     start, length = int(batch.payload[row]), int(batch.head["pdu_len"][row])
     if int(batch.head["action"][row]) & CGROUP:
         start, length = start + CGROUP_BYTES, length - CGROUP_BYTES
@@ -304,7 +321,7 @@ def _payload(batch: Batch, row: int) -> bytes:
 
 
 def _words(batch: Batch, at: I64, dtype: str) -> NDArray[Any]:
-    """Return the 8 bytes at each offset of the batch's data as `dtype`, shape (len(at), 1)."""
+    """Return the 8 bytes at each offset `at` of the batch's data as `dtype`, shape (n, 1)."""
     if not len(at):
         return np.zeros((0, 1), np.uint64)
     return gather(batch.data, at, 8).view(dtype)

@@ -40,10 +40,11 @@ class BlktraceSource:
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open every file, and read its first block.
+        """Open every file, read its first block, and make a log's header of what is there.
 
-        Raises LogFormatError: a file is no blktrace data, of a newer version, or cannot be read,
-        or all files are empty.
+        path: the prefix of a set, one of its files, another file, or a binary stream. Raises
+        LogFormatError: a file is no blktrace data, of a newer version, or cannot be read, or all
+        files are empty.
         """
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
@@ -72,10 +73,14 @@ class BlktraceSource:
         self._reported = [0] * len(self._files)
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
-        """Return the files of a set, or the one file or stream; sets `set_name` for a set."""
+        """Return the files of the set that `path` is of, by CPU; else the one file or stream.
+
+        For a set sets `set_name`, and adds a remark on CPUs without a file. Raises LogFormatError:
+        as `__init__` does.
+        """
         if not isinstance(path, str | os.PathLike):
             files = [RecordFile(path, BLOCK_BYTES)]
-        elif found := self._set(path):
+        elif found := self._files_of_set(path):
             share = _ALL_BLOCKS_BYTES // len(found)
             block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
             files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
@@ -89,10 +94,10 @@ class BlktraceSource:
             )
         return files
 
-    def _set(self, path: str | os.PathLike[str]) -> dict[int, Any]:
-        """Return the files by CPU of the set that `path` is of, and set `set_name`.
+    def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Any]:
+        """Return the files by CPU of the set that `path` is of; sets `set_name` if there are any.
 
-        Empty if there is no set, or `path` is an existing file outside of it.
+        Empty if there is no set, or `path` is an existing file that is not of the set.
         """
         found = find(path)
         if os.path.isfile(path) and os.fspath(path) not in map(os.fspath, found.values()):
@@ -101,7 +106,7 @@ class BlktraceSource:
         return found
 
     def _remark_missing(self, cpus: list[int]) -> None:
-        """Add a remark that names the CPUs below the highest one that have no file."""
+        """Add a remark that names the CPUs below the highest of `cpus` without a file, if any."""
         missing = sorted(set(range(max(cpus))) - set(cpus))
         if missing:
             numbers = ", ".join(map(str, missing))
@@ -111,7 +116,7 @@ class BlktraceSource:
             )
 
     def _remark_cut(self) -> None:
-        """Add a remark for each file with CUT records."""
+        """Add a remark for each file with CUT records, on what the ftrace tracer leaves out."""
         for file in self._files:
             if file.cut:
                 self.remarks.append(
@@ -121,10 +126,11 @@ class BlktraceSource:
                 )
 
     def _header(self) -> dict[str, Any]:
-        """Return a log's header for the data.
+        """Return a log's header for the data, by the first batch of each file.
 
-        `clocks` is there if a file's first batch has a timestamp note, `devices` if the set's
-        first batches are of one device.
+        `clocks` is there if one of them has a timestamp note, the earliest; `devices` if all
+        records are of one device and the files are a set, whose name is the device's. May add a
+        remark (`_event_time_of`).
         """
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
@@ -146,18 +152,19 @@ class BlktraceSource:
             rows = Translator(Context({})).rows(batch) if notes.any() else Rows(Events.empty())
             if rows.clock is not None:
                 times = batch.head["time"][~notes]
-                first.append((self._start(rows.clock[0], times), rows.clock[1]))
+                first.append((self._event_time_of(rows.clock[0], times), rows.clock[1]))
         if first:
             header["clocks"] = _reading(*min(first))
         if hasattr(self, "set_name") and len(devices) == 1:
             header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
         return header
 
-    def _start(self, noted: int, times: Any) -> int:
-        """Return the time (ns) of a clock note in the time base of the events (`times`).
+    def _event_time_of(self, noted: int, times: Any) -> int:
+        """Return the time (ns) of a timestamp note in the time base of the events.
 
-        Usually that is its own time, `noted`. `blkparse -d` subtracts the first event's time from
-        events but not from notes: then it is taken as the first event's, and a remark is added.
+        noted: the note's own time, which is usually right. times: of the batch's events. `blkparse
+        -d` subtracts the first event's time from events but not from notes: then the note's time is
+        taken to be that of the first event, and a remark is added.
         """
         if not len(times) or int(times.min()) >= noted:
             return noted
@@ -168,9 +175,12 @@ class BlktraceSource:
         return int(times.min())
 
     def parts(self) -> Iterator[Part]:
-        """Yield all events, advancing through all files together, in memory of bounded size.
+        """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
 
-        Parts have no clock. Can be called once.
+        Always the file that is furthest behind in time is read next, so that memory is bounded; a
+        part is sorted, and `complete_to` is the time that all files have reached. Problems,
+        remarks, notes, losses, damaged windows and messages are added on the way, some only at the
+        end.
         """
         readers = {index: file.batches() for index, file in enumerate(self._files)}
         pending: list[Events] = []
@@ -182,7 +192,7 @@ class BlktraceSource:
             if batch is None:
                 del readers[index]
                 continue
-            pending.append(self._take(batch, self._files[index]))
+            pending.append(self._events_of(batch, self._files[index]))
             if sum(map(len, pending)) >= PART_EVENTS:
                 yield self._part(pending, min(self._files[i].reached for i in readers))
                 pending = []
@@ -190,19 +200,25 @@ class BlktraceSource:
         yield self._part(pending, max(file.reached for file in self._files))
 
     def _part(self, pending: list[Events], complete_to: int) -> Part:
-        """Return the pending events as a part, sorted by time."""
+        """Return the pending batches' events as one part, sorted by time. complete_to: ns."""
         offset = sum(file.offset for file in self._files)
         return Part(_sorted(Events.join(pending)), complete_to, None, offset)
 
     def _report_damage(self, index: int) -> None:
-        """Add to `problems` what a file has found since the last call; update unreadable_bytes."""
+        """Add to `problems` what file `index` has found since the last call.
+
+        Sets `unreadable_bytes` to the sum over all files.
+        """
         file = self._files[index]
         self.problems += file.problems[self._reported[index] :]
         self._reported[index] = len(file.problems)
         self.unreadable_bytes = sum(f.unreadable for f in self._files)
 
     def _report_rest(self) -> None:
-        """Add the problems and remarks that are known at the end only."""
+        """Add what is known at the end only: problems with sequence numbers, records left out.
+
+        A remark is also added if there were more messages than were kept.
+        """
         self._report_numbers()
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
@@ -213,8 +229,12 @@ class BlktraceSource:
                 f"{len(self.messages)} were kept"
             )
 
-    def _take(self, batch: Batch, file: RecordFile) -> Events:
-        """Return a batch's events; adds its messages, losses and left-out records to `self`."""
+    def _events_of(self, batch: Batch, file: RecordFile) -> Events:
+        """Return a batch's events without repeated records. file: where the batch comes from.
+
+        Adds to `left_out`, `messages_met`, `messages` and, as "message", `notes`; losses by
+        sequence numbers and by LOST EVENTS lines to `losses`.
+        """
         batch = self._without_repeats(batch, file)
         rows = self._translator.rows(batch)
         self.left_out += rows.left_out
@@ -222,19 +242,19 @@ class BlktraceSource:
         kept = rows.messages[: MESSAGES_KEPT - len(self.messages)]
         self.messages += kept
         self.notes += [("message", vars(message)) for message in kept]
-        self._find_loss(batch)
+        self._add_losses(batch)
         return rows.events
 
     def _without_repeats(self, batch: Batch, file: RecordFile) -> Batch:
-        """Return the batch without repeated records.
+        """Return the batch without repeated records; the batch itself if there are none.
 
-        Adds to `losses` the records that are missing by their sequence numbers, and to `damaged`
-        the windows in which the numbers go back.
+        By sequence numbers adds missing records to `losses`, and times at which the numbers go back
+        to `damaged`; counts both repeats and steps back by file name, for `_report_numbers`.
         """
         found = self._numbers.check(batch.head)
         for step in found.steps:
             if step.count >= 0:
-                self._lost(step.start, step.end, step.key[1], step.count)
+                self._add_loss(step.start, step.end, step.key[1], step.count)
             else:
                 self._begun_again[file.name] += 1
                 window = {"offset": file.offset, "start": step.start, "end": step.end}
@@ -248,7 +268,7 @@ class BlktraceSource:
         return replace(batch, head=head, payload=payload, lost=lost)
 
     def _report_numbers(self) -> None:
-        """Add a problem for each file with repeated records or numbers that go back."""
+        """Add a problem for each file with repeated records, or with numbers that go back."""
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "
@@ -261,15 +281,18 @@ class BlktraceSource:
                 "is not known"
             )
 
-    def _find_loss(self, batch: Batch) -> None:
-        """Add to `losses` what the ftrace tracer's LOST EVENTS lines in a batch report."""
+    def _add_losses(self, batch: Batch) -> None:
+        """Add to `losses` what the LOST EVENTS lines in a batch say (`Batch.lost`).
+
+        The time is from the record before the line to the one after, as far as the batch has them.
+        """
         for row, cpu, count in batch.lost:
             times = batch.head["time"]
             after = int(times[min(row, len(times) - 1)]) if len(times) else 0
             before = int(times[row - 1]) if row else after
-            self._lost(before, after, cpu, count)
+            self._add_loss(before, after, cpu, count)
 
-    def _lost(self, start: int, end: int, cpu: int, count: int) -> None:
+    def _add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
         """Add a loss window (ns) to `losses`; count: -1 unknown."""
         self.losses.append(
             {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
@@ -284,9 +307,9 @@ def _sorted(events: Events) -> Events:
 
 
 def _reading(monotonic: int, realtime: int) -> dict[str, int]:
-    """Return clock readings as in a log's header, from a timestamp note (ns).
+    """Return clock readings as in a log's header (name → ns), from a timestamp note.
 
-    blktrace does not record boottime: monotonic is used in its place.
+    blktrace does not record CLOCK_BOOTTIME: monotonic is put in its place.
     """
     return {
         "monotonic": monotonic,

@@ -80,7 +80,7 @@ class Metadata:
 
 
 def clock_of(row: I64) -> dict[str, int] | None:
-    """Return the clock reading (name → ns) of a row of `Metadata.chunks`; None if it has none."""
+    """Return the clock reading (name → ns) in a row of `Metadata.chunks`; None if it has none."""
     names = _CHUNK_COLUMNS[2:]
     return None if row[2] == NO_CLOCK else dict(zip(names, row[2:].tolist(), strict=True))
 
@@ -92,9 +92,9 @@ def chunk_row(events: int, complete_to: int, clock: Mapping[str, int] | None) ->
 
 
 def pack(metadata: Metadata) -> dict[str, str]:
-    """Return the keys and values for a Parquet file's metadata.
+    """Return the keys and values for a Parquet file's metadata, which `unpack` reads.
 
-    All values are text, as some readers of Parquet accept nothing else.
+    Keys begin with PREFIX. All values are text, as some readers of Parquet accept nothing else.
     """
     parts = {
         **pack_facts(metadata.facts),
@@ -108,8 +108,9 @@ def pack(metadata: Metadata) -> dict[str, str]:
 def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
     """Return the metadata that `pack` packed.
 
-    name: of the file, for messages. Raises LogFormatError: not an archive of events, of another
-    format, a wrong checksum, or contents that biotrail does not write.
+    name: of the file, for messages. stored: the Parquet file's key-value metadata. Raises
+    LogFormatError: not an archive of events, of another format, a wrong checksum, or contents that
+    biotrail does not write.
     """
     parts = {
         key.decode().removeprefix(PREFIX): value
@@ -143,7 +144,10 @@ def not_ours(name: str) -> LogFormatError:
 
 
 def _checksum(parts: Mapping[str, str]) -> str:
-    """Return the CRC-32 of all packed parts, in `_PACKED` order, as eight hex digits."""
+    """Return the CRC-32 of all packed parts, in `_PACKED` order, as eight hex digits.
+
+    parts: texts by key without PREFIX; a missing one counts as empty, other keys are ignored.
+    """
     crc = 0
     for key in _PACKED:
         crc = zlib.crc32(parts.get(key, "").encode(), crc)
@@ -151,9 +155,9 @@ def _checksum(parts: Mapping[str, str]) -> str:
 
 
 def _pack_chunks(chunks: I64) -> str:
-    """Return the chunks as text: row differences, column by column, zstd, base64.
+    """Return `Metadata.chunks` as text: row differences, column by column, zstd, base64.
 
-    A few bytes per chunk.
+    That takes a few bytes per chunk.
     """
     steps = np.diff(chunks, axis=0, prepend=np.zeros((1, chunks.shape[1]), np.int64))
     data = np.ascontiguousarray(steps.T, "<i8").tobytes()
@@ -161,7 +165,10 @@ def _pack_chunks(chunks: I64) -> str:
 
 
 def _unpack_chunks(name: str, packed: bytes) -> I64:
-    """Return the chunks that `_pack_chunks` packed. Raises LogFormatError: damaged or too many."""
+    """Return the table, int64 (n, 6), that `_pack_chunks` packed; see `Metadata.chunks`.
+
+    name: of the file, for messages. Raises LogFormatError: damaged, or more than MAX_CHUNKS rows.
+    """
     row = 8 * len(_CHUNK_COLUMNS)
     try:
         data = base64.b64decode(packed, validate=True)
@@ -178,7 +185,11 @@ def _unpack_chunks(name: str, packed: bytes) -> I64:
 
 
 def _account(name: str, value: dict[str, Any]) -> Account:
-    """Return the account of a JSON object; raise LogFormatError if a key or type is wrong."""
+    """Return the Account in a decoded JSON object `value`.
+
+    name: of the file, for messages. Unknown keys are ignored. Raises LogFormatError: a key is
+    missing, or a value has another type than biotrail writes.
+    """
     try:
         account = Account(**{f.name: value[f.name] for f in fields(Account)})
     except KeyError as error:
@@ -219,7 +230,11 @@ def _is_ns(value: Any) -> bool:
 
 
 def _check(name: str, account: Account, chunks: I64) -> None:
-    """Raise LogFormatError unless groups, times and event counts fit the table of chunks."""
+    """Raise LogFormatError unless the account fits the table of chunks (`Metadata.chunks`).
+
+    The groups must cover the chunks, times lie from NO_CLOCK to _MAX_NS, and the chunks' events add
+    up to `account.events`. name: of the file, for messages.
+    """
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
         raise _wrong(name, "has row groups that do not cover its chunks")
     if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from biotrail.converters.events import arrow
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.log import Part
-from biotrail.converters.inputs.parquet import columns as archive_columns
 from biotrail.converters.inputs.parquet.account import (
     BLOCK_BYTES,
     Metadata,
@@ -47,7 +47,7 @@ class ArchiveSource:
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open an archive, or a dataset's directory that holds one archive.
+        """Open an archive, or a dataset's directory that holds one archive; check its metadata.
 
         Raises LogFormatError: no archive, cut off or damaged, of another format, or a directory
         with no archive or with several.
@@ -70,16 +70,16 @@ class ArchiveSource:
         self.unknown = Counter({int(kind): count for kind, count in account.unknown.items()})
         self.unreadable_bytes = account.unreadable_bytes
         self._grown = {row[0]: row[1:] for row in account.grown}
-        self._known = [0, 0, 0]
-        self._grow(-1)
+        self._replayed = [0, 0, 0]
+        self._replay_findings(-1)
 
     def _check(self) -> None:
         """Raise LogFormatError unless columns and row groups are as biotrail writes them.
 
-        Checks the columns' types, the events of each row group against the account, and that
-        reading costs no more than the file's size allows.
+        Compares the columns' types with SCHEMA, the events of each row group with the account and
+        with _MAX_GROUP, and the cost of reading with the file's size (`_excessive_cost`).
         """
-        if wrong := archive_columns.wrong_columns(self._file.schema_arrow):
+        if wrong := arrow.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
                 f"{self.name}: its column {wrong} is not there or of another type; make it again "
                 "from the log"
@@ -92,7 +92,7 @@ class ArchiveSource:
                 f"{self.name}: has a row group of {max(there)} events: no biotrail writes more "
                 f"than {_MAX_GROUP}; make it again from the log"
             )
-        if wrong := _beyond_its_bytes(meta, self.size):
+        if wrong := _excessive_cost(meta, self.size):
             raise LogFormatError(
                 f"{self.name}: {wrong}: no biotrail writes that; make it again from the log"
             )
@@ -104,7 +104,7 @@ class ArchiveSource:
             )
 
     def _group_events(self) -> list[int]:
-        """Return the number of events in each group of chunks (`Account.groups`)."""
+        """Return the number of events in each group of chunks, in order (`Account.groups`)."""
         events = self.metadata.chunks[:, 0]
         edges = np.cumsum([0, *self.metadata.account.groups])
         total = np.concatenate([[0], np.cumsum(events)])
@@ -115,26 +115,29 @@ class ArchiveSource:
         """Yield the log's chunks as LogSource does; can be called once.
 
         Chunks of a damaged row group come without events. `offset` is in proportion to the events
-        yielded.
+        yielded. Notes, losses and damaged windows are added when the log's reader had met them;
+        damage of the archive itself is added to `problems` and `damaged`.
         """
         chunk = row_group = 0
         done = 0
         for chunks, events in zip(self.metadata.account.groups, self._group_events(), strict=True):
             table = self.metadata.chunks[chunk : chunk + chunks]
-            found = self._group(row_group, table[:, 0], chunk) if events else Events.empty()
+            found = (
+                self._events_of_group(row_group, table[:, 0], chunk) if events else Events.empty()
+            )
             row_group += bool(events)
             done += events
             offset = self.size * done // max(1, self.metadata.account.events)
             edges = np.cumsum([0, *table[:, 0]]).tolist() if len(found) else [0] * (chunks + 1)
             for row in range(chunks):
-                self._grow(chunk + row)
+                self._replay_findings(chunk + row)
                 part = found.take(slice(edges[row], edges[row + 1]))
                 yield Part(part, int(table[row, 1]), clock_of(table[row]), offset)
             chunk += chunks
-        self._grow(None)
+        self._replay_findings(None)
 
     def wrong_blocks(self) -> list[str]:
-        """Return descriptions of blocks of the file that fail their checksum; reads all of it."""
+        """Read the file; return a description of each block that fails its checksum."""
         account, found = self.metadata.account, []
         self._stream.seek(0)
         for index, crc in enumerate(account.checksums):
@@ -144,26 +147,31 @@ class ArchiveSource:
                 found.append(f"bytes from offset {offset} to {end} fail their checksum")
         return found
 
-    def _group(self, index: int, counts: I64, first: int) -> Events:
-        """Return a row group's events; if it is damaged, add that to `problems`, return none.
+    def _events_of_group(self, index: int, counts: I64, first: int) -> Events:
+        """Return a row group's events; if it is damaged, report that and return no events.
 
-        counts: events in each of its chunks. first: index of its first chunk.
+        index: of the row group. counts: number of events in each of its chunks. first: index of its
+        first chunk. Damage is added to `problems` and `damaged`.
         """
         try:
-            return self._read(index, counts, first)
+            return self._read_group(index, counts, first)
         except (pa.ArrowException, OSError, ValueError) as error:
             what = str(error).partition("\n")[0].rstrip(".")
-            self._damage(index, what, first, len(counts))
+            self._report_damage(index, what, first, len(counts))
             return Events.empty()
 
-    def _read(self, index: int, counts: I64, first: int) -> Events:
-        """Return a row group's events. Raises ValueError, OSError or pa.ArrowException: damaged."""
+    def _read_group(self, index: int, counts: I64, first: int) -> Events:
+        """Return a row group's events, in the log's order.
+
+        Parameters as for `_events_of_group`. Raises ValueError, OSError or pa.ArrowException: the
+        row group is damaged, or does not match its chunks.
+        """
 
         def read(names: list[str]) -> pa.Table:
             """Return the named columns of the row group."""
             return self._file.read_row_group(index, columns=names)
 
-        events, chunk = archive_columns.events(read, self._names)
+        events, chunk = arrow.read_events(read, self._names)
         if not np.array_equal(np.repeat(np.arange(len(counts)) + first, counts), chunk):
             raise ValueError("its events do not match the table of chunks")
         if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= _MAX_NS:
@@ -175,13 +183,14 @@ class ArchiveSource:
         """Names of the file's columns."""
         return frozenset(self._file.schema_arrow.names)
 
-    def _damage(self, index: int, what: str, first: int, chunks: int) -> None:
-        """Add a row group to `problems` and its time to `damaged`.
+    def _report_damage(self, index: int, what: str, first: int, chunks: int) -> None:
+        """Add a row group that cannot be read to `problems`, and its time to `damaged`.
 
-        The time is that of the column's statistics, else of the chunks from `first` on.
+        index: of the row group. what: the reason, for the user. The time is that in the time
+        column's statistics, without these that of its `chunks` chunks from index `first` on.
         """
         group = self._file.metadata.row_group(index)
-        offset = _offset(group)
+        offset = _group_offset(group)
         self.problems.append(
             f"row group {index} at offset {offset} cannot be read ({what}): {group.num_rows} "
             "events left out"
@@ -193,30 +202,32 @@ class ArchiveSource:
             start, end = max(0, int(times.min)), max(0, int(times.max))
         self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
-    def _grow(self, chunk: int | None) -> None:
-        """Extend notes, losses and damaged to what the log's reader had met after that chunk.
+    def _replay_findings(self, chunk: int | None) -> None:
+        """Extend notes, losses and damaged to what the log's reader had met after a chunk.
 
-        chunk: its index; -1: before the first; None: all.
+        chunk: its index; -1: before the first; None: at the end, so all. Nothing is added for a
+        chunk without an entry in `Account.grown`. `_replayed` keeps how many of each were added.
         """
         facts, account = self.metadata.facts, self.metadata.account
         everything = [len(facts.notes), len(facts.losses), len(account.damaged)]
-        to = everything if chunk is None else self._grown.get(chunk, self._known)
-        self.notes += facts.notes[self._known[0] : to[0]]
-        self.losses += facts.losses[self._known[1] : to[1]]
-        self.damaged += account.damaged[self._known[2] : to[2]]
-        self._known = [max(a, b) for a, b in zip(self._known, to, strict=True)]
+        to = everything if chunk is None else self._grown.get(chunk, self._replayed)
+        self.notes += facts.notes[self._replayed[0] : to[0]]
+        self.losses += facts.losses[self._replayed[1] : to[1]]
+        self.damaged += account.damaged[self._replayed[2] : to[2]]
+        self._replayed = [max(a, b) for a, b in zip(self._replayed, to, strict=True)]
 
 
-def _beyond_its_bytes(meta: Any, size: int) -> str:
-    """Return, in words, what makes reading cost more than the file's `size` (bytes); else "".
+def _excessive_cost(meta: Any, size: int) -> str:
+    """Return in words why reading costs more than the file's size allows; "" if it does not.
 
-    Columns must not share bytes with one another, and events take some.
+    meta: the file's Parquet metadata. size: of the file (bytes). Columns must lie within the file,
+    not share bytes with one another, and take a byte for MOST_EVENTS_A_BYTE events at least.
     """
     spans: list[tuple[int, int]] = []
     for index in range(meta.num_row_groups):
         group = meta.row_group(index)
         columns = [group.column(place) for place in range(group.num_columns)]
-        begins = [_begin(column) for column in columns]
+        begins = [_column_offset(column) for column in columns]
         stored = [int(column.total_compressed_size) for column in columns]
         spans += [(at, at + length) for at, length in zip(begins, stored, strict=True)]
         if min(stored, default=0) < 0 or group.num_rows > MOST_EVENTS_A_BYTE * sum(stored):
@@ -230,22 +241,23 @@ def _beyond_its_bytes(meta: Any, size: int) -> str:
     return ""
 
 
-def _begin(column: Any) -> int:
+def _column_offset(column: Any) -> int:
     """Return the file offset of a column chunk, bytes."""
     begin = int(column.data_page_offset)
     return min(begin, int(column.dictionary_page_offset)) if column.has_dictionary_page else begin
 
 
-def _offset(group: Any) -> int:
+def _group_offset(group: Any) -> int:
     """Return the file offset of a row group, bytes."""
     column = group.column(0)
     return int(column.dictionary_page_offset or column.data_page_offset)
 
 
 def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, Any, int]:
-    """Return (stream, pq.ParquetFile, size in bytes).
+    """Return (stream, pq.ParquetFile, size in bytes) of an archive.
 
-    Raises LogFormatError: not readable, cut off, a damaged footer, or no archive of events.
+    path: a path, or a seekable stream, which is returned. name: for messages. Raises
+    LogFormatError: not readable, cut off, a damaged footer, or no archive of events.
     """
     try:
         stream = open(path, "rb") if isinstance(path, str | os.PathLike) else path  # noqa: SIM115
@@ -263,12 +275,12 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
         )
     try:
         metadata = pq.read_metadata(stream)
-        if archive_columns.KIND not in metadata.schema.names:
+        if arrow.KIND not in metadata.schema.names:
             raise not_ours(name)
         file = pq.ParquetFile(
             stream,
             metadata=metadata,
-            read_dictionary=[archive_columns.KIND],
+            read_dictionary=[arrow.KIND],
             page_checksum_verification=True,
             pre_buffer=False,
         )
@@ -287,7 +299,10 @@ def archives_in(directory: str | os.PathLike[str]) -> list[Path]:
 
 
 def only_archive(directory: str | os.PathLike[str]) -> Path:
-    """Return the only archive of a dataset. Raises LogFormatError: there is none, or several."""
+    """Return the path of the only archive in a dataset's directory.
+
+    Raises LogFormatError: there is none, or several.
+    """
     found = archives_in(directory)
     if not found:
         raise LogFormatError(
@@ -303,7 +318,10 @@ def only_archive(directory: str | os.PathLike[str]) -> Path:
 
 
 def is_table(path: str) -> bool:
-    """Return whether a file is a dataset's table of bios or requests; False if unreadable."""
+    """Return whether a file is a dataset's table of bios or requests, by its metadata.
+
+    False if it is no Parquet file, or cannot be read.
+    """
     try:
         return TABLE_KEY.encode() in (pq.read_metadata(path).metadata or {})
     except (pa.ArrowException, OSError):
@@ -311,9 +329,10 @@ def is_table(path: str) -> bool:
 
 
 def check_table(path: str) -> tuple[int, list[str]]:
-    """Read a table of bios or requests with its page checksums; return (readable rows, problems).
+    """Read a dataset's table with its page checksums; return (readable rows, problems).
 
-    Raises pa.ArrowException or OSError if the file's footer cannot be read.
+    problems: a description of each row group that cannot be read. Raises pa.ArrowException or
+    OSError: the file's footer cannot be read.
     """
     file = pq.ParquetFile(path, page_checksum_verification=True)
     rows, problems = 0, []
@@ -321,7 +340,7 @@ def check_table(path: str) -> tuple[int, list[str]]:
         try:
             rows += len(file.read_row_group(index))
         except (pa.ArrowException, OSError, ValueError) as error:
-            offset = _offset(file.metadata.row_group(index))
+            offset = _group_offset(file.metadata.row_group(index))
             what = str(error).partition("\n")[0].rstrip(".")
             problems.append(f"row group {index} at offset {offset} cannot be read ({what})")
     return rows, problems

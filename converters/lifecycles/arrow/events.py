@@ -4,9 +4,9 @@
 import numpy as np
 import pyarrow as pa
 
+from biotrail.converters.events.arrow import COLUMNS, CPU, KIND, KIND_TYPE, TIME, events_by_kind
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.inputs.parquet.columns import COLUMNS, CPU, KIND, KIND_TYPE, TIME, table
 from biotrail.converters.lifecycles.arrow.columns import NAME
 from biotrail.converters.lifecycles.arrow.tables import named
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -30,7 +30,7 @@ hold the recorded values, null in kinds without the field."""
 
 def events_table(events: Events, context: Context) -> pa.Table:
     """Return a table of EVENT_SCHEMA with one row per event, in the events' order."""
-    by_kind = table(events, np.zeros(len(events), np.int64))
+    by_kind = events_by_kind(events, np.zeros(len(events), np.int64))
     back = np.empty(len(events), np.int64)
     back[np.argsort(events.kind, kind="stable")] = np.arange(len(events))
     found = {name: by_kind[name].combine_chunks().take(back) for name in by_kind.column_names}

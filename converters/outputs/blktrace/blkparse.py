@@ -39,15 +39,16 @@ def lines(
 ) -> Iterator[str]:
     """Yield a line, without newline, per event that blktrace has an action for.
 
-    events: windows as `Trace.events` yields them. tasks: thread names that are known already; the
-    events' names are added to it. None: only the events' names. Times are relative to the first
-    line, as blkparse's are.
+    events: (events, end of their time in ns) in order of time, as `Trace.events` yields them; the
+    end is not used. tasks: thread names that are known already; the names among the events are
+    added to it. None: only the events' names. Times are relative to the first line, as blkparse's
+    are. Other events, names and notes give no line.
     """
     encoder = Encoder(context)
     tasks = tasks or TaskNames()
     start = -1
     for window, _ in events:
-        tasks.learn(window)
+        tasks.add_records(window)
         encoded = encoder.encode(window)
         if not len(encoded):
             continue
@@ -75,15 +76,16 @@ def lines(
 def _names(tasks: TaskNames, pid: np.ndarray, ts: np.ndarray) -> list[str]:
     """Return each thread's name at its event's time, or _NO_NAME. pid, ts (ns): shape (n,)."""
     rows = tasks.rows(pid, ts)
-    known = [*tasks.table().comm.tolist(), _NO_NAME]
-    return [known[row] for row in rows.tolist()]
+    comms = [*tasks.table().comm.tolist(), _NO_NAME]
+    return [comms[row] for row in rows.tolist()]
 
 
 @lru_cache
 def _rwbs(category: int, data: bool) -> str:
-    """Return blkparse's RWBS letters.
+    """Return blkparse's RWBS letters, such as `WS` or `FRA`.
 
-    category: blktrace's category bits. data: whether the record has bytes.
+    category: blktrace's category bits (BLK_TC_*). data: whether the record has bytes: without them
+    an operation that neither writes nor discards is `N`, not `R`.
     """
     text = "F" if category & Category.FLUSH else ""
     if category & Category.DISCARD:
@@ -116,10 +118,12 @@ def _line(
     second: int,
     name: str,
 ) -> str:
-    """Return one event's line. time: ns; first, second: the payload's 64-bit words.
+    """Return one event's line, from its device's number to its details, as blkparse prints it.
 
-    sector, bytes, action, error: of `struct blk_io_trace`. A remap is shown on the device it went
-    to.
+    time: ns since the first line. dev: dev_t. pid: the thread's id. sequence, action (BLK_TA_* with
+    the categories in the upper 16 bits), sector (512 bytes), size (bytes), error (errno as uint16):
+    as in `struct blk_io_trace`. first, second: the payload's two 64-bit words. name: the thread's
+    name. A remap is shown on the device it went to, the lower half of `first`.
     """
     letter, category = _LETTERS[action & ACT_MASK], action >> CATEGORY_SHIFT
     if letter == "A":
@@ -141,7 +145,14 @@ def _tail(
     second: int,
     name: str,
 ) -> str:
-    """Return the part of a line behind RWBS, by the action's letter."""
+    """Return the part of a line behind RWBS: its form depends on the action's letter.
+
+    letter: of _LETTERS. passthrough: not 0 for a passthrough request (BLK_TC_PC), which has no
+    sector to show. sector: 512 bytes each. size: bytes. error: errno, shown for C and R. first,
+    second: the payload's 64-bit words: of A the devices (from, to) and the sector it came from, of
+    X the sector at which the rest of the split bio begins, of U and UT the number of requests held
+    back. name: the thread's name, shown for all but C, R and A.
+    """
     sectors = size >> 9
     if letter in "CR":
         if passthrough:

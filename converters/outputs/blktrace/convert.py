@@ -42,12 +42,15 @@ class BlktraceSummary:
 def write(
     events: Iterator[tuple[Events, int]], context: Context, out_prefix: Path
 ) -> BlktraceSummary:
-    """Write the windows of `Trace.events` as sets of files.
+    """Write events as sets of blktrace's files, one set per device and one file per CPU in it.
 
-    out_prefix: an existing directory gets a set for each device, under the device's name.
-    Otherwise the files of a log of one device are PREFIX.blktrace.CPU; with several devices
-    PREFIX.NAME.blktrace.CPU. Raises OutputError when a file exists or cannot be written; then
-    none is left.
+    events: (events, end of their time in ns) in order of time, as `Trace.events` yields them; the
+    end is not used. out_prefix: an existing directory gets a set for each device, under the
+    device's name. Otherwise the files of a log of one device are PREFIX.blktrace.CPU; with several
+    devices PREFIX.NAME.blktrace.CPU.
+
+    Returns what was written. Raises OutputError when a file exists or cannot be written; then none
+    is left.
     """
     output = _Output(context, out_prefix)
     try:
@@ -63,6 +66,7 @@ class _Output:
     """All sets of files of one conversion."""
 
     def __init__(self, context: Context, prefix: Path) -> None:
+        """Take the log's context and the `out_prefix` of `write`; nothing is written yet."""
         self._context = context
         self._prefix = prefix
         self._encoder = Encoder(context)
@@ -71,8 +75,12 @@ class _Output:
         self._summary = BlktraceSummary()
 
     def add(self, window: Events) -> None:
-        """Write a window's events to the files of their devices."""
-        self._tasks.learn(window)
+        """Append events, in order of time, to the files of their devices, and count them.
+
+        Begins a device's set of files at its first event. Adds the names of threads among the
+        events to `_tasks`, and to `_summary` the numbers of events written and left out.
+        """
+        self._tasks.add_records(window)
         encoded = self._encoder.encode(window)
         self._summary.records += len(encoded)
         self._summary.left_out += encoded.left_out
@@ -84,7 +92,12 @@ class _Output:
             self._sets[dev].add(_take(encoded, rows), self._tasks)
 
     def _path(self, dev: int) -> Path:
-        """Return the prefix of a device's files."""
+        """Return the prefix of a device's files. dev: dev_t.
+
+        In the output directory it is the device's name, else the output prefix with `.NAME` behind
+        it. A device without a name in the log's header is named by its numbers, `8_0`; `/` in a
+        name becomes `_`.
+        """
         entry = self._context.devices.get(dev, {})
         name = shown(str(entry.get("name") or dev_numbers(dev).replace(":", "_"))).replace("/", "_")
         if self._prefix.is_dir():
@@ -92,9 +105,10 @@ class _Output:
         return self._prefix.with_name(f"{self._prefix.name}.{name}")
 
     def finish(self) -> BlktraceSummary:
-        """Complete the files and return the summary.
+        """Complete all sets of files, and return the summary with sets and bytes filled in.
 
-        A single set gets the prefix that was asked for.
+        A single set of files is renamed to the prefix that was asked for, unless that is a
+        directory. Raises OutputError where a file cannot be written or renamed.
         """
         for files in self._sets.values():
             files.finish()
@@ -114,10 +128,16 @@ class _Set:
     """One device's files, one per CPU, which are open only during a write."""
 
     def __init__(self, dev: int, prefix: Path, context: Context) -> None:
+        """Begin the files PREFIX.blktrace.CPU of the device `dev` (dev_t).
+
+        Writes a note of the wall clock to CPU 0's file if the log has a clock reading, else
+        nothing. Raises OutputError where that file exists or cannot be written.
+        """
         self.prefix = prefix
         self.bytes = 0
         self._dev = dev
-        self._cpus: set[int] = set()
+        self._paths: dict[int, Path] = {}
+        """Per CPU: where its file is now."""
         self._noted: set[tuple[int, int]] = set()
         """(thread, row in the task names) of the process notes written so far."""
         clock = next(iter(context.clocks), None)
@@ -125,81 +145,100 @@ class _Set:
             self._append(0, _clock_note(dev, clock))
 
     def add(self, encoded: Encoded, tasks: TaskNames) -> None:
-        """Append events of this device, in order of time, with notes for new thread names."""
+        """Append events of this device, in order of time, with notes for new thread names.
+
+        encoded: the events' records. tasks: the thread names known so far, for the notes. Creates
+        the files of CPUs that had none. Raises OutputError where a file exists or cannot be
+        written.
+        """
         notes = self._notes(encoded, tasks)
-        at = np.array(list(notes), dtype=np.int64)
-        every = [encoded, *notes.values()]
+        noted_row = np.array(list(notes), dtype=np.int64)
+        records = [encoded, *notes.values()]
         # A note goes right before the first event of its thread, where blkparse needs the name.
-        place = np.concatenate([np.arange(len(encoded)) * 2 + 1, at * 2])
+        place = np.concatenate([np.arange(len(encoded)) * 2 + 1, noted_row * 2])
         order = np.argsort(place, kind="stable")
-        head = np.concatenate([e.head for e in every])[order]
-        pdu = np.concatenate([e.pdu for e in every])[order]
+        head = np.concatenate([e.head for e in records])[order]
+        pdu = np.concatenate([e.pdu for e in records])[order]
         for cpu in np.unique(head["cpu"]).tolist():
             rows = np.flatnonzero(head["cpu"] == cpu)
             self._append(cpu, pack(head[rows], pdu[rows]))
 
     def _notes(self, encoded: Encoded, tasks: TaskNames) -> dict[int, Encoded]:
-        """Return process notes by row: where a thread has its first event under a name."""
+        """Return process notes (BLK_TN_PROCESS), by the row of `encoded` that each must precede.
+
+        That is the first row at which a thread has a name of `tasks` that this set has no note of
+        yet. Adds these names to `_noted`. Threads without a name get no note.
+        """
         pid = encoded.head["pid"].astype(np.uint32)
-        row = tasks.rows(pid, encoded.ts)
-        named = np.flatnonzero(row >= 0)
+        name_row = tasks.rows(pid, encoded.ts)
+        named = np.flatnonzero(name_row >= 0)
         names = tasks.table()
         pairs, first = np.unique(
-            np.stack([pid[named], row[named].astype(np.uint32)]), axis=1, return_index=True
+            np.stack([pid[named], name_row[named].astype(np.uint32)]), axis=1, return_index=True
         )
-        found = {}
-        for thread, name, at in zip(*pairs.tolist(), named[first].tolist(), strict=True):
+        notes = {}
+        for thread, name, row in zip(*pairs.tolist(), named[first].tolist(), strict=True):
             if (thread, name) in self._noted:
                 continue
             self._noted.add((thread, name))
             comm = str(names.comm[name]).encode()[: _COMM_BYTES - 1].ljust(_COMM_BYTES, b"\0")
-            found[at] = note(
+            notes[row] = note(
                 _NOTIFY | Note.PROCESS,
-                int(encoded.ts[at]),
+                int(encoded.ts[row]),
                 self._dev,
-                int(encoded.head["cpu"][at]),
+                int(encoded.head["cpu"][row]),
                 thread,
                 comm,
             )
-        return found
+        return notes
 
     def finish(self) -> None:
-        """Add empty files for CPUs without events: blkparse stops at the first missing file."""
-        for cpu in range(max(self._cpus, default=0)):
-            if cpu not in self._cpus:
+        """Add empty files for CPUs without events, up to the highest CPU that has a file.
+
+        blkparse stops at the first missing file. Raises OutputError where one cannot be written.
+        """
+        for cpu in range(max(self._paths, default=0)):
+            if cpu not in self._paths:
                 self._append(cpu, b"")
 
     def rename(self, prefix: Path) -> None:
-        """Give the files another prefix. Raises OutputError when a file of that name exists."""
-        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self._cpus)}
+        """Rename the files to `prefix`.blktrace.CPU; sets `prefix` and each of `_paths`.
+
+        Raises OutputError where a file of that name exists, before any file is renamed, or where a
+        file cannot be renamed; then `remove` removes those that were renamed, too.
+        """
+        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self._paths)}
         for target in targets.values():
             if target.exists():
                 raise _exists(target)
         for cpu, target in targets.items():
-            _file(self.prefix, cpu).rename(target)
+            try:
+                self._paths[cpu].rename(target)
+            except OSError as error:
+                raise _unwritable(target, error) from error
+            self._paths[cpu] = target
         self.prefix = prefix
 
     def remove(self) -> None:
         """Remove the files."""
-        for cpu in self._cpus:
-            _file(self.prefix, cpu).unlink(missing_ok=True)
+        for path in self._paths.values():
+            path.unlink(missing_ok=True)
 
     def _append(self, cpu: int, data: bytes) -> None:
-        """Append to a CPU's file, which the first call creates.
+        """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`.
 
-        Raises OutputError where the file exists before that, or cannot be written.
+        Raises OutputError where the file exists before that, or cannot be written. `_paths` has the
+        file once it was created.
         """
         path = _file(self.prefix, cpu)
         try:
-            with open(path, "ab" if cpu in self._cpus else "xb") as stream:
-                self._cpus.add(cpu)
+            with open(path, "ab" if cpu in self._paths else "xb") as stream:
+                self._paths[cpu] = path
                 stream.write(data)
         except FileExistsError as error:
             raise _exists(path) from error
         except OSError as error:
-            raise OutputError(
-                f"{path}: cannot be written: {error.strerror or error}; give another place"
-            ) from error
+            raise _unwritable(path, error) from error
         self.bytes += len(data)
 
 
@@ -211,6 +250,11 @@ def _file(prefix: Path, cpu: int) -> Path:
 def _exists(path: Path) -> OutputError:
     """Return the error for a file that exists."""
     return OutputError(f"{path}: exists already; remove it, or give another prefix")
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    """Return the error for a file that cannot be written or renamed; `error`: why."""
+    return OutputError(f"{path}: cannot be written: {error.strerror or error}; give another place")
 
 
 def _clock_note(dev: int, clock: dict[str, int]) -> bytes:

@@ -92,6 +92,11 @@ class Encoder:
     """
 
     def __init__(self, context: Context) -> None:
+        """Take the log's context.
+
+        G and s (a request's accounting starts) follow each other, so only one becomes blktrace's
+        getrq action: G, or s where the log's header says that G was not recorded.
+        """
         self._context = context
         self._imported = context.header.get("backend") == "blktrace"
         letters = context.header.get("events", {}).get("letters", [])
@@ -103,14 +108,20 @@ class Encoder:
         self._submitters = _Submitters()
 
     def encode(self, events: Events) -> Encoded:
-        """Return records for the events that blktrace has an action for, and counts of the rest."""
-        known = np.isin(events.kind, self._kinds)
+        """Return records of the events that blktrace has an action for, and counts of the others.
+
+        events: in order of time, directly after those of the last call. The records are in the same
+        order. The counts are by event letter; thread, cgroup and file names (dictionary records)
+        are in neither. Updates the next sequence number of each device and CPU, and the known
+        threads of bios.
+        """
+        has_action = np.isin(events.kind, self._kinds)
         left_out = Counter[str]()
-        numbers, counts = np.unique(events.kind[~known], return_counts=True)
+        numbers, counts = np.unique(events.kind[~has_action], return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             if number not in _DICTIONARY:
                 left_out[BY_KIND[Kind(number)].letter] += count
-        events = events.take(known)
+        events = events.take(has_action)
         head = np.zeros(len(events), dtype=LITTLE)
         pdu = np.zeros((len(events), PDU_BYTES), dtype=np.uint8)
         head["magic"] = MAGIC | VERSION
@@ -123,14 +134,18 @@ class Encoder:
         return Encoded(events.ts, head, pdu, left_out)
 
     def _fill(self, events: Events, head: NDArray[np.void]) -> None:
-        """Set sector, bytes, action, pid and error of all headers."""
+        """Set sector, bytes, action, pid and error in `head`: `struct blk_io_trace` (n,).
+
+        Plugs and unplugs (P, U) have sector and bytes 0; an event without a sector has sector 0.
+        error is that of C and c, 0 for all others.
+        """
         kind = events.kind
-        alone = np.isin(kind, (Kind.P, Kind.U))
+        of_task = np.isin(kind, (Kind.P, Kind.U))
         sector = np.where(events.sector == NO_SECTOR, np.uint64(0), events.sector)
-        head["sector"] = np.where(alone, np.uint64(0), sector)
-        head["bytes"] = np.where(alone, 0, events.bytes)
+        head["sector"] = np.where(of_task, np.uint64(0), sector)
+        head["bytes"] = np.where(of_task, 0, events.bytes)
         act, category = _by_kind(events)
-        category |= np.where(alone, np.uint32(Category.READ), self._category(events.opf))
+        category |= np.where(of_task, np.uint32(Category.READ), self._category(events.opf))
         passthrough = self._is(events.opf, PASSTHROUGH_OPS)
         of_request = np.isin(kind, _OF_REQUESTS)
         category[of_request & ~passthrough] |= np.uint32(Category.FS)
@@ -147,7 +162,14 @@ class Encoder:
         return wanted
 
     def _category(self, opf: U32) -> U32:
-        """Return the blktrace categories (n,) of bi_opf or cmd_flags (__blk_add_trace)."""
+        """Return the blktrace categories (BLK_TC_*) of operations and flags (n,), uint32.
+
+        They are those that __blk_add_trace gives.
+
+        opf: bi_opf or cmd_flags. READ or WRITE by its lowest bit, a bit per flag (SYNC, META, FUA,
+        FLUSH for PREFLUSH, AHEAD for RAHEAD), DISCARD for discard and secure_erase, FLUSH for
+        flush.
+        """
         write = (opf & 1) != 0
         category = np.where(write, Category.WRITE, Category.READ).astype(np.uint32)
         for name, bit in _FLAGS:
@@ -157,10 +179,11 @@ class Encoder:
         return category
 
     def _pid(self, events: Events) -> U32:
-        """Return the thread of each event (n,); imported events keep theirs.
+        """Return the thread id of each event (n,); imported events keep theirs.
 
-        Else 0 at C, c and R, where blktrace has whatever thread was interrupted, and a log has
-        none.
+        Otherwise it is the thread recorded with bio events, P and U; for s, I, D and m that of the
+        request's first bio; 0 for C, c and R, where blktrace has whatever thread was interrupted,
+        and a log has none. Remembers the threads of bios for the next events.
         """
         kind, raw = events.kind, events.raw
         high = (raw[:, 4] >> np.uint64(32)).astype(np.uint32)
@@ -175,8 +198,9 @@ class Encoder:
     def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
         """Return sequence numbers (n,) that count from 1 per device and CPU, as in the kernel.
 
-        Imported events keep their own numbers, which have gaps where the kernel lost events, unless
-        all are 0, as in the stream of the ftrace tracer.
+        head: the events' `struct blk_io_trace`, with device and cpu set. Imported events keep their
+        own numbers, which have gaps where the kernel lost events, unless all are 0, as in the
+        stream of the ftrace tracer. Sets `_next` to the number that follows on each device and CPU.
         """
         result = np.zeros(len(events), np.uint32)
         recorded = np.zeros(len(events), np.int64)
@@ -202,47 +226,58 @@ class _Submitters:
         """Per bio of `_bio`: its thread."""
 
     def fill(self, events: Events, pid: U32) -> U32:
-        """Return a copy of `pid` (n,) with the gaps filled; keeps each bio's thread for later."""
-        known = np.isin(events.kind, _WITH_TID)
-        rows = np.flatnonzero(known | np.isin(events.kind, _SUBMITTED))
+        """Return a copy of `pid` (n,) with the threads of s, I, D and m filled in.
+
+        A request has the thread of its first bio. events: in order of time, directly after those of
+        the last call. pid: thread id per event, right where the record has one (Q, G, M, F, X, A).
+        The thread is that of the newest earlier event of the same bio pointer, also of an earlier
+        call; 0 if there is none. Sets `_bio` and `_tid` to the newest thread of every bio.
+        """
+        recorded = np.isin(events.kind, _WITH_TID)
+        rows = np.flatnonzero(recorded | np.isin(events.kind, _SUBMITTED))
         kept = len(self._bio)
         bio = np.concatenate([self._bio, events.bio[rows]])
         tid = np.concatenate([self._tid, pid[rows]])
-        has_thread = np.concatenate([np.ones(kept, np.bool_), known[rows]])
+        has_thread = np.concatenate([np.ones(kept, np.bool_), recorded[rows]])
         order = np.argsort(bio, kind="stable")
         bio, tid, has_thread = bio[order], tid[order], has_thread[order]
         # The thread is that of the newest earlier event with a thread, if of the same bio pointer.
         last = np.maximum.accumulate(np.where(has_thread, np.arange(len(bio)), -1))
-        found = (last >= 0) & (bio != 0) & (bio[last] == bio)
-        tid = np.where(found, tid[last], 0).astype(np.uint32)
+        of_known_bio = (last >= 0) & (bio != 0) & (bio[last] == bio)
+        tid = np.where(of_known_bio, tid[last], 0).astype(np.uint32)
         filled = np.empty(len(bio), np.uint32)
         filled[order] = tid
         result = pid.copy()
-        result[rows] = np.where(known[rows], pid[rows], filled[kept:])
+        result[rows] = np.where(recorded[rows], pid[rows], filled[kept:])
         ends = np.append(bio[1:] != bio[:-1], np.ones(min(len(bio), 1), np.bool_))
-        self._bio, self._tid = bio[ends & found], tid[ends & found]
+        self._bio, self._tid = bio[ends & of_known_bio], tid[ends & of_known_bio]
         return result
 
 
 def _numbers(recorded: I64, following: int) -> I64:
-    """Return consecutive numbers from `following`, realigned at each recorded number.
+    """Return consecutive sequence numbers (n,), which begin anew at each recorded number.
 
-    recorded: numbers that the kernel gave (n,), 0: none. Rows before the first recorded number
-    count up to it if `following` is 1.
+    recorded: numbers that the kernel gave (n,), 0: none; a row without one has one more than the
+    row before. following: the number that comes next, 1 before the first event of this device and
+    CPU. Rows before the first recorded number count from `following`, or up to that number if
+    `following` is 1.
     """
     place = np.arange(len(recorded))
-    known = np.flatnonzero(recorded > 0)
-    if not len(known):
+    recorded_row = np.flatnonzero(recorded > 0)
+    if not len(recorded_row):
         return following + place
-    offset = recorded[known] - place[known]
-    last = np.searchsorted(known, place, side="right") - 1
+    offset = recorded[recorded_row] - place[recorded_row]
+    last = np.searchsorted(recorded_row, place, side="right") - 1
     # Numbers below `following` were used in earlier windows of this CPU.
     begin = int(offset[0]) if following == 1 else following
     return place + np.where(last >= 0, offset[np.maximum(last, 0)], begin)
 
 
 def _by_kind(events: Events) -> tuple[U32, U32]:
-    """Return (act, categories) of each event (n,), without the categories of its operation."""
+    """Return per event (n,) its BLK_TA_* action, and its categories without those of its operation.
+
+    An unplug (U) is UNPLUG_IO if the task asked for it, UNPLUG_TIMER if it slept.
+    """
     acts = np.zeros(256, np.uint32)
     categories = np.zeros(256, np.uint32)
     for kind, (action, bits) in _ACTIONS.items():
@@ -255,7 +290,10 @@ def _by_kind(events: Events) -> tuple[U32, U32]:
 
 
 def _errors(status: I32) -> NDArray[np.int16]:
-    """Return errnos (n,), negative, for blk_status_t values; negative values are errnos already."""
+    """Return negative errnos (n,), int16, for blk_status_t values; 0 for 0.
+
+    status: negative values are errnos already; a positive one that is no known status becomes -EIO.
+    """
     error = np.where(status < 0, status, 0)
     for number, errno in ERRNO.items():
         error[status == number] = -errno
@@ -265,10 +303,11 @@ def _errors(status: I32) -> NDArray[np.int16]:
 
 
 def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8]) -> None:
-    """Write payloads to `pdu` and their lengths to `head`; all numbers big-endian.
+    """Write the events' payloads to `pdu` (n, 16) and their lengths in bytes to `head["pdu_len"]`.
 
-    X has the new sector, U the number of requests held back, A and the remap of a request where
-    they came from.
+    All numbers are big-endian. X has the sector at which the rest of the split bio begins, U the
+    number of requests held back (8 bytes each); A and the remap of a request (a) have `struct
+    blk_io_trace_remap`: device and sector they came from, device they went to. Others have none.
     """
     length: U16 = np.zeros(len(events), np.uint16)
     for kind, name in ((Kind.X, "new_sector"), (Kind.U, "depth")):
@@ -289,7 +328,11 @@ def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8
 
 
 def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) -> Encoded:
-    """Return a note (BLK_TN_*) as a record with sequence number 0. ts: ns."""
+    """Return a note (BLK_TN_*), such as a thread's name, as one record with sequence number 0.
+
+    action: the note's number with BLK_TC_NOTIFY. ts: ns. device: dev_t. pid: the thread that a name
+    is of, else 0. payload: at most 16 bytes.
+    """
     head = np.zeros(1, dtype=LITTLE)
     head["magic"] = MAGIC | VERSION
     head["time"], head["action"], head["pid"] = ts, action, pid
@@ -299,7 +342,11 @@ def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) 
 
 
 def pack(head: NDArray[np.void], pdu: NDArray[np.uint8]) -> bytes:
-    """Return headers and payloads as a file has them: each header followed by its payload."""
+    """Return records as a file has them: each header (48 bytes) followed by its payload.
+
+    head: `struct blk_io_trace` (n,), little-endian. pdu: uint8 (n, 16), of which row i has
+    `head["pdu_len"][i]` bytes. Rows stay in their order.
+    """
     sizes = head["pdu_len"].astype(np.int64)
     ends = np.cumsum(RECORD.itemsize + sizes)
     starts = ends - RECORD.itemsize - sizes

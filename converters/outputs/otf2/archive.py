@@ -31,7 +31,10 @@ _POINTER, _U64 = ctypes.c_void_p, ctypes.c_uint64
 
 
 def library() -> ModuleType:
-    """Return the `_otf2` package; raises ConversionError where it is not installed."""
+    """Import and return `_otf2`, the OTF2 library's low-level Python package.
+
+    Raises ConversionError where it is not installed.
+    """
     try:
         return import_module("_otf2")
     except ImportError as error:
@@ -49,7 +52,10 @@ def check_directory(directory: Path) -> None:
 
 
 def _check_directory(directory: Path) -> None:
-    """Raise OutputError as `check_directory`, and OSError where the directory cannot be read."""
+    """Raise OutputError unless `directory` is empty, or does not exist and its parent does.
+
+    Raises OSError where the directory cannot be read.
+    """
     if not directory.parent.is_dir():
         raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
     if directory.exists() and not directory.is_dir():
@@ -68,6 +74,10 @@ class _Quiet:
     )
 
     def __init__(self) -> None:
+        """Register an error callback with the OTF2 library that prints nothing.
+
+        Keeps the one that was registered before.
+        """
         shared = import_module("_otf2.Config").conf.lib
         self._register = shared["OTF2_Error_RegisterCallback"]
         self._register.argtypes = (_POINTER, _POINTER)
@@ -87,7 +97,11 @@ class Archive:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Create the archive. Raises OutputError where that fails, ConversionError without otf2."""
+        """Create the archive in `directory`, which is created, or exists and is empty.
+
+        Raises OutputError where the directory is neither or cannot be written, ConversionError
+        where the otf2 package is not installed; then no file is left.
+        """
         self.lib: Any = library()
         check_directory(directory)
         self._existed = directory.exists()
@@ -108,7 +122,11 @@ class Archive:
             raise
 
     def _open(self) -> None:
-        """Create the archive's files, in the library's serial mode."""
+        """Open an archive of one process in `directory` for writing, and its event files.
+
+        Sets `handle`, the library's handle of the archive, and keeps its callbacks alive. Raises
+        OutputError where the library fails.
+        """
         lib = self.lib
         self.handle = self.call(
             lib.Archive_Open,
@@ -146,9 +164,11 @@ class Archive:
         )
 
     def string(self, text: str) -> int:
-        """Return the number of a string, the same for the same text, which is escaped by `shown`.
+        """Return the number of a string, by which events and definitions refer to it.
 
-        Before `end_events` strings are only numbered; after it a new one is also defined.
+        The same text always gets the same number; control characters are escaped first (`shown`).
+        Adds a new text to `strings`; after `end_events` it is also defined in the archive at once,
+        which raises OutputError where that fails.
         """
         text = shown(text)
         if text not in self.strings:
@@ -158,7 +178,11 @@ class Archive:
         return self.strings[text]
 
     def event_file(self, location: int) -> EventFile:
-        """Return the event file of a location; created on first use."""
+        """Return the event file of a location, the device's stream of events with that number.
+
+        Creates the directory of event files, and the EventFile, on first use; that file is created
+        at its first write. Raises OutputError where the directory cannot be created.
+        """
         if location not in self._files:
             with self._explained():
                 (self.directory / NAME).mkdir(exist_ok=True)
@@ -171,7 +195,12 @@ class Archive:
             file.write(records)
 
     def end_events(self) -> None:
-        """Close all event files and set `event_counts`; from now on only definitions may follow."""
+        """Close all event files; from now on only definitions may follow.
+
+        Sets `event_counts`, and `_definitions` to the library's writer of definitions. Writes an
+        empty file of local definitions per location, which readers require. Raises OutputError
+        where writing fails, or the disk has no room for the definitions.
+        """
         lib, handle = self.lib, self.handle
         for location, file in self._files.items():
             self.event_counts[location] = file.events
@@ -198,7 +227,9 @@ class Archive:
     def define(self, what: str, *arguments: Any) -> None:
         """Write one global definition.
 
-        what: its kind, such as "Location". arguments: its fields, strings as numbers.
+        what: its kind, such as "Location". arguments: the fields of
+        OTF2_GlobalDefWriter_Write`what`, in order, strings as numbers (`string`). Only after
+        `end_events`. Raises OutputError where it fails.
         """
         function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
         self.call(function, self._definitions, *arguments)
@@ -209,7 +240,11 @@ class Archive:
             self.define("String", number, text)
 
     def markers(self, group: str, category: str, rows: list[tuple[int, int, str]]) -> None:
-        """Write markers that apply to all locations. rows: (start ns, duration ns, text)."""
+        """Write markers that apply to all locations, all of one kind and of high severity.
+
+        group, category: texts under which viewers list them. rows: (start ns, duration ns, text).
+        Raises OutputError where writing fails.
+        """
         lib = self.lib
         writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
         high = lib.SEVERITY_HIGH
@@ -227,7 +262,10 @@ class Archive:
         self._quiet.end()
 
     def abandon(self) -> None:
-        """Remove all files of the archive, and the directory if this archive created it."""
+        """Remove all files of the archive, and the directory if this archive created it.
+
+        Restores the library's error callback. The archive must not be used afterwards.
+        """
         self._quiet.end()
         for path in self.directory.glob(f"{NAME}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

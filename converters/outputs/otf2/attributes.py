@@ -39,7 +39,7 @@ ATTRIBUTES = {
     for number, (name, (type_, _)) in enumerate(MEANINGS.items())
 }
 
-Held = tuple[Attribute, Column, Bool]
+AttributeColumn = tuple[Attribute, Column, Bool]
 """An attribute, its value for each event (n,), and which events (n,) have it."""
 
 
@@ -50,11 +50,14 @@ class Attributes:
     context: Context
     string: Callable[[str], int]
 
-    def of(self, events: EventArray, ops: U32, *, bios: bool) -> Iterator[Held]:
-        """Yield each attribute, with its values and the events that have it.
+    def of(self, events: EventArray, ops: U32, *, bios: bool) -> Iterator[AttributeColumn]:
+        """Yield each attribute, its values (n,), and which events (n,) have it.
 
-        ops: per event (n,) the number of its operation's name, NO_STRING: it has none. bios:
-        whether the events are of bios or of requests.
+        events: of one location, as EVENT. ops: per event (n,) the number of its operation's name,
+        NO_STRING: OTF2's mode says it. bios: whether the events are of bios or of requests:
+        "fragments" or "bios" is the number of pieces. MEANINGS describes the attributes; one at its
+        usual value is left out. Numbers new names of statuses and certainties in the archive
+        (`string`).
         """
         phase, flags = events["phase"], events["flags"]
         begin = phase == Phase.BEGIN
@@ -74,20 +77,27 @@ class Attributes:
         absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
         yield _attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
 
-    def _error(self, events: EventArray) -> Held:
-        """Return the attribute for a status other than 0, by name."""
+    def _error(self, events: EventArray) -> AttributeColumn:
+        """Return the attribute "error": the status's name, for events with a status other than 0.
+
+        Numbers each of these names in the archive (`string`).
+        """
         has = events["status"] != 0
         strings = np.zeros(len(events), dtype=np.uint32)
         for status in np.unique(events["status"][has]).tolist():
             strings[events["status"] == status] = self.string(self.context.status_name(status))
         return _attribute("error", strings, has)
 
-    def _certainty(self, certainty: U8, end: Bool) -> Held:
-        """Return the attribute for ended operations with a certainty other than EXACT, by name."""
+    def _certainty(self, certainty: U8, end: Bool) -> AttributeColumn:
+        """Return the attribute "certainty": its name, for end events whose certainty is not EXACT.
+
+        certainty: per event (n,), a Certainty. end: which events (n,) end an operation. Numbers
+        each of these names in the archive (`string`).
+        """
         has = end & (certainty != Certainty.EXACT)
         strings = np.zeros(len(certainty), dtype=np.uint32)
-        for known in np.unique(certainty[has]).tolist():
-            strings[certainty == known] = self.string(Certainty(known).name.lower())
+        for value in np.unique(certainty[has]).tolist():
+            strings[certainty == value] = self.string(Certainty(value).name.lower())
         return _attribute("certainty", strings, has)
 
 
@@ -95,6 +105,6 @@ _NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
 """Values for which an attribute is left out."""
 
 
-def _attribute(name: str, values: Column, has: Bool) -> Held:
+def _attribute(name: str, values: Column, has: Bool) -> AttributeColumn:
     """Return the attribute of that name, with its values and the events that have it."""
     return ATTRIBUTES[name], values, has

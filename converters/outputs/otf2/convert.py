@@ -65,6 +65,7 @@ class _Conversion:
     """One run: the queues and counters of all locations, and the loss markers."""
 
     def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
+        """Begin a conversion into an open archive. hold_events: as for `convert`."""
         self._archive = archive
         self._context = context
         self._hold_events = hold_events
@@ -82,29 +83,37 @@ class _Conversion:
         self.summary = Otf2Summary(archive.anchor)
 
     def add(self, window: Lifecycles) -> None:
-        """Take in a window, and write the events that nothing older can precede any more."""
+        """Take in a window of lifecycles; write the events that nothing can precede any more.
+
+        window: the lifecycles that ended in a stretch of the log, directly after the last window's;
+        those in its open tables come again in a later window. Bios and requests that ended without
+        a completion are cancelled at the window's end, or at the latest time of any operation if
+        that is earlier. Adds to `summary`, to the loss markers and to the numbered names of
+        threads.
+        """
         self.summary.bios += len(window.bios)
         self.summary.requests += len(window.requests)
         self._note_loss(window.loss)
-        self._learn(window.tasks)
+        self._number_comms(window.tasks)
         bios = bio_operations(window.bios, self._comms)
         requests = request_operations(window.requests)
         self._seen_to = max(self._seen_to, *(_latest(ops) for ops in (bios, requests)))
         until = max(min(window.end, self._seen_to), 0)
         open_bios = bio_operations(window.open_bios, self._comms)
         open_requests = request_operations(window.open_requests)
-        self._finish(BIOS, bios, until)
-        self._finish(REQUESTS, requests, until)
+        self._queue_ended(BIOS, bios, until)
+        self._queue_ended(REQUESTS, requests, until)
         for location, queue in self._queues.items():
-            rest = open_bios if location.layer == BIOS else open_requests
-            rest = rest.take(rest.disk == location.dev)
-            self._write(location, queue.release(window.end, rest))
+            still_open = open_bios if location.layer == BIOS else open_requests
+            still_open = still_open.take(still_open.disk == location.dev)
+            self._write(location, queue.release(window.end, still_open))
 
     def end(self, last: Lifecycles | None) -> Otf2Summary:
-        """Write all events that are held, and the definitions; return the summary.
+        """Write all events that are held back, and the definitions; return the summary.
 
         last: the last window, whose open bios and requests end as cancelled, at the latest time of
-        any operation; None: there was no window.
+        any operation; None: there was no window. A log without any I/O gets an empty location per
+        disk. Raises OutputError where writing fails.
         """
         if last is not None:
             self.summary.bios += len(last.open_bios)
@@ -112,8 +121,8 @@ class _Conversion:
             bios = bio_operations(last.open_bios, self._comms)
             requests = request_operations(last.open_requests)
             self._seen_to = max(self._seen_to, _latest(bios), _latest(requests))
-            self._finish(BIOS, bios, self._seen_to)
-            self._finish(REQUESTS, requests, self._seen_to)
+            self._queue_ended(BIOS, bios, self._seen_to)
+            self._queue_ended(REQUESTS, requests, self._seen_to)
         for location, queue in self._queues.items():
             self._write(location, queue.drain())
             self.summary.moved += queue.moved
@@ -125,23 +134,29 @@ class _Conversion:
         define(self._archive, self._context, self.handles, self.summary, self._markers)
         return self.summary
 
-    def _finish(self, layer: str, ops: Operations, until: int) -> None:
+    def _queue_ended(self, layer: str, ops: Operations, until: int) -> None:
         """Put the events of ended operations into the queue of each disk's location.
 
-        until: ns at which operations without a completion are cancelled.
+        layer: BIOS or REQUESTS, which `ops` are. until: ns at which operations without a completion
+        are cancelled. Creates locations and queues that are not there yet.
         """
         for disk in np.unique(ops.disk):
             location = self.handles.location(int(disk), layer)
             queue = self._queues.setdefault(location, Queue(self._hold_events))
             queue.finish(ops.take(ops.disk == disk), until)
 
-    def _learn(self, tasks: Tasks) -> None:
+    def _number_comms(self, tasks: Tasks) -> None:
         """Number the names of threads that are new in the window's tasks."""
         new = [self._archive.string(comm) for comm in tasks.comm[len(self._comms) :]]
         self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
 
     def _write(self, location: Location, events: EventArray) -> None:
-        """Write a location's events and count them; bios also enter their disk's counters."""
+        """Write events of one location, and count them in `summary`; none: nothing is done.
+
+        events: in order of time, not before the location's last ones. Those of bios also go into
+        their disk's counters, whose finished samples are written; a disk's counters begin at its
+        first event. Raises OutputError where writing fails.
+        """
         if not len(events):
             return
         summary = self.summary
@@ -157,7 +172,11 @@ class _Conversion:
             self._samples(location, self._gauges[location].update(events))
 
     def _samples(self, location: Location, values: Values) -> None:
-        """Write samples to the disk's location of counters."""
+        """Write samples of a disk's counters to its location of counters; count them in `summary`.
+
+        location: of the disk's bios. Without samples the location is not created. Raises
+        OutputError.
+        """
         if len(values.time):
             place = self.handles.location(location.dev, COUNTERS)
             numbers = [self.handles.metric(place, at) for at in range(len(GAUGES))]
@@ -172,7 +191,7 @@ class _Conversion:
             self._archive.event_file(self.handles.location(disk, BIOS).number)
 
     def _note_loss(self, loss: LossWindows) -> None:
-        """Add loss windows to the markers and to the summary."""
+        """Add loss windows, in which a full ring lost records, to the markers and to `summary`."""
         for row in range(len(loss)):
             start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
             self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
@@ -186,7 +205,11 @@ def _latest(ops: Operations) -> int:
 
 
 def _loss_text(loss: LossWindows, row: int) -> str:
-    """Return a marker's text: `lost: 5 issue (D) events on CPU 1`."""
+    """Return a loss window's text: `lost: 5 issue (D) events on CPU 1`.
+
+    row: of `loss`. It says `an unknown number of` for a negative count, just `events` for kind 0 or
+    a kind that is not known, and no CPU for CPU -1.
+    """
     count, kind, cpu = int(loss.count[row]), int(loss.kind[row]), int(loss.cpu[row])
     known = Kind(kind) if kind in set(Kind) else None
     what = f"{BY_KIND[known].name} ({BY_KIND[known].letter}) events" if known else "events"
@@ -196,7 +219,12 @@ def _loss_text(loss: LossWindows, row: int) -> str:
 
 @contextmanager
 def _archive(directory: Path) -> Iterator[Archive]:
-    """Yield an archive; close it at the end of the block, or remove it after an exception."""
+    """Yield a new archive in `directory`; close it after the block.
+
+    An exception removes the archive.
+
+    Raises what `Archive` does, and the block's exception.
+    """
     archive = Archive(directory)
     try:
         yield archive
@@ -213,10 +241,12 @@ def convert(
     *,
     hold_events: int = HOLD_EVENTS,
 ) -> Otf2Summary:
-    """Write an OTF2 archive into `directory`, which is created, or exists and is empty.
+    """Write an OTF2 archive of a log's lifecycles, and return what it holds.
 
-    Memory does not grow with the trace: a location holds back events younger than its oldest open
-    operation, at most about `hold_events` events and those of one second.
+    lifecycles: windows, in order of time. directory: is created, or exists and is empty; the
+    archive is `traces.otf2` in it, and the files beside that. hold_events: most events of a
+    device's bios, or of its requests, that are held in memory; some more are held where an
+    operation is open for up to one second. Memory does not grow with the trace.
 
     Raises ConversionError without the otf2 package, OutputError where the directory is in use or
     cannot be written; then nothing of the archive is left.

@@ -44,6 +44,7 @@ class Handles:
     """Numbers locations, I/O handles and counters in the order in which they are asked for."""
 
     def __init__(self) -> None:
+        """Begin without locations, handles and counters."""
         self.locations: dict[tuple[int, str], Location] = {}
         self.handles: dict[tuple[str, int], int] = {}
         """(layer, dev_t) → number of the I/O handle."""
@@ -53,7 +54,11 @@ class Handles:
         """Per disk with counters: its index among these."""
 
     def location(self, disk: int, layer: str) -> Location:
-        """Return the location of a disk's bios, requests or counters."""
+        """Return the location of a disk's bios, requests or counters; a new one on first use.
+
+        disk: dev_t. layer: BIOS, REQUESTS or COUNTERS. A new one gets the next number, and the disk
+        is added to `disks`.
+        """
         key = (disk, layer)
         if key not in self.locations:
             self.locations[key] = Location(len(self.locations), disk, layer)
@@ -61,7 +66,12 @@ class Handles:
         return self.locations[key]
 
     def number(self, location: Location, dev: int) -> int:
-        """Return the number of the handle through which a location's operations address `dev`."""
+        """Return the number of the I/O handle through which operations address a device.
+
+        location: a disk's bios or requests. dev: dev_t of that disk or of a partition on it. On
+        first use the handle gets the next number, for requests after the bios' handle of that
+        device, which is its parent; adds `dev` to `disks`.
+        """
         # The parent of a requests' handle is the bios' handle: create that even without a bio.
         for key in sorted({(BIOS, dev), (location.layer, dev)} - self.handles.keys()):
             self.handles[key] = len(self.handles)
@@ -69,9 +79,10 @@ class Handles:
         return self.handles[location.layer, dev]
 
     def metric(self, location: Location, gauge: int) -> int:
-        """Return the number of a disk's counter. gauge: its index in GAUGES.
+        """Return the number of a disk's counter, which its samples refer to.
 
-        Numbers below len(GAUGES) are those of the metric classes.
+        location: of the disk's counters. gauge: index in GAUGES. Each disk gets len(GAUGES) numbers
+        in the order of first use. Numbers below len(GAUGES) are those of the metric classes.
         """
         at = self._counters.setdefault(location.dev, len(self._counters))
         return len(GAUGES) * (at + 1) + gauge
@@ -81,6 +92,10 @@ class _Definitions:
     """Writes an archive's definitions, each after those that it refers to."""
 
     def __init__(self, archive: Archive, context: Context, handles: Handles) -> None:
+        """Number the devices that `handles` refers to as nodes and files, disks before partitions.
+
+        The archive's events must have ended.
+        """
         self._archive = archive
         self._context = context
         self._handles = handles
@@ -95,7 +110,7 @@ class _Definitions:
         return self._archive.string(text)
 
     def clock(self, first: int, last: int) -> None:
-        """Define time stamps as ns of CLOCK_MONOTONIC from `first` to `last` (ns).
+        """Define time stamps as ns of CLOCK_MONOTONIC from `first` (at least 0) to `last`.
 
         The wall clock at `first` is computed from the log's first clock reading, if there is one.
         """
@@ -135,7 +150,11 @@ class _Definitions:
                 self._property("SystemTreeNodeProperty", node, key, value)
 
     def _facts(self, dev: int) -> dict[str, str]:
-        """Return the properties of a device's node."""
+        """Return the properties (name → text) of a device's node. dev: dev_t.
+
+        "dev" is `8:0`; those of _FACTS that the log's header has; "stacked_on" lists the devices
+        below a stacked device, and is left out for others.
+        """
         entry = self._context.devices.get(dev, {})
         facts = {"dev": dev_numbers(dev)}
         facts |= {key: str(entry[key]) for key in _FACTS if key in entry}
@@ -150,7 +169,11 @@ class _Definitions:
         self._archive.define(what, *arguments)
 
     def locations(self) -> None:
-        """Define a group and a location per device and layer."""
+        """Define a location group and a location for each disk's bios, requests and counters.
+
+        Both have the location's number, and belong to the disk's node. A location has its number of
+        events.
+        """
         lib, define = self._lib, self._archive.define
         for location in self._handles.locations.values():
             number = location.number
@@ -164,7 +187,11 @@ class _Definitions:
             define("Location", number, name, kind, events, number)
 
     def metrics(self) -> None:
-        """Define a class per counter, and an instance per disk with the number that events use."""
+        """Define a metric member and class per gauge, numbered as in GAUGES, and their instances.
+
+        Each disk with a location of counters gets an instance of every class, with the number that
+        the samples use (`Handles.metric`).
+        """
         lib, define = self._lib, self._archive.define
         kind = (lib.METRIC_TYPE_OTHER, lib.METRIC_ABSOLUTE_NEXT)
         for at, gauge in enumerate(GAUGES):
@@ -181,7 +208,7 @@ class _Definitions:
                     define("MetricInstance", number, at, location.number, *node)
 
     def io(self) -> None:
-        """Define the layers as paradigms, a file per device, and the handles."""
+        """Define I/O paradigms for bios and requests, a file /dev/NAME per device, I/O handles."""
         lib, define = self._lib, self._archive.define
         for number, (identification, name) in enumerate(_PARADIGMS.values()):
             texts = (self._text(identification), self._text(name))
@@ -195,7 +222,11 @@ class _Definitions:
             self._handle(layer, dev, number)
 
     def _handle(self, layer: str, dev: int, number: int) -> None:
-        """Define one I/O handle, which is open from the beginning."""
+        """Define one I/O handle, which is open for reading and writing from the beginning.
+
+        layer: BIOS or REQUESTS. dev: dev_t. number: the handle's. The parent of a requests' handle
+        is the bios' handle of the same device.
+        """
         lib = self._lib
         upper = self._handles.handles[BIOS, dev]
         parent = upper if layer == REQUESTS else lib.UNDEFINED_IO_HANDLE
@@ -208,7 +239,12 @@ class _Definitions:
 
 
 def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> None:
-    """Set what the anchor file says of the archive's origin and of lost events."""
+    """Set what the anchor file says of the archive: host, creator, counts, and properties.
+
+    The properties BIOTRAIL::… are the log's id, the kernel, the command that recorded, how many
+    events were lost, and in how many loss windows an unknown number was. Raises OutputError where
+    it fails.
+    """
     lib, handle, header = archive.lib, archive.handle, context.header
     unknown = f" and in {summary.lost_unknown} windows an unknown number" * (
         summary.lost_unknown > 0
@@ -234,9 +270,11 @@ def define(
     summary: "Otf2Summary",
     losses: list[tuple[int, int, str]],
 ) -> None:
-    """End the events, and write all definitions.
+    """End the archive's events, and write all definitions, the description and the loss markers.
 
-    losses: become markers (start ns, duration ns, text).
+    handles: the locations, I/O handles and counters that the events refer to. summary: final counts
+    and times. losses: markers (start ns, duration ns, text). The clock's range covers events and
+    losses. Raises OutputError where writing fails.
     """
     archive.end_events()
     definitions = _Definitions(archive, context, handles)

@@ -70,10 +70,11 @@ _WORDS = EVENT.itemsize // 8
 EventArray = NDArray[np.void]
 
 
-def _rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
-    """Return an event (n,) per operation, with the fields that all phases have.
+def _event_rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
+    """Return an event (n,) per operation, with the fields that all phases have; the others are 0.
 
-    time: ns (n,). truncated: which events were not recorded.
+    ops: n operations. time: ns (n,). truncated: which events (n,) were not recorded, so that their
+    time is the nearest known. `link` is NEVER.
     """
     events = np.zeros(len(ops), dtype=EVENT)
     events["time"] = time
@@ -86,9 +87,13 @@ def _rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArr
     return events
 
 
-def _begin(ops: Operations, time: I64, blocking: Bool) -> EventArray:
-    """Return Begin events (n,). blocking: which operations complete without an issue."""
-    events = _rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
+def _begin_events(ops: Operations, time: I64, blocking: Bool) -> EventArray:
+    """Return Begin events (n,), one per operation, with `time` (ns).
+
+    blocking: which operations (n,) complete without an issue: they are flagged BLOCKING. An
+    operation whose begin is not known is flagged TRUNCATED, one of the recording itself OWN.
+    """
+    events = _event_rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
     events["detail"], events["link"] = ops.sector, ops.parent
     events["bytes"] = ops.bytes
     events["tid"], events["comm"] = ops.tid, ops.comm
@@ -97,9 +102,13 @@ def _begin(ops: Operations, time: I64, blocking: Bool) -> EventArray:
     return events
 
 
-def _end(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
-    """Return Complete or Cancelled events (n,), without bytes and status."""
-    events = _rows(ops, time, truncated, phase)
+def _end_events(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
+    """Return Complete or Cancelled events (n,), one per operation, without bytes and status.
+
+    time: ns (n,). truncated: which events (n,) were not recorded. phase: COMPLETE or CANCELLED.
+    Operations without a known issue are flagged UNISSUED.
+    """
+    events = _event_rows(ops, time, truncated, phase)
     events["link"] = ops.request
     events["pieces"], events["requeues"] = ops.pieces, ops.requeues
     events["certainty"] = ops.certainty
@@ -108,7 +117,7 @@ def _end(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArra
 
 
 @dataclass
-class Begun:
+class WrittenBegins:
     """Open operations whose first events were written already."""
 
     numbers: I64
@@ -121,36 +130,39 @@ class Begun:
         """Return one without operations."""
         return cls(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_))
 
-    def extend(self, numbers: I64, issued: Bool) -> None:
+    def add(self, numbers: I64, issued: Bool) -> None:
         """Add operations, whose numbers must not be there yet."""
         order = np.argsort(np.concatenate([self.numbers, numbers]), kind="stable")
         self.numbers = np.concatenate([self.numbers, numbers])[order]
         self.issued = np.concatenate([self.issued, issued])[order]
 
-    def of(self, numbers: I64) -> tuple[Bool, Bool]:
-        """Return two masks (n,) by number: Begin was written; Issued was written."""
+    def find(self, numbers: I64) -> tuple[Bool, Bool]:
+        """Return two masks (n,) for operations' numbers: Begin was written; Issued was written."""
         if not len(self.numbers):
             no = np.zeros(len(numbers), dtype=np.bool_)
             return no, no
         at = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
-        begun = self.numbers[at] == numbers
-        return begun, begun & self.issued[at]
+        begin_written = self.numbers[at] == numbers
+        return begin_written, begin_written & self.issued[at]
 
-    def forget(self, numbers: I64) -> None:
+    def remove(self, numbers: I64) -> None:
         """Remove operations; numbers that are not there are ignored."""
         keep = ~np.isin(self.numbers, numbers)
         self.numbers, self.issued = self.numbers[keep], self.issued[keep]
 
 
-def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArray, int]:
-    """Return the events of ended operations, unsorted, and how many operations had a time moved.
+def finished_events(ops: Operations, until: int, written: WrittenBegins) -> tuple[EventArray, int]:
+    """Return the events of operations that ended, unsorted, and how many had a time moved.
 
-    until: ns. A request merged into another is cancelled at its last known time; any other
-    operation without a completion at `until`, or its last known time if that is later. begun:
-    events that were written before are left out. Issue and end are moved where they would precede
-    begin or issue.
+    ops: completed, or known to have ended without a recorded completion: those are cancelled, at
+    `until` (ns) or at the last known time if that is later; a request merged into another at its
+    last known time. written: operations whose Begin, or Begin and Issued, was written before; these
+    events are left out. An operation whose issue was not recorded gets Issued, flagged TRUNCATED,
+    at its end; but one that completed has none, if its Begin is among the events: it is flagged
+    BLOCKING. Issue and end are moved to the begin or issue that they would precede, which counts as
+    moved.
     """
-    begun_before, issued_before = begun.of(ops.number)
+    begin_written, issue_written = written.find(ops.number)
     absorbed = ops.absorbed_by != NEVER
     completed = ops.complete != NEVER
     issued = ops.issue != NEVER
@@ -162,17 +174,16 @@ def finished_events(ops: Operations, until: int, begun: Begun) -> tuple[EventArr
     moved_issue = np.maximum(issue, start)
     moved_end = np.maximum(end, moved_issue)
     moved = int(np.count_nonzero((moved_issue != issue) | (moved_end != end)))
-    blocking = completed & ~issued & ~begun_before
-    wants_issued = ~blocking & ~issued_before
-    begins = _begin(*_only(~begun_before, ops, start, blocking))
-    sent, sent_at, unseen = _only(wants_issued, ops, moved_issue, ~issued)
-    issues = _rows(sent, sent_at, unseen, Phase.ISSUED)
-    done, done_at = _only(completed, ops, moved_end)
-    ends = _end(done, done_at, np.zeros(len(done), dtype=np.bool_), Phase.COMPLETE)
+    blocking = completed & ~issued & ~begin_written
+    wants_issued = ~blocking & ~issue_written
+    begins = _begin_events(*_only(~begin_written, ops, start, blocking))
+    issues = _event_rows(*_only(wants_issued, ops, moved_issue, ~issued), phase=Phase.ISSUED)
+    done, done_ns = _only(completed, ops, moved_end)
+    ends = _end_events(done, done_ns, np.zeros(len(done), dtype=np.bool_), Phase.COMPLETE)
     ends["bytes"], ends["status"] = done.done_bytes, done.status
-    rest, rest_at, unseen = _only(~completed, ops, moved_end, ~absorbed)
-    cancels = _end(rest, rest_at, unseen, Phase.CANCELLED)
-    cancels["detail"] = rest.absorbed_by + 1
+    cancelled, cancelled_ns, truncated = _only(~completed, ops, moved_end, ~absorbed)
+    cancels = _end_events(cancelled, cancelled_ns, truncated, Phase.CANCELLED)
+    cancels["detail"] = cancelled.absorbed_by + 1
     return _joined([begins, issues, ends, cancels]), moved
 
 
@@ -184,11 +195,15 @@ def _only(rows: Bool, ops: Operations, *columns: Any) -> tuple[Any, ...]:
 
 
 def open_events(ops: Operations) -> EventArray:
-    """Return Begin, and Issued where an issue is known, of operations in flight, unsorted."""
+    """Return Begin events of operations in flight, then Issued of those with a known issue.
+
+    Neither sorted by time nor by operation. A begin that is not known is the earliest known time;
+    an issue before it is moved to it.
+    """
     start = np.where(ops.begin != NEVER, ops.begin, ops.first)
-    begins = _begin(ops, start, np.zeros(len(ops), dtype=np.bool_))
+    begins = _begin_events(ops, start, np.zeros(len(ops), dtype=np.bool_))
     issued = ops.issue != NEVER
-    issues = _rows(ops, np.maximum(ops.issue, start), ~issued, Phase.ISSUED)[issued]
+    issues = _event_rows(ops, np.maximum(ops.issue, start), ~issued, Phase.ISSUED)[issued]
     return _joined([begins, issues])
 
 
@@ -196,11 +211,16 @@ class Queue:
     """One location's events, held back until nothing older can come."""
 
     def __init__(self, hold_events: int = HOLD_EVENTS) -> None:
+        """Begin without events.
+
+        hold_events: number of held events beyond which `release` begins operations in flight for
+        long.
+        """
         self._parts: list[EventArray] = []
         self._hold_events = hold_events
         self._written_to = np.iinfo(np.int64).min
         """ns: time of the last event that was released."""
-        self._begun = Begun.none()
+        self._written = WrittenBegins.none()
         """Open operations with events that were put into the queue before their end."""
         self.held = 0
         """Number of events held back now."""
@@ -211,42 +231,48 @@ class Queue:
 
     def finish(self, ops: Operations, until: int) -> None:
         """Put in the events of operations that ended, or that `until` (ns) cuts off."""
-        events, moved = finished_events(ops, until, self._begun)
-        self._begun.forget(ops.number)
+        events, moved = finished_events(ops, until, self._written)
+        self._written.remove(ops.number)
         self.moved += moved
         self._put(events)
 
     def release(self, end: int, still_open: Operations) -> EventArray:
-        """Remove and return, sorted, the events that nothing can precede any more.
+        """Remove and return the events that nothing can precede any more.
 
-        Those are the events before `end` (ns) and before the first event of `still_open`. When more
-        than `hold_events` are held, operations open for LONG_NS get their first events now, so they
-        hold nothing back.
+        Sorted by (time, number, phase). They are the events before `end` (ns) and before the first
+        event of `still_open`, the operations in flight at `end`. When more than `hold_events` are
+        held, operations in flight for LONG_NS get their Begin and Issued now, so that they hold
+        nothing back; their Issued follows in a later call if they are issued later.
         """
-        begun, issued = self._begun.of(still_open.number)
-        self._issue_begun(still_open.take(begun & ~issued & (still_open.issue != NEVER)))
-        waiting = still_open.take(~begun & (still_open.first != NEVER))
+        begin_written, issue_written = self._written.find(still_open.number)
+        issued_since = begin_written & ~issue_written & (still_open.issue != NEVER)
+        self._put_issues(still_open.take(issued_since))
+        waiting = still_open.take(~begin_written & (still_open.first != NEVER))
         if self.held > self._hold_events:
             waiting = self._begin_long_open(waiting, end)
         edge = min(end, int(waiting.first.min())) if len(waiting) else end
         return self._take(edge)
 
-    def _issue_begun(self, ops: Operations) -> None:
-        """Put in the Issued of operations whose Begin was written before they were issued."""
+    def _put_issues(self, ops: Operations) -> None:
+        """Put in the Issued events of `ops`, whose Begin was written before they were issued.
+
+        Marks them as issued in `_written`. Does nothing without operations.
+        """
         if len(ops):
-            self._put(_rows(ops, ops.issue, np.zeros(len(ops), dtype=np.bool_), Phase.ISSUED))
-            self._begun.forget(ops.number)
-            self._begun.extend(ops.number, np.ones(len(ops), dtype=np.bool_))
+            self._put(_event_rows(ops, ops.issue, np.zeros(len(ops), dtype=np.bool_), Phase.ISSUED))
+            self._written.remove(ops.number)
+            self._written.add(ops.number, np.ones(len(ops), dtype=np.bool_))
 
     def _begin_long_open(self, waiting: Operations, end: int) -> Operations:
-        """Put in the first events of operations open for LONG_NS at `end` (ns).
+        """Put in Begin, and Issued where known, of operations in flight for LONG_NS at `end` (ns).
 
-        Returns the other operations.
+        waiting: operations without an event in the queue. Returns those of it that are not put in:
+        younger, or completed though still in the open table. Adds the others to `_written`.
         """
         long_open = (waiting.complete == NEVER) & (waiting.first < end - LONG_NS)
-        begun = waiting.take(long_open)
-        self._put(open_events(begun))
-        self._begun.extend(begun.number, begun.issue != NEVER)
+        begin_now = waiting.take(long_open)
+        self._put(open_events(begin_now))
+        self._written.add(begin_now.number, begin_now.issue != NEVER)
         return waiting.take(~long_open)
 
     def drain(self) -> EventArray:
@@ -261,14 +287,15 @@ class Queue:
             self.peak = max(self.peak, self.held)
 
     def _take(self, edge: int) -> EventArray:
-        """Remove and return, sorted, the events before `edge` (ns).
+        """Remove and return, sorted by (time, number, phase), the events before `edge` (ns).
 
-        An event older than the last released one is moved to its time, and counted in `moved`.
+        An event older than the last one that was returned before is moved to that one's time, and
+        counted in `moved`. Updates `held`.
         """
         if not self._parts:
             return np.empty(0, dtype=EVENT)
         events = _joined(self._parts)
-        order = _order(events)
+        order = _time_order(events)
         ready = int(np.searchsorted(events["time"][order], edge))
         out, rest = _taken(events, order[:ready]), _taken(events, order[ready:])
         self._parts, self.held = ([rest] if len(rest) else []), len(rest)
@@ -296,8 +323,8 @@ def _taken(events: EventArray, rows: I64) -> EventArray:
     return _words(events).take(rows, axis=0).view(EVENT).reshape(-1)
 
 
-def _order(events: EventArray) -> I64:
-    """Return the indices that sort events by time, and at equal times by number and phase."""
+def _time_order(events: EventArray) -> I64:
+    """Return the indices (n,) that sort events by time, at equal times by number, then phase."""
     order = np.argsort(events["time"], kind="stable")
     time = events["time"][order]
     same = time[1:] == time[:-1]

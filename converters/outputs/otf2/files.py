@@ -28,6 +28,7 @@ class EventFile:
     """Events of one location. Up to a chunk is in memory; the file is open only during a write."""
 
     def __init__(self, path: Path) -> None:
+        """Begin a file without events; `path` is created at the first full chunk or by `close`."""
         self.events = 0
         """Number of events written."""
         self.time: int | None = None
@@ -37,9 +38,11 @@ class EventFile:
         self._begin_chunk()
 
     def write(self, records: Records) -> None:
-        """Append records, which must be in order of time. Raises OSError.
+        """Append encoded records of the location's next events, in order of time.
 
-        The first record of a further chunk gets a time stamp record before it, in place of its own.
+        Writes each chunk that becomes full to the file; the rest waits for the next call or
+        `close`. The first record of a further chunk gets a time stamp record before it, in place of
+        its own. Sets `events` and `time`. Raises OSError where the file cannot be written.
         """
         # Per record: offset in `data` up to which the chunk must have room for the library to put
         # the record there; the library sets aside `most` bytes whatever the record takes.
@@ -94,7 +97,10 @@ class EventFile:
 
 
 def check_room(directory: Path, size: int) -> None:
-    """Raise OutputError unless `size` bytes can be allocated there; they are freed again."""
+    """Raise OutputError unless a file of `size` bytes can be allocated in `directory`.
+
+    The file is temporary: the room is free again afterwards.
+    """
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             if size:  # posix_fallocate(3) refuses a length of 0

@@ -62,9 +62,12 @@ class Gauges:
         self._is_write = np.array([name in WRITE_OPS for name in names])
 
     def update(self, events: EventArray) -> Values:
-        """Return the samples that no later event can change.
+        """Take in events of the disk's bios; return the samples that no later event can change.
 
-        events: the next ones of the disk's bios, at least one.
+        events: at least one, in order of time. The samples are in order of time, then of GAUGES,
+        one per counter and time; those from the 10 ms of the last event on are held back. Bios are
+        queued until their Issued, or until their end if no issue was recorded; they are in the
+        device from Issued on.
         """
         time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
         until = int(time[-1])
@@ -85,7 +88,10 @@ class Gauges:
         return self._release(samples, until - until % RATE_BIN)
 
     def finish(self, end: int) -> Values:
-        """Return the samples that were held back. end: the last event's time, ns; none is later."""
+        """Return the samples that were held back, in order of time, then of GAUGES.
+
+        end: the last event's time, ns; samples after it are moved to it. No events may follow.
+        """
         none = np.zeros(0, dtype=np.int64)
         until = end + 2 * RATE_BIN
         levels = [level.update(none, none, until) for level in (self._queued, self._in_device)]
@@ -93,25 +99,29 @@ class Gauges:
         return self._release([*levels, *rates], until, end)
 
     def _release(self, samples: list[Samples], before: int, end: int = LATEST) -> Values:
-        """Return held and new samples before `before` (ns) in order; the others are held back.
+        """Return samples before `before` (ns), sorted by time, then gauge; hold back the others.
 
-        samples: a pair for each of GAUGES. Times are clipped to the first event and `end`; of a
-        counter's samples that then have one time, the last one is kept.
+        samples: new ones, (times in ns, values) for each of GAUGES; to them come those in `_held`,
+        which becomes what is held back now. Times are clipped to the first event and to `end` (ns)
+        beforehand; of a counter's samples that then have one time, the last one is kept.
         """
         held, new = self._held, _values(samples)
         time = np.concatenate([held.time, new.time]).clip(self._first, end)
         gauge = np.concatenate([held.gauge, new.gauge])
-        found = Values(gauge, time, np.concatenate([held.value, new.value]))
-        found = found.take(np.lexsort((gauge, time)))
-        ready = found.time < before
-        self._held = found.take(~ready)
-        found = found.take(ready)
-        again = (np.diff(found.time) == 0) & (np.diff(found.gauge) == 0)
-        return found.take(np.append(~again, True)[: len(found.time)])
+        values = Values(gauge, time, np.concatenate([held.value, new.value]))
+        values = values.take(np.lexsort((gauge, time)))
+        ready = values.time < before
+        self._held = values.take(~ready)
+        values = values.take(ready)
+        superseded = (np.diff(values.time) == 0) & (np.diff(values.gauge) == 0)
+        return values.take(np.append(~superseded, True)[: len(values.time)])
 
 
 def _values(samples: list[Samples]) -> Values:
-    """Return samples (a pair for each of GAUGES, or none) as one Values, in the gauges' units."""
+    """Return samples of all counters as one Values, by counter, in the units of GAUGES.
+
+    samples: (times in ns, values) for each of GAUGES, or an empty list: no samples.
+    """
     gauge = [np.full(len(time), at, dtype=np.uint32) for at, (time, _) in enumerate(samples)]
     time = [time for time, _ in samples]
     scaled = [value * gauge.scale for gauge, (_, value) in zip(GAUGES, samples, strict=False)]

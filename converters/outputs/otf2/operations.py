@@ -64,7 +64,10 @@ class Operations:
 
 
 def _bounds(*times: I64) -> tuple[I64, I64]:
-    """Return the earliest and latest of the times other than NEVER (n,), or NEVER."""
+    """Return the earliest and latest (n,) of several arrays of times; where all are NEVER, NEVER.
+
+    times: each (n,), ns or NEVER.
+    """
     table = np.stack(times)
     seen = table != NEVER
     first = np.where(seen, table, LATEST).min(axis=0)
@@ -72,11 +75,15 @@ def _bounds(*times: I64) -> tuple[I64, I64]:
 
 
 def _names(task: I32, comms: U32) -> U32:
-    """Return the number of each task's name (n,), NO_STRING for -1. comms: by row of the tasks."""
-    known = (task >= 0) & (task < len(comms))
-    found = np.full(len(task), NO_STRING, dtype=np.uint32)
-    found[known] = comms[task[known]]
-    return found
+    """Return the number of each task's name (n,), NO_STRING where it is not known.
+
+    task: row of the log's table of tasks, -1: none. comms: per row of that table, the name's
+    number.
+    """
+    named = (task >= 0) & (task < len(comms))
+    names = np.full(len(task), NO_STRING, dtype=np.uint32)
+    names[named] = comms[task[named]]
+    return names
 
 
 _SAME = (
@@ -92,13 +99,14 @@ def _common(table: Bios | Requests) -> dict[str, Any]:
 
 
 def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
-    """Return each bio as an operation on the partition (or disk) that it was sent to.
+    """Return each bio, in order, as an operation on the partition or disk that it was sent to.
 
-    comms: per row of the window's tasks, the number of the thread's name.
+    comms: per row of the window's tasks, the number of the thread's name in the archive; a row
+    beyond it has no name. No bio is `absorbed_by` a request.
     """
-    begun = bios.cut, bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue
-    first, _ = _bounds(*begun, bios.complete)
-    _, last = _bounds(*begun)
+    times = bios.cut, bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue
+    first, _ = _bounds(*times, bios.complete)
+    _, last = _bounds(*times)
     return Operations(
         **_common(bios),
         disk=bios.dev,
@@ -115,10 +123,13 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
 
 
 def request_operations(requests: Requests) -> Operations:
-    """Return each request as an operation on its disk."""
-    begun = requests.cut, requests.start, requests.insert, requests.issue
-    first, _ = _bounds(*begun, requests.complete)
-    _, last = _bounds(*begun)
+    """Return each request, in order, as an operation on its disk.
+
+    It has no thread and no name, and refers to no other request but the one it was merged into.
+    """
+    times = requests.cut, requests.start, requests.insert, requests.issue
+    first, _ = _bounds(*times, requests.complete)
+    _, last = _bounds(*times)
     return Operations(
         **_common(requests),
         disk=requests.dev,

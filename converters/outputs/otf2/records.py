@@ -91,7 +91,7 @@ _SHOWN = _ones(8)
 
 
 def _sizes(values: Column, most: int) -> U8:
-    """Return the bytes of each number (n,) without leading zeros, uint8; 0 for 0.
+    """Return how many bytes each number (n,) takes without leading zeros: uint8, 0 for 0.
 
     most: bytes of the largest number, at most 8.
     """
@@ -119,9 +119,10 @@ class _Rows:
         self.used[name] = used
 
     def put(self, field: Field, values: Column, used: Bool) -> Column:
-        """Set a field's values (n,), used in the rows of `used`.
+        """Set a field's values (n,) in the rows, used where `used` (n,) says so.
 
-        Return the bytes that each row takes.
+        Fills `bytes` and `used`, for a compressed field also the part for its size. Returns the
+        bytes that the field takes in each row (n,), uint8, 0 where it is not used.
         """
         self.bytes[field.name] = values
         if not field.compressed:
@@ -141,7 +142,11 @@ class _Rows:
 
 @lru_cache(maxsize=64)
 def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.dtype[np.void]:
-    """Return the layout of a row."""
+    """Return the layout of a row: one part per value that any record of the batch may have.
+
+    fields: of all kinds of events. attributes: those that some event has. A compressed value has
+    its size, one byte, as a part before it.
+    """
     parts: list[tuple[str, str]] = [("stamp", "u1"), ("time", "<u8")]
     parts += [(name, "u1") for name in ("list", "list length", "count size", "count")]
     for attribute in attributes:
@@ -168,28 +173,29 @@ def encode(
     columns: Mapping[str, Column],
     attributes: Iterable[tuple[Attribute, Column, Bool]],
 ) -> Records:
-    """Return the records of a batch of n events.
+    """Return the records of a batch of n events of one location, as OTF2's event files have them.
 
-    time: ns; timed: which have a time stamp; shape: each one's key in `shapes`; columns: each
-    field's values, by field name; attributes: each with its values and the events that have it.
-    Arrays have shape (n,).
+    time: ns, ascending. timed: which events begin with a time stamp. shape: each event's key in
+    `shapes`, the kinds of events. columns: per field name, each event's value; those that its kind
+    lacks are ignored. attributes: (attribute, each event's value, which events have it). Arrays
+    have shape (n,).
     """
-    held = [(attribute, values, has) for attribute, values, has in attributes if has.any()]
-    fields = tuple(dict.fromkeys(field for known in shapes.values() for field in known.fields))
-    rows = _Rows(_dtype(fields, tuple(attribute for attribute, _, _ in held)), len(time))
+    present = [(attribute, values, has) for attribute, values, has in attributes if has.any()]
+    fields = tuple(dict.fromkeys(field for kind in shapes.values() for field in kind.fields))
+    rows = _Rows(_dtype(fields, tuple(attribute for attribute, _, _ in present)), len(time))
     rows.constant("stamp", _TIME_STAMP, timed)
     rows.bytes["time"], rows.used["time"] = time, np.where(timed, _SHOWN[8], 0)
-    count, list_bytes = _attributes(rows, held)
+    count, list_bytes = _attributes(rows, present)
     rows.used["kind"] = rows.used["length"] = 1
     length = np.zeros(len(time), dtype=np.uint8)
     for field in fields:
         has = np.zeros(max(shapes) + 1, dtype=np.bool_)
-        has[[key for key, known in shapes.items() if field in known.fields]] = True
+        has[[key for key, kind in shapes.items() if field in kind.fields]] = True
         length += rows.put(field, columns[field.name], has[shape])
     rows.bytes["length"] = length
     kinds, mosts = np.zeros((2, max(shapes) + 1), dtype=np.int64)
-    for key, known in shapes.items():
-        kinds[key], mosts[key] = known.kind, known.most
+    for key, kind in shapes.items():
+        kinds[key], mosts[key] = kind.kind, kind.most
     rows.bytes["kind"] = kinds[shape]
     most = mosts[shape] + np.where(count > 0, 7 + _ENTRY_BYTES * count.astype(np.int64), 0)
     start = np.zeros(len(time) + 1, dtype=np.int64)
@@ -197,11 +203,15 @@ def encode(
     return Records(rows.joined(), start, time, timed, most)
 
 
-def _attributes(rows: _Rows, held: list[tuple[Attribute, Column, Bool]]) -> tuple[U8, I64]:
-    """Lay out the attributes in `rows`; return their number and their bytes per row (n,)."""
+def _attributes(rows: _Rows, present: list[tuple[Attribute, Column, Bool]]) -> tuple[U8, I64]:
+    """Lay out the attributes in `rows`; return per row (n,) their number and their bytes.
+
+    present: (attribute, its values (n,), which rows (n,) have it). Fills the rows' list header, and
+    each attribute's id, type and value. Both results are 0 for a row without attributes.
+    """
     count = np.zeros(len(rows.bytes), dtype=np.uint8)
     length = np.zeros(len(rows.bytes), dtype=np.uint8)
-    for attribute, values, has in held:
+    for attribute, values, has in present:
         name, number = attribute.value.name, attribute.number
         rows.constant(f"{name} id size", int(number > 0), has)
         rows.constant(f"{name} id", number, has & (number > 0))

@@ -38,11 +38,11 @@ METRIC_SHAPES = {0: Shape(31, (_METRIC, _VALUES, _TYPE, _VALUE))}
 
 
 def modes(events: EventArray, context: Context) -> tuple[U8, list[str]]:
-    """Return OTF2's mode of each event (n,), and per operation number its name for `op`.
+    """Return OTF2's mode of each event (n,), and names by operation number (0 to OP_MASK).
 
     OTF2 knows reads, writes and flushes. Any other operation is a read or a write by the direction
-    of its data (the lowest bit of a req_op), with its own name; "" where the mode says it. An empty
-    write with PREFLUSH is how the kernel spells a flush.
+    of its data (the lowest bit of a req_op), with its own name; "" where the mode says it, or no
+    event has the operation. An empty write with PREFLUSH is how the kernel spells a flush.
     """
     ops = events["opf"] & OP_MASK
     seen = np.bincount(ops, minlength=OP_MASK + 1)
@@ -61,22 +61,28 @@ class Writer:
     """Writes locations' events into an archive."""
 
     def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
+        """Write into `archive`. handles: numbers the I/O handles that events refer to."""
         self._archive = archive
         self._handles = handles
         self._context = context
         self._attributes = Attributes(context, archive.string)
 
     def operations(self, location: Location, events: EventArray) -> None:
-        """Append events, which must be in order of time. Raises OutputError."""
+        """Append a location's next events, in order of time, to its event file.
+
+        New names of operations, statuses and certainties are numbered in the archive, new I/O
+        handles in the handles. Raises OutputError where writing fails.
+        """
         for start in range(0, len(events), WRITE_EVENTS):
             batch = events[start : start + WRITE_EVENTS]
             file = self._archive.event_file(location.number)
             self._archive.write(file, self._records(location, batch, file))
 
     def samples(self, location: Location, metric: U32, time: I64, value: U64) -> None:
-        """Append samples of counters, in order of time. Raises OutputError.
+        """Append samples of counters, in order of time, to a location's event file.
 
-        metric: number of each sample's counter; time: ns; value: in the counter's unit. Shape (n,).
+        location: of a disk's counters. metric: number of each sample's counter (`Handles.metric`);
+        time: ns; value: in the counter's unit. Shape (n,). Raises OutputError where writing fails.
         """
         file = self._archive.event_file(location.number)
         columns: dict[str, Column] = {
@@ -90,7 +96,11 @@ class Writer:
         self._archive.write(file, records)
 
     def _records(self, location: Location, events: EventArray, file: EventFile) -> Records:
-        """Return the events' records."""
+        """Return a location's next events as encoded records.
+
+        file: the location's; the first event needs no time stamp if it has the time of the file's
+        newest. Numbers new names in the archive, and new I/O handles in the handles.
+        """
         mode, names = modes(events, self._context)
         strings = [self._archive.string(name) if name else NO_STRING for name in names]
         ops = np.array(strings, dtype=np.uint32)[events["opf"] & OP_MASK]
@@ -102,18 +112,18 @@ class Writer:
             _ID.name: events["number"].astype(np.uint64),
         }
         timed = _timed(events["time"], file)
-        held = self._attributes.of(events, ops, bios=location.layer == BIOS)
-        return encode(events["time"], timed, events["phase"], OPERATION_SHAPES, columns, held)
+        attributes = self._attributes.of(events, ops, bios=location.layer == BIOS)
+        return encode(events["time"], timed, events["phase"], OPERATION_SHAPES, columns, attributes)
 
     def _handle(self, location: Location, devs: U32) -> U32:
-        """Return the number of each event's I/O handle (n,).
+        """Return the number of each event's I/O handle (n,); new handles get the next numbers.
 
-        devs: dev_t of the disk or partition that each event addresses, at least one.
+        devs: dev_t of the disk or partition that each event addresses (n,), at least one.
         """
         if (devs == devs[0]).all():
             return np.full(len(devs), self._handles.number(location, int(devs[0])), dtype=np.uint32)
-        found, codes = np.unique(devs, return_inverse=True)
-        numbers = [self._handles.number(location, int(dev)) for dev in found]
+        distinct, codes = np.unique(devs, return_inverse=True)
+        numbers = [self._handles.number(location, int(dev)) for dev in distinct]
         return np.array(numbers, dtype=np.uint32)[codes]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from biotrail.converters.events.arrow import KIND, SCHEMA, TIME, events_by_kind
 from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.log import Part, Source
 from biotrail.converters.inputs.parquet.account import (
@@ -23,7 +24,6 @@ from biotrail.converters.inputs.parquet.account import (
     chunk_row,
     pack,
 )
-from biotrail.converters.inputs.parquet.columns import KIND, SCHEMA, TIME, table
 from biotrail.recorder.log import Facts
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -259,7 +259,7 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
     def put(group: list[Part], first: int) -> None:
         events = group[0].events if len(group) == 1 else _together([p.events for p in group])
         chunk = np.repeat(np.arange(first, first + len(group)), [len(p.events) for p in group])
-        rows = table(events, chunk)
+        rows = events_by_kind(events, chunk)
         while len(waiting) >= _AHEAD:
             waiting.pop(0).result()
         waiting.append(thread.submit(writer.write_table, rows, row_group_size=len(rows)))

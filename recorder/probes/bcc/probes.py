@@ -10,20 +10,19 @@ import mmap
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.probes import tracefs
 from biotrail.recorder.probes.admission import device_filters
+from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.bcc import bpf_calls
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
-from biotrail.recorder.probes.core import ProbeConfig, ProgramInfo
 from biotrail.recorder.probes.mapped import MappedProbes
 from biotrail.recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_letters
 from biotrail.recorder.probes.ring import Rings, RingSizes
@@ -51,6 +50,8 @@ class BccProbes(MappedProbes):
 
     A context manager: entering opens, leaving closes.
     """
+
+    capabilities: ClassVar[Capabilities] = Capabilities("bcc")
 
     def __init__(self, config: ProbeConfig) -> None:
         """Keep the configuration; nothing is loaded."""
@@ -215,6 +216,10 @@ class BccProbes(MappedProbes):
         lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
         return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
+    def backend_facts(self) -> dict[str, Any]:
+        """Return {"backend": "bcc", "absent": as `absent`} for the log's header, once open."""
+        return {"backend": self.capabilities.backend, "absent": self.absent()}
+
     def absent(self) -> dict[str, list[str]]:
         """Return the names of fields that are always empty, by letter of the recorded events."""
         return bcc_source.absent(self.letters(), self._formats)
@@ -227,10 +232,6 @@ class BccProbes(MappedProbes):
         self._opened()
         assert self._generations is not None
         self._generations += np.uint64(1)
-
-    def triggered(self) -> list[Hit]:
-        """Return no hits: this backend has no triggers."""
-        return []
 
     def programs(self) -> list[ProgramInfo]:
         """Return a ProgramInfo for every tracepoint, in the order of PROBES."""

@@ -12,9 +12,10 @@ from typing import Any
 import click
 import pytest
 
-from biotrail.cli import print_live, record
+from biotrail.cli import record
+from biotrail.cli.children.recorder_process import Tail
+from biotrail.cli.live import print_ios
 from biotrail.cli.options.record_print import Printing, given
-from biotrail.cli.top_child import Tail
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.events.context import Context
 from biotrail.converters.inputs import backlog
@@ -51,7 +52,7 @@ def follow(path: Path, capsys: pytest.CaptureFixture[str], *, as_json: bool = Fa
         source = LiveSource(stream)
         source.start()
         source.join()
-        printed = print_live.print_all(source, printing(as_json=as_json))
+        printed = print_ios.print_all(source, printing(as_json=as_json))
     lines = capsys.readouterr().out.splitlines()
     ios = [li for li in lines if li != HEAD and li[:1] != "#" and not li.startswith('{"skipped"')]
     assert printed == len(ios)
@@ -155,7 +156,7 @@ def test_who_cannot_keep_up_says_what_is_skipped(
         source = LiveSource(stream)
         source.start()
         source.join()
-        print_live.print_all(source, printing(as_json=as_json))
+        print_ios.print_all(source, printing(as_json=as_json))
     said = capsys.readouterr()
     # THEN a line in its place says how many and from when to when, and the end how many in all
     kept = len(source._waiting)
@@ -210,7 +211,7 @@ def test_a_reader_that_is_gone_is_found_without_any_io(monkeypatch: pytest.Monke
     read, write = os.pipe()
     with os.fdopen(write, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        look = print_live.while_read()
+        look = print_ios.while_read()
         look()
         # WHEN its reader is gone THEN that is found before anything is written
         os.close(read)

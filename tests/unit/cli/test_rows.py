@@ -126,8 +126,15 @@ def test_slow_says_what_it_leaves_out(cli: Cli) -> None:
     # GIVEN a log of many I/Os  WHEN the three slowest are asked for
     told = asked(cli, "slow", "--json", "-n", "3", SAMPLE)
     said = cli("slow", "-n", "3", "--brief", SAMPLE).out.splitlines()
-    # THEN the head counts the rest
-    assert said[0].endswith("; " + left_out(told["counts"]["matching"] - 3, "I/O"))
+    # THEN the head counts them all
+    total = told["counts"]["matching"]
+    assert said[0] == f"the slowest 3 of {total:,} I/Os (--limit 0 shows all)"
+    # AND, of a choice, also what it was made from
+    few = asked(cli, "slow", "--json", "--over", "1ms", SAMPLE)["counts"]
+    assert cli("slow", "-n", "3", "--brief", "--over", "1ms", SAMPLE).out.startswith(
+        f"the slowest 3 of {few['matching']:,} I/Os of 1 ms or more, among {few['ios']:,} I/Os "
+        "(--limit 0 shows all)"
+    )
     # AND by size they stand by size
     sizes = [
         s["io"]["bytes"] for s in asked(cli, "slow", "--json", "--sort", "bytes", SAMPLE)["ios"]
@@ -136,7 +143,9 @@ def test_slow_says_what_it_leaves_out(cli: Cli) -> None:
     assert len(sizes) == 20
     # AND 0 gives as many as are kept, and says that there are more
     assert len(asked(cli, "slow", "--json", "-n", "0", SAMPLE)["ios"]) == 1000
-    assert "more I/Os: 1,000 at most; choose a part" in cli("slow", "-n", "0", SAMPLE).out
+    assert (
+        " I/Os (1,000 at most: choose a part, docs/cuts.md)" in cli("slow", "-n", "0", SAMPLE).out
+    )
 
 
 def test_dump_says_that_more_follows(cli: Cli) -> None:

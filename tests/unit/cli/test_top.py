@@ -11,9 +11,8 @@ import click
 import pytest
 from rich.console import Console
 
+from biotrail.cli.children.recorder_process import Tee, filter_arguments
 from biotrail.cli.options import record_filters
-from biotrail.cli.top import Cost
-from biotrail.cli.top_child import Tee, filter_arguments
 from biotrail.converters.analysis.live.json import as_dict
 from biotrail.converters.analysis.live.live import MOST_SLOW, Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot
@@ -22,9 +21,9 @@ from biotrail.converters.inputs import backlog
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.log import LogReader
+from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.schema.errors import OutputError
-from biotrail.text.top import parts
+from biotrail.text.top import Cost, parts
 from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
@@ -137,6 +136,51 @@ def test_old_loss_windows_are_forgotten_but_counted(tmp_path: Path) -> None:
         # WHEN all but ten are forgotten THEN the count stays
         assert source.forget(10) == (40, 0)
         assert len(source.losses) == 10 and source.lost_records == 100
+
+
+def test_a_note_that_comes_while_others_are_taken_in_is_not_passed_over() -> None:
+    # GIVEN a log with a note, and a reader that adds another while the first is taken in
+    trace = Trace(SAMPLE)
+    notes = trace.reader.notes
+    notes += [("cgroups", {"1": "/first"})]
+
+    class Slow(dict[int, str]):
+        def update(self, *paths: Any, **more: Any) -> None:
+            super().update(*paths, **more)
+            if 2 not in self:
+                notes.append(("cgroups", {"2": "/second"}))
+
+    trace.context.cgroups = Slow()
+    # WHEN notes are taken in twice
+    trace._apply_notes()
+    trace._apply_notes()
+    # THEN both are known
+    assert (trace.context.cgroups[1], trace.context.cgroups[2]) == ("/first", "/second")
+
+
+def test_notes_are_taken_in_and_forgotten(tmp_path: Path) -> None:
+    # GIVEN a log with a note of a cgroup before each chunk
+    path = tmp_path / "a.biotrail"
+    with path.open("wb") as stream, LogReader(SAMPLE) as reader:
+        writer = LogWriter(stream, reader.header)
+        for number, chunk in enumerate(reader.chunks()):
+            writer.write_note("cgroups", {str(number): f"/{number}"})
+            writer.write_chunk(chunk.segments, chunk.clock)
+        writer.close({})
+    # WHEN it is followed to its end
+    with path.open("rb") as stream:
+        source = LiveSource(stream)
+        trace = LiveTrace(source)
+        source.start()
+        source.join()
+        assert len(source.notes) > number
+        for _ in trace.windows():
+            pass
+    # THEN no note is kept, and what the notes say is known
+    assert source.notes == []
+    assert {n: trace.context.cgroups.get(n) for n in range(number + 1)} == {
+        n: f"/{n}" for n in range(number + 1)
+    }
 
 
 def test_a_recorder_that_breaks_off_is_an_error(tmp_path: Path) -> None:

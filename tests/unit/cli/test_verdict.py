@@ -13,7 +13,8 @@ from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.pipeline import Trace
 from biotrail.text import verdict
-from biotrail.text.verdict import RULES, Sentence
+from biotrail.text.verdict import Sentence
+from biotrail.text.verdict_rules import RULES
 from tests.scenarios import cases
 from tests.scenarios.tools import events_of
 from tests.support import captures

@@ -20,7 +20,7 @@ from biotrail.cli import view
 from biotrail.cli.main import main
 from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.perfetto_ui import address
-from biotrail.cli.view_server import TraceServer
+from biotrail.cli.serving.trace_server import TraceServer
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from tests.support import captures
 from tests.support.cli_runner import Cli

@@ -23,8 +23,8 @@ def layered(name: str) -> set[str]:
 
 
 def rooms(top: str) -> set[str]:
-    """Packages and modules directly below a top folder, by their import names."""
-    found = [path for path in (ROOT / top).iterdir() if path.name[0] not in "_."]
+    """Packages and modules directly below a folder of biotrail/, by their import names."""
+    found = [path for path in (ROOT / "biotrail" / top).iterdir() if path.name[0] not in "_."]
     packages = {path.name for path in found if (path / "__init__.py").exists()}
     modules = {path.stem for path in found if path.suffix == ".py"}
     return {f"biotrail.{top}.{name}" for name in packages | modules}
@@ -38,6 +38,11 @@ def test_the_floors_of_the_recorder_name_every_room() -> None:
 def test_the_floors_of_the_converters_name_every_room() -> None:
     # GIVEN the converters' packages  THEN the contract has a floor for each
     assert rooms("converters") == layered("The floors of the converters")
+
+
+def test_the_floors_of_the_command_line_name_every_command_and_room() -> None:
+    # GIVEN the commands and the packages beside them  THEN the contract has a floor for each
+    assert rooms("cli") == layered("The floors of the command line")
 
 
 def test_every_output_is_held_apart_from_the_others() -> None:

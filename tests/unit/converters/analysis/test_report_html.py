@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.cli.report_html import collect
+from biotrail.cli.reporting.page import collect
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.page import data as html_data
 from biotrail.converters.analysis.page import html

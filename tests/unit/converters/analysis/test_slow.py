@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.slow.slow import Slowest, Wanted
+from biotrail.converters.pipeline import Trace
 from tests.scenarios.causes import FLOOD
 from tests.scenarios.stacks import CASES as STACKS
 from tests.scenarios.tools import devices_with, events_of
@@ -101,6 +104,17 @@ def test_the_slowest_come_first_and_top_bounds_them(cli: Cli, flood: Path) -> No
     counts = json.loads(cli("slow", "--top", "1", "--over", "60us", "--json", flood).out)["counts"]
     assert (counts["ios"], counts["matching"], counts["under_way"]) == (4, 3, 0)
     assert (counts["without_latency"], counts["tries"]) == (0, 0)
+
+
+def test_none_wanted_is_counted_alone(flood: Path) -> None:
+    # GIVEN a log / WHEN no I/O is to be kept, window by window
+    trace = Trace(flood)
+    found = Slowest(trace, Choice(trace.context), Wanted(top=0))
+    for _ in trace.lifecycles(4, on_window=found.watch):
+        pass
+    # THEN none is kept, and all are counted
+    assert found.found == []
+    assert (found.counts.ios, found.counts.matching) == (4, 4)
 
 
 @pytest.mark.parametrize("window", [40, 400, 1 << 20])

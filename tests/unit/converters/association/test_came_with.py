@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.converters.association.identity import association
-from biotrail.converters.association.identity.association import Association, came_with
+from biotrail.converters.association.identity import absorptions
+from biotrail.converters.association.identity.absorptions import request_before_merge
+from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.tables import I64
 from biotrail.converters.lifecycles import stages
 from biotrail.converters.pipeline import Trace
@@ -49,9 +50,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Association]:
 
     def watch(a: Association) -> I64:
         found.append(a)
-        return came_with(a)
+        return request_before_merge(a)
 
-    monkeypatch.setattr(stages, "came_with", watch)
+    monkeypatch.setattr(stages, "request_before_merge", watch)
     return found
 
 
@@ -66,14 +67,14 @@ def test_ranges_of_merges_tell_the_same_as_one_by_one(
         if what.features["request merge"]:
             run(what, associate)
     # THEN each bio came with the request that the rule says, asked merge by merge
-    found = [came_with(a) for a in seen]
+    found = [request_before_merge(a) for a in seen]
     for a, one in zip(seen, found, strict=True):
         assert one.tolist() == one_by_one(a).tolist()
     assert sum(int((one >= 0).sum()) for one in found) > 50
 
 
 def lines_run(a: Association) -> int:
-    """Lines of association.py that `came_with` runs."""
+    """Lines of absorptions.py that `request_before_merge` runs."""
     count = 0
 
     def local(frame: FrameType, event: str, argument: Any) -> Any:
@@ -82,12 +83,12 @@ def lines_run(a: Association) -> int:
         return local
 
     def enter(frame: FrameType, event: str, argument: Any) -> Any:
-        return local if frame.f_code.co_filename == association.__file__ else None
+        return local if frame.f_code.co_filename == absorptions.__file__ else None
 
     before = sys.gettrace()
     sys.settrace(enter)
     try:
-        came_with(a)
+        request_before_merge(a)
     finally:
         sys.settrace(before)
     return count

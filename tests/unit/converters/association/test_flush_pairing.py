@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.converters.association.without_pointers.flush_pairing import FlushPairing, Pairing
-from biotrail.converters.association.without_pointers.pending import Held
+from biotrail.converters.association.without_pointers.pending import InFlight
 from biotrail.converters.events.tables import Bios, Certainty
 from biotrail.converters.pipeline import Trace
 from biotrail.text.tallies import pairing_lines
@@ -16,8 +16,8 @@ from tests.support import heavy_loads
 from tests.support.cli_runner import Cli
 
 
-def held(number: int) -> Held:
-    return Held(number, 0, 0, 1, 100, number)
+def held(number: int) -> InFlight:
+    return InFlight(number, 0, 0, 1, 100, number)
 
 
 def test_completions_at_one_time_leave_only_the_pairing_open() -> None:
@@ -25,14 +25,14 @@ def test_completions_at_one_time_leave_only_the_pairing_open() -> None:
     one, two, three = held(1), held(2), held(3)
     pairing = FlushPairing()
     # WHEN they end
-    pairing.end(500, [one, two], others=False)
-    pairing.end(500, [two], others=False)
-    pairing.end(900, [three], others=False)
+    pairing.complete(500, [one, two], others=False)
+    pairing.complete(500, [two], others=False)
+    pairing.complete(900, [three], others=False)
     # THEN both have exact times
-    assert pairing.found.as_dict() == {
+    assert pairing.counts.as_dict() == {
         "completions": 2, "same_time": 2, "half_within_ns": 0, "all_within_ns": 0
     }  # fmt: skip
-    assert pairing_lines(pairing.found) == [
+    assert pairing_lines(pairing.counts) == [
         "2 flushes could have ended by one of several completions",
         "  2 came at one time: times are exact, only which is whose is open",
     ]
@@ -43,14 +43,14 @@ def test_requests_that_share_completions_end_between_the_first_and_the_last() ->
     a, b, c, d = (held(number) for number in range(4))
     pairing = FlushPairing()
     # WHEN they end
-    pairing.end(100, [a, b], others=False)
-    pairing.end(130, [c, d], others=False)
-    pairing.end(140, [b, d], others=False)
-    assert not pairing.found.completions
-    pairing.end(164, [d], others=False)
+    pairing.complete(100, [a, b], others=False)
+    pairing.complete(130, [c, d], others=False)
+    pairing.complete(140, [b, d], others=False)
+    assert not pairing.counts.completions
+    pairing.complete(164, [d], others=False)
     # THEN all are off by the whole span at most
-    assert (pairing.found.completions, pairing.found.same) == (4, 0)
-    assert (pairing.found.half_ns, pairing.found.most_ns) == (64, 64)
+    assert (pairing.counts.completions, pairing.counts.same) == (4, 0)
+    assert (pairing.counts.half_ns, pairing.counts.most_ns) == (64, 64)
 
 
 def test_bios_that_one_request_could_be_of_share_what_ends_them() -> None:
@@ -61,10 +61,10 @@ def test_bios_that_one_request_could_be_of_share_what_ends_them() -> None:
     for bio, request in zip(bios, requests, strict=True):
         pairing.serve(bio, request)
     # WHEN each request ends by the only completion that fits it
-    pairing.end(100, [requests[0]], others=False)
-    pairing.end(145, [requests[1]], others=False)
+    pairing.complete(100, [requests[0]], others=False)
+    pairing.complete(145, [requests[1]], others=False)
     # THEN either bio may have ended by either
-    assert (pairing.found.completions, pairing.found.most_ns) == (2, 45)
+    assert (pairing.counts.completions, pairing.counts.most_ns) == (2, 45)
 
 
 @pytest.mark.parametrize("others", [True, False])
@@ -73,19 +73,19 @@ def test_nothing_is_said_where_others_may_have_ended(others: bool) -> None:
     one, two = held(1), held(2)
     pairing = FlushPairing()
     # WHEN they end
-    pairing.end(100, [one, two], others=others)
-    pairing.end(120, [two], others=False)
+    pairing.complete(100, [one, two], others=others)
+    pairing.complete(120, [two], others=False)
     # THEN nothing is said of how far they may be off
-    assert pairing.found.completions == (0 if others else 2)
+    assert pairing.counts.completions == (0 if others else 2)
 
 
 def test_nothing_is_said_while_one_that_shares_them_has_not_ended() -> None:
     # GIVEN two flushes of which one completion was not seen
     pairing = FlushPairing()
     # WHEN the other one comes
-    pairing.end(100, [held(1), held(2)], others=False)
+    pairing.complete(100, [held(1), held(2)], others=False)
     # THEN nothing is said
-    assert pairing_lines(pairing.found) == []
+    assert pairing_lines(pairing.counts) == []
 
 
 @pytest.mark.parametrize("letters", [LIFECYCLE, MINIMAL])

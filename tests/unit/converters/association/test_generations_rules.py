@@ -4,17 +4,13 @@
 import numpy as np
 import pytest
 
-from biotrail.converters.association.identity.generations import (
-    bio_generations,
-    chain_owners,
-    chain_rows,
-)
-from biotrail.converters.association.identity.request_generations import (
-    Operations,
-    request_generations,
-)
+from biotrail.converters.association.identity.bio_generations import bio_generations
+from biotrail.converters.association.identity.chains import chain_owners, chain_rows
+from biotrail.converters.association.identity.request_generations import request_generations
+from biotrail.converters.association.identity.request_rows import Operations
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import Decoder, Events
+from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.events import Events
 from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from tests.scenarios.tools import events_of

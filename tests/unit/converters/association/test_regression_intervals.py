@@ -331,3 +331,29 @@ def test_intervals_doubts_stay_with_the_request_that_they_are_about() -> None:
         Certainty.INTERVAL,
         Certainty.INCOMPLETE,
     ]
+
+
+def test_intervals_nothing_merges_into_a_fua_write() -> None:
+    # GIVEN two writes that end at one sector, one of them FUA, and a third behind them that merges
+    found = _by_intervals(
+        """
+        0   Q WFS 64+8 bio=1
+        1   G WFS 64+8 bio=1
+        2   s WFS 64+8 bio=1 rq=1
+        3   Q W 56+16 bio=2
+        4   G W 56+16 bio=2
+        5   s W 56+16 bio=2 rq=2
+        6   Q W 72+8 bio=3
+        7   M W 72+8 bio=3
+        20  D WFS 64+8 bio=1 rq=1
+        21  D W 56+24 bio=2 rq=2 bios=2
+        70  C WFS 64+8 bio=1 rq=1
+        90  C W 56+24 bio=2 rq=2
+        """
+    )
+    # THEN the merge is certain: REQ_FUA is one of REQ_NOMERGE_FLAGS
+    assert found == [
+        (0, 70, Certainty.INTERVAL),
+        (3, 90, Certainty.INTERVAL),
+        (6, 90, Certainty.INTERVAL),
+    ]

@@ -21,7 +21,7 @@ US = 1000
 
 
 def clocks(path):
-    return Clocks.of(path.name, Trace(path))
+    return Clocks.from_trace(path.name, Trace(path))
 
 
 def queued(path):
@@ -33,7 +33,7 @@ def lined_up(tmp_path, one, other, span=SPAN, **how):
     """Errors (ns) of the other machine's bios on the first one's timeline, and the alignment."""
     first = one.write(tmp_path / "one.biotrail", BIOS, span=SPAN)
     second = other.write(tmp_path / "other.biotrail", BIOS, span=span, **how)
-    alignment = clocks(second).onto(clocks(first))
+    alignment = clocks(second).align_to(clocks(first))
     found = alignment.times(queued(second))
     true = np.array([one.boottime(at) for at in BIOS])
     return found - true, alignment
@@ -122,7 +122,7 @@ def test_a_machine_that_slept(tmp_path):
     path = tmp_path / "slept.biotrail"
     other.write(path, bios, span=(0, 3608 * SECOND), every=SECOND // 2)
     # WHEN its log is lined up / THEN what came after is an hour later
-    alignment = clocks(path).onto(clocks(first))
+    alignment = clocks(path).align_to(clocks(first))
     found = alignment.times(queued(path))
     true = np.array([one.boottime(at) for at in bios])
     assert np.abs(found - true).max() <= alignment.uncertainty
@@ -139,12 +139,12 @@ def test_an_interrupted_log_has_its_chunks_readings(tmp_path):
 def test_readings_that_were_not_looked_at_first_are_held_against_the_line(tmp_path):
     # GIVEN a line through two readings / WHEN a third one lies beside it by more than its width
     ends = [Reading(0, 0, 10 * SECOND, 100), Reading(SECOND, SECOND, 11 * SECOND, 100)]
-    wall = WallClock.through(ends)
-    assert wall.doubt_at(SECOND // 2) == 200
+    wall = WallClock.fit(ends)
+    assert wall.uncertainty_at(SECOND // 2) == 200
     half = SECOND // 2
-    wall.hold([Reading(half, half, half + 10 * SECOND + 5000, 100)])
+    wall.compare([Reading(half, half, half + 10 * SECOND + 5000, 100)])
     # THEN the line is less sure by as much
-    assert wall.doubt_at(half) == 200 + 5000 - 200
+    assert wall.uncertainty_at(half) == 200 + 5000 - 200
 
 
 def test_a_log_from_before_a_machines_start_makes_another_the_reference(tmp_path):
@@ -189,7 +189,10 @@ def test_what_is_said_of_it(tmp_path):
     labels = ["db1: one", "db1: same", "db2", "db3"]
     lines = alignment_lines(
         [(labels[0], logs[0], None)]
-        + [(label, log, log.onto(logs[0])) for label, log in zip(labels[1:], logs[1:], strict=True)]
+        + [
+            (label, log, log.align_to(logs[0]))
+            for label, log in zip(labels[1:], logs[1:], strict=True)
+        ]
     )
     # THEN each has its line, with what is odd about it, and the limit of it all
     said = "\n".join(lines)
@@ -210,7 +213,7 @@ def test_never_stays_never(tmp_path):
     # GIVEN an alignment / WHEN a time that was not seen is put on the timeline / THEN it stays so
     first = Machine().write(tmp_path / "one.biotrail", [], span=SPAN)
     second = Machine("db2", "2" * 32).write(tmp_path / "two.biotrail", BIOS, span=SPAN)
-    alignment = clocks(second).onto(clocks(first))
+    alignment = clocks(second).align_to(clocks(first))
     assert alignment.times(np.array([-1, 1])).tolist()[0] == -1
     # AND a window's tables keep their rows and order
     window = next(iter(Trace(second).lifecycles()))

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biotrail.converters.events.events import Decoder, Events
+from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.events import Events
 from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import (
     BLOCK_BYTES,

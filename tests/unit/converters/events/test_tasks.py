@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from biotrail.converters.events.events import Decoder, Events
+from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.events import Events
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import Kind
@@ -28,8 +29,8 @@ def named(tasks: TaskNames, *wanted: tuple[int, int]) -> list[str | None]:
 def test_a_name_holds_until_the_next_one() -> None:
     # GIVEN a thread that is renamed by exec, and a tid that is used again
     tasks = TaskNames()
-    tasks.learn(events((10, 5, 5, b"bash"), (20, 6, 6, b"sync"), (30, 5, 5, b"dd")))
-    tasks.learn(events((90, 5, 9, b"fio")))
+    tasks.add_records(events((10, 5, 5, b"bash"), (20, 6, 6, b"sync"), (30, 5, 5, b"dd")))
+    tasks.add_records(events((90, 5, 9, b"fio")))
     # WHEN asked at several times
     found = named(tasks, (5, 10), (5, 29), (5, 30), (5, 89), (5, 90), (6, 500))
     # THEN each time has its name, from its very nanosecond on
@@ -42,7 +43,7 @@ def test_threads_without_a_name_have_none() -> None:
     # GIVEN names of other threads, below and above / WHEN asked / THEN none is taken for it
     tasks = TaskNames()
     assert named(tasks, (5, 10)) == [None]
-    tasks.learn(events((10, 4, 4, b"a"), (10, 6, 6, b"b")))
+    tasks.add_records(events((10, 4, 4, b"a"), (10, 6, 6, b"b")))
     assert named(tasks, (5, 10), (3, 10), (7, 10), (4, 11)) == [None, None, None, "a"]
     assert tasks.tgid(np.array([-1], np.int32)).tolist() == [0]
 
@@ -50,16 +51,18 @@ def test_threads_without_a_name_have_none() -> None:
 def test_a_name_that_comes_late_is_better_than_none() -> None:
     # GIVEN a name whose first record was lost / WHEN asked before it / THEN it is taken
     tasks = TaskNames()
-    tasks.learn(events((50, 5, 5, b"dd"), (60, 5, 5, b"cat")))
+    tasks.add_records(events((50, 5, 5, b"dd"), (60, 5, 5, b"cat")))
     assert named(tasks, (5, 10), (5, 55)) == ["dd", "dd"]
 
 
 def test_rows_stay_when_more_is_learned() -> None:
     # GIVEN rows given out / WHEN more names come, the same ones again too
     tasks = TaskNames()
-    tasks.learn(events((10, 5, 5, b"dd")))
+    tasks.add_records(events((10, 5, 5, b"dd")))
     before = tasks.rows(np.array([5], np.uint32), np.array([NOW + 10], np.int64))
-    tasks.learn(events((1, 4, 4, b"a"), (20, 5, 5, b"dd"), (30, 4, 4, b"a"), (40, 4, 4, b"b")))
+    tasks.add_records(
+        events((1, 4, 4, b"a"), (20, 5, 5, b"dd"), (30, 4, 4, b"a"), (40, 4, 4, b"b"))
+    )
     # THEN they point to the same name, and names stand once per change
     assert tasks.table().comm[before[0]] == "dd"
     assert tasks.table().comm.tolist() == ["dd", "a", "b"]
@@ -69,7 +72,7 @@ def test_rows_stay_when_more_is_learned() -> None:
 def test_names_that_are_no_text() -> None:
     # GIVEN a comm of 16 bytes, and one of bytes that are no UTF-8 / WHEN read / THEN readable
     tasks = TaskNames()
-    tasks.learn(events((1, 1, 1, b"x" * 16), (2, 2, 2, b"\xff\xfea")))
+    tasks.add_records(events((1, 1, 1, b"x" * 16), (2, 2, 2, b"\xff\xfea")))
     assert tasks.table().comm.tolist() == ["x" * 16, "\ufffd\ufffda"]
 
 
@@ -77,7 +80,7 @@ def test_names_by_tid_not_by_place() -> None:
     # GIVEN many threads renamed at the same times / WHEN asked / THEN each has its own
     tasks = TaskNames()
     names = [(t, tid, tid, b"%d-%d" % (tid, t)) for t in (10, 20, 30) for tid in range(1, 40)]
-    tasks.learn(events(*names))
+    tasks.add_records(events(*names))
     asked = [(tid, t) for tid in range(1, 40) for t in (10, 15, 29, 31)]
     wanted = [f"{tid}-{t // 10 * 10}" for tid, t in asked]
     assert named(tasks, *asked) == wanted

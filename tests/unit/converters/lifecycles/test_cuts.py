@@ -36,7 +36,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, l
 
 def limited(path: Path, begin: int, end: int, **how: Any) -> Trace:
     trace = Trace(path, **how)
-    trace.limit(Span(BASE + begin, BASE + end))
+    trace.restrict(Span(BASE + begin, BASE + end))
     return trace
 
 
@@ -175,7 +175,7 @@ def test_a_pipe_gives_the_same(long_log: tuple[Path, list[Io]]) -> None:
     path, ios = long_log
     with pipe_of(path.read_bytes()) as stream:
         trace = Trace(stream)
-        trace.limit(Span(BASE + 100 * S, BASE + 103 * S))
+        trace.restrict(Span(BASE + 100 * S, BASE + 103 * S))
         windows = list(trace.lifecycles())
     # WHEN a time of it is cut out / THEN all was read, and the same came of it
     bios = Bios.concatenate([w.bios for w in windows])

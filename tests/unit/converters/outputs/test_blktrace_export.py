@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events become blktrace's files and blkparse's lines again."""
 
+import errno
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -292,6 +293,22 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     # WHEN a set is written THEN the message names the file
     with pytest.raises(OutputError, match=r"missing/x.*cannot be written"):
         export(DATA / "loop1", tmp_path / "missing" / "x")
+
+
+def test_a_rename_that_fails_leaves_no_file(tmp_path, monkeypatch):
+    # GIVEN a single set, whose second file cannot be given the prefix that was asked for
+    rename = Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        if target.name == "mine.blktrace.1":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    # WHEN the set is written THEN the message names the file, and the renamed first is gone too
+    with pytest.raises(OutputError, match=r"mine\.blktrace\.1: cannot be written: No space left"):
+        export(DATA / "loop1", tmp_path / "mine")
+    assert not list(tmp_path.iterdir())
 
 
 def test_numbers_are_each_cpus_and_devices_own(tmp_path):

@@ -11,10 +11,10 @@ from biotrail.converters.outputs.otf2.events import (
     LONG_NS,
     TRUNCATED,
     UNISSUED,
-    Begun,
     EventArray,
     Phase,
     Queue,
+    WrittenBegins,
     finished_events,
 )
 from biotrail.converters.outputs.otf2.operations import bio_operations, request_operations
@@ -28,7 +28,7 @@ def short(events: EventArray) -> list[tuple[str, int, int]]:
 
 
 def events_of_bio(**row: int) -> list[tuple[str, int, int]]:
-    events, moved = finished_events(bio_operations(bios(row)), 1000, Begun.none())
+    events, moved = finished_events(bio_operations(bios(row)), 1000, WrittenBegins.none())
     assert moved == 0
     return short(events)
 
@@ -77,7 +77,7 @@ def test_numbers_may_be_as_large_as_they_come() -> None:
     large = 2**62 + 4097
     ops = bio_operations(bios({"number": large, "issue": 20, "complete": 90}))
     # WHEN turned into events / THEN each has the number
-    events, _ = finished_events(ops, 1000, Begun.none())
+    events, _ = finished_events(ops, 1000, WrittenBegins.none())
     assert set(events["number"].tolist()) == {large}
 
 
@@ -96,7 +96,7 @@ def test_an_absorbed_request_names_the_one_that_took_its_bios() -> None:
     # GIVEN a request that was merged into another
     ops = request_operations(requests({"number": 5, "start": 10, "insert": 14, "absorbed_by": 2}))
     # WHEN turned into events
-    events, _ = finished_events(ops, 1000, Begun.none())
+    events, _ = finished_events(ops, 1000, WrittenBegins.none())
     # THEN it is cancelled at its last time, not at the trace's end
     assert short(events) == [
         ("BEGIN", 10, 0),
@@ -109,7 +109,7 @@ def test_an_absorbed_request_names_the_one_that_took_its_bios() -> None:
 def test_times_that_contradict_are_moved_and_counted() -> None:
     # GIVEN an issue before the queueing / WHEN turned into events
     ops = bio_operations(bios({"queue": 10, "issue": 5, "complete": 90}))
-    events, moved = finished_events(ops, 1000, Begun.none())
+    events, moved = finished_events(ops, 1000, WrittenBegins.none())
     # THEN OTF2's order holds, and the change is counted
     assert short(events) == [("BEGIN", 10, 0), ("ISSUED", 10, 0), ("COMPLETE", 90, 0)]
     assert moved == 1

@@ -13,8 +13,8 @@ from biotrail.recorder.notes.files import MountWatch
 from biotrail.recorder.output.flight_buffer import KeptLog
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
-from biotrail.recorder.probes.core import ProbeConfig
 from biotrail.recorder.probes.file_maps import Files, files_of
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import schema
@@ -128,6 +128,7 @@ def test_mounts_are_told_when_they_are_new(tmp_path: Path) -> None:
 class WithFiles(FakeProbes):
     """Probes that tell files, or say why not."""
 
+    capabilities = Capabilities("core", files=True)
     files = Files(True)
 
 

@@ -13,6 +13,7 @@ from biotrail.recorder.output.flight_buffer import KeptLog
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.output.stack_notes import STACKS_PER_NOTE, StackNotes
+from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session.session import record
@@ -29,10 +30,13 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys)
 
 
-class FakeMaps:
+class FakeMaps(FakeProbes):
     """A kernel that gives these stacks, once each."""
 
+    capabilities = Capabilities("core", stacks=True)
+
     def __init__(self, *kernel: dict[int, list[int]]) -> None:
+        super().__init__()
         self.rounds = list(kernel)
 
     def fresh_stacks(self) -> FreshStacks:
@@ -57,10 +61,10 @@ def test_stacks_are_told_once() -> None:
 def test_a_backend_without_stacks_is_refused() -> None:
     # GIVEN probes that cannot give stacks  WHEN they are wanted  THEN there is a message
     with pytest.raises(ProbeError, match="core"):
-        StackWatch(Stacks.KERNEL, object())
+        StackWatch(Stacks.KERNEL, FakeProbes())
     # AND nothing is asked of them where no stacks are wanted
-    assert StackWatch(Stacks.NONE, object()).changes() == []
-    assert not StackWatch(Stacks.NONE, object()).due(1 << 62)
+    assert StackWatch(Stacks.NONE, FakeProbes()).changes() == []
+    assert not StackWatch(Stacks.NONE, FakeProbes()).due(1 << 62)
 
 
 def test_a_session_without_such_a_backend_leaves_no_file(tmp_path: Path) -> None:

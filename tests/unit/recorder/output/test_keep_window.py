@@ -94,7 +94,7 @@ def test_an_idle_recording_is_dumped_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a recorder that keeps 0.2 s, whose probes give a few records and then nothing
-    monkeypatch.setattr("biotrail.recorder.session.session.CHUNK_NS", 1)
+    monkeypatch.setattr("biotrail.recorder.session.intake.CHUNK_NS", 1)
     probes, last = FakeProbes(), time.monotonic_ns()
     give = probes.drain
 

@@ -180,7 +180,7 @@ def test_a_plain_recording_whose_file_is_removed_stops_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a recording whose file is removed
-    monkeypatch.setattr("biotrail.recorder.session.session.NOTES_NS", 10_000_000)
+    monkeypatch.setattr("biotrail.recorder.session.running.NOTES_NS", 10_000_000)
     probes, path = FakeProbes(), tmp_path / "x"
     probes.at_drain = lambda: path.unlink(missing_ok=True)
     # WHEN it notices

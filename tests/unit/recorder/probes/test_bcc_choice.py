@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import choice, tracefs
+from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc import capability as bcc_capability
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc.probes import BccProbes
-from biotrail.recorder.probes.core import CoreProbes, ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
+from biotrail.recorder.probes.file_maps import NO_FILES
+from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.errors import ProbeError
 
 
@@ -39,6 +43,19 @@ def test_auto_goes_by_the_kernels_types(
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ProbeError, match="choose one of auto, core, bcc"):
         choice.make_probes("kprobe", ProbeConfig())
+
+
+def test_what_a_backend_cannot_do_finds_nothing() -> None:
+    # GIVEN the bcc backend, which declares neither stacks, files, triggers nor own files
+    probes = choice.make_probes("bcc", ProbeConfig())
+    assert probes.capabilities == Capabilities("bcc")
+    # WHEN a session calls what belongs to them THEN there is nothing, and no error
+    assert probes.files == NO_FILES
+    assert probes.triggered() == []
+    assert probes.fresh_stacks() == FreshStacks({}, {})
+    probes.own_file(OwnFile(1, 1, None))
+    # AND core declares them all
+    assert all(choice.make_probes("core", ProbeConfig()).capabilities)
 
 
 def test_missing_bcc_and_headers_have_remedies(

@@ -16,6 +16,7 @@ from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes import own_files
 from biotrail.recorder.probes.admission import config
+from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.own_files import FILES, OwnFiles, Section, section
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.session.session import record
@@ -41,12 +42,14 @@ class Map:
 class Told(FakeProbes):
     """Probes that are told of files."""
 
+    capabilities = Capabilities("core", own_files=True)
+
     def __init__(self) -> None:
         super().__init__()
-        self.files: list[OwnFile] = []
+        self.named: list[OwnFile] = []
 
     def own_file(self, file: OwnFile) -> None:
-        self.files.append(file)
+        self.named.append(file)
 
 
 def test_a_file_as_the_kernel_knows_it(tmp_path: Path) -> None:
@@ -128,8 +131,8 @@ def test_every_file_is_told(tmp_path: Path, more: dict[str, Any], count: int) ->
     summary = record(options(tmp_path / "log", duration=0.05, **more), probes=probes)
     # THEN the probes were told of each file that there is
     files = summary.files or [str(tmp_path / "log")]
-    assert len(probes.files) >= min(count, len(files))
-    assert {os.stat(path).st_ino for path in files} <= {file.inode for file in probes.files}
+    assert len(probes.named) >= min(count, len(files))
+    assert {os.stat(path).st_ino for path in files} <= {file.inode for file in probes.named}
 
 
 def test_a_pipe_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +142,7 @@ def test_a_pipe_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     probes = Told()
     # WHEN something is recorded THEN there is no file to tell of
     record(options(None, duration=0.01), probes=probes)
-    assert probes.files == []
+    assert probes.named == []
     os.close(read)
     os.close(write)
 

@@ -8,7 +8,7 @@ import pytest
 from biotrail.cli.options.record_keeping import Percent
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.log import LogReader
-from biotrail.recorder.probes.core import ProgramInfo
+from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.session.cost_watch import (
     EARLY_TICKS,
     QUIET_NS,

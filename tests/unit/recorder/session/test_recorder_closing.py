@@ -49,7 +49,7 @@ def fail_in_chunk(monkeypatch: pytest.MonkeyPatch, number: int, error: Callable[
         return write(self, segments, clock)
 
     monkeypatch.setattr(LogWriter, "write_chunk", writing)
-    monkeypatch.setattr("biotrail.recorder.session.session.CHUNK_NS", 1)
+    monkeypatch.setattr("biotrail.recorder.session.intake.CHUNK_NS", 1)
 
 
 def test_starting_is_said_before_anything_is_loaded(cli: Cli, recorder: Recorder) -> None:

@@ -156,7 +156,7 @@ def test_a_failing_output_ends_the_recording_and_keeps_what_is_there(
 ) -> None:
     # GIVEN a limit on the size of files, as a full disk would be one
     path = tmp_path / "log"
-    monkeypatch.setattr("biotrail.recorder.session.session.CHUNK_NS", 1)
+    monkeypatch.setattr("biotrail.recorder.session.intake.CHUNK_NS", 1)
     record(options(tmp_path / "short", level=0, duration=0.001), probes=FakeProbes())
     limit = (tmp_path / "short").stat().st_size + 10_000
     old = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -62,9 +62,10 @@ class Column:
 
 
 def _columns() -> dict[str, Column]:
-    """Return the column of each field of all records, by name.
+    """Return a Column for each field of all record kinds, by field name.
 
-    Raises TypeError if kinds differ in a field's type.
+    A field that several kinds have is one column; `head` and `reserved` are left out. Raises
+    TypeError: kinds differ in a field's type.
     """
     found: dict[str, Column] = {}
     for record in RECORDS:
@@ -80,7 +81,10 @@ def _columns() -> dict[str, Column]:
 
 
 def _column(field: Field) -> Column:
-    """Return a field's column, with `offsets` still empty."""
+    """Return the Column of a field of the schema, with `offsets` still empty.
+
+    Arrow types: binary for characters, a list for an array field, else the field's number type.
+    """
     dtype = np.dtype(field.dtype)
     kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
     if field.count > 1:
@@ -93,9 +97,10 @@ SCHEMA = pa.schema([*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())]
 
 
 def _numbers(values: NDArray[Any]) -> pa.Array:
-    """Return an Arrow array that shares the values' memory, if they are contiguous.
+    """Return a 1-d numpy array as an Arrow array without nulls.
 
-    pa.array would import pandas if it is installed, which takes a quarter of a second.
+    The memory is shared if the values are contiguous, else copied. pa.array would import pandas if
+    it is installed, which takes a quarter of a second.
     """
     buffer = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
@@ -111,10 +116,12 @@ def _texts(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
 _KIND_NAMES = _texts([letter.encode() for letter in LETTERS], pa.string())
 
 
-def table(events: Events, chunk: I64) -> pa.Table:
-    """Return the events as a table of SCHEMA, sorted by kind, chunk and time.
+def events_by_kind(events: Events, chunk: I64) -> pa.Table:
+    """Return the events as a table of SCHEMA, a row per event, sorted by kind, chunk and time.
 
-    chunk: int64 (n,), index of each event's chunk, ascending.
+    chunk: int64 (n,), ascending: index of the log's chunk that each event comes from. A column of a
+    field is null in rows of kinds without the field. TIE holds the order of events of one chunk and
+    time, where the sorting by kind would lose it.
     """
     order = np.argsort(events.kind, kind="stable")
     counts = np.bincount(events.kind, minlength=256)
@@ -161,9 +168,10 @@ def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
-    """Return a field of one kind's rows.
+    """Return a record field as an Arrow array, for all rows of one kind.
 
-    offset: of the field in the record, bytes. words: columns of the record's words after the first.
+    offset: of the field in the record (bytes). words: per word of the record after the first, a
+    uint64 array of all rows.
     """
     word, rest = offset // 8 - 1, offset % 8
     size = column.dtype.itemsize
@@ -186,10 +194,11 @@ def _words_of(rest: int, size: int) -> int:
 
 
 def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int32]:
-    """Return each event's rank among the events of its chunk and time, in `order`, int32 (n,).
+    """Return each event's rank among events of its chunk and time, int32 (n,), in `order`.
 
-    All 0 if events of one chunk and time are sorted by kind throughout: then `_order` restores
-    their order without ranks.
+    order: the rows of `events` as the table has them. All 0 if events of one chunk and time are in
+    ascending order of kind throughout, for then `_order` restores their order without ranks. chunk:
+    per event, its chunk's index, ascending.
     """
     same = events.ts[1:] == events.ts[:-1]
     if len(same) and chunk[0] != chunk[-1]:
@@ -203,9 +212,10 @@ def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int
 
 
 def wrong_columns(schema: pa.Schema) -> str | None:
-    """Return the name of a column of OWN that is missing, or of any column of a wrong type.
+    """Return the name of the first column that a table of events must not have so; None if all fit.
 
-    None if there is none. Other columns may be missing: their fields are then 0.
+    A column is wrong if it is of OWN and missing, or if its type is not that of SCHEMA (any
+    dictionary type passes for KIND). Columns of fields may be missing: those fields are then 0.
     """
     for name, kind in (*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())):
         if schema.get_field_index(name) < 0:
@@ -222,11 +232,12 @@ Read = Callable[[list[str]], pa.Table]
 """Function that returns the named columns of one row group."""
 
 
-def events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
-    """Return (events, chunk index of each) of a row group, by chunk, then in the log's order.
+def read_events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
+    """Return (events, chunk index of each, int64) of a row group that `events_by_kind` laid out.
 
-    names: columns that the archive has. The events' `number` is 0. Raises pa.ArrowInvalid or
-    ValueError if the columns are not consistent.
+    Sorted by chunk, then in the log's order; `number` is 0. read: returns the named columns of the
+    row group. names: columns that the archive has; fields without a column are 0. Raises
+    pa.ArrowInvalid or ValueError: the columns are damaged or not consistent.
     """
     own = read(list(OWN))
     if any(own[name].null_count for name in OWN):
@@ -258,9 +269,10 @@ def events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
 
 
 def _runs(kinds: Any) -> Iterator[tuple[int, int, int]]:
-    """Yield (kind, first row, last row + 1) of each run of rows of one kind.
+    """Yield (kind, first row, last row + 1) for each run of rows of one kind, in row order.
 
-    Raises ValueError: kinds that this reader does not know; pa.ArrowInvalid: damaged.
+    kinds: the KIND column, an Arrow dictionary array of kinds' letters. Raises ValueError: nulls,
+    or letters that this reader does not know; pa.ArrowInvalid: damaged.
     """
     kinds.validate(full=True)
     letters = kinds.dictionary.to_pylist()
@@ -276,8 +288,9 @@ def _runs(kinds: Any) -> Iterator[tuple[int, int, int]]:
 
 
 def _values(column: Any) -> NDArray[Any]:
-    """Return the values of a column of numbers without nulls.
+    """Return the values of an Arrow column of numbers without nulls as a read-only numpy array.
 
+    column: an Array or ChunkedArray; the memory of an Array, or of a single chunk, is shared.
     to_numpy would import pandas; see `_numbers`.
     """
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -287,9 +300,11 @@ def _values(column: Any) -> NDArray[Any]:
 
 
 def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
-    """Write a field into `words` (one row per word, one column per record), from its column.
+    """Write one field of some records into `words`, from the field's Arrow column.
 
-    offset: of the field in the record, bytes. Raises ValueError: nulls, or lists of a wrong length.
+    words: uint64 (RAW_WORDS, n), the records, one column of it each; changed in place. offset: of
+    the field in the record (bytes). cells: the field's values, in the records' order. Raises
+    ValueError: nulls, or lists of another length than the field's.
     """
     if cells.null_count:
         raise ValueError(f"{column.name} is null in rows whose kind has this field")
@@ -314,7 +329,11 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
 
 
 def _order(ts: I64, chunk: I64, tie: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Return the indices that sort rows by chunk, time and tie; stable, so kinds stay sorted."""
+    """Return the indices that sort rows by chunk, then time, then tie; stable.
+
+    chunk: index of each row's chunk. tie: rank from `_ties`; where all are 0, rows of one chunk and
+    time stay in their order, that of kinds.
+    """
     if tie.any():
         return np.lexsort((tie, ts, chunk))
     if len(chunk) and chunk[0] == chunk[-1] and chunk.min() == chunk.max():

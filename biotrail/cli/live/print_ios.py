@@ -15,8 +15,8 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
+from biotrail.cli.children.recorder_process import Recorder, Tail, Tee, stopping
 from biotrail.cli.options.record_print import Printing
-from biotrail.cli.top_child import Recorder, Tail, Tee, stopping
 from biotrail.converters.analysis.live.live import LiveTrace
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.inputs.backlog import LiveSource

@@ -11,7 +11,7 @@ from biotrail.cli.options import report_scope
 from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.several import Given
 from biotrail.cli.options.terminating import terminated_as_interrupted
-from biotrail.cli.slow import Findings, as_dict, look_around
+from biotrail.cli.reporting.slowest import Findings, as_dict, look_around
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.analysis.page.data import ROOM, bounded, page_data, short
 from biotrail.converters.analysis.page.html import page
@@ -23,7 +23,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.text import tallies, units
 from biotrail.text.progress import progress
-from biotrail.text.slow import MEANINGS
+from biotrail.text.slow_stages import MEANINGS
 from biotrail.text.verdict import SHOWN, as_dicts, verdict
 
 SLOWEST = 20

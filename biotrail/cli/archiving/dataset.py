@@ -13,7 +13,7 @@ from urllib.parse import quote
 import click
 
 from biotrail import __version__
-from biotrail.cli.archive import told, write_events
+from biotrail.cli.archiving.file import file_lines, write_events
 from biotrail.cli.options.recordings import Recording, open_recordings
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.parquet.source import TABLE_KEY
@@ -87,7 +87,7 @@ def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Itera
         folder.mkdir(parents=True)
         file = folder / f"{name}.parquet"
         events = write_events(recording, file, wanted.level, False)
-        yield from (f"  {line}" for line in told(file, events, recording.trace.reader))
+        yield from (f"  {line}" for line in file_lines(file, events, recording.trace.reader))
     if wanted.derived:
         if "events" in wanted.tables:  # the events' pass has read the log: open it again
             [recording] = open_recordings(recording.paths, wanted.associate, wanted.own_io)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from biotrail.cli.convert import open_lines
-from biotrail.cli.convert_perfetto import Result, to_stdout
+from biotrail.cli.converting.result import Result, open_lines, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.recordings import Recording
 from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
@@ -36,10 +35,10 @@ def align(recordings: Sequence[Recording]) -> list[Aligned]:
 
     Raises ConversionError if a recording has no clock readings.
     """
-    clocks = [Clocks.of(each.paths[0], each.trace) for each in recordings]
+    clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
     reference = choose_reference(clocks)
     return [
-        Aligned(each, "", own, None if i == reference else own.onto(clocks[reference]))
+        Aligned(each, "", own, None if i == reference else own.align_to(clocks[reference]))
         for i, (each, own) in enumerate(zip(recordings, clocks, strict=True))
     ]
 
@@ -63,7 +62,7 @@ def convert(
         size = os.stat(target).st_size
         result = Result(Path(target), size, total.warning, view=total.view)
     for log in logs:
-        log.clocks.learn(log.recording.trace.context.clocks)
+        log.clocks.compare(log.recording.trace.context.clocks)
     return result, report_lines(logs, result)
 
 

@@ -7,9 +7,10 @@ from rich.console import RenderableType
 
 from biotrail.cli.options.several import Lined
 from biotrail.converters.analysis.report.tree import GroupReport, Report
-from biotrail.text import report as report_text
 from biotrail.text import units
 from biotrail.text.columns import Column, table, with_more, without_repeats
+from biotrail.text.report import MOST_ROWS
+from biotrail.text.report_cells import FIELDS, TIMES, WORK, name_cells, times, work
 from biotrail.text.report_rows import weight
 from biotrail.text.rows import Order, first
 
@@ -26,7 +27,7 @@ def parts(
     """Yield the tables to print before the reports themselves.
 
     reports: (label, report). lined: from `lined_up`; may be empty. limit, order: as for
-    `report_text.parts`.
+    `text.report.parts`.
     """
     yield _recordings(reports, lined, width)
     rows = [
@@ -43,13 +44,13 @@ def parts(
     by = reports[0][1].by
     if by is None:
         return
-    fields = report_text.FIELDS[by]
+    fields = FIELDS[by]
     groups = [
-        ([label, *report_text.name_cells(group, fields)], group)
+        ([label, *name_cells(group, fields)], group)
         for label, report in reports
         for group in report.groups
     ]
-    most = report_text.MOST_ROWS if limit is None else limit
+    most = MOST_ROWS if limit is None else limit
     order = order or Order.COUNT
     yield _beside(f"By {by}, of all recordings", ("recording", *fields), groups, width, most, order)
 
@@ -69,14 +70,14 @@ def _recordings(reports: Labelled, lined: Sequence[Lined], width: int) -> Render
         requests = units.count(report.total.requests.counters["ios"])
         bios = report.total.bios
         cells = [label, at, units.duration(report.span_ns), requests]
-        rows.append([*cells, *report_text.work(bios), *report_text.times(bios.latency)])
+        rows.append([*cells, *work(bios), *times(bios.latency)])
     columns = [
         Column("recording", left=True),
         Column("begins"),
         Column("length"),
         Column("requests", 1),
-        *report_text.WORK,
-        *report_text.TIMES,
+        *WORK,
+        *TIMES,
     ]
     return table("Recordings, on one timeline" if lined else "Recordings", columns, rows, width)
 
@@ -94,10 +95,7 @@ def _beside(
     if by is not None:
         rows = sorted(rows, key=lambda row: -weight(row[1], by))
     shown, more = first(rows, limit)
-    cells = [
-        [*name, *report_text.work(group), *report_text.times(group.latency)]
-        for name, group in shown
-    ]
-    columns = [*(Column(head, left=True) for head in heads), *report_text.WORK, *report_text.TIMES]
+    cells = [[*name, *work(group), *times(group.latency)] for name, group in shown]
+    columns = [*(Column(head, left=True) for head in heads), *WORK, *TIMES]
     made = table(title, columns, cells if order else without_repeats(cells, 2), width)
     return with_more(made, more)

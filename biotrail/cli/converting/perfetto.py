@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversion to Perfetto: one file, several parts, or standard output."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from biotrail.cli.converting.result import Result, to_stdout
+from biotrail.cli.options import compressing
+from biotrail.cli.options.cuts import Opened
+from biotrail.cli.options.drawing import Drawing
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
+from biotrail.recorder.output import output
+from biotrail.text import units
+
+
+def write(
+    source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool, drawing: Drawing
+) -> Result:
+    """Write the windows to `target` (`-`: standard output), or to parts beside it.
+
+    source: the trace that `lifecycles` are windows of. force: replace existing files. If `drawing`
+    has a `max_size`, the files are `part_path(target, 1)`, 2, …; `target` itself is not written.
+    Raises TraceError; no partial output is left then.
+    """
+    if target == "-":
+        return to_stdout(lambda out: write_stream(source, lifecycles, out, drawing).warning)
+    if drawing.max_size is not None:
+        return _write_parts(source, lifecycles, target, force, drawing)
+    with (
+        output.replacing(target, force=force) as stream,
+        compressing.compressed(stream, target) as out,
+    ):
+        summary = write_stream(source, lifecycles, out, drawing)
+    size = os.stat(target).st_size
+    return Result(Path(target), size, summary.warning, view=summary.view)
+
+
+def write_stream(
+    source: Opened, lifecycles: Iterator[Lifecycles], out: BinaryIO, drawing: Drawing
+) -> PerfettoSummary:
+    """Write the windows to `out`, uncompressed and as one trace, whatever `drawing.max_size` is.
+
+    source: the trace that `lifecycles` are windows of. Raises TraceError.
+    """
+    from biotrail.converters.outputs.perfetto import convert as perfetto
+
+    context = source.trace.context
+    return perfetto.convert(lifecycles, context, out, **_converter_arguments(source, drawing))
+
+
+def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
+    """Return the keyword arguments of the Perfetto converter for this trace and drawing.
+
+    `facts`, the attributes of the trace, say which part of the log was chosen and, unless it is
+    full, the detail.
+    """
+    trace = source.trace
+    facts = source.cut.facts(trace)
+    if drawing.detail != Detail.FULL:
+        facts["detail"] = str(drawing.detail)
+    return {
+        "stacks": trace.stacks,
+        "facts": facts,
+        "to_end": trace.span is not None,
+        "detail": drawing.detail,
+        "colour": drawing.colour,
+    }
+
+
+def _write_parts(
+    source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool, drawing: Drawing
+) -> Result:
+    """Write the windows to files of at most `drawing.max_size` bytes, named by `part_path`.
+
+    A part is larger if one window's packets are. The result's `told` lists the files, and says
+    so of larger ones, and of a next part that an earlier conversion has left. Raises TraceError.
+    """
+    from biotrail.converters.outputs.perfetto.parts import convert_parts
+
+    paths: list[Path] = []
+    limit = drawing.max_size or 0
+    with ExitStack() as files:
+
+        def opened(number: int) -> BinaryIO:
+            path = part_path(target, number)
+            stream = files.enter_context(output.replacing(path, force=force))
+            paths.append(path)
+            return files.enter_context(compressing.compressed(stream, path))
+
+        how = _converter_arguments(source, drawing)
+        parts = convert_parts(lifecycles, source.trace.context, opened, limit, **how)
+    sizes = [os.stat(path).st_size for path in paths]
+    told = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
+    if large := sum(part.bytes > limit for part in parts):
+        what = units.plural(large, "part")
+        told.append(f"  {what} above --max-size: what comes at once was more")
+    if part_path(target, len(paths) + 1).exists():
+        told.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
+    return Result(paths[0], sum(sizes), parts=len(paths), told=tuple(told))
+
+
+def part_path(target: str, number: int) -> Path:
+    """Return the path of a part: `disk-1.pftrace.gz` for `disk.pftrace.gz` and 1."""
+    plain = Path(compressing.plain(target))
+    name = f"{plain.stem}-{number}{plain.suffix}{target[len(str(plain)) :]}"
+    return plain.with_name(name)

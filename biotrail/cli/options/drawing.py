@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that say how a Perfetto trace is written: size of its files, detail, colours."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from biotrail.cli.options.gathering import gathered
+from biotrail.converters.outputs.perfetto.names import Colour, Detail
+from biotrail.converters.pipeline import WINDOW_EVENTS
+from biotrail.text import units
+
+Command = Callable[..., Any]
+LEAST_PART = 256 << 10
+"""Smallest --max-size in bytes: each part repeats the packets that describe the trace."""
+_WINDOWS_PER_PART = 16
+_BYTES_PER_EVENT = 100
+"""Approximate size of an event in a Perfetto trace."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How a Perfetto trace is written. max_size: bytes of each part; None: a single file."""
+
+    max_size: int | None = None
+    detail: Detail = Detail.FULL
+    colour: Colour = Colour.AUTO
+
+    @property
+    def window_events(self) -> int | None:
+        """Events per window, so that a part, which ends with a window, fits; None: the default."""
+        if self.max_size is None:
+            return None
+        wanted = self.max_size // _WINDOWS_PER_PART // _BYTES_PER_EVENT
+        return min(max(wanted, 100), WINDOW_EVENTS)
+
+
+_OPTIONS = (
+    click.option(
+        "--max-size",
+        type=units.Size(),
+        metavar="SIZE",
+        help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
+        "OUT-2.pftrace, …",
+    ),
+    click.option(
+        "--detail",
+        type=click.Choice([str(detail) for detail in Detail]),
+        default=str(Detail.FULL),
+        show_default=True,
+        callback=lambda _context, _option, value: Detail(value),
+        help="What a Perfetto trace holds. full: everything; stages: no arguments and no requests; "
+        "bios: no stages either.",
+    ),
+    click.option(
+        "--colour",
+        type=click.Choice([str(colour) for colour in Colour]),
+        default=str(Colour.AUTO),
+        show_default=True,
+        callback=lambda _context, _option, value: Colour(value),
+        help="Colours of a Perfetto trace: by operation; by family (a bio, its requests, and their "
+        "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
+        "devices.",
+    ),
+)
+
+
+def drawing_options(command: Command) -> Command:
+    """Add --max-size, --detail and --colour; pass their values to the command as `drawing`."""
+    command = gathered(Drawing, "drawing")(command)
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

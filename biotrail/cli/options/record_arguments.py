@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that say what `biotrail record` records, and how. Imports only what recording needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from biotrail.recorder.probes.choice import BACKENDS
+from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.text import units
+
+EVENT_SETS = ("minimal", "lifecycle", "all")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_OPTIONS = (
+    click.option(
+        "-d",
+        "--device",
+        "devices",
+        multiple=True,
+        metavar="DEV",
+        help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
+        "mount point. Can be repeated. Default: all devices.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=click.Path(),
+        help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail "
+        "in the current directory.",
+    ),
+    click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists."),
+    click.option(
+        "--duration", type=units.Duration(), metavar="TIME", help="Stop after 10s, 5min, 2h, …"
+    ),
+    click.option(
+        "--events",
+        type=click.Choice(EVENT_SETS),
+        default="lifecycle",
+        show_default=True,
+        help="minimal: queue, issue and complete, and the events that link them; lifecycle: every "
+        "step of a bio and request; all: plugs and all other events too.",
+    ),
+    click.option(
+        "--backend",
+        type=click.Choice(BACKENDS),
+        default="auto",
+        show_default=True,
+        help="core: precompiled programs, for kernels with type information (BTF); bcc: programs "
+        "that bcc compiles here, which record less; auto: core where it can be used, else bcc.",
+    ),
+    click.option(
+        "--stacks",
+        is_flag=True,
+        help="Record the kernel call stack that queued each bio: see biotrail stacks.",
+    ),
+    click.option(
+        "--user-stacks", is_flag=True, help="With --stacks: record the program's call stack too."
+    ),
+    click.option(
+        "--files",
+        is_flag=True,
+        help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
+        "direct I/O on ext4, XFS and others. See biotrail report --by file.",
+    ),
+    click.option(
+        "--buffer-size",
+        type=units.Size(),
+        metavar="SIZE",
+        help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
+        "depends on the machine.",
+    ),
+    click.option(
+        "--sync", is_flag=True, help="Sync the log every second, so that it survives a power loss."
+    ),
+    click.option(
+        "--level",
+        type=click.IntRange(0, 19),
+        default=1,
+        show_default=True,
+        help="zstd compression level; 0: no compression.",
+    ),
+)
+
+
+def options(command: _Command) -> _Command:
+    """Add the options whose values are the fields of RecordArguments to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class RecordArguments:
+    """The values of these options, as the user gave them."""
+
+    devices: tuple[str, ...]
+    output: str | None
+    """Path of the log; `-`: standard output; None: not given."""
+    force: bool
+    duration: float | None
+    """Seconds; None: no end."""
+    events: str
+    """One of EVENT_SETS."""
+    backend: str
+    stacks: bool
+    user_stacks: bool
+    files: bool
+    buffer_size: int | None
+    """Bytes of each CPU's ring; None: the recorder chooses."""
+    sync: bool
+    level: int
+
+    def check(self) -> None:
+        """Raise click.UsageError if a value is out of range or options contradict each other."""
+        if self.duration is not None and self.duration <= 0:
+            raise click.BadParameter("must be more than 0", param_hint="--duration")
+        if self.user_stacks and not self.stacks:
+            raise click.UsageError("--user-stacks needs --stacks")
+        if self.stacks and self.backend == "bcc":
+            raise click.UsageError("--stacks needs the core backend: bcc's programs take no stacks")
+        if self.files and self.backend == "bcc":
+            raise click.UsageError("--files needs the core backend: bcc's programs see no files")
+
+    def record_options(self) -> dict[str, Any]:
+        """Return these values as keyword arguments of RecordOptions: all but `output`."""
+        return {
+            "force": self.force,
+            "devices": self.devices,
+            "events": self.events,
+            "backend": self.backend,
+            "stacks": Stacks(self.stacks + self.user_stacks),
+            "files": self.files,
+            "ring_bytes": self.buffer_size,
+            "duration": self.duration,
+            "sync": self.sync,
+            "level": self.level,
+        }

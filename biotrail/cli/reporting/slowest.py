@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slowest I/Os of a trace, found in two passes, and the JSON of them."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.choosing.excerpt import around, excerpt
+from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
+from biotrail.converters.analysis.slow.surroundings import Neighbourhood
+from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.output import output
+from biotrail.text import tallies
+
+FORMAT = 1
+"""Version of --json's format: raised when a key is renamed or removed."""
+
+
+@dataclass
+class Findings:
+    """The slowest I/Os of a trace."""
+
+    trace: Trace
+    wanted: Wanted
+    slowest: Slowest
+
+    @property
+    def ios(self) -> list[SlowIO]:
+        """The I/Os found, the slowest first."""
+        return self.slowest.found
+
+
+def keep_slowest(found: Sequence[Findings], top: int) -> None:
+    """Remove from each recording's findings all but the slowest `top` I/Os of all recordings."""
+    if len(found) < 2:
+        return
+    every = sorted((-slow.io.waited_ns, at) for at, one in enumerate(found) for slow in one.ios)
+    kept = Counter(at for _, at in every[:top])
+    for at, one in enumerate(found):
+        del one.ios[kept[at] :]
+
+
+def find(trace: Trace, wanted: Wanted, choice: Choice) -> Findings:
+    """Read the trace to its end (first pass); return the slowest I/Os with their families.
+
+    Raises ConversionError if the log does not have a chosen device.
+    """
+    slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
+    for _ in trace.lifecycles(on_window=slowest.watch):
+        pass
+    choice.check(slowest.devices)
+    return Findings(trace, wanted, slowest)
+
+
+def look_around(
+    found: Findings, second: Trace, target: str | None, margin: int, force: bool
+) -> Path | None:
+    """Read the trace again (second pass), and set each I/O's `surroundings`.
+
+    second: the trace, opened again. If `target` is given and I/Os were found, also write a
+    Perfetto trace of the time within `margin` (ns) of each I/O, and return its path; else None.
+    """
+    mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.ios}
+    near = Neighbourhood(second.context, [slow.io for slow in found.ios], mates)
+    windows = second.lifecycles()
+    path = None
+    if target is not None and found.ios:
+        path = _write(found, second, near, target, margin, force)
+    else:
+        for window in windows:
+            if near.add(window):
+                break
+    near.finish()
+    for slow in found.ios:
+        slow.surroundings = near.of(slow.io)
+    return path
+
+
+def _write(
+    found: Findings, second: Trace, near: Neighbourhood, target: str, margin: int, force: bool
+) -> Path:
+    """Write the Perfetto trace of the I/Os and what was around them; pass each window to `near`."""
+    from biotrail.converters.outputs.perfetto import convert as perfetto
+
+    def passing() -> Iterator[Lifecycles]:
+        for window in second.lifecycles():
+            near.add(window)
+            yield window
+
+    spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.ios]
+    windows = passing()
+    with output.replacing(target, force=force) as stream:
+        perfetto.convert(excerpt(windows, around(spans, margin)), second.context, stream)
+    for _ in windows:
+        pass
+    return Path(target)
+
+
+def as_dict(found: Findings) -> dict[str, Any]:
+    """Return the findings for JSON; docs/slow.md describes every key."""
+    trace, wanted = found.trace, found.wanted
+    ios = []
+    for slow in found.ios:
+        row = asdict(slow)
+        row["time"] = trace.context.wall_clock(slow.begin_ns)
+        for io in [row["io"], *row["mates"], *row["parents"], *row["children"]]:
+            del io["dev"], io["part"]
+        ios.append(row)
+    return {
+        "format": FORMAT,
+        "log_id": trace.context.log_id,
+        "wanted": {"top": wanted.top, "over_ns": wanted.over, "failed": wanted.failed},
+        "counts": asdict(found.slowest.counts),
+        "ios": ios,
+        **{k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")},
+    }

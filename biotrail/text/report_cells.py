@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells, columns and group names that the tables of a report share."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from biotrail.converters.analysis.report.tree import GroupReport, Summary
+from biotrail.text import units
+from biotrail.text.columns import Column, table
+
+NOT_KNOWN = "(file not known: direct I/O, buffers)"
+PATH_WIDTH = 48
+"""Most characters of a path; --json has the whole path."""
+TIMES = (
+    Column("mean", 1),
+    Column("p50"),
+    Column("p90", 3),
+    Column("p99"),
+    Column("p99.9", 2),
+    Column("max"),
+)
+WORK = (
+    Column("I/Os"),
+    Column("I/O/s", 2),
+    Column("data", 1),
+    Column("data/s", 2),
+    Column("size", 4),
+)
+TAIL = (Column("failed"), Column("tries", 2))
+"""Columns that are shown if any row has something in them."""
+_NONE = "-"
+FIELDS = {
+    "process": ("process", "pid"),
+    "device": ("device",),
+    "op": ("operation",),
+    "cgroup": ("cgroup",),
+    "file": ("file",),
+    "inode": ("file", "inode"),
+    "dir": ("dir", "inodes"),
+    "cpu": ("cpu",),
+}
+"""Fields of a group's name, by the word of --by."""
+
+
+def times(values: Summary) -> list[str]:
+    """Return the cells of TIMES."""
+    if not values.count:
+        return ["-"] * len(TIMES)
+    shown = (values.mean, values.p50, values.p90, values.p99, values.p99_9, values.max)
+    return [units.duration(value) for value in shown]
+
+
+def work(group: GroupReport) -> list[str]:
+    """Return the cells of WORK."""
+    return [
+        units.count(group.counters["ios"]),
+        f"{group.ios_per_s:,.0f}",
+        units.size(group.counters["bytes"]),
+        units.size(group.bytes_per_s) + "/s",
+        units.size(group.size.mean),
+    ]
+
+
+def tail(group: GroupReport) -> list[str]:
+    """Return the cells of TAIL."""
+    failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
+    tries = group.counters["tries"]
+    return [failed or _NONE, units.count(tries) if tries else _NONE]
+
+
+def with_tail(
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> Table:
+    """Return a table whose rows end with the cells of TAIL, less those columns that are empty."""
+    kept = [
+        place
+        for place in range(len(TAIL))
+        if any(row[place - len(TAIL)] not in ("", _NONE) for row in rows)
+    ]
+    shown = [[*row[: -len(TAIL)], *(row[place - len(TAIL)] for place in kept)] for row in rows]
+    return table(title, [*columns, *(TAIL[place] for place in kept)], shown, width)
+
+
+def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
+    """Return a row per stage: `name`, stage, count, share and TIMES."""
+    return [
+        [*name, s.stage, units.count(s.time.count), f"{100 * s.share:.1f} %", *times(s.time)]
+        for s in group.stages
+    ]
+
+
+def name_cells(group: GroupReport, fields: Sequence[str]) -> list[str]:
+    """Return the group's name, a cell for each field; `(others)` for the rest of a list."""
+    if "others" in group.name:
+        return ["(others)", *([""] * (len(fields) - 1))]
+    cells = []
+    for field in fields:
+        value = group.name.get(field)
+        if field in ("file", "dir"):
+            cells.append(file_cell(group, field))
+            continue
+        if field == "cgroup" and value is None:
+            value = group.name.get("cgroup_id") or None
+        cells.append("(unknown)" if value is None else str(value))
+    return cells
+
+
+def file_cell(group: GroupReport, field: str = "file") -> str:
+    """Return a path's end and how many inodes had the path; without a path, why there is none.
+
+    field: "file" or "dir".
+    """
+    path, kind = group.name[field], group.name["file_kind"]
+    if path is None:
+        device = f"({group.name.get('device')}: metadata, or the device itself)"
+        known = {"device": device, "no data": "(no data)", "no name": "(files without a name)"}
+        return known.get(str(kind), NOT_KNOWN)
+    text = str(path)
+    text = text if len(text) <= PATH_WIDTH else f"…{text[1 - PATH_WIDTH :]}"
+    inodes = int(group.name.get("inodes") or 0)
+    several = f" ({units.plural(inodes, 'inode', 'inodes')})" if inodes > 1 else ""
+    return text + (several if field == "file" else "")

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An I/O in a few words: what it was, whose, how long it took, what was unusual."""
+
+from biotrail.converters.analysis.slow.io_details import IO
+from biotrail.text import tallies, units
+
+_DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
+
+
+def took_text(io: IO) -> str:
+    """Return an I/O's latency; without one, its time in flight or `unknown time`."""
+    if io.under_way:
+        return f"{units.duration(io.waited_ns)} and no completion"
+    if io.latency_ns is None:
+        return "unknown time"
+    return units.duration(io.waited_ns)
+
+
+def io_text(io: IO) -> str:
+    """Return an I/O's device, operation, flags, size and sector."""
+    where = f" at sector {io.sector}" if io.sector is not None and io.bytes else ""
+    size = f" of {units.size(io.bytes)}" if io.bytes else ""
+    flags = f" {io.flags}" if io.flags else ""
+    return f"{io.partition or io.device} {io.operation}{flags}{size}{where}"
+
+
+def thread_text(io: IO) -> str:
+    """Return an I/O's thread."""
+    if io.tid is None:
+        return "task unknown"
+    name = io.comm if io.comm is not None else "?"
+    return f"{name} ({io.tid})"
+
+
+def unusual_text(io: IO) -> str:
+    """Return what is unusual about an I/O: errors, requeues, splits, doubtful certainty.
+
+    Empty: nothing.
+    """
+    found = []
+    if io.status != "OK":
+        found.append(f"ended with {io.status}, {units.size(io.done_bytes)} done")
+    if io.requeues:
+        found.append(units.plural(io.requeues, "requeue"))
+    if io.fragments > 1:
+        found.append(f"split into {io.fragments} pieces: stages are of the one that ended last")
+    if io.certainty in _DOUBTS and not io.under_way:
+        found.append(f"{io.certainty}: {tallies.CERTAINTY_MEANINGS[io.certainty]}")
+    return "; ".join(found)
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merges of requests (m): which request absorbed which, and whose the absorbed bios are."""
+
+import numpy as np
+
+from biotrail.converters.association.identity.association import Association, Findings
+from biotrail.converters.events.array_steps import take_or
+from biotrail.converters.events.tables import I64, SECTOR_BYTES
+from biotrail.recorder.schema.records import Kind
+
+
+def named_absorptions(a: Association) -> Findings:
+    """Find `absorbed_by` where an m names the absorbing request.
+
+    The kernel's m does not; `without_pointers` adds the name to the record.
+    """
+    rows = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
+    taker_pointer = a.events.raw[a.requests.row_event[rows], 6]
+    rows, taker_pointer = rows[taker_pointer != 0], taker_pointer[taker_pointer != 0]
+    if not len(rows):
+        return Findings()
+    event = a.requests.row_event[rows]
+    # An identity can be reused: take its last generation that began before the m.
+    pointers, rank = np.unique(a.requests.pointer, return_inverse=True)
+    width = len(a.events) + 1
+    keys = rank * width + a.requests.birth
+    by_birth = np.argsort(keys)
+    pointer_rank = np.searchsorted(pointers, taker_pointer)
+    place = np.searchsorted(keys[by_birth], pointer_rank * width + event) - 1
+    request = by_birth[np.maximum(place, 0)]
+    known = (place >= 0) & (a.requests.pointer[request] == taker_pointer)
+    absorbed_by = a.absorbed_by.copy()
+    absorbed_by[a.requests.row_gen[rows[known]]] = request[known]
+    return Findings(absorbed_by=absorbed_by)
+
+
+def absorptions(a: Association) -> Findings:
+    """Find `absorbed_by`, and move the bios of absorbed requests to the request that was issued.
+
+    An absorbed request merged into the one whose D names its head bio (attempt_merge links the two
+    bio lists, so that bio is in the chain). An m that was lost is recognised by a bio whose request
+    is another one at its D. Finds nothing where there is neither.
+    """
+    rows = np.flatnonzero(a.bios.row_role == Kind.RQ_MERGE)
+    rows = np.concatenate([rows, _rows_before_lost_merges(a)])
+    if not len(rows) or not len(a.requests):
+        return Findings()
+    source, taker = a.row_request[rows], a.request[a.bios.row_gen[rows]]
+    known = (taker >= 0) & (taker != source)
+    absorbed_by = a.absorbed_by.copy()
+    absorbed_by[source[known]] = taker[known]
+    absorbed_by = last_absorbers(absorbed_by, len(rows))
+    taker = take_or(absorbed_by, a.request, -1)
+    return Findings(
+        absorbed_by=absorbed_by, request=np.where(taker >= 0, taker, a.request).astype(np.int64)
+    )
+
+
+def last_absorbers(absorbed_by: I64, merges: int) -> I64:
+    """Return, per request (q,), the last request of its chain of merges, or -1: not absorbed.
+
+    absorbed_by: (q,) request that each one was merged into, or -1. merges: number of merges.
+    C merged into B, and B into A, gives A for C. Pointer jumping doubles the path length in each
+    pass, so a cycle of merges terminates too.
+    """
+    for _ in range(merges.bit_length()):
+        further = take_or(absorbed_by, absorbed_by, -1)
+        if not (further >= 0).any():
+            break
+        absorbed_by = np.where(further >= 0, further, absorbed_by)
+    return absorbed_by
+
+
+def _rows_before_lost_merges(a: Association) -> I64:
+    """Return the bio rows that a D of another request follows: the m between them was lost.
+
+    Indices (k,) into the rows of `a.bios`, ascending. The D is the next row of the same bio
+    generation. Left out are pairs of which one names no request, and rows whose request has an m.
+    """
+    after = np.flatnonzero(a.bios.row_role == Kind.D)
+    after = after[after != a.bios.start[a.bios.row_gen[after]]]
+    before = after - 1
+    own, taker = a.row_request[before], a.row_request[after]
+    changed = (own >= 0) & (taker >= 0) & (own != taker)
+    before, own = before[changed], own[changed]
+    without_m: I64 = before[a.requests.first(Kind.RQ_MERGE)[own] < 0]
+    return without_m
+
+
+def request_before_merge(a: Association) -> I64:
+    """Return, per bio, the absorbed request that it was in before the merge, or -1.
+
+    From the first event of the bio before its D that mentions a request, or, where the kernel
+    reports only the request's head bio, from the range of the m.
+    """
+    before = (Kind.G, Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE)
+    issue = a.bios.first(Kind.D)
+    early = (a.bios.row_event < issue[a.bios.row_gen]) | (issue[a.bios.row_gen] < 0)
+    named = np.flatnonzero((a.row_request >= 0) & np.isin(a.bios.row_role, before) & early)[::-1]
+    own = np.full(len(a.bios), -1, dtype=np.int64)
+    own[a.bios.row_gen[named]] = a.row_request[named]
+    got = (a.bios.first(Kind.G) >= 0) & (a.request >= 0)
+    own = _in_range_of_merges(a, np.flatnonzero(got & (own < 0)), own)
+    return np.where((own >= 0) & (own != a.request), own, -1)
+
+
+def _in_range_of_merges(a: Association, bios: I64, own: I64) -> I64:
+    """Return a copy of `own` with, for `bios`, the request of the first m that covers their sector.
+
+    Such an m is later than the bio's first event, and of a request absorbed by the one that served
+    it. Cost grows with the bios that lie in ranges of m, not with bios times m.
+    """
+    merged = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
+    merged = merged[np.isin(a.absorbed_by[a.requests.row_gen[merged]], a.request[bios])]
+    merged = merged[np.argsort(a.requests.row_event[merged], kind="stable")]
+    event, absorbed = a.requests.row_event[merged], a.requests.row_gen[merged]
+    sectors, place = np.unique(a.facts.piece_sector[bios], return_inverse=True)
+    begin, length = a.events.sector[event], a.events.bytes[event] // SECTOR_BYTES
+    end = begin + np.maximum(length, 0).astype(np.uint64)
+    first = np.searchsorted(sectors, begin)
+    behind = np.where(end < begin, len(sectors), np.searchsorted(sectors, end))
+    # Bios by their request and sector: those of one merge's range stand side by side.
+    width = len(sectors) + 1
+    order = np.argsort(a.request[bios] * width + place, kind="stable")
+    keys = (a.request[bios] * width + place)[order]
+    low = np.searchsorted(keys, a.absorbed_by[absorbed] * width + first)
+    count = np.searchsorted(keys, a.absorbed_by[absorbed] * width + behind) - low
+    count = np.maximum(count, 0)
+    merge = np.repeat(np.arange(len(merged)), count)
+    # Position in `keys` of each (merge, bio in its range) pair: low[merge], low[merge] + 1, …
+    position = np.arange(len(merge)) - np.repeat(np.cumsum(count) - count, count) + low[merge]
+    bio = bios[order[position]]
+    later = a.bios.birth[bio] < event[merge]
+    bio, merge = bio[later][::-1], merge[later][::-1]
+    result = own.copy()
+    result[bio] = absorbed[merge]  # the first merge is assigned last
+    return result

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CHAIN records: the bios behind the head of an issued request, and how many filters left out."""
+
+import numpy as np
+
+from biotrail.converters.events.array_steps import latest_before
+from biotrail.converters.events.events import Events
+from biotrail.converters.events.tables import I64, U64
+from biotrail.recorder.schema.records import CHAIN_COUNT, CHAIN_SLOTS, Kind
+
+_LOW = np.uint64(0xFFFFFFFF)
+_COUNT_BIT = np.uint64(CHAIN_COUNT.bit_length() - 1)
+
+
+def chain_rows(events: Events) -> tuple[I64, U64, I64]:
+    """Return the bios behind the head of each issued chain: event of D, pointer, place from 1."""
+    chains = events.rows(Kind.CHAIN)
+    owner, place = chain_owners(events, chains)
+    chains, place, owner = chains[owner >= 0], place[owner >= 0], owner[owner >= 0]
+    bios = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
+    rank = 1 + place[:, None] * CHAIN_SLOTS + np.arange(CHAIN_SLOTS)
+    used = (bios != 0) & (bios >> _COUNT_BIT != 1)
+    issue = np.broadcast_to(owner[:, None], bios.shape)
+    return issue[used], bios[used], rank[used]
+
+
+def chain_others(events: Events) -> tuple[I64, I64]:
+    """Return the D events with bios that the recording's filters left out, and how many."""
+    chains = events.rows(Kind.CHAIN)
+    owner, _ = chain_owners(events, chains)
+    slots = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
+    counts = np.where(slots >> _COUNT_BIT == 1, slots & _LOW, 0).sum(axis=1).astype(np.int64)
+    counted = (owner >= 0) & (counts > 0)
+    return owner[counted], counts[counted]
+
+
+def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
+    """Return, per CHAIN record in `chains`, the event of its D, or -1, and its place behind that D.
+
+    A D and its CHAIN records leave the kernel together, with one timestamp and one request pointer.
+    The place counts from 0 and is meaningless where the D is -1.
+    """
+    if not len(chains):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    issues = events.rows(Kind.D)
+    owner = latest_before(issues, chains)
+    # Two CPUs can issue in the same nanosecond: then the D before the last one is tried.
+    for _ in range(len(issues)):
+        wrong = (owner >= 0) & (events.rq[owner] != events.rq[chains])
+        wrong &= events.ts[owner] == events.ts[chains]
+        if not wrong.any():
+            break
+        owner[wrong] = latest_before(issues, owner[wrong])
+    right = (owner >= 0) & (events.ts[owner] == events.ts[chains])
+    right &= events.rq[owner] == events.rq[chains]
+    place = chains - owner - 1
+    return np.where(right, owner, -1), place

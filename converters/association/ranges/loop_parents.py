@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The upper bio of each bio that a loop device with direct I/O sent to its backing device."""
+
+import numpy as np
+
+from biotrail.converters.association.completion.completion import RequestEnds
+from biotrail.converters.association.completion.partial_completion import BioEnds
+from biotrail.converters.association.identity.association import Association, Findings
+from biotrail.converters.association.ranges.conditions import LOOP_CONDITIONS, LoopCandidates
+from biotrail.converters.association.rules import all_mark
+from biotrail.converters.events.array_steps import is_first_of_run, latest_marked, take_or
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, Bool
+from biotrail.recorder.schema.records import Kind
+
+
+def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Context) -> Findings:
+    """Find `upper` of the bios that a loop device with direct I/O sent to its backing device.
+
+    lo_rw_aio submits the upper bio's pages, so the first page (recorded at Q) links the two. The
+    upper bio is the last one with that page that was queued on a device with others below it, if
+    it holds LOOP_CONDITIONS. Buffered loops share no pages: no link. pieces: end of each bio's own
+    piece.
+    """
+    below = {dev: _backing(context, dev) for dev in np.unique(a.facts.dev).tolist()}
+    if not any(below.values()) or not len(a.requests):
+        return Findings()
+    lower, upper = _same_page(a, [dev for dev, disks in below.items() if disks])
+    first = _first_pieces(a)[upper]
+    request, asked = a.request[first], a.queued[lower]
+    candidates = LoopCandidates(
+        a,
+        upper,
+        lower,
+        request,
+        take_or(ends.issue, request, -1),
+        pieces.end[first],
+        _completed_before(a, first, asked),
+        asked,
+        _stands_on(a, upper, lower, below),
+    )
+    linked = all_mark(LOOP_CONDITIONS, candidates, len(lower))
+    found = a.upper.copy()
+    found[lower[linked]] = upper[linked]
+    return Findings(upper=found)
+
+
+def _same_page(a: Association, stacked: list[int]) -> tuple[I64, I64]:
+    """Return (lower, upper), bio generations (k,): bios whose first page a bio before them had.
+
+    upper: the last bio with that page whose Q came before and whose device is in `stacked` (dev_t).
+    Bios without a recorded page are left out.
+    """
+    queued = a.queued
+    bio = np.flatnonzero(queued >= 0)
+    page = a.events.field(Kind.Q, "page", queued[bio])
+    bio, page = bio[page != 0], page[page != 0]
+    order = np.lexsort((queued[bio], page))
+    bio, page = bio[order], page[order]
+    first_row = latest_marked(is_first_of_run(page))
+    is_stacked = np.isin(a.facts.dev[bio], stacked)
+    latest_row = np.append(-1, latest_marked(is_stacked)[:-1])[: len(bio)]
+    row = np.flatnonzero(latest_row >= first_row)
+    return bio[row], bio[latest_row[row]]
+
+
+def _stands_on(a: Association, upper: I64, lower: I64, below: dict[int, set[int]]) -> Bool:
+    """Return, per pair of bios (k,), whether the upper device stands directly on the lower one.
+
+    below: disks below each device, by dev_t.
+    """
+    devices = zip(a.facts.dev[upper].tolist(), a.facts.dev[lower].tolist(), strict=True)
+    return np.array([low in below[up] for up, low in devices], dtype=np.bool_)
+
+
+def _completed_before(a: Association, bios: I64, asked: I64) -> Bool:
+    """Return, per bio, whether its request had completed it before event `asked`.
+
+    Shown by an R or D of the request that begins behind the bio's piece (the bio's part completed,
+    in a C that was not recorded), or by a new generation at the request's address.
+    """
+    request = np.maximum(a.request[bios], 0)
+    last, again = a.requests.last(Kind.R, Kind.D)[request], a.requests.again[request]
+    end = a.facts.piece_sector[bios].astype(np.int64) + a.facts.piece_bytes[bios] // SECTOR_BYTES
+    behind = a.events.sector[np.maximum(last, 0)].astype(np.int64) >= end
+    over = (again >= 0) & (again < a.events.number[asked])
+    return np.asarray(((last >= 0) & (last < asked) & behind) | over)
+
+
+def _first_pieces(a: Association) -> I64:
+    """Return, per bio, the piece with its first sector, and so with its first page."""
+    first = np.arange(len(a.bios))
+    fronts = np.flatnonzero(a.root != first)
+    starts = a.facts.piece_sector[fronts] == a.facts.sector[a.root[fronts]]
+    first[a.root[fronts[starts]]] = fronts[starts]
+    return first
+
+
+def _backing(context: Context, dev: int) -> set[int]:
+    """Return the disks (dev_t) that a device stands on directly; empty for a plain disk."""
+    return {context.disk_of(d) for d in context.lower_devices(dev)}

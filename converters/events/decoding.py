@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A chunk of a log as `Events`: the records of its rings' blocks, found and sorted by time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from biotrail.converters.events.events import RAW_WORDS, Events, fields_of, kind_table
+from biotrail.converters.events.tables import I64, U64
+from biotrail.recorder.log import Chunk, Segment
+from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
+
+_BLOCK_WORDS = BLOCK_BYTES // 8
+_TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
+_PAD = int(Kind.PAD)
+_KNOWN = kind_table(r.kind for r in RECORDS)
+
+
+@dataclass
+class Decoded:
+    """One chunk's events in time order, with `number` still 0, and counts of undecoded data."""
+
+    events: Events
+    unknown: dict[int, int]
+    """Records of kinds that the log's schema has but this reader does not know, by kind."""
+    unreadable_bytes: int
+    """Bytes skipped up to the next block because no record of the schema begins there."""
+
+
+class Decoder:
+    """Decoder of chunks, by the record sizes of the log's own schema (None: this reader's)."""
+
+    def __init__(self, schema: Sequence[dict[str, Any]] | None = None) -> None:
+        """Keep the record size of each kind, and which fields this log's records lack.
+
+        schema: the header's "schema", a dict with kind, size (bytes) and fields per record kind.
+        Kinds that it does not list have this reader's sizes.
+        """
+        sizes = {int(r.kind): r.size for r in RECORDS}
+        sizes.update({int(str(e["kind"])): int(str(e["size"])) for e in schema or ()})
+        self._words = np.zeros(256, dtype=np.int64)
+        for kind, size in sizes.items():
+            self._words[kind] = size // 8
+        self._words[_PAD] = 0
+        self._absent_fields = _absent_fields(schema or ())
+        self._shorter = {
+            int(r.kind): int(self._words[r.kind])
+            for r in RECORDS
+            if r.kind != _PAD and self._words[r.kind] * 8 < r.size
+        }
+
+    def decode(self, chunk: Chunk) -> Decoded:
+        """Return all records of a chunk, sorted by time, then in the order of the segments.
+
+        Records of unknown kinds are counted and left out. Bytes that no record of the schema begins
+        at, up to the end of their ring block, and a segment's last incomplete word count as
+        unreadable.
+        """
+        # The recorder writes whole words; a partial word occurs in damaged or fuzzed logs only.
+        partial_bytes = sum(len(s.data) % 8 for s in chunk.segments)
+        segments = [s for s in chunk.segments if len(s.data) >= 8]
+        if not segments:
+            return Decoded(Events.empty(), {}, partial_bytes)
+        words = np.concatenate(
+            [np.frombuffer(s.data, "<u8", len(s.data) // 8) for s in segments]
+            + [np.zeros(RAW_WORDS, dtype=np.uint64)]
+        )
+        starts, ends = _blocks(segments)
+        record_word, unreadable = self._walk(words, starts, ends)
+        kind = words.view(np.uint8)[7::8].take(record_word)
+        unknown = ~_KNOWN[kind]
+        kinds, counts = np.unique(kind[unknown], return_counts=True)
+        if unknown.any():
+            record_word = record_word[~unknown]
+        events = _gather(words, record_word, segments, int(chunk.clock["monotonic"]))
+        self._blank(events)
+        by_kind = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
+        return Decoded(events, by_kind, unreadable + partial_bytes)
+
+    def _blank(self, events: Events) -> None:
+        """Set to 0 in `events.raw` the fields that the log's schema does not have.
+
+        Without this they would show what follows a shorter record, or padding.
+        """
+        for kind, words in self._shorter.items():
+            rows = events.rows(kind)
+            events.raw[rows, words:] = 0
+        for kind, word, mask in self._absent_fields:
+            events.raw[events.rows(kind), word] &= mask
+
+    def _walk(self, words: U64, starts: I64, ends: I64) -> tuple[I64, int]:
+        """Return (index in `words` of each record's first word, ascending; bytes not parsed).
+
+        words: uint64, all segments joined. starts, ends: index of the first word of each ring
+        block, and after its last. No record crosses a block, so all blocks advance together, one
+        record per step. In a block, what follows a PAD is skipped; what follows a record of unknown
+        size, or one that would cross the block's end, counts as not parsed.
+        """
+        kinds = np.ascontiguousarray(words.view(np.uint8)[7::8])
+        # A boolean mask keeps the indices ordered without a sort.
+        marked = np.zeros(len(words), dtype=np.bool_)
+        unreadable = 0
+        at = starts
+        while len(at):
+            kind = kinds.take(at)
+            size = self._words.take(kind)
+            good = (size > 0) & (at + size <= ends)
+            if not good.all():
+                bad = ~good & (kind != _PAD)
+                unreadable += int((ends[bad] - at[bad]).sum()) * 8
+                at, ends, size = at[good], ends[good], size[good]
+            marked[at] = True
+            at = at + size
+            more = at < ends
+            if not more.all():
+                at, ends = at[more], ends[more]
+        return np.flatnonzero(marked), unreadable
+
+
+def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
+    """Return (kind, word, mask of bits to keep) per field that a log's schema does not list.
+
+    Such fields lie in bytes that were padding or part of another field when the log was written;
+    `word` is the index in the record. Fields of 8 bytes are left out (a shorter record lacks them
+    as a whole), as are kinds whose entry lists no fields or that this reader does not know.
+    """
+    masks = []
+    for entry in schema:
+        if int(entry["kind"]) not in set(Kind):
+            continue
+        listed = {str(field["name"]) for field in entry.get("fields", ())}
+        for name, (dtype, offset) in fields_of(Kind(int(entry["kind"]))).items():
+            if listed and name not in listed and dtype.itemsize < 8:
+                bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
+                masks.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
+    return masks
+
+
+def _blocks(segments: Sequence[Segment]) -> tuple[I64, I64]:
+    """Return (starts, ends): indices of the first word and after the last of each ring block.
+
+    The indices count through the words of all segments, joined in order. Blocks of BLOCK_BYTES are
+    counted from the ring's position 0, so a segment may begin and end within one.
+    """
+    starts, ends, base = [], [], 0
+    for segment in segments:
+        length = len(segment.data) // 8
+        first = (-(segment.position // 8)) % _BLOCK_WORDS
+        cuts = np.arange(first or _BLOCK_WORDS, length, _BLOCK_WORDS, dtype=np.int64)
+        starts.append(np.concatenate([[0], cuts]) + base)
+        ends.append(np.concatenate([cuts, [length]]) + base)
+        base += length
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def _gather(words: U64, record_word: I64, segments: Sequence[Segment], now: int) -> Events:
+    """Return the records that begin at these words as Events, sorted by time; `number` is 0.
+
+    words: uint64, the segments' words, joined, then RAW_WORDS words more. record_word: index in
+    `words` of each record, ascending. segments: give each record's CPU. now: CLOCK_MONOTONIC (ns)
+    when the chunk was read, by which the records' 56-bit times are completed. `raw` has in its
+    words past a short record what follows it in the ring.
+    """
+    head = words.take(record_word) & _TIME_MASK
+    kind = words.view(np.uint8)[7::8].take(record_word)
+    # Signed distance from the chunk's clock, modulo 2^56 ns (834 days).
+    shift = np.uint64(64 - TIMESTAMP_BITS)
+    distance = ((head - np.uint64(now & int(_TIME_MASK))) << shift).view(np.int64)
+    ts = now + (distance >> np.int64(int(shift)))
+    order = np.argsort(ts, kind="stable")
+    lengths = [len(s.data) // 8 for s in segments]
+    counts = np.diff(np.searchsorted(record_word, np.cumsum([0, *lengths])))
+    cpus = np.repeat(np.array([s.cpu for s in segments], dtype=np.uint16), counts)
+    record_word, kind = record_word.take(order), kind.take(order)
+    raw = np.empty((RAW_WORDS, len(record_word)), dtype=np.uint64)
+    for word in range(RAW_WORDS):
+        # All indices are valid; mode="clip" writes to `out` without a temporary buffer.
+        words[word:].take(record_word, out=raw[word], mode="clip")
+    # Events.rq and RQ_MERGE read these words, which lie past the record: what was copied there
+    # belongs to the next record. Interval association fills them in.
+    raw[5, kind == Kind.G] = 0
+    raw[6, kind == Kind.RQ_MERGE] = 0
+    return Events(ts.take(order), cpus.take(order), np.zeros(len(record_word), np.int64), raw.T)

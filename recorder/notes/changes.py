@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues the notes of a recording's surroundings: devices, cgroups and mounts that appear."""
+
+from typing import Any
+
+from biotrail.recorder.notes.files import FileWatch
+from biotrail.recorder.notes.hotplug import CgroupWatch, DeviceWatch
+from biotrail.recorder.output.writer import Job, WriterThread
+
+
+class ChangeNotes:
+    """Looks for changes when they are due; the writer thread does the looking."""
+
+    def __init__(
+        self, devices: list[dict[str, Any]], files: FileWatch, writer: WriterThread
+    ) -> None:
+        """Queue notes of all cgroups and, if files are recorded, all mounts.
+
+        `devices`: the header's device entries; only others will be noted.
+        """
+        self._writer = writer
+        self._devices = DeviceWatch(devices)
+        self._cgroups = CgroupWatch()
+        self._files = files
+        writer.submit(writer.note("cgroups", self._cgroups.changes))
+        for job in files.jobs(writer):
+            writer.submit(job)
+
+    def look(self, now_ns: int) -> None:
+        """Queue a note of each kind that is due at `now_ns` (CLOCK_MONOTONIC).
+
+        A note is skipped until the next call if the writer's queue is full.
+        """
+        if self._devices.due(now_ns):
+            self._writer.offer(self._writer.note("devices", self._devices.changes))
+        if self._cgroups.due(now_ns):
+            self._writer.offer(self._writer.note("cgroups", self._cgroups.changes))
+        self._files.look(self._writer, now_ns)
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs that look for changes of every kind and write the notes, due or not."""
+        return [
+            self._writer.note("devices", self._devices.changes),
+            self._writer.note("cgroups", self._cgroups.changes),
+            *self._files.jobs(self._writer),
+        ]

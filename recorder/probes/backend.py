@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session and its backend agree on: what to record, what a backend can do, what is called.
+
+A backend is a class that fits `Probes`: CoreProbes (core.py), BccProbes (bcc/probes.py). What only
+one of them can do is declared in its `capabilities`; every backend has all the methods.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.recorder.filters.filters import Filters, LeftOut
+from biotrail.recorder.filters.triggers import Hit, Triggers
+from biotrail.recorder.host.own_io import OwnFile
+from biotrail.recorder.log import Segment
+from biotrail.recorder.probes.file_maps import Files
+from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.probes.stack_maps import FreshStacks, Stacks
+
+
+@dataclass
+class ProbeConfig:
+    """What to record.
+
+    events: an event set, a key of programs.EVENT_SETS. devices: (dev_t of the disk, dev_t of
+    the partition or 0); empty for every device. ring_bytes: size of each CPU's main ring; None:
+    chosen by RingSizes. files: also record which file a bio belongs to.
+    """
+
+    events: str = "lifecycle"
+    devices: list[tuple[int, int]] = field(default_factory=list)
+    ring_bytes: int | None = None
+    filters: Filters = field(default_factory=Filters)
+    preemptible: bool | None = None
+    """Whether to load the programs that disable preemption; None: where the kernel needs it."""
+    triggers: Triggers = field(default_factory=Triggers)
+    stacks: Stacks = Stacks.NONE
+    files: bool = False
+
+
+@dataclass(frozen=True)
+class ProgramInfo:
+    """One tracepoint and its program's counters.
+
+    name: the program's; "" where none was loaded, with the reason. reason: "" otherwise.
+    run_count, run_ns: running totals, 0 unless the kernel counts runs (kernel.bpf_stats_enabled or
+    BPF_ENABLE_STATS). recursion_misses: events for which the kernel did not run the program
+    because it was already running on that CPU, a running total.
+    """
+
+    name: str
+    letter: str
+    tracepoint: str
+    attached: bool
+    reason: str
+    run_count: int
+    run_ns: int
+    recursion_misses: int
+
+
+class Capabilities(NamedTuple):
+    """What a backend can do on every kernel that it works on; declared by its class."""
+
+    backend: str
+    """The backend's name, as in choice.BACKENDS and in the log's header."""
+    stacks: bool = False
+    """It records call stacks at Q: `fresh_stacks` returns them."""
+    files: bool = False
+    """It records which file a bio's pages belong to, as far as `files` says once it is open."""
+    triggers: bool = False
+    """It evaluates triggers: `triggered` returns those that fired."""
+    own_files: bool = False
+    """It recognizes write-back of the recorder's own files, which `own_file` names."""
+
+
+class Probes(Protocol):
+    """The methods of a backend that a session calls; see recorder/probes/core.py."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this backend can do; known before open()."""
+
+    @property
+    def sizes(self) -> RingSizes | None:
+        """Sizes of each CPU's rings; None before open()."""
+
+    @property
+    def files(self) -> Files:
+        """Which file facts are recorded, once open; NO_FILES if none were asked for."""
+
+    def open(self) -> None:
+        """Load programs and maps. Raises ProbeError."""
+
+    def attach(self) -> None:
+        """Start recording into the rings. Raises ProbeError."""
+
+    def detach(self) -> None:
+        """Stop recording; the rings and counters stay readable."""
+
+    def close(self) -> None:
+        """Unload programs and unmap rings. Closing again has no effect."""
+
+    def drain(self) -> list[Segment]:
+        """Copy out all committed records and free their space in the rings."""
+
+    def fill(self) -> float:
+        """Return the used share of the fullest ring, 0 to 1."""
+
+    def lost(self) -> NDArray[np.uint64]:
+        """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""
+
+    def too_deep(self) -> NDArray[np.uint64]:
+        """Return running totals (cpus, 256) of events lost to too deep nesting, by kind."""
+
+    def left_out(self) -> LeftOut:
+        """Return running totals of the bios and events that the filters left out."""
+
+    def kernel_enums(self) -> dict[str, dict[str, int]]:
+        """Return the header's `op_enum` and `flag_bits`: numbers by name."""
+
+    def backend_facts(self) -> dict[str, Any]:
+        """Return the log header's entries about the backend, once open; "backend" is its name."""
+
+    def programs(self) -> list[ProgramInfo]:
+        """Return every tracepoint's program, with its counters and whether it is attached."""
+
+    def count_runs(self, on: bool) -> None:
+        """Switch the kernel's counting of program runs and time, where permitted."""
+
+    def triggered(self) -> list[Hit]:
+        """Return the triggers that fired since the last call, by time; [] without triggers."""
+
+    def fresh_stacks(self) -> FreshStacks:
+        """Return the call stacks that are new since the last call; none without stacks."""
+
+    def own_file(self, file: OwnFile) -> None:
+        """Mark I/O of this file as the recorder's own from now on. Any thread may call.
+
+        Does nothing in a backend that does not have `own_files`.
+        """

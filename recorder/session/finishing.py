@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a recording: the last records, the END frame's facts, the summary and its error."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from biotrail.recorder.accounting import cost
+from biotrail.recorder.host import clocks
+from biotrail.recorder.output.output import explain
+from biotrail.recorder.output.sinks import LogSink, PlainLog
+from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.schema.errors import OutputError, TraceError
+from biotrail.recorder.session.child import Child
+from biotrail.recorder.session.cost_watch import ns_per_run
+from biotrail.recorder.session.running import Running
+from biotrail.recorder.session.session_types import Moment, Summary
+from biotrail.recorder.session.stop import StopRequests
+
+STUCK_NS = 5_000_000_000
+"""After a second signal, an output is given up if no write has ended for so long."""
+
+
+def finish(running: Running) -> Summary:
+    """Detach, copy out the remaining records, end the log, and wait for the command's end.
+
+    Returns the summary; its `error` says why the recording had to stop, None: as asked for.
+    """
+    stop, writer = running.stop, running.writer
+    stopped = clocks.reading()  # programs are detached one by one: later events have gaps
+    try:
+        _take_rest(running)
+    except (OSError, TraceError) as error:
+        running.fail(error)
+    ended = writer.finish(_last_job(running, stopped), lambda: _stuck(writer, stop))
+    running.pass_on()
+    summary = _summary(running, stopped)
+    summary.error = _of_output(running, ended) or _of_recorder(running.failure)
+    if running.child is not None:
+        name = running.options.command[0]
+        summary.command_status = _see_off(running.child, name, stop, running.progress.tell)
+    return summary
+
+
+def _take_rest(running: Running) -> None:
+    """Detach the programs; copy out their last records, losses and triggers."""
+    running.watch.end()
+    running.probes.detach()
+    while running.intake.drain():
+        pass
+    now_ns = time.monotonic_ns()
+    running.loss_feed.sample_rings(now_ns)
+    running.loss_feed.sample_programs(now_ns)
+    running.listen()
+
+
+def _last_job(running: Running, stopped: dict[str, int]) -> Job:
+    """Return the job that writes all that waits to be written, then the END frame.
+
+    `stopped`: clock readings (name → ns) right before the programs were detached.
+    """
+    jobs = [*running.intake.jobs(), *running.loss_feed.jobs(), *running.changes.jobs()]
+
+    def last(log: LogSink) -> None:
+        for job in jobs:
+            job(log)
+        # A log that lacks a chunk gets no END frame, so that it reads as interrupted. A flight
+        # recorder still tries to write what is in memory.
+        if running.writer.error is None or running.flight.possible:
+            log.close(_end_facts(running, stopped))
+
+    return last
+
+
+def _end_facts(running: Running, stopped: dict[str, int]) -> dict[str, Any]:
+    """Return the facts for the END frame; the log writer adds the log's size.
+
+    `stopped`: clock readings (name → ns) right before the programs were detached. Reads the
+    programs' run times and counts, so they must still be loaded.
+    """
+    loss, began = running.loss, running.began
+    now = cost.read(running.probes.programs())
+    return {
+        "reason": running.stop.reason,
+        **running.flight.at_end(),
+        "seconds": _seconds(running, stopped),
+        "stopped": stopped,
+        "clocks": clocks.reading(),
+        "lost": {str(kind): count for kind, count in loss.by_kind.items()},
+        "too_deep": loss.too_deep,
+        "skipped": loss.skipped,
+        "programs": cost.program_rows(None, now),
+        "left_out": running.probes.left_out().account(),
+        "recorder": {
+            "cpu_seconds": now.cpu_seconds - began.cpu_seconds,
+            "max_rss_bytes": cost.max_rss_bytes(),
+            "max_cpu": running.options.max_cpu,
+            "max_cpu_exceeded": running.watch.warnings,
+            "hurried": running.urgency.times,
+        },
+        "events": round(running.writer.meter.events),
+        "ns_per_event": ns_per_run(running.probes.programs()),
+        **({} if running.kept is None else {"rights_kept": running.kept}),
+    }
+
+
+def _summary(running: Running, stopped: dict[str, int]) -> Summary:
+    """Return the summary for the user, without `error` and `command_status`.
+
+    `stopped`: clock readings (name → ns) right before the programs were detached. The programs
+    must still be loaded.
+    """
+    writer, loss, sink = running.writer, running.loss, running.opened.sink
+    rotation, flight = running.rotation, running.flight
+    unwritten_bytes = running.intake.taken_bytes - writer.raw_bytes
+    return Summary(
+        reason=running.stop.reason or "",
+        seconds=_seconds(running, stopped),
+        events=round(writer.meter.events),
+        events_exact=writer.meter.exact,
+        raw_bytes=writer.raw_bytes,
+        log_bytes=writer.log_bytes,
+        file_bytes=sink.size if isinstance(sink, PlainLog) else 0,
+        chunks=writer.chunks,
+        lost=loss.by_kind,
+        too_deep=loss.too_deep,
+        skipped=loss.skipped,
+        unwritten_bytes=unwritten_bytes,
+        unwritten_events=_unwritten_events(writer, unwritten_bytes),
+        written_until=_moment(running, writer.until),
+        cpu_seconds=cost.read(()).cpu_seconds - running.began.cpu_seconds,
+        max_rss_bytes=cost.max_rss_bytes(),
+        ns_per_event=ns_per_run(running.probes.programs()),
+        left_out=running.probes.left_out(),
+        missing=running.opened.missing,
+        lacking=running.opened.lacking,
+        triggers_let_pass=flight.let_pass,
+        files=sink.files,
+        files_deleted=rotation.deleted + flight.deleted,
+        files_gone=rotation.gone + flight.gone,
+    )
+
+
+def _seconds(running: Running, clock: dict[str, int]) -> float:
+    """Return the seconds from the recording's beginning to a clock reading (name → ns)."""
+    return (clock["monotonic"] - running.began.monotonic) / 1e9
+
+
+def _moment(running: Running, clock: dict[str, int] | None) -> Moment | None:
+    """Return a clock reading as a moment of the recording; None for None."""
+    if clock is None:
+        return None
+    return Moment(max(0.0, _seconds(running, clock)), clock["realtime"])
+
+
+def _of_output(running: Running, ended: bool) -> TraceError | None:
+    """Return the error of the output as one for the user; None: the log was written.
+
+    `ended`: the writer thread ended, so the END frame was written or writing failed before. Without
+    any other error, a file that was removed while recording is one.
+    """
+    error, path = running.writer.error, running.options.output
+    if not ended:
+        return OutputError(
+            "the output takes no more data: the end of the log could not be written; "
+            "what was written reads back as an interrupted log"
+        )
+    if isinstance(error, OSError):
+        return explain(error, path or "standard output")
+    if error is None and running.stop.reason == "output removed":
+        return OutputError(
+            f"{path} was removed while recording: nothing of it is left; "
+            "record again, to a place where it stays"
+        )
+    return error
+
+
+def _of_recorder(failure: OSError | TraceError | None) -> TraceError | None:
+    """Return the recorder's own failure as an error for the user; None for None."""
+    if isinstance(failure, OSError):
+        where = f"{failure.filename}: " if failure.filename else ""
+        return TraceError(f"recording had to stop: {where}{failure.strerror or failure}")
+    return failure
+
+
+def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
+    """Return about how many events are in records that were copied from the rings but not written.
+
+    The writer counts events of the jobs that it ran. If the output is stuck, some jobs did not run:
+    then the number follows from the mean size of the counted events.
+    """
+    if not unwritten_bytes:
+        return 0
+    if writer.unwritten.bytes >= unwritten_bytes:
+        return round(writer.unwritten.events)
+    events = writer.unwritten.events + writer.meter.events
+    size = writer.unwritten.bytes + writer.meter.bytes
+    return round(unwritten_bytes * events / size) if size else 0
+
+
+def _see_off(
+    child: Child, name: str, stop: StopRequests, tell: Callable[[str], None]
+) -> int | None:
+    """Wait for the command's end; return its exit status (128 + signal).
+
+    Sends SIGTERM to the command if a signal ended the recording, and for each signal that comes
+    while waiting. Calls `tell` with a message after 0.5 s. `name`: the command's, for the message.
+    """
+    if stop.signals:
+        child.terminate()
+    if not child.wait(0.5):
+        tell(f"recording has ended; waiting for {name} to end")
+    seen = stop.signals
+    while not child.wait(0.1):
+        if stop.signals > seen:
+            child.terminate()
+            seen = stop.signals
+    return child.status
+
+
+def _stuck(writer: WriterThread, stop: StopRequests) -> bool:
+    """Return whether to give the output up: two signals, and no job has ended for STUCK_NS."""
+    return stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > STUCK_NS

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves records and losses from the rings to the writer thread's queue, for the poll loop."""
+
+from biotrail.recorder.accounting.loss import LossCounters, Window
+from biotrail.recorder.host import clocks
+from biotrail.recorder.log import Segment
+from biotrail.recorder.notes.stacks import StackWatch
+from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.probes.backend import Probes
+from biotrail.recorder.session.limits import StopLimits
+
+CHUNK_BYTES = 4 << 20
+CHUNK_NS = 900_000_000
+"""A chunk is closed at this size or age, so that kill -9 costs about a second."""
+
+
+class Intake:
+    """The records that were copied from the rings and wait to become a chunk of the log."""
+
+    def __init__(
+        self,
+        probes: Probes,
+        stacks: StackWatch,
+        writer: WriterThread,
+        limits: StopLimits,
+        now_ns: int,
+    ) -> None:
+        """Begin without records, and with a new chunk at `now_ns` (CLOCK_MONOTONIC)."""
+        self._probes = probes
+        self._stacks = stacks
+        self._writer = writer
+        self._limits = limits
+        self._chunk_ns = now_ns
+        self._pending: list[Segment] = []
+        self._pending_bytes = 0
+        self.clock = clocks.reading()
+        """Clock readings (name → ns) right after records were last copied from the rings."""
+        self.taken_bytes = 0
+        """Bytes of records copied from the rings so far."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether no records wait: all that were copied from the rings are queued."""
+        return not self._pending
+
+    def poll(self, now_ns: int) -> None:
+        """Copy records from the rings, and queue a chunk if one is large or old enough.
+
+        Records stay in the rings, which count what they lose, while a whole chunk waits or the
+        writer's queue is full. `now_ns`: CLOCK_MONOTONIC.
+        """
+        if self._pending_bytes < CHUNK_BYTES and self._writer.ready():
+            self.drain()
+        if self._pending_bytes >= CHUNK_BYTES or now_ns - self._chunk_ns >= CHUNK_NS:
+            self.offer_chunk(now_ns)
+
+    def drain(self) -> bool:
+        """Copy all committed records from the rings; return whether there were any.
+
+        Adds to the waiting records, `taken_bytes` and the limits' count, and sets `clock`.
+        """
+        segments = self._probes.drain()
+        self.clock = clocks.reading()  # right after the copy: later events go to the next chunk
+        size = sum(len(segment.data) for segment in segments)
+        self._pending.extend(segments)
+        self._pending_bytes += size
+        self.taken_bytes += size
+        self._limits.took(segments)
+        return bool(segments)
+
+    def offer_chunk(self, now_ns: int) -> None:
+        """Queue the waiting records as a chunk; a new chunk begins at `now_ns`.
+
+        If the writer's queue is full, the records go on waiting. New stacks are queued before
+        their events, if a look for stacks is due.
+        """
+        if self._pending and self._stacks.due(now_ns):
+            self._stacks.put(self._writer)
+        if self._pending and not self._writer.offer_chunk(self._pending, self.clock):
+            return
+        self._pending, self._pending_bytes, self._chunk_ns = [], 0, now_ns
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs that write new stacks and the waiting records, which go on waiting."""
+        chunk = [self._writer.chunk(self._pending, self.clock)] if self._pending else []
+        return [*self._stacks.jobs(self._writer), *chunk]
+
+
+class LossFeed:
+    """Samples the counters of lost events, and queues loss windows for the log."""
+
+    def __init__(self, probes: Probes, counters: LossCounters, writer: WriterThread) -> None:
+        """`counters`: gets every sample; nothing is sampled yet."""
+        self._probes = probes
+        self._counters = counters
+        self._writer = writer
+        self._windows: list[Window] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether no loss windows wait: all that were found are queued."""
+        return not self._windows
+
+    def sample_rings(self, now_ns: int) -> None:
+        """Sample the rings' counters, and queue windows for what was lost up to `now_ns`."""
+        lost, too_deep = self._probes.lost(), self._probes.too_deep()
+        self._put(self._counters.sample_rings(lost, too_deep, now_ns))
+
+    def sample_programs(self, now_ns: int) -> None:
+        """Sample the programs' counters of skipped runs, and queue windows up to `now_ns`.
+
+        The kernel skips a program that is already running on that CPU. Programs of one event
+        letter are added up.
+        """
+        misses: dict[str, int] = {}
+        for program in self._probes.programs():
+            misses[program.letter] = misses.get(program.letter, 0) + program.recursion_misses
+        self._put(self._counters.sample_programs(misses, now_ns))
+
+    def _put(self, windows: list[Window]) -> None:
+        """Queue the waiting windows and `windows`; all wait on if the writer's queue is full."""
+        self._windows.extend(windows)
+        if self._windows and self._writer.offer(self._writer.loss(self._windows)):
+            self._windows = []
+
+    def jobs(self) -> list[Job]:
+        """Return the job that writes the waiting windows, which go on waiting; [] without any."""
+        return [self._writer.loss(self._windows)] if self._windows else []

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The beginning of a recording: devices and command, output and probes, the log's header.
+
+`prepare` loads and writes nothing; `open_recording` does, and undoes it where it fails.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from biotrail.recorder.filters.filters import with_below
+from biotrail.recorder.host import clocks, devices
+from biotrail.recorder.host.device_paths import with_paths
+from biotrail.recorder.notes.files import FileWatch
+from biotrail.recorder.notes.stacks import StackWatch
+from biotrail.recorder.output.sinks import Sink
+from biotrail.recorder.probes.backend import ProbeConfig, Probes
+from biotrail.recorder.probes.choice import make_probes
+from biotrail.recorder.probes.programs import EVENT_SETS
+from biotrail.recorder.probes.run_stats import RIGHT as STATS_RIGHT
+from biotrail.recorder.probes.run_stats import StatsChild
+from biotrail.recorder.rights import capabilities
+from biotrail.recorder.rights.rights import Lack
+from biotrail.recorder.session import facts, rights_kept
+from biotrail.recorder.session.child import Child
+from biotrail.recorder.session.session_types import RecordOptions
+from biotrail.recorder.session.sinks_open import open_sink, reserve
+from biotrail.recorder.session.stop import StopRequests
+
+_STDERR = 2
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recording whose devices, command and backend exist; nothing is loaded or written yet."""
+
+    options: RecordOptions
+    stop: StopRequests
+    """Catches signals already."""
+    child: Child | None
+    """The command, not started; None: no command is recorded."""
+    probes: Probes
+    """Not open."""
+    devices: list[dict[str, Any]]
+    """The header's `filters.devices`: {"spec" (if the user named it), "disk", "part"}, dev_t."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A recording whose programs are attached, whose log is open, and whose command runs."""
+
+    prepared: Prepared
+    header: dict[str, Any]
+    sink: Sink
+    """Where the log is written; it has the header already, unless it is a flight recorder's."""
+    stacks: StackWatch
+    files: FileWatch
+    missing: list[dict[str, str]]
+    """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
+    lacking: list[Lack]
+    """What does not work for lack of rights."""
+    count_runs: Callable[[bool], None]
+    """Switches the kernel's counting of program runs."""
+    messages: list[str]
+    """Messages for the user that are not yet reported; the poll loop reports and removes them."""
+
+
+def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> Prepared:
+    """Catch signals, resolve the devices, look the command up, and make the probes.
+
+    `stack` gives signals and the command's descriptor back. `probes`: None: made by
+    `options.backend`. Raises TraceError: a device, the command or the backend does not exist.
+    """
+    stop = stack.enter_context(StopRequests())
+    child = _find_command(options, stack)
+    named, pairs = _resolve_devices(options)
+    config = ProbeConfig(
+        options.events,
+        pairs,
+        options.ring_bytes,
+        options.filters,
+        triggers=options.triggers,
+        stacks=options.stacks,
+        files=options.files,
+    )
+    return Prepared(options, stop, child, probes or make_probes(options.backend, config), named)
+
+
+def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
+    """Return the command, not started; None: `options` have none. `stack` closes its descriptor.
+
+    The command's output goes to stderr if stdout takes the log. Raises TraceError: its program is
+    not in PATH, or not executable.
+    """
+    if not options.command:
+        return None
+    child = Child(options.command, stdout=_STDERR if options.output is None else None)
+    stack.callback(child.close)
+    return child
+
+
+def _resolve_devices(
+    options: RecordOptions,
+) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+    """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig).
+
+    First the devices that the user named, then those that they are stacked on (if `--below`), then
+    the path disks of NVMe multipath devices among all these; the latter two without "spec". A pair
+    is (dev_t of the disk, dev_t of the partition or 0). Both are empty if no device was named,
+    which means all devices. Raises TraceError: a device does not exist.
+    """
+    named = [(spec, devices.resolve(spec)) for spec in options.devices]
+    pairs = list(dict.fromkeys(pair for _, pair in named))
+    more = with_paths(with_below(pairs) if options.filters.below else pairs)[len(pairs) :]
+    entries: list[dict[str, Any]] = [{"spec": s, "disk": d, "part": p} for s, (d, p) in named]
+    return entries + [{"disk": d, "part": p} for d, p in more], pairs + more
+
+
+def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
+    """Open the output and the probes, attach, write the header, start the command; in this order.
+
+    `stack` closes what was opened, when the recording is over or here has failed. Raises
+    TraceError or OSError, after deleting the files made.
+    """
+    options, probes = prepared.options, prepared.probes
+    messages: list[str] = []
+    with ExitStack() as undo:
+        place = reserve(options, stack, undo)
+        stack.callback(probes.close)
+        probes.open()
+        count_runs = _run_counter(prepared, stack, messages)
+        stacks = StackWatch(options.stacks, probes, options.command)
+        files = FileWatch(options.files, probes)
+        messages += [files.lacking] if files.lacking else []
+        clock = clocks.reading()
+        probes.attach()
+        missing = _missing_tracepoints(options, probes)
+        lacking = rights_kept.lacking(options)
+        messages += [str(lack) for lack in lacking if lack.key == "processes"]
+        header = _header(prepared, clock, files, missing, lacking)
+        sink = open_sink(options, place, header, probes)
+        stack.callback(sink.release)
+        undo.callback(sink.discard)
+        if prepared.child is not None:
+            prepared.child.start()
+        undo.pop_all()
+    return Opened(prepared, header, sink, stacks, files, missing, lacking, count_runs, messages)
+
+
+def _run_counter(
+    prepared: Prepared, stack: ExitStack, messages: list[str]
+) -> Callable[[bool], None]:
+    """Return a function that switches (True: on) the kernel's counting of program runs.
+
+    If rights are to be given up and this process has the one for counting, a child process keeps
+    it and switches; `stack` ends the child, and the child's messages are added to `messages`, also
+    later. Without that, or where no process can be started, the probes switch.
+    """
+    if prepared.options.give_up_rights and capabilities.holds(STATS_RIGHT):
+        try:
+            child = StatsChild(messages.append)
+        except OSError as error:
+            messages.append(f"run time of programs: not known, no process for it: {error}")
+        else:
+            stack.callback(child.close)
+            return child.switch
+    return prepared.probes.count_runs
+
+
+def _missing_tracepoints(options: RecordOptions, probes: Probes) -> list[dict[str, str]]:
+    """Return the tracepoints of the event set that are not recorded: letter, tracepoint, reason.
+
+    In the order of PROBES, for attached probes. A tracepoint outside of the event set is not
+    missing.
+    """
+    return [
+        {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
+        for p in probes.programs()
+        if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
+    ]
+
+
+def _header(
+    prepared: Prepared,
+    clock: dict[str, int],
+    files: FileWatch,
+    missing: list[dict[str, str]],
+    lacking: list[Lack],
+) -> dict[str, Any]:
+    """Return the log's header, for attached probes.
+
+    `clock`: clock readings (name → ns) from before the programs were attached. `missing`,
+    `lacking`: as in Opened.
+    """
+    options, probes = prepared.options, prepared.probes
+    levels = [] if probes.sizes is None else list(probes.sizes.by_level)
+    letters = sorted({p.letter for p in probes.programs() if p.attached})
+    return facts.header(
+        created_by=options.created_by,
+        clock=clock,
+        command=options.argv,
+        filters={"devices": prepared.devices, **options.filters.header()},
+        events={"set": options.events, "letters": letters, "missing": missing},
+        stacks=options.stacks,
+        files=files.facts,
+        kernel_enums=probes.kernel_enums(),
+        backend=probes.backend_facts(),
+        rings={"levels": len(levels), "bytes": levels},
+        rights=rights_kept.facts(lacking),
+    )

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording under way: its poll loop, and the state that the loop works on.
+
+The poll loop copies committed bytes out of the rings and passes them to the writer thread.
+It decodes no event; a round takes a constant number of steps per ring.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from biotrail.recorder.accounting import cost
+from biotrail.recorder.accounting.loss import LossCounters
+from biotrail.recorder.notes.changes import ChangeNotes
+from biotrail.recorder.notes.stacks import HURRIED_NS, NAMELESS
+from biotrail.recorder.output.rotation import Rotation
+from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.probes.backend import Probes
+from biotrail.recorder.probes.ring import rings_note
+from biotrail.recorder.rights.priority import Urgency
+from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.session.child import Child
+from biotrail.recorder.session.cost_watch import TICK_NS, CostWatch
+from biotrail.recorder.session.flight import Flight
+from biotrail.recorder.session.intake import Intake, LossFeed
+from biotrail.recorder.session.limits import StopLimits
+from biotrail.recorder.session.opening import Opened
+from biotrail.recorder.session.pace import Pace
+from biotrail.recorder.session.progress import Progress
+from biotrail.recorder.session.session_types import RecordOptions, Status
+from biotrail.recorder.session.stop import Every, StopRequests
+
+LOSS_NS = 250_000_000
+PROGRAMS_NS = 1_000_000_000
+NOTES_NS = 500_000_000
+STATUS_NS = 1_000_000_000
+
+
+@dataclass
+class Running:
+    """A recording whose programs are attached and whose writer thread runs; `start` makes it."""
+
+    options: RecordOptions
+    stop: StopRequests
+    child: Child | None
+    """The command, started; None: no command is recorded."""
+    probes: Probes
+    opened: Opened
+    kept: list[str] | None
+    """Capabilities that were kept when others were given up; None: none were given up."""
+    began: cost.Reading
+    """The totals when the recording began."""
+    writer: WriterThread
+    loss: LossCounters
+    intake: Intake
+    loss_feed: LossFeed
+    changes: ChangeNotes
+    limits: StopLimits
+    rotation: Rotation
+    flight: Flight
+    watch: CostWatch
+    progress: Progress
+    urgency: Urgency
+    pace: Pace = field(default_factory=Pace)
+    failure: OSError | TraceError | None = None
+    """Why the recorder itself could not go on, the first error; None: it could."""
+    periodic: list[Every] = field(init=False)
+    """What is done at its own intervals, in the order of a round."""
+
+    def __post_init__(self) -> None:
+        """Set `periodic`: every action first one period after the beginning."""
+        actions: list[tuple[int, Callable[[int], None]]] = [
+            (TICK_NS, self._watch_cost),
+            (LOSS_NS, self.loss_feed.sample_rings),
+            (PROGRAMS_NS, self.loss_feed.sample_programs),
+            (NOTES_NS, self._look_around),
+            (HURRIED_NS, self.opened.stacks.hurry(self.writer)),
+            (STATUS_NS, self.progress.report),
+        ]
+        self.periodic = [Every(ns, action, self.began.monotonic) for ns, action in actions]
+
+    def loop(self) -> None:
+        """Poll until there is a reason to stop, which is then in `stop.reason`."""
+        while self.stop.reason is None:
+            left = self._seconds_left()
+            if left <= 0:
+                self.stop.request("duration")
+            elif self.child is not None and not self.child.running:
+                self.stop.request("command ended")
+            elif self.writer.error is not None:
+                self.stop.request("output failed")
+            elif reached := self.limits.reached(self.intake.taken_bytes):
+                self.stop.request(reached)
+            else:
+                self._sleep(left)
+                self._round(time.monotonic_ns())
+
+    def _seconds_left(self) -> float:
+        """Return the seconds until the duration is over, 0 or less after it; inf without one."""
+        if self.options.duration is None:
+            return float("inf")
+        return self.options.duration - (time.monotonic_ns() - self.began.monotonic) / 1e9
+
+    def _sleep(self, left: float) -> None:
+        """Sleep until the next poll is due, for `left` seconds at most.
+
+        Ends early with the command, or by a signal; and after the sleep's first part by a reason to
+        stop, a request for a dump, or rings that fill up.
+        """
+        pidfd = None if self.child is None else self.child.pidfd
+        for seconds in self.pace.naps(left):
+            self.stop.sleep(seconds, pidfd)
+            if self.stop.reason or self.stop.dumps or self.pace.enough(self.probes.fill()):
+                return
+
+    def _round(self, now_ns: int) -> None:
+        """Do one round of the poll loop: drain, queue a chunk, run what is due, rotate or dump."""
+        fill = self.probes.fill()
+        self.pace.found(fill)
+        self.urgency.found(fill)
+        self.intake.poll(now_ns)
+        self.watch.took(self.intake.taken_bytes)
+        for periodic in self.periodic:
+            periodic.run(now_ns)
+        self.listen()
+        self.pass_on()
+        for border in (self.rotation, self.flight):
+            if border.due(now_ns):
+                self._put_border(border, now_ns)
+
+    def listen(self) -> None:
+        """Pass signals and triggers that request a dump to the flight recorder.
+
+        Sets `stop.dumps` back to 0.
+        """
+        if self.stop.dumps:
+            self.stop.dumps = 0
+            self.flight.ask(self.stop.asked_by)
+        if self.options.triggers:
+            for hit in self.probes.triggered():
+                self.flight.hit(hit)
+
+    def pass_on(self) -> None:
+        """Report dumps that were written or failed, and `opened.messages`, which is then empty."""
+        for message in self.flight.messages():
+            self.progress.tell(message)
+        while self.opened.messages:
+            self.progress.tell(self.opened.messages.pop(0))
+
+    def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
+        """Queue all records and losses so far, then a rotation or dump.
+
+        Not ordered if the queue is full; then the next round tries again.
+        """
+        self.intake.drain()
+        self.intake.offer_chunk(now_ns)
+        self.loss_feed.sample_rings(now_ns)
+        if self.intake.empty and self.loss_feed.empty and self.opened.stacks.put(self.writer):
+            border.order(self.intake.clock)
+
+    def _look_around(self, now_ns: int) -> None:
+        """Queue notes of new devices, cgroups and mounts; stop if the output was removed."""
+        self.changes.look(now_ns)
+        if self.opened.sink.removed() and not self.rotation.possible:
+            self.stop.request("output removed")
+
+    def _watch_cost(self, now_ns: int) -> None:
+        """Let the cost be watched, and report its warning if there is one."""
+        if warning := self.watch.tick(now_ns, self.progress.events()):
+            self.progress.report(now_ns, warning)
+
+    def fail(self, error: OSError | TraceError) -> None:
+        """Keep the error why recording cannot go on (the first stays), and request the stop."""
+        self.failure = self.failure or error
+        self.stop.request("recorder failed")
+
+
+def start(
+    opened: Opened,
+    kept: list[str] | None,
+    on_status: Callable[[Status], None] | None,
+    stack: ExitStack,
+) -> Running:
+    """Start the writer thread and all that runs periodically; report the messages so far.
+
+    `kept`: capabilities that were kept when others were given up; None: none were given up.
+    `on_status`: as in `record`. `stack` returns the threads to normal scheduling. Empties
+    `opened.messages`.
+    """
+    prepared, clock = opened.prepared, opened.header["clocks"]
+    options, probes = prepared.options, prepared.probes
+    began = cost.read(probes.programs())
+    now_ns = began.monotonic
+    loss = LossCounters(int(clock["monotonic"]))
+    writer = WriterThread(opened.sink)
+    limits = StopLimits(options, writer)
+    intake = Intake(probes, opened.stacks, writer, limits, now_ns)
+    running = Running(
+        options=options,
+        stop=prepared.stop,
+        child=prepared.child,
+        probes=probes,
+        opened=opened,
+        kept=kept,
+        began=began,
+        writer=writer,
+        loss=loss,
+        intake=intake,
+        loss_feed=LossFeed(probes, loss, writer),
+        changes=ChangeNotes(opened.header["devices"], opened.files, writer),
+        limits=limits,
+        rotation=Rotation(opened.sink, writer),
+        flight=Flight(opened.sink, writer, options.after, options.every),
+        watch=CostWatch(probes.programs, opened.count_runs, options.max_cpu, now_ns),
+        progress=Progress(on_status, now_ns, intake, writer, loss),
+        urgency=_urgency(writer, stack),
+    )
+    for message in ("", *_first_messages(opened)):
+        running.progress.report(now_ns, message)
+    opened.messages.clear()
+    return running
+
+
+def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:
+    """Return the Urgency of this thread and the writer's; `stack` ends real-time scheduling."""
+    urgency = Urgency()
+    urgency.concerns()
+    urgency.concerns(writer.thread)  # holds locks that the poll loop waits for
+    stack.callback(urgency.relax)
+    return urgency
+
+
+def _first_messages(opened: Opened) -> list[str]:
+    """Return the messages to report when recording begins: `opened.messages` and two more.
+
+    One if call stacks are recorded without names; one if the rings are smaller than wanted.
+    """
+    options = opened.prepared.options
+    small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
+    nameless = [NAMELESS] if opened.stacks.nameless else []
+    return [*opened.messages, *nameless, *([small] if small else [])]
