@@ -132,7 +132,8 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
 
 def _part_lines(trace: Trace) -> list[str]:
     """Return lines about a file of a rotated recording or a flight recorder's dump, else none."""
-    series, kept = (trace.context.header.get(key) for key in ("series", "kept"))
+    header = trace.context.header
+    series, kept = header.get("series"), header.get("kept")
     found = []
     if series:
         number, last = series.get("number"), series.get("last")

@@ -9,12 +9,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from biotrail.recorder.host import cgroups, device_paths, devices
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.rights import rights
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import FilterFacts
 
 REASONS = ("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup", "no_bio")
 """Why something was left out, in the order of enum bt_reason (bpf/filters.h).
@@ -83,13 +84,13 @@ class Filters:
             or self.sectors
         )
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> FilterFacts:
         """Return the filters as JSON for the log's header; a filter that is not given has no key.
 
         Each is under its attribute's name: tuples as lists, a set of flags as their names joined by
         "+". `max_followed` is not included.
         """
-        given: dict[str, Any] = {
+        given: FilterFacts = {
             "pids": list(self.pids),
             "children": self.children,
             "tids": list(self.tids),
@@ -102,7 +103,7 @@ class Filters:
             "below": self.below,
             "own_io": self.own_io,
         }
-        return {name: value for name, value in given.items() if value}
+        return cast(FilterFacts, {name: value for name, value in given.items() if value})
 
 
 @dataclass(frozen=True)

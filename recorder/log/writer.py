@@ -7,7 +7,7 @@ import os
 import select
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from biotrail.recorder.log import frames, names
@@ -40,7 +40,7 @@ class LogWriter:
     def __init__(
         self,
         stream: BinaryIO,
-        header: dict[str, Any],
+        header: Mapping[str, Any],
         *,
         level: int = 1,
         sync: bool = False,
@@ -114,11 +114,11 @@ class LogWriter:
         """
         self._frame(FrameType.LOSS, frames.encode_json(windows))
 
-    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+    def write_note(self, name: str, payload: Mapping[str, Any]) -> None:
         """Write a NOTE frame: facts learned while recording, by a name such as "cgroups"."""
         self._frame(FrameType.NOTE, frames.encode_json({"name": name, "payload": payload}))
 
-    def close(self, end: dict[str, Any]) -> None:
+    def close(self, end: Mapping[str, Any]) -> None:
         """Write the names still due, the END frame, the index and the trailer.
 
         The END frame is `end` (statistics, clocks) with "log" added: {"chunks", "raw_bytes" (of

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues the notes of a recording's surroundings: devices, cgroups and mounts that appear."""
 
-from typing import Any
-
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import CgroupWatch, DeviceWatch
 from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.schema.payloads import Device
 
 
 class ChangeNotes:
     """Looks for changes when they are due; the writer thread does the looking."""
 
-    def __init__(
-        self, devices: list[dict[str, Any]], files: FileWatch, writer: WriterThread
-    ) -> None:
+    def __init__(self, devices: list[Device], files: FileWatch, writer: WriterThread) -> None:
         """Queue notes of all cgroups and, if files are recorded, all mounts.
 
         `devices`: the header's device entries; only others will be noted.

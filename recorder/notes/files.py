@@ -7,13 +7,13 @@ it. Notes say what is mounted where, in the mount namespace of the recorder.
 
 import time
 from pathlib import Path
-from typing import Any
 
 from biotrail.recorder.host.device_mounts import parse_mount
 from biotrail.recorder.notes.hotplug import Periodic
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import Header, MountsNote
 
 PERIOD_NS = 500_000_000
 """Time between two readings of mountinfo, at least."""
@@ -28,7 +28,7 @@ class FileWatch:
         """`probes`: open. Raises ProbeError: files are `wanted`, and the backend records none."""
         self.lacking = ""
         """Message saying why files are not recorded though wanted; else ""."""
-        self.facts: dict[str, Any] = {}
+        self.facts: Header = {}
         """For the log's header: {"files": {"direct": whether files of iomap's direct I/O are
         recorded}}, or {} where files are not recorded."""
         self._mounts: MountWatch | None = None
@@ -60,9 +60,9 @@ class MountWatch(Periodic):
         super().__init__(PERIOD_NS)
         self._proc = proc
         self._text = ""
-        self._known: dict[str, list[list[str]]] = {}
+        self._known: MountsNote = {}
 
-    def changes(self) -> dict[str, Any] | None:
+    def changes(self) -> MountsNote | None:
         """Return a `mounts` note of new and changed file systems; None: there are none.
 
         {dev_t of the super block, as text: [[root within the file system, mount point], …]}.
@@ -70,23 +70,23 @@ class MountWatch(Periodic):
         began = time.monotonic_ns()
         text = _read(self._proc / "self" / "mountinfo")
         if text == self._text:
-            self.looked(began)
+            self.schedule_next(began)
             return None
         self._text = text
         now = self._mounts(text)
         fresh = {dev: pairs for dev, pairs in now.items() if self._known.get(dev) != pairs}
         self._known = now
-        self.looked(began)
+        self.schedule_next(began)
         return fresh or None
 
-    def _mounts(self, text: str) -> dict[str, list[list[str]]]:
+    def _mounts(self, text: str) -> MountsNote:
         """Return the mounts of file systems with a device in a mountinfo `text`, as `changes`.
 
         Of each root one mount point, the first; a mount of the whole file system alone if any.
         """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
-        found: dict[str, list[list[str]]] = {}
+        found: MountsNote = {}
         for line in text.splitlines():
             mount = parse_mount(line)
             if mount is None or mount.fstype in without_device:

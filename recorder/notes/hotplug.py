@@ -3,9 +3,9 @@
 
 import os
 import time
-from typing import Any
 
 from biotrail.recorder.host import cgroups, devices
+from biotrail.recorder.schema.payloads import CgroupsNote, Device, DevicesNote
 
 DEVICE_PERIOD_NS = 1_000_000_000
 CGROUP_PERIOD_NS = 10_000_000_000
@@ -57,7 +57,7 @@ class Periodic:
         """Return whether a look is due at `now_ns` (CLOCK_MONOTONIC)."""
         return now_ns >= self._next
 
-    def looked(self, began_ns: int) -> None:
+    def schedule_next(self, began_ns: int) -> None:
         """Set the time of the next look, after one that took from `began_ns` until now.
 
         After a period, or after COST_SHARE times the look's duration if that is longer.
@@ -69,13 +69,13 @@ class Periodic:
 class DeviceWatch(Periodic):
     """Finds devices that are new or changed since the header, or since the last look."""
 
-    def __init__(self, known: list[dict[str, Any]]) -> None:
+    def __init__(self, known: list[Device]) -> None:
         """`known`: the header's device entries (host.devices.snapshot)."""
         super().__init__(DEVICE_PERIOD_NS)
         self._known = {int(entry["dev"]): entry for entry in known}
         self._seen = fingerprint()
 
-    def changes(self) -> dict[str, Any] | None:
+    def changes(self) -> DevicesNote | None:
         """Return a `devices` note with the new and changed entries; None: there are none.
 
         Removed devices are not reported.
@@ -83,7 +83,7 @@ class DeviceWatch(Periodic):
         began = time.monotonic_ns()
         now = fingerprint()
         if now == self._seen:
-            self.looked(began)
+            self.schedule_next(began)
             return None
         before, self._seen = self._seen, now
         fresh = [
@@ -92,7 +92,7 @@ class DeviceWatch(Periodic):
             if self._known.get(int(e["dev"])) != e
         ]
         self._known.update({int(entry["dev"]): entry for entry in fresh})
-        self.looked(began)
+        self.schedule_next(began)
         return {"devices": fresh} if fresh else None
 
 
@@ -105,11 +105,11 @@ class CgroupWatch(Periodic):
         self._where = cgroups.hierarchy()
         self._known: dict[int, str] = {}
 
-    def changes(self) -> dict[str, Any] | None:
+    def changes(self) -> CgroupsNote | None:
         """Return a `cgroups` note {id as text: path} of new cgroups; None: there are none."""
         began = time.monotonic_ns()
         now = cgroups.paths(self._where)
         fresh = {number: path for number, path in now.items() if self._known.get(number) != path}
         self._known = now  # without removed cgroups, whose ids are not reused
-        self.looked(began)
+        self.schedule_next(began)
         return {str(number): path for number, path in fresh.items()} or None

@@ -61,11 +61,11 @@ class StackWatch:
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
     @property
-    def nameless(self) -> bool:
+    def lacks_names(self) -> bool:
         """Whether stacks are recorded and the kernel hides its symbols from this process."""
         return self._probes is not None and not self._kernel.known
 
-    def hurry(self, writer: WriterThread) -> Callable[[int], None]:
+    def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
 
         It queues jobs for new stacks, if user stacks are recorded and a look is due.

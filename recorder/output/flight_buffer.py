@@ -18,9 +18,10 @@ from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, name_records
 from biotrail.recorder.log.packing import Packed, Packer
 from biotrail.recorder.output.output import explain
-from biotrail.recorder.output.series import Background, Clock, Facts, Series, shifted
+from biotrail.recorder.output.series import Background, Facts, Series, shifted
 from biotrail.recorder.output.sinks import Limit, Programs
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 
 
 class _Kept(NamedTuple):
@@ -44,7 +45,7 @@ class _Dump(NamedTuple):
     header's key "kept": reason, seconds, limit.
     """
 
-    header: dict[str, Any]
+    header: Header
     opening: Facts
     chunks: list[Packed]
     losses: list[Window]
@@ -58,7 +59,7 @@ class KeptLog:
     """A sink that keeps the newest chunks in memory, within a limit of bytes, seconds, or both."""
 
     def __init__(
-        self, series: Series, header: dict[str, Any], limit: Limit, programs: Programs, level: int
+        self, series: Series, header: Header, limit: Limit, programs: Programs, level: int
     ) -> None:
         """Begin a flight recorder's memory without chunks; no file is made.
 
@@ -166,7 +167,7 @@ class KeptLog:
         """Add loss windows, which are kept as long as the chunks of their time."""
         self._losses.extend(windows)
 
-    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+    def write_note(self, name: str, payload: Note) -> None:
         """Add a note's facts (devices, cgroups, mounts, stacks), which every later dump repeats."""
         self._background.note(name, payload)
 
@@ -184,7 +185,7 @@ class KeptLog:
         )
         self._thread.start()
 
-    def close(self, end: dict[str, Any]) -> None:
+    def close(self, end: End) -> None:
         """Wait for the file being written, then write the last one from memory, in this thread.
 
         `end`: facts of the whole recording, for "run" in the END frame; its "stopped" is the file's
@@ -194,7 +195,7 @@ class KeptLog:
         if self._thread is not None:
             self._thread.join()
         keys = ("reason", "trigger", "triggers_let_pass")
-        why: dict[str, Any] = {key: end[key] for key in keys if key in end}
+        why: dict[str, Any] = {key: value for key, value in end.items() if key in keys}
         made = self._snapshot(why, end["stopped"])
         self._write(made._replace(end={**made.end, "run": end}))
 

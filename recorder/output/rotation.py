@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides in the poll loop when a rotating log needs a new file; the writer thread makes it."""
 
-from biotrail.recorder.output.series import Clock
 from biotrail.recorder.output.sinks import LogSink, RotatingLog, Sink
 from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.schema.payloads import Clock
 
 
 class Rotation:

@@ -14,9 +14,8 @@ from biotrail.recorder.log.names import NameRecords, Names
 from biotrail.recorder.output import output
 from biotrail.recorder.output.held_directory import FileId, HeldDirectory, identity
 from biotrail.recorder.output.stack_notes import StackNotes
+from biotrail.recorder.schema.payloads import Clock, Header, Note
 
-Clock = dict[str, int]
-"""A reading of the clocks: ns by name ("monotonic", "boottime", "realtime", "uncertainty")."""
 OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
 MAX_CGROUPS = 1 << 16
@@ -37,7 +36,7 @@ def shifted(clock: Clock, monotonic: int) -> Clock:
 class Background:
     """Facts recorded so far that every later file has to repeat, as it must be readable alone."""
 
-    def __init__(self, header: dict[str, Any]) -> None:
+    def __init__(self, header: Header) -> None:
         """Begin with the devices of a header.
 
         `header`: the recording's first, with the devices at its beginning; later files' headers are
@@ -50,7 +49,7 @@ class Background:
         self._stacks = StackNotes()
         self._names = Names()
 
-    def note(self, name: str, payload: dict[str, Any]) -> None:
+    def note(self, name: str, payload: Note) -> None:
         """Add the facts of a note to those that later files repeat.
 
         `name`: "devices", "cgroups", "mounts" or "stacks"; others are ignored. `payload`: the
@@ -72,7 +71,7 @@ class Background:
         """Add the name records of a chunk."""
         self._names.learn(records)
 
-    def header(self, clock: Clock, facts: dict[str, Any]) -> dict[str, Any]:
+    def header(self, clock: Clock, facts: Header) -> Header:
         """Return the header of a file that begins at `clock`, with a log_id of its own.
 
         A copy of the recording's first header with this clock, and the devices added by now.

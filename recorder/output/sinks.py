@@ -13,9 +13,10 @@ from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.log import LogWriter, Segment, names
 from biotrail.recorder.log.chunks import first_time
-from biotrail.recorder.output.series import Background, Clock, Series, removed, shifted
+from biotrail.recorder.output.series import Background, Series, removed, shifted
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 
 Programs = Callable[[], list[ProgramInfo]]
 """Returns the probes' programs with their counters."""
@@ -41,10 +42,10 @@ class LogSink(Protocol):
     def write_loss(self, windows: list[Window]) -> None:
         """Write loss windows."""
 
-    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+    def write_note(self, name: str, payload: Note) -> None:
         """Write a note."""
 
-    def close(self, end: dict[str, Any]) -> None:
+    def close(self, end: End) -> None:
         """Write the END frame, with the facts `end` of the whole recording, and end the log."""
 
 
@@ -69,7 +70,7 @@ class PlainLog:
     """A sink that writes one log to one file or pipe."""
 
     def __init__(
-        self, stream: BinaryIO, path: str | None, header: dict[str, Any], level: int, sync: bool
+        self, stream: BinaryIO, path: str | None, header: Header, level: int, sync: bool
     ) -> None:
         """Write the header to `stream`. Raises OSError, OutputError.
 
@@ -118,7 +119,7 @@ class RotatingLog:
     def __init__(
         self,
         series: Series,
-        header: dict[str, Any],
+        header: Header,
         limit: Limit,
         programs: Programs,
         level: int,
@@ -166,7 +167,7 @@ class RotatingLog:
         OutputError or OSError; a file that has not got its name yet is then deleted. `_log` is set
         only after header and facts were written.
         """
-        facts = {"series": {"run": self._run, "number": self._series.made + 1}}
+        facts: Header = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
         self._stream = stream = self._series.create()
         header = self._background.header(clock, facts)
@@ -214,7 +215,7 @@ class RotatingLog:
         else:
             self._put_losses(self._log, windows)
 
-    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+    def write_note(self, name: str, payload: Note) -> None:
         """Write a note to the present file, if any; every later file repeats its facts."""
         if self._log is not None:
             self._log.write_note(name, payload)
@@ -261,7 +262,7 @@ class RotatingLog:
         self._log = None
         self.release()
 
-    def close(self, end: dict[str, Any]) -> None:
+    def close(self, end: End) -> None:
         """End the last file, whose END frame also has `end`, of the whole recording, as "run".
 
         Between two files, makes one more, so that the recording has such an end.

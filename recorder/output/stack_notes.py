@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from biotrail.recorder.schema.payloads import Note
+
 STACKS_PER_NOTE = 1000
 """Stacks in one note, so few that however deep they are no note reaches the log's size limit."""
 
@@ -13,7 +15,7 @@ class StackNotes:
     def __init__(self) -> None:
         self._stacks: dict[tuple[str, str], list[Any]] = {}
 
-    def add(self, payload: dict[str, Any]) -> None:
+    def add(self, payload: Note) -> None:
         """Add the stacks of a `stacks` note; one with an id that was added before replaces it.
 
         `payload`: {"kernel" or "user": {id: frames}}.

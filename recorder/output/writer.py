@@ -5,13 +5,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import Segment
-from biotrail.recorder.output.series import Clock
 from biotrail.recorder.output.sinks import LogSink
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Clock, Note
 
 QUEUE_JOBS = 64
 """Jobs that may wait in the queue."""
@@ -180,7 +179,7 @@ class WriterThread:
         self.until = clock
         self.meter.add(segments)
 
-    def note(self, name: str, make: Callable[[], dict[str, Any] | None]) -> Job:
+    def note(self, name: str, make: Callable[[], Note | None]) -> Job:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.
 
         To be queued for the writer thread, so that slow look-ups in `make` do not delay the poll
@@ -193,7 +192,7 @@ class WriterThread:
 
         return write
 
-    def notes(self, name: str, make: Callable[[], list[dict[str, Any]]]) -> Job:
+    def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
         """Return a job that calls `make` and writes each payload that it returns as note `name`.
 
         To be queued for the writer thread, as that of `note`. Does nothing once `error` is set.

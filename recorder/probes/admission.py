@@ -15,15 +15,9 @@ from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.probes.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
-
-MAX_DEVICES = 32
-"""Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
-MAX_COMMS = 8
-"""Task names in one recording's filter (BT_MAX_COMMS); the next three likewise."""
-MAX_CGROUPS = 16
-MAX_FLAGS = 8
-MAX_RANGES = 8
+from biotrail.recorder.schema.payloads import KernelEnums
 
 ID_PID = 1 << 32
 """Marks a key of the map bt_ids as a process id (the lower 32 bits); ID_TID: as a thread id."""
@@ -35,73 +29,30 @@ _OWN_OPS = ("DRV_IN", "DRV_OUT", "SCSI_IN", "SCSI_OUT")
 _FILE_OPS = ("WRITE", "ZONE_APPEND")
 _MAX_OP = 63
 
-Enums = Mapping[str, Mapping[str, int]]
-
 
 class DeviceFilter(ctypes.Structure):
-    """`struct bt_filter` (bpf/config.h): a disk, or a partition with its sectors on the disk.
+    """`struct bt_filter`: a disk, or a partition with its sectors on the disk."""
 
-    disk, part: dev_t; part is 0 for a whole disk. start, end: first 512-byte sector of the
-    partition on the disk, and the sector after its last; 0 for a whole disk.
-    """
-
-    _fields_ = (
-        ("disk", ctypes.c_uint32),
-        ("part", ctypes.c_uint32),
-        ("start", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-    )
+    _fields_ = shared.fields(shared.FILTER)
 
 
 class _Comm(ctypes.Structure):
     """`struct bt_comm`: a task name, and a mask of 255 for each byte that has to be equal."""
 
-    _fields_ = (("name", ctypes.c_char * 16), ("mask", ctypes.c_uint8 * 16))
+    _fields_ = shared.fields(shared.COMM)
 
 
 class _Range(ctypes.Structure):
     """`struct bt_range`: 512-byte sectors from `start` up to, not including, `end`."""
 
-    _fields_ = (("start", ctypes.c_uint64), ("end", ctypes.c_uint64))
+    _fields_ = shared.fields(shared.RANGE)
 
 
 class Config(ctypes.Structure):
-    """`struct bt_config` (bpf/config.h), which says what each member means."""
+    """`struct bt_config`: recorder/schema/shared.py says what each member means."""
 
-    _fields_ = (
-        ("ring_bytes", ctypes.c_uint32),
-        ("upper_bytes", ctypes.c_uint32),
-        ("area_bytes", ctypes.c_uint32),
-        ("nr_filters", ctypes.c_uint32),
-        ("no_data_ops", ctypes.c_uint64),
-        ("filters", DeviceFilter * MAX_DEVICES),
-        ("follow", ctypes.c_uint32),
-        ("by_pid", ctypes.c_uint32),
-        ("by_tid", ctypes.c_uint32),
-        ("nr_comms", ctypes.c_uint32),
-        ("nr_cgroups", ctypes.c_uint32),
-        ("nr_flags", ctypes.c_uint32),
-        ("nr_ranges", ctypes.c_uint32),
-        ("min_bytes", ctypes.c_uint32),
-        ("ops", ctypes.c_uint64),
-        ("own_ops", ctypes.c_uint64),
-        ("flush_op", ctypes.c_uint32),
-        ("preflush", ctypes.c_uint32),
-        ("sequence", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32 * MAX_FLAGS),
-        ("cgroups", ctypes.c_uint64 * MAX_CGROUPS),
-        ("comms", _Comm * MAX_COMMS),
-        ("ranges", _Range * MAX_RANGES),
-        ("kernel_stacks", ctypes.c_uint32),
-        ("user_stacks", ctypes.c_uint32),
-        ("file_ops", ctypes.c_uint64),
-        ("ns_dev", ctypes.c_uint64),
-        ("ns_inode", ctypes.c_uint64),
-        ("recorder", ctypes.c_uint32),
-        ("leave_own", ctypes.c_uint32),
-        ("files", ctypes.c_uint32),
-        ("hold_irqs", ctypes.c_uint32),
-        ("iomap_end_io", ctypes.c_uint64),
+    _fields_ = shared.fields(
+        shared.CONFIG, {"bt_filter": DeviceFilter, "bt_comm": _Comm, "bt_range": _Range}
     )
 
 
@@ -125,11 +76,11 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
 def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
     """Return a DeviceFilter for each (dev_t of the disk, dev_t of the partition or 0).
 
-    Raises ProbeError: more than MAX_DEVICES, or a partition that sysfs does not have.
+    Raises ProbeError: more than shared.MAX_FILTERS, or a partition that sysfs does not have.
     """
-    if len(devices) > MAX_DEVICES:
+    if len(devices) > shared.MAX_FILTERS:
         raise ProbeError(
-            f"{len(devices)} devices were named, at most {MAX_DEVICES} can be: "
+            f"{len(devices)} devices were named, at most {shared.MAX_FILTERS} can be: "
             "record all devices and choose when converting"
         )
     return [
@@ -151,8 +102,8 @@ def _comm(name: str) -> _Comm:
     """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *."""
     prefix = name.endswith("*")
     text = (name[:-1] if prefix else name).encode()[:_COMM_BYTES]
-    length = len(text) if prefix else len(text) + 1
-    return _Comm(text, (ctypes.c_uint8 * 16)(*[255] * length))
+    mask = b"\xff" * (len(text) if prefix else len(text) + 1)
+    return _Comm.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
 
 
 def _bits(names: Sequence[str], known: Mapping[str, int]) -> int:
@@ -170,7 +121,7 @@ def config(
     sizes: RingSizes,
     devices: list[tuple[int, int]],
     filters: Filters,
-    enums: Enums,
+    enums: KernelEnums,
     stacks: Stacks = Stacks.NONE,
     files: Files = NO_FILES,
 ) -> Config:
@@ -188,7 +139,7 @@ def config(
         area_bytes=sizes.area_bytes,
         nr_filters=len(chosen),
         no_data_ops=_bits(_NO_DATA_OPS, ops),
-        filters=(DeviceFilter * MAX_DEVICES)(*chosen),
+        filters=(DeviceFilter * shared.MAX_FILTERS)(*chosen),
         follow=follows(filters, devices),
         by_pid=bool(filters.pids),
         by_tid=bool(filters.tids),
@@ -222,10 +173,10 @@ def _set_own(found: Config, filters: Filters, ops: Mapping[str, int]) -> None:
 
 def _set_lists(found: Config, filters: Filters, bits: Mapping[str, int]) -> None:
     """Set in `found` the task names, flags, cgroups and sector ranges of `filters`."""
-    _refuse_many(len(filters.comms), MAX_COMMS, "task names")
-    _refuse_many(len(filters.cgroups), MAX_CGROUPS, "cgroups")
-    _refuse_many(len(filters.flags), MAX_FLAGS, "sets of flags")
-    _refuse_many(len(filters.sectors), MAX_RANGES, "ranges of sectors")
+    _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
+    _refuse_many(len(filters.cgroups), shared.MAX_CGROUPS, "cgroups")
+    _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
+    _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")
     flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
     where = cgroups.hierarchy() if filters.cgroups else None
     found.nr_comms, found.nr_flags = len(filters.comms), len(flags)

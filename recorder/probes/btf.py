@@ -11,6 +11,7 @@ from typing import Self
 
 from biotrail.recorder.probes.libbpf import load_library
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import KernelEnums
 
 _KIND_PTR = 2
 _KIND_STRUCT = 4
@@ -180,7 +181,7 @@ def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dic
     }
 
 
-def kernel_enums(btf: KernelBtf) -> dict[str, dict[str, int]]:
+def kernel_enums(btf: KernelBtf) -> KernelEnums:
     """Return the log header's `op_enum` {"READ": 0, …} and `flag_bits` {"SYNC": bit number, …}.
 
     Raises ProbeError: the kernel's BTF lacks one of the enums.

@@ -6,7 +6,7 @@ import errno
 import resource
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
@@ -30,6 +30,7 @@ from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, Rings, RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks, StackMaps
 from biotrail.recorder.probes.trigger_maps import TriggerMaps
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 
 _OLD_LIMIT = 4 << 20
 """Largest array element, in bytes, that old kernels (5.10) accept: KMALLOC_MAX_SIZE."""
@@ -85,7 +86,7 @@ class CoreProbes(MappedProbes):
         """Keep the arguments; nothing is loaded. `object_path`: None for the installed object."""
         super().__init__()
         self.config = config
-        self.enums: dict[str, dict[str, int]] = {}
+        self.enums: KernelEnums = {}
         self.sizes: RingSizes | None = None
         self._path = object_path
         self._object: BpfObject | None = None
@@ -276,11 +277,11 @@ class CoreProbes(MappedProbes):
         """Have the programs mark write-back of this file's pages as the recording's own I/O."""
         self._own_files.add(file)
 
-    def kernel_enums(self) -> dict[str, dict[str, int]]:
+    def kernel_enums(self) -> KernelEnums:
         """Return `op_enum` and `flag_bits` of this kernel (btf.kernel_enums), once open."""
         return self.enums
 
-    def backend_facts(self) -> dict[str, Any]:
+    def backend_facts(self) -> BackendFacts:
         """Return {"backend": "core", "counts_skips": `counts_skips`} for the log's header."""
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 

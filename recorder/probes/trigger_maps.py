@@ -7,10 +7,10 @@ import time
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.log.chunks import unwrap
 from biotrail.recorder.probes.libbpf import BpfObject
+from biotrail.recorder.schema import shared
 
 _INFLIGHT_SLOTS = 65536
 _DEPTH_SLOTS = 4096
-_FIRED_SLOTS = 64
 _INFLIGHT_BYTES = 24
 _NAMES = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
 
@@ -18,30 +18,19 @@ _NAMES = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
 class _Triggers(ctypes.Structure):
     """`struct bt_triggers`, the section .rodata.trigger."""
 
-    _fields_ = (
-        ("slow_ns", ctypes.c_uint64),
-        ("failed", ctypes.c_uint32),
-        ("depth", ctypes.c_uint32),
-    )
+    _fields_ = shared.fields(shared.TRIGGERS)
 
 
 class _Fired(ctypes.Structure):
     """`struct bt_fired`, one CPU's slot."""
 
-    _fields_ = (
-        ("armed", ctypes.c_uint64),
-        ("now", ctypes.c_uint64),
-        ("sector", ctypes.c_uint64),
-        ("value", ctypes.c_int64),
-        ("dev", ctypes.c_uint32),
-        ("trigger", ctypes.c_uint32),
-    )
+    _fields_ = shared.fields(shared.FIRED)
 
 
 class _AllFired(ctypes.Structure):
     """Section .data.fired: a slot per CPU."""
 
-    _fields_ = (("slots", _Fired * _FIRED_SLOTS),)
+    _fields_ = (("slots", _Fired * shared.FIRED_SLOTS),)
 
 
 class _Armed(ctypes.Structure):

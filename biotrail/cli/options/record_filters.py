@@ -3,7 +3,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -212,7 +212,7 @@ def left_out_text(found: LeftOut) -> str:
     )
 
 
-def filters_text(header: dict[str, Any]) -> str:
+def filters_text(header: Mapping[str, Any]) -> str:
     """Return a log header's `filters` as the options that made them, but without devices.
 
     `--pid 12,34 --op write`; empty if there are none.

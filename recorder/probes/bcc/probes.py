@@ -10,7 +10,7 @@ import mmap
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from biotrail.recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_l
 from biotrail.recorder.probes.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
+from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 
 _SYSTEM = "block"
 _START = "block_io_start"
@@ -207,7 +208,7 @@ class BccProbes(MappedProbes):
             raise ProbeError("the probes are not open: call open() first")
         return self._loaded
 
-    def kernel_enums(self) -> dict[str, dict[str, int]]:
+    def kernel_enums(self) -> KernelEnums:
         """Return `op_enum` and `flag_bits` by which this log's `opf` fields are to be read.
 
         biotrail's own numbers, for the programs make `opf` from the letters of rwbs; only flags
@@ -216,7 +217,7 @@ class BccProbes(MappedProbes):
         lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
         return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
-    def backend_facts(self) -> dict[str, Any]:
+    def backend_facts(self) -> BackendFacts:
         """Return {"backend": "bcc", "absent": as `absent`} for the log's header, once open."""
         return {"backend": self.capabilities.backend, "absent": self.absent()}
 

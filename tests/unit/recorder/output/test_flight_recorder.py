@@ -51,7 +51,7 @@ def test_dumps_go_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -
     flight = Flight(log, cast(WriterThread, PromptWriter(log)), 0, 0)
     # WHEN a dump is ordered THEN the next one can be, when that is written
     for number in (1, 2):
-        flight.ask("SIGUSR1")
+        flight.request_dump("SIGUSR1")
         assert flight.due(0)
         flight.order(clock(2000 * number))
         assert log.messages.get(timeout=60).startswith("wrote ")
