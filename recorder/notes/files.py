@@ -25,7 +25,11 @@ class FileWatch:
     """A session's part in recording files: a header entry, and notes of mounts."""
 
     def __init__(self, wanted: bool, probes: Probes) -> None:
-        """`probes`: open. Raises ProbeError: files are `wanted`, and the backend records none."""
+        """Find out what the backend records of files, and set `lacking` and `facts`.
+
+        `wanted`: whether files are to be recorded; else nothing is asked of the probes. `probes`:
+        open. Raises ProbeError: files are wanted, and the backend records none.
+        """
         self.lacking = ""
         """Message saying why files are not recorded though wanted; else ""."""
         self.facts: Header = {}
@@ -42,7 +46,7 @@ class FileWatch:
             self.facts = {"files": {"direct": probes.files.iomap_end_io != 0}}
 
     def jobs(self, writer: WriterThread) -> list[Job]:
-        """Return the jobs that write a note of new mounts, if there are any; [] without files."""
+        """Return the jobs that note new mounts, if there are any then; [] without files."""
         return [] if self._mounts is None else [writer.note("mounts", self._mounts.changes)]
 
     def look(self, writer: WriterThread, now_ns: int) -> None:
@@ -63,9 +67,12 @@ class MountWatch(Periodic):
         self._known: MountsNote = {}
 
     def changes(self) -> MountsNote | None:
-        """Return a `mounts` note of new and changed file systems; None: there are none.
+        """Return a `mounts` note of new and changed file systems, and plan the next look.
 
-        {dev_t of the super block, as text: [[root within the file system, mount point], …]}.
+        {dev_t of the super block, as text: [[directory in the file system, mount point], …]}; a
+        changed file system with all its mounts, one that is gone not at all. None: nothing is new.
+        The first call returns all. Sets what is known (`_text`, `_known`). Runs in the writer
+        thread.
         """
         began = time.monotonic_ns()
         text = _read(self._proc / "self" / "mountinfo")
@@ -80,9 +87,10 @@ class MountWatch(Periodic):
         return fresh or None
 
     def _mounts(self, text: str) -> MountsNote:
-        """Return the mounts of file systems with a device in a mountinfo `text`, as `changes`.
+        """Return the mounts in a mountinfo `text` of file systems with a device, as `changes` does.
 
-        Of each root one mount point, the first; a mount of the whole file system alone if any.
+        Of each directory in a file system the first mount point; if the whole file system is
+        mounted anywhere, that mount alone. At most MOUNTS_PER_DEVICE for each file system.
         """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}

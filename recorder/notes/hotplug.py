@@ -19,9 +19,10 @@ _BLOCK = "/sys/dev/block"
 def fingerprint() -> dict[str, str]:
     """Return {"major:minor": disk sequence number as text, "" if unknown} of all block devices.
 
-    It changes when a device is added, removed or set up anew. The sequence number (since 5.15)
+    It changes when a device is added, removed or set up anew: the sequence number (since 5.15)
     grows when a loop device gets another file, or a drive another medium. It is unknown for
-    partitions, on older kernels, and for a device that has just been removed.
+    partitions, on older kernels, and for a device that has just been removed. Raises OSError: no
+    sysfs.
     """
     found = {}
     for name in os.listdir(_BLOCK):
@@ -36,8 +37,9 @@ def fingerprint() -> dict[str, str]:
 def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
     """Return the dev_t of devices that are new or changed; None: look at all devices.
 
-    None with at most MANY_DEVICES, as a change may also concern devices above the changed one.
-    Reading a device's sysfs entries takes about a millisecond, too long for thousands.
+    `before`, `now`: two results of `fingerprint`. None with at most MANY_DEVICES, as a change may
+    also concern devices above the changed one. Reading a device's sysfs entries takes about a
+    millisecond, too long for thousands.
     """
     if len(now) <= MANY_DEVICES:
         return None
@@ -60,7 +62,8 @@ class Periodic:
     def schedule_next(self, began_ns: int) -> None:
         """Set the time of the next look, after one that took from `began_ns` until now.
 
-        After a period, or after COST_SHARE times the look's duration if that is longer.
+        After a period, or after COST_SHARE times the look's duration if that is longer. `began_ns`:
+        CLOCK_MONOTONIC.
         """
         now = time.monotonic_ns()
         self._next = now + max(self._period, (now - began_ns) * COST_SHARE)
@@ -76,9 +79,10 @@ class DeviceWatch(Periodic):
         self._seen = fingerprint()
 
     def changes(self) -> DevicesNote | None:
-        """Return a `devices` note with the new and changed entries; None: there are none.
+        """Return a `devices` note with the new and changed entries, and plan the next look.
 
-        Removed devices are not reported.
+        Entries as in the header, in the order of dev_t. None: nothing is new; removed devices are
+        not reported. Sets what is known (`_seen`, `_known`). Runs in the writer thread.
         """
         began = time.monotonic_ns()
         now = fingerprint()
@@ -106,7 +110,10 @@ class CgroupWatch(Periodic):
         self._known: dict[int, str] = {}
 
     def changes(self) -> CgroupsNote | None:
-        """Return a `cgroups` note {id as text: path} of new cgroups; None: there are none."""
+        """Return a `cgroups` note {id as text: path} of new and renamed ones; plan the next look.
+
+        None: there are none. The first call returns all. Sets `_known`. Runs in the writer thread.
+        """
         began = time.monotonic_ns()
         now = cgroups.paths(self._where)
         fresh = {number: path for number, path in now.items() if self._known.get(number) != path}

@@ -43,8 +43,9 @@ class StackWatch:
     def __init__(self, wanted: Stacks, probes: Probes, command: Sequence[str] = ()) -> None:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
-        `probes`: open. `command`: the command whose run is recorded; its program is searched for
-        names too. Raises ProbeError: stacks are wanted, and the backend records none.
+        `wanted`: which call stacks are recorded. `probes`: open. `command`: the command whose run
+        is recorded; its program is searched for names too, though it does not run yet. Raises
+        ProbeError: stacks are wanted, and the backend records none.
         """
         self._probes: Probes | None = None
         self._user: UserSymbols | None = None
@@ -68,7 +69,8 @@ class StackWatch:
     def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
 
-        It queues jobs for new stacks, if user stacks are recorded and a look is due.
+        If stacks of programs are recorded and a look is due, the function queues a job that finds
+        and writes new stacks; else, and if the writer's queue is full, it does nothing.
         """
 
         def look(now_ns: int) -> None:
@@ -90,10 +92,12 @@ class StackWatch:
         return [] if self._probes is None else [writer.notes("stacks", self.changes)]
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return `stacks` notes of the new stacks: {"kernel" or "user": {id as text: [Frame, …]}}.
+        """Return `stacks` notes of the stacks that are new since the last call; [] without any.
 
-        Runs in the writer thread. Adds to `count`, and sets when the next look is due: not before
-        COST_SHARE times what reading the maps took.
+        Each {"kernel" or "user": {id as text: [Frame, …]}}, frames innermost first; several notes
+        where one would be too large. Adds to `count`, and sets when the next look is due: not
+        before COST_SHARE times what reading the maps took. Runs in the writer thread. Raises
+        RefusedError.
         """
         if self._probes is None:
             return []
@@ -118,7 +122,11 @@ class StackWatch:
         return ["", "", address] if found is None else [found.name, found.module, found.offset + 1]
 
     def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
-        """Return the frames of user stacks by ("user", id as text), after finding their files."""
+        """Return the frames of user stacks by ("user", id as text), after finding their files.
+
+        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first; likewise the result.
+        {} where no user stacks are recorded.
+        """
         if self._user is None:
             return {}
         known = [frames[frames["status"] == BY_BUILD_ID] for frames in stacks.values()]
@@ -131,7 +139,10 @@ class StackWatch:
         }
 
     def _user_frame(self, frame: np.void, *, called: bool) -> Frame:
-        """Return a BUILD_ID_FRAME's names. `called`: it is a return address, so not innermost."""
+        """Return a BUILD_ID_FRAME's names as a Frame; only its address if its file is not known.
+
+        `called`: it is a return address, so not innermost.
+        """
         place = int(frame["ip"])
         if self._user is None or frame["status"] != BY_BUILD_ID:
             return ["", "", place]

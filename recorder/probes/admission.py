@@ -57,7 +57,7 @@ class Config(ctypes.Structure):
 
 
 def _partition_sectors(dev: int) -> tuple[int, int]:
-    """Return a partition's first sector on its disk and the sector after its last, from sysfs.
+    """Return (first sector, sector after the last) of a partition on its disk, from sysfs.
 
     `dev`: the partition's dev_t. Sectors of 512 bytes. Raises ProbeError: sysfs has no such
     partition.
@@ -74,9 +74,10 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
 
 
 def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
-    """Return a DeviceFilter for each (dev_t of the disk, dev_t of the partition or 0).
+    """Return a DeviceFilter for each of `devices`, in their order; a partition's with its sectors.
 
-    Raises ProbeError: more than shared.MAX_FILTERS, or a partition that sysfs does not have.
+    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0). Raises ProbeError: more than
+    shared.MAX_FILTERS, or a partition that sysfs does not have.
     """
     if len(devices) > shared.MAX_FILTERS:
         raise ProbeError(
@@ -92,14 +93,18 @@ def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     """Return whether the programs keep a table of admitted bios from Q to completion.
 
-    Not needed where only whole disks without lower devices are chosen: every event of such an
-    I/O carries the disk's number. `devices`: as in `device_filters`.
+    So with any filter by I/O, and where a partition or a disk that stands on others is chosen. Not
+    needed where only whole disks without lower devices are: every event of such an I/O carries the
+    disk's number. `devices`: as in `device_filters`; empty for all, which needs no table either.
     """
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 
 
 def _comm(name: str) -> _Comm:
-    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *."""
+    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *.
+
+    Only the first 15 bytes of the name count, as the kernel keeps no more (TASK_COMM_LEN).
+    """
     prefix = name.endswith("*")
     text = (name[:-1] if prefix else name).encode()[:_COMM_BYTES]
     mask = b"\xff" * (len(text) if prefix else len(text) + 1)
@@ -107,7 +112,10 @@ def _comm(name: str) -> _Comm:
 
 
 def _bits(names: Sequence[str], known: Mapping[str, int]) -> int:
-    """Return a mask with bit N set for each name that has number N; other names add no bit."""
+    """Return a mask with bit N set for each name that `known` gives a number N of 0 to 63.
+
+    Other names add no bit: this kernel lacks them.
+    """
     numbers = (known.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
 
@@ -127,13 +135,14 @@ def config(
 ) -> Config:
     """Return the programs' whole configuration, but for `hold_irqs`, which the caller sets.
 
-    `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for all. `enums`: this
-    kernel's `op_enum` and `flag_bits` (btf.kernel_enums). Raises ProbeError: too many devices or
-    filter values, or a partition, cgroup, operation or flag that this machine does not have.
+    `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
+    all. `enums`: this kernel's `op_enum` and `flag_bits` (btf.kernel_enums). `stacks`, `files`:
+    which call stacks and file facts are recorded. Raises ProbeError: too many devices or filter
+    values, or a partition, cgroup, operation or flag that this machine does not have.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
     chosen = device_filters(devices)
-    found = Config(
+    made = Config(
         ring_bytes=sizes.ring_bytes,
         upper_bytes=sizes.upper_bytes,
         area_bytes=sizes.area_bytes,
@@ -154,38 +163,44 @@ def config(
         files=files.recorded,
         iomap_end_io=files.iomap_end_io,
     )
-    _set_lists(found, filters, bits)
-    _set_own(found, filters, ops)
-    return found
+    _set_lists(made, filters, bits)
+    _set_own(made, filters, ops)
+    return made
 
 
-def _set_own(found: Config, filters: Filters, ops: Mapping[str, int]) -> None:
-    """Set in `found` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
+def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
+    """Set in `made` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
 
-    Its files are not known yet: each is passed to OwnFiles when it is opened.
+    Sets file_ops, recorder and leave_own; ns_dev and ns_inode unless the pid namespace is the
+    initial one. `ops`: this kernel's numbers of operations by name. The recorder's files are not
+    known yet: each is passed to OwnFiles when it is opened.
     """
     space = pid_namespace()
-    found.file_ops = _bits(_FILE_OPS, ops)
-    found.recorder, found.leave_own = os.getpid(), not filters.own_io
+    made.file_ops = _bits(_FILE_OPS, ops)
+    made.recorder, made.leave_own = os.getpid(), not filters.own_io
     if space is not None:
-        found.ns_dev, found.ns_inode = space
+        made.ns_dev, made.ns_inode = space
 
 
-def _set_lists(found: Config, filters: Filters, bits: Mapping[str, int]) -> None:
-    """Set in `found` the task names, flags, cgroups and sector ranges of `filters`."""
+def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
+    """Set in `made` the task names, flags, cgroups and sector ranges of `filters`, and how many.
+
+    `bits`: this kernel's flag bits by name. Raises ProbeError: more of a kind than the programs
+    have room for, or a flag or cgroup that does not exist.
+    """
     _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
     _refuse_many(len(filters.cgroups), shared.MAX_CGROUPS, "cgroups")
     _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
     _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")
     flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
     where = cgroups.hierarchy() if filters.cgroups else None
-    found.nr_comms, found.nr_flags = len(filters.comms), len(flags)
-    found.nr_cgroups, found.nr_ranges = len(filters.cgroups), len(filters.sectors)
+    made.nr_comms, made.nr_flags = len(filters.comms), len(flags)
+    made.nr_cgroups, made.nr_ranges = len(filters.cgroups), len(filters.sectors)
     for place, name in enumerate(filters.comms):
-        found.comms[place] = _comm(name)
+        made.comms[place] = _comm(name)
     for place, mask in enumerate(flags):
-        found.flags[place] = mask
+        made.flags[place] = mask
     for place, path in enumerate(filters.cgroups):
-        found.cgroups[place] = cgroup_id(path, where)
+        made.cgroups[place] = cgroup_id(path, where)
     for place, (first, last) in enumerate(filters.sectors):
-        found.ranges[place] = _Range(first, last + 1)
+        made.ranges[place] = _Range(first, last + 1)

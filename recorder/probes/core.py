@@ -47,7 +47,10 @@ class _Data(ctypes.Structure):
 
 
 def _allow_locked_memory() -> None:
-    """Raise RLIMIT_MEMLOCK as far as permitted: kernels before 5.11 charge BPF maps to it."""
+    """Raise this process's RLIMIT_MEMLOCK as far as permitted, to infinity at best.
+
+    Kernels before 5.11 charge BPF maps to it. Without CAP_SYS_RESOURCE it becomes the hard limit.
+    """
     try:
         resource.setrlimit(
             resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -59,10 +62,11 @@ def _allow_locked_memory() -> None:
 
 
 def _may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
-    """Return whether smaller rings may load where these were refused.
+    """Return whether smaller rings may load where rings of `sizes` were refused.
 
-    `number`: the errno. E2BIG: the element is larger than _OLD_LIMIT. ENOMEM (a cgroup's limit)
-    and, if `locked`, EPERM: the ring is larger than the smallest. `locked`: maps are charged to
+    `number`: the errno. With E2BIG if an element of the array of rings (all rings of one CPU) is
+    larger than _OLD_LIMIT. With ENOMEM (memory, or a cgroup's limit), and with EPERM if `locked`,
+    if a ring is larger than the smallest. False for any other errno. `locked`: maps are charged to
     RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
     """
     if number == errno.E2BIG:
@@ -115,9 +119,9 @@ class CoreProbes(MappedProbes):
     def open(self) -> None:
         """Load the programs and map the rings; nothing is recorded until attach().
 
-        Sets `enums`, `sizes`, `counts_skips` and `files`. Raises ProbeError: rights, BTF, libbpf,
-        the object file or an essential tracepoint is missing, a filter is invalid, or the kernel
-        refuses the programs.
+        Sets `enums`, `sizes`, `counts_skips`, and `files` if the configuration asks for files;
+        raises RLIMIT_MEMLOCK. Raises ProbeError: rights, BTF, libbpf, the object file or an
+        essential tracepoint is missing, a filter is invalid, or the kernel refuses the programs.
         """
         require_rights()
         check_tasks(self.config.filters)
@@ -148,9 +152,11 @@ class CoreProbes(MappedProbes):
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
-        Where memory was short (ENOMEM), the sizes that fit are halved once more: the recorder
-        needs memory of the same cgroup and would be killed by the OOM killer. Raises ProbeError
-        where even the smallest rings do not fit, or for any other refusal.
+        `path`: of the object. `cpus`: possible CPUs. Where memory was short (ENOMEM), the sizes
+        that fit are halved once more: the recorder needs memory of the same cgroup and would be
+        killed by the OOM killer. Sets `_object`; what was loaded is closed again before another
+        try, and by an error. Raises ProbeError where even the smallest rings do not fit, or for any
+        other refusal.
         """
         short_of_memory = False
         while True:
@@ -191,7 +197,12 @@ class CoreProbes(MappedProbes):
                 )
 
     def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:
-        """Size the maps of `bpf`, load it, fill in the process and thread ids, map the rings."""
+        """Size the maps of `bpf`, load it, fill in the process and thread ids, map the rings.
+
+        `bpf`: opened. `config`: its .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets
+        `_triggers`, `_stacks`, `_own_files` and `_rings`. Raises RefusedError; `bpf` is then to be
+        closed.
+        """
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
@@ -216,7 +227,9 @@ class CoreProbes(MappedProbes):
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        Raises ProbeError: not open, or a program cannot be attached.
+        With `--children`, forks are followed first. Completions come first and Q last. Adds each
+        program to `_attached`. Raises ProbeError: not open, or a program cannot be attached; those
+        before it stay attached until detach() or close().
         """
         bpf = self._opened()
         if self.config.filters.children:
@@ -228,9 +241,10 @@ class CoreProbes(MappedProbes):
                 self._attached.add(choice.program)
 
     def _follow_forks(self, bpf: BpfObject) -> None:
-        """Add the chosen processes' descendants to bt_ids, now and whenever they fork.
+        """Add the descendants of the chosen processes to the map bt_ids, present and future ones.
 
-        The fork program comes first, so that no child forked meanwhile is missed.
+        The fork program is attached first, then descendants are looked for until there are no new
+        ones: so no child that was forked meanwhile is missed. Raises RefusedError.
         """
         bpf.attach(_FORK_PROGRAM)
         known: set[int] = set()
@@ -249,7 +263,8 @@ class CoreProbes(MappedProbes):
     def close(self) -> None:
         """Switch the run statistics off, unmap the rings, and detach and unload the programs.
 
-        Closing again has no effect, nor has closing before open().
+        Sets `_rings` and `_object` to None; closing again has no effect, nor has closing before
+        open().
         """
         self._run_stats.switch(False)
         if self._rings is not None:
@@ -298,7 +313,11 @@ class CoreProbes(MappedProbes):
         return [self._program_info(choice) for choice in self._choices]
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters. Raises RefusedError."""
+        """Return a tracepoint's program with the kernel's counters; where none fits, the reason.
+
+        Raises ProbeError: not open, though a program was chosen; RefusedError: counters not
+        readable.
+        """
         letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
         if choice.program is None:
             return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)

@@ -33,9 +33,11 @@ class OwnFiles:
         self._lock = threading.Lock()
 
     def add(self, file: OwnFile) -> None:
-        """Add a file to .data.own; beyond OWN_FILES the oldest is dropped. Any thread may call.
+        """Add a file to those that the programs know as the recorder's. Any thread may call.
 
-        Raises RefusedError: the section cannot be written.
+        Beyond OWN_FILES the oldest is dropped, and so is every file before this one whose
+        generation is not known: its inode number may have been reused by another process's file.
+        Writes .data.own. Raises RefusedError: the section cannot be written.
         """
         with self._lock:
             # A file without generation is dropped when the next comes: its inode number may have
@@ -46,9 +48,10 @@ class OwnFiles:
 
 
 def section(files: "deque[OwnFile]") -> Section:
-    """Return the content of .data.own for `files` (oldest first): the newest first.
+    """Return the content of .data.own for at most OWN_FILES `files` (oldest first), reversed.
 
-    The programs compare from the start, and the newest file is written most.
+    The programs compare from the start, and the newest file is written most. Slots without a file
+    are 0.
     """
     found = Section()
     for place, file in enumerate(reversed(files)):

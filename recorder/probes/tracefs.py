@@ -37,7 +37,11 @@ class Format:
 
 
 def parse(name: str, text: str) -> Format:
-    """Return the format in `text`, of tracepoint `name`. Raises ProbeError: no ID or no field."""
+    """Return the format that is in `text`, the content of tracepoint `name`'s file `format`.
+
+    Fields of the common header (common_type, …) are among its fields. Raises ProbeError: the text
+    has no ID or no field.
+    """
     number = re.search(r"^ID:\s*(\d+)\s*$", text, re.MULTILINE)
     fields = {}
     for line in text.splitlines():
@@ -74,7 +78,7 @@ def remedy() -> str:
 
 
 def find() -> Path:
-    """Return where tracefs is, after mounting it at PLACES[0] if it is not mounted.
+    """Return the directory of tracefs, after mounting it at PLACES[0] if it is not mounted.
 
     Raises ProbeError: access is denied, mount(2) failed, or there are no events after it.
     """
@@ -100,9 +104,10 @@ def find() -> Path:
 
 
 def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
-    """Return the formats by tracepoint name; names that this kernel does not have are left out.
+    """Return the formats of a system's tracepoints by name, from the directory `tracefs`.
 
-    Raises ProbeError: a format cannot be read or parsed.
+    `system`: such as "block". `names`: of tracepoints; those that this kernel does not have are
+    left out. Raises ProbeError: a format cannot be read or parsed.
     """
     found = {}
     for name in names:

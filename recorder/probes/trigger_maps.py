@@ -43,7 +43,10 @@ class TriggerMaps:
     """The trigger maps of one object."""
 
     def __init__(self, bpf: BpfObject, triggers: Triggers) -> None:
-        """Set the triggers' constants and the tables' sizes, before `bpf` is loaded."""
+        """Set the triggers' constants and the tables' sizes, before `bpf` is loaded.
+
+        A table that no trigger needs keeps its single entry.
+        """
         self._bpf = bpf
         self._armed = 1
         value = _Triggers(triggers.slow_ns, triggers.failed, triggers.depth)
@@ -58,7 +61,8 @@ class TriggerMaps:
     def hits(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU since the last call, ordered by time.
 
-        If there is any, arms the triggers again. Raises RefusedError.
+        CPUs whose numbers are equal modulo 64 count as one. If there is any, arms the triggers
+        again, so that the next one of each CPU is kept. Raises RefusedError.
         """
         fired = _AllFired()
         self._bpf.read_section(".data.fired", fired)

@@ -55,10 +55,12 @@ def require() -> str:
 
 
 def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Compile C text in a child process, and load its programs and maps of these names.
+    """Compile C text in a child process and load its programs; return the descriptors.
 
-    The child has ended when this returns. Raises TooBigError: the kernel refused maps for their
-    size; ProbeError: bcc or headers are missing, or compiling or loading failed.
+    `text`: C for bcc. `programs`, `maps`: names of the functions and maps in it whose descriptors
+    are returned, for the caller to close. The child has ended when this returns. Raises
+    TooBigError: the kernel refused maps for their size; ProbeError: bcc or headers are missing, or
+    compiling or loading failed.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     found_headers = bcc_headers.resolve(headers() or Path())
@@ -93,9 +95,10 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
 
 
 def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list[int]]:
-    """Send the request, and return the child's answer and the descriptors received with it.
+    """Send the request to the child, and return its answer and the descriptors received with it.
 
-    {} and []: the child ended without an answer. {"error"} and []: the socket failed.
+    `peer`: the socket to the child. `request`: JSON. Waits for the answer, however long. {} and []:
+    the child ended without an answer. {"error": text} and []: the socket failed.
     """
     try:
         peer.sendall(request)
@@ -111,7 +114,10 @@ def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list
 def failure(error: str, said: str) -> ProbeError:
     """Return the error to raise: TooBigError where a smaller ring may help, else ProbeError.
 
-    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier.
+    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier, of
+    which a few lines are quoted. TooBigError where the output has the text of E2BIG or ENOMEM. The
+    advice is for bcc that does not work with this Python, or for headers, if one of these is to
+    blame.
     """
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
