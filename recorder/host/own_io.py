@@ -29,18 +29,18 @@ class OwnFile(NamedTuple):
     generation: int | None
 
 
-def tell_files(mark: Callable[[OwnFile], None]) -> Callable[[BinaryIO], None]:
+def own_file_marker(mark: Callable[[OwnFile], None]) -> Callable[[BinaryIO], None]:
     """Return a function to be called with every file that the recorder opens for writing.
 
     It passes the file's identity to `mark` (a backend's `own_file`); it does nothing for streams
     that are no regular files.
     """
 
-    def tell(stream: BinaryIO) -> None:
+    def mark_file(stream: BinaryIO) -> None:
         if file := own_file(stream.fileno()):
             mark(file)
 
-    return tell
+    return mark_file
 
 
 def pid_namespace() -> tuple[int, int] | None:

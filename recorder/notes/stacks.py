@@ -64,7 +64,7 @@ class StackWatch:
     @property
     def lacks_names(self) -> bool:
         """Whether stacks are recorded and the kernel hides its symbols from this process."""
-        return self._probes is not None and not self._kernel.known
+        return self._probes is not None and not self._kernel.available
 
     def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).

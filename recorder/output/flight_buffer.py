@@ -55,7 +55,7 @@ class _Dump(NamedTuple):
     """Number of events in `chunks`, estimated."""
 
 
-class KeptLog:
+class FlightBuffer:
     """A sink that keeps the newest chunks in memory, within a limit of bytes, seconds, or both."""
 
     def __init__(
@@ -96,9 +96,9 @@ class KeptLog:
         return self._series.deleted
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of dumps that others deleted, moved away or replaced."""
-        return self._series.gone
+        return self._series.taken_away
 
     @property
     def busy(self) -> bool:

@@ -36,9 +36,9 @@ class Rotation:
         return sink.due() or sink.removed()
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of files that others deleted, moved away or replaced."""
-        return 0 if self._sink is None else self._sink.gone
+        return 0 if self._sink is None else self._sink.taken_away
 
     def order(self, clock: Clock) -> None:
         """Queue a job that ends the present file behind all other jobs of the writer thread.

@@ -172,7 +172,7 @@ class Series:
         ]
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of published files that others have deleted, moved away or replaced."""
         return self._gone + len(self._files) - len(self.files)
 

@@ -155,9 +155,9 @@ class RotatingLog:
         return self._series.deleted
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of files that others deleted, moved away or replaced."""
-        return self._series.gone
+        return self._series.taken_away
 
     def _open(self, clock: Clock) -> LogWriter:
         """Begin the next file at `clock`: header, repeated facts, and losses that wait for a file.

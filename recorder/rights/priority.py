@@ -35,11 +35,11 @@ class Urgency:
         self.times = 0
         """How often the threads were made real-time."""
 
-    def concerns(self, thread: int | None = None) -> None:
+    def add_thread(self, thread: int | None = None) -> None:
         """Add a thread of this process by its kernel id; None: the calling thread."""
         self._threads.append(threading.get_native_id() if thread is None else thread)
 
-    def found(self, fill: float) -> None:
+    def adapt(self, fill: float) -> None:
         """Make the threads added so far real-time or normal, given how full the fullest ring is.
 
         `fill`: 0 to 1. From a quarter on (FILLED), they become real-time, which counts in `times`;

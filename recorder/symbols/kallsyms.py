@@ -105,7 +105,7 @@ class LiveKernelSymbols:
             self._symbols = KernelSymbols(_read(_KALLSYMS))
 
     @property
-    def known(self) -> bool:
+    def available(self) -> bool:
         """Whether there are symbols: the kernel shows its addresses to this process."""
         return len(self._symbols) > 0
 

@@ -10,7 +10,7 @@ from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.log.file_names import FileNames, slot
 from biotrail.recorder.log.names import name_records
 from biotrail.recorder.notes.files import MountWatch
-from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
@@ -88,7 +88,7 @@ def test_every_rotated_file_names_its_files(tmp_path: Path) -> None:
 def test_a_dump_names_its_files(tmp_path: Path) -> None:
     # GIVEN a flight recorder that has let go of the chunk with a file's names
     series = Series(str(tmp_path / "x.biotrail"), None)
-    log = KeptLog(series, HEADER, Limit(bytes=1), lambda: [], 1)
+    log = FlightBuffer(series, HEADER, Limit(bytes=1), lambda: [], 1)
     log.write_note("mounts", MOUNTS)
     log.write_chunk([segment(*names(START, 12, b"wal"), *bio(0, 12))], clock(START + 10**7))
     log.write_chunk([Segment(0, 0, 4096, b"".join(bio(20, 12)))], clock(START + 3 * 10**7))
