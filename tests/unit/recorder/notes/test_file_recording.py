@@ -108,20 +108,22 @@ def test_mounts_are_told_when_they_are_new(tmp_path: Path) -> None:
         "37 36 254:1 /var /again rw - ext4 /dev/vda1 rw\n"
         "38 36 0:44 /@home /with\\040space rw - btrfs /dev/vdb rw\n"
         "39 36 0:45 / /tmp rw - tmpfs tmpfs rw\n"
+        "41 36 7:9 / /a\r\x85b\u2028 rw - ext4 /dev/loop9 rw\n"
     )
-    info.write_text(first)
+    info.write_text(first, newline="\n")
     watch = MountWatch(tmp_path)
     # WHEN and THEN what is mounted is told once
     assert watch.changes() == {
         str(254 << 20 | 1): [["/", "/"]],
         "44": [["/@home", "/with space"]],
+        str(7 << 20 | 9): [["/", "/a\r\x85b\u2028"]],
     }
     assert watch.changes() is None
     # AND what comes is told alone
-    info.write_text(first + "40 36 7:1 / /mnt rw - ext4 /dev/loop1 rw\n")
+    info.write_text(first + "40 36 7:1 / /mnt rw - ext4 /dev/loop1 rw\n", newline="\n")
     assert watch.changes() == {str(7 << 20 | 1): [["/", "/mnt"]]}
     # AND what goes is kept: its files were named while it was there
-    info.write_text(first)
+    info.write_text(first, newline="\n")
     assert watch.changes() is None
 
 
