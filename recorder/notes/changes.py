@@ -11,7 +11,7 @@ class ChangeNotes:
     """Looks for changes when they are due; the writer thread does the looking."""
 
     def __init__(self, devices: list[Device], files: FileWatch, writer: WriterThread) -> None:
-        """Queue notes of all cgroups and, if files are recorded, all mounts; wait for room to do so.
+        """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
         `devices`: the header's device entries; `look` notes devices that are not like one of them.
         """

@@ -99,7 +99,7 @@ class MountWatch(Periodic):
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
         by_device: MountsNote = {}
-        for line in text.splitlines():
+        for line in text.split("\n"):  # the kernel escapes no other end of a line in paths
             mount = parse_mount(line)
             if mount is None or mount.fstype in without_device:
                 continue
@@ -115,6 +115,6 @@ class MountWatch(Periodic):
 def _read(path: Path) -> str:
     """Return a file's text; "" if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
+        return path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return ""

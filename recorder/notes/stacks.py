@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.output.stack_notes import pieces
+from biotrail.recorder.output.stack_notes import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.stack_maps import BY_BUILD_ID, Stacks
@@ -64,7 +64,7 @@ class StackWatch:
     @property
     def lacks_names(self) -> bool:
         """Whether stacks are recorded and the kernel hides its symbols from this process."""
-        return self._probes is not None and not self._kernel.known
+        return self._probes is not None and not self._kernel.available
 
     def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
@@ -110,7 +110,7 @@ class StackWatch:
         self._kernel.refresh()
         self.count += len(fresh.kernel) + len(fresh.user)
         kernel = {("kernel", str(n)): self._kernel_frames(a) for n, a in fresh.kernel.items()}
-        return pieces({**kernel, **self._user_stacks(fresh.user)})
+        return split_into_notes({**kernel, **self._user_stacks(fresh.user)})
 
     def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:
         return [self._kernel_frame(address) for address in addresses.tolist()]

@@ -72,10 +72,10 @@ class PlainLog:
     def __init__(
         self, stream: BinaryIO, path: str | None, header: Header, level: int, sync: bool
     ) -> None:
-        """Write the header to `stream`. Raises OSError.
+        """Write the header to `stream`. Raises OSError, OutputError.
 
-        `path`: of the file; None for standard output. `level`: of compression. `sync`: see
-        LogWriter.
+        `stream`: the file or pipe, at its beginning. `path`: of the file; None for standard output.
+        `level`: of compression. `sync`: as LogWriter's.
         """
         self._stream = stream
         self._path = path
@@ -127,8 +127,9 @@ class RotatingLog:
     ) -> None:
         """Make the first file of `series`. Raises OutputError or OSError.
 
-        `limit`: of each file. `programs`: returns the probes' programs with their counters.
-        `level`, `sync`: as in PlainLog.
+        `header`: the recording's, of which each file's is a copy with changes. `limit`: of each
+        file. `programs`: returns the probes' programs with their counters. `level`: of compression.
+        `sync`: as LogWriter's.
         """
         self._series = series
         self._limit = limit
@@ -154,9 +155,9 @@ class RotatingLog:
         return self._series.deleted
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of files that others deleted, moved away or replaced."""
-        return self._series.gone
+        return self._series.taken_away
 
     def _open(self, clock: Clock) -> LogWriter:
         """Begin the next file at `clock`: header, repeated facts, and losses that wait for a file.
@@ -192,13 +193,18 @@ class RotatingLog:
         self._losses.add(windows)
 
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
-        """Write a chunk to the present file, or to a new one after `rotate`; return its bytes."""
+        """Write a chunk to the present file, or to a new one after `rotate`; return its bytes.
+
+        A new file begins at the border between both, or earlier if a record is older. `clock`: read
+        when the records were copied from the rings. Learns the chunk's names, for later files. The
+        bytes are those that LogWriter.write_chunk returns, without the new file's header.
+        """
         log = self._log
         if log is None:
             border = first_time(segments, self._clock["monotonic"])
             log = self._open(shifted(self._clock, border))
         size = log.write_chunk(segments, clock)
-        self._background.learn(names.find(segments))
+        self._background.learn(names.name_records(segments))
         self._clock = clock
         return size
 
@@ -216,7 +222,10 @@ class RotatingLog:
         self._background.note(name, payload)
 
     def due(self) -> bool:
-        """Return whether the present file has reached its limit; False between two files."""
+        """Return whether the present file has reached its limit of bytes or seconds.
+
+        False between two files. Seconds count from the end of the file before.
+        """
         log, limit = self._log, self._limit
         if log is None:
             return False
@@ -229,7 +238,8 @@ class RotatingLog:
         """End the present file, if any; the next chunk begins a new one.
 
         `clock`: the border, up to which all records were passed to `write_chunk`: the present
-        file's "stopped", and the beginning of the next file; None: the last chunk's.
+        file's "stopped", and the beginning of the next file; None: the last chunk's clock. Raises
+        OutputError.
         """
         self._clock = clock or self._clock
         if self._log is not None:
@@ -238,7 +248,10 @@ class RotatingLog:
     def _end(self, reason: str, stopped: Clock, run: dict[str, Any]) -> None:
         """Write the present file's END frame and close the file.
 
-        `run`: more facts for the frame: {"run": …} at the recording's end, else {}.
+        `reason`: for the frame, such as "rotated". `stopped`: the clocks up to which the file has
+        all records. `run`: more facts for the frame: {"run": …} at the recording's end, else {}.
+        Sets `_log` and `_stream` to None, `_began` to the totals now. Raises OutputError, also
+        between two files.
         """
         if self._log is None:
             raise OutputError("the log was ended already")  # not reached: callers check _log
@@ -250,7 +263,10 @@ class RotatingLog:
         self.release()
 
     def close(self, end: End) -> None:
-        """End the last file, whose END frame also has `end`, of the whole recording, as "run"."""
+        """End the last file, whose END frame also has `end`, of the whole recording, as "run".
+
+        Between two files, makes one more, so that the recording has such an end.
+        """
         if self._log is None:
             self._open(self._clock)
         self._end(end["reason"], end["stopped"], {"run": end})

@@ -130,7 +130,10 @@ def _comment(text: str) -> list[str]:
 
 
 def _shared_member(member: Member) -> list[str]:
-    """Return the lines of a member of a shared struct: its comment beside it, or above if long."""
+    """Return the C lines of a member of a shared struct: its comment beside it, or above if long.
+
+    Without a comment where `member.meaning` is empty.
+    """
     kind = _C_TYPES.get(member.type, f"struct {member.type}")
     array = f"[{member.count}]" if member.count else ""
     line = f"\t{kind} {member.name}{array};"
@@ -143,7 +146,10 @@ def _shared_member(member: Member) -> list[str]:
 
 
 def _shared_struct(struct: Struct) -> list[str]:
-    """Return the lines of a shared struct, and the static asserts of its size and offsets."""
+    """Return the C lines of a struct that the programs and the recorder share.
+
+    An empty line, its comment, the struct, and static asserts of its size and its members' offsets.
+    """
     plain, name = shared.plain_class(struct), f"struct {struct.name}"
     lines = ["", *_comment(struct.meaning), f"{name} {{"]
     for member in struct.members:
@@ -208,10 +214,12 @@ def document_text(current: str) -> str:
 
 
 def outputs(root: Path) -> dict[Path, tuple[str, str]]:
-    """Return the text of HEADER, SHARED and DOCUMENT: {path: (present, generated)}.
+    """Return {path: (present text, generated text)} of the three generated files.
 
-    `root`: the source tree, which the paths are relative to. The present text is "" where the file
-    does not exist. Raises TraceError where the document lacks a mark (see `document_text`).
+    bpf/records.h, bpf/shared.h and docs/log-format.md. `root`: the source tree, which the paths are
+    relative to. The present text is "" where the file does not exist; the generated one is from the
+    schema and, in the document, keeps what is outside its marks. Raises TraceError where the
+    document lacks a mark (see `document_text`).
     """
     found = {
         path: (root / path).read_text() if (root / path).exists() else ""
@@ -245,10 +253,10 @@ def check(root: Path) -> str:
 
 
 def write(root: Path) -> list[Path]:
-    """Write the files below `root` that differ from the generated text; return their paths.
+    """Write the generated files that differ from the generated text; return their paths.
 
-    The paths are relative to `root`; missing directories are made one level deep. Raises TraceError
-    as `outputs` does.
+    The files are bpf/records.h, bpf/shared.h and docs/log-format.md below `root`, to which the
+    paths are relative. A missing directory is made. Raises TraceError as `outputs` does.
     """
     stale = [path for path, (now, wanted) in outputs(root).items() if now != wanted]
     for path, (_, wanted) in outputs(root).items():

@@ -147,7 +147,7 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         triggers_let_pass=flight.let_pass,
         files=sink.files,
         files_deleted=rotation.deleted + flight.deleted,
-        files_gone=rotation.gone + flight.gone,
+        files_gone=rotation.taken_away + flight.taken_away,
     )
 
 

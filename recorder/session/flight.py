@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.sinks import Sink
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.payloads import Clock, End
@@ -18,12 +18,12 @@ class Flight:
     def __init__(self, sink: Sink, writer: WriterThread, after: float, every: float) -> None:
         """Begin without requests for dumps.
 
-        `sink`: the recording's; unless it is a KeptLog (chunks in memory), there are no dumps.
+        `sink`: the recording's; unless it is a FlightBuffer (chunks in memory), there are no dumps.
         `writer`: the thread that starts them. `after`: seconds that are recorded after a trigger
         before its dump. `every`: least seconds from a trigger with a dump to the next one with a
         dump.
         """
-        self._sink = sink if isinstance(sink, KeptLog) else None
+        self._sink = sink if isinstance(sink, FlightBuffer) else None
         self._writer = writer
         self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)
         self._dump_request: deque[dict[str, Any]] = deque(maxlen=1)
@@ -47,9 +47,9 @@ class Flight:
         return 0 if self._sink is None else self._sink.deleted
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of dumps that others deleted, moved away or replaced."""
-        return 0 if self._sink is None else self._sink.gone
+        return 0 if self._sink is None else self._sink.taken_away
 
     def messages(self) -> list[str]:
         """Return the messages for the user since the last call: dumps written or failed."""
@@ -122,7 +122,8 @@ class Flight:
     def _dump(self, facts: dict[str, Any], clock: Clock) -> None:
         """Have the sink write a dump up to `clock`, and reset `_ordered`, also by an error.
 
-        Runs in the writer thread. `facts`: as `_facts` returns. Raises what KeptLog.dump raises.
+        Runs in the writer thread. `facts`: as `_facts` returns. Raises what FlightBuffer.dump
+        raises.
         """
         try:
             if self._sink is not None:

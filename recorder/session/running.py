@@ -122,7 +122,7 @@ class Running:
         """
         fill = self.probes.fill()
         self.pace.adapt(fill)
-        self.urgency.found(fill)
+        self.urgency.adapt(fill)
         self.intake.poll(now_ns)
         self.watch.end_full_sample(self.intake.taken_bytes)
         for periodic in self.periodic:
@@ -233,8 +233,8 @@ def start(
 def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:
     """Return the Urgency of this thread and the writer's; `stack` ends real-time scheduling."""
     urgency = Urgency()
-    urgency.concerns()
-    urgency.concerns(writer.thread)  # holds locks that the poll loop waits for
+    urgency.add_thread()
+    urgency.add_thread(writer.thread)  # holds locks that the poll loop waits for
     stack.callback(urgency.relax)
     return urgency
 

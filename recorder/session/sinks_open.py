@@ -5,8 +5,8 @@ import os
 from contextlib import ExitStack
 from typing import BinaryIO
 
-from biotrail.recorder.host.own_io import tell_files
-from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.host.own_io import own_file_marker
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.held_directory import HeldDirectory, identity
 from biotrail.recorder.output.output import create, create_at
 from biotrail.recorder.output.series import Series
@@ -91,12 +91,12 @@ def open_sink(
 ) -> Sink:
     """Return the recording's sink: a plain log, a rotating log, or a flight recorder's.
 
-    A KeptLog if `options.keep` is set, a RotatingLog if `options.rotate` is, else a PlainLog. The
-    header is written to the log's first file, except by a KeptLog, which makes no file before its
-    first dump. `place`: what `reserve` returned. The probes get to know every file before it is
-    written to (`own_file`). Raises OutputError or OSError.
+    A FlightBuffer if `options.keep` is set, a RotatingLog if `options.rotate` is, else a PlainLog.
+    The header is written to the log's first file, except by a FlightBuffer, which makes no file
+    before its first dump. `place`: what `reserve` returned. The probes get to know every file
+    before it is written to (`own_file`). Raises OutputError or OSError.
     """
-    programs, on_file = probes.programs, tell_files(probes.own_file)
+    programs, on_file = probes.programs, own_file_marker(probes.own_file)
     if not isinstance(place, HeldDirectory):
         on_file(place)
         return PlainLog(place, options.output, header, options.level, options.sync)
@@ -108,6 +108,6 @@ def open_sink(
         directory=place,
     )
     if options.keep is not None:
-        return KeptLog(series, header, memory_limit(options.keep), programs, options.level)
+        return FlightBuffer(series, header, memory_limit(options.keep), programs, options.level)
     limit = options.rotate or Limit()
     return RotatingLog(series, header, limit, programs, options.level, options.sync)
