@@ -20,7 +20,7 @@ from biotrail.converters.association.identity.neighbours import (
     but,
     of,
 )
-from biotrail.converters.association.identity.remaps import resubmitted, sent_on_unseen
+from biotrail.converters.association.identity.remaps import queued_below_without_remap, resubmitted
 from biotrail.converters.association.rules import Exemption
 from biotrail.converters.events.array_steps import (
     is_operation,
@@ -57,7 +57,7 @@ class BioRows(Neighbours):
     @cached_property
     def queued_below(self) -> Bool:
         """Per row (n,): whether it is a Q of the bio of the Q before, on a lower device."""
-        return sent_on_unseen(self.events, self.event, self.before, self.context)
+        return queued_below_without_remap(self.events, self.event, self.before, self.context)
 
 
 Bios = Pairs[BioRows]

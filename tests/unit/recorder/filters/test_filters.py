@@ -16,9 +16,9 @@ from biotrail.cli.options.record_filters import (
     left_out_text,
     read_left_out,
 )
-from biotrail.converters.association.completion.completion import bio_ends, request_ends
-from biotrail.converters.association.identity.association import associate
+from biotrail.converters.association.identity.address_reuse import ReusedAddresses
 from biotrail.converters.association.identity.chains import chain_others, chain_rows
+from biotrail.converters.association.steps import associate
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Decoder
 from biotrail.recorder.filters import filters as module
@@ -213,8 +213,7 @@ def test_parts_of_a_request_with_others_end_by_their_place() -> None:
     events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
     context = Context({"kernel": ENUMS})
     # WHEN the ends are looked for
-    association = associate(events, context)
-    ends = bio_ends(association, request_ends(association, context), context)
+    ends = associate(events, context, ReusedAddresses()).pieces
     # THEN each bio ends with the part that it is in, with its status
     assert (events.ts[ends.end] - events.ts[0]).tolist() == [20, 30]
     assert ends.status.tolist() == [0, 10]
