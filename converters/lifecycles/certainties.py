@@ -105,7 +105,7 @@ BIO_CERTAINTY_RULES: tuple[CertaintyRule[BioHistory], ...] = (
         lambda rows: rows.served & ~rows.issued & rows.behind_head,
         "it joined at the end of its request, of which only the `C` names it",
         "`C` reports the head: the bios before it have completed, so the request was issued",
-        "",
+        "seed 30019",
         gives=Certainty.LOST,
     ),
     CertaintyRule(
@@ -113,7 +113,7 @@ BIO_CERTAINTY_RULES: tuple[CertaintyRule[BioHistory], ...] = (
         lambda rows: ~rows.queued | ~rows.completed,
         "its `Q` or its end was not recorded",
         "it began before the log, or ended after it",
-        "",
+        "seed 20764",
         unless=(_SEVERAL_CANDIDATES,),
         gives=Certainty.INCOMPLETE,
     ),
@@ -122,7 +122,7 @@ BIO_CERTAINTY_RULES: tuple[CertaintyRule[BioHistory], ...] = (
         lambda rows: rows.completion_lost & rows.queued,
         "its end, or that of a piece, was not recorded though the log goes on",
         "as the rules above show",
-        "",
+        "seed 21322",
         unless=(_SEVERAL_CANDIDATES,),
         gives=Certainty.LOST,
     ),
@@ -223,7 +223,7 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         "it failed without an issue, with more bytes than its known bios, where a merge did not "
         "name its request",
         "bios joined it by merges (attempt_merge), and some of them are not known",
-        "",
+        "seed 81991",
         gives=Certainty.LOST,
     ),
     CertaintyRule(
@@ -261,7 +261,7 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         "it has not ended, but its address, or those of all its bios, were used again, or a later "
         "chain shows that it was absorbed",
         "an address is free after the end alone (blk_mq_free_request, bio_put)",
-        "",
+        "seed 30290",
         gives=Certainty.LOST,
     ),
     CertaintyRule(
@@ -269,7 +269,7 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         lambda rows: rows.absorbed & ~rows.absorber_known,
         "it was merged into a request that could not be identified",
         "block_rq_merge does not name the absorbing request",
-        "",
+        "seed 46566",
         gives=Certainty.INCOMPLETE,
     ),
 )

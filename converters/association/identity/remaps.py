@@ -68,28 +68,28 @@ RESUBMISSION_CONDITIONS: tuple[Rule[Remaps], ...] = (
         _from_its_device,
         "it comes from the device or partition where the bio is",
         "block_bio_remap reports the device that the bio leaves",
-        "",
+        "case",
     ),
     Rule(
         "begins-inside",
         lambda rows: rows.offset >= 0,
         "it begins inside the bio's range",
         "what is left of a bio after a split is remapped as well",
-        "",
+        "case",
     ),
     Rule(
         "ends-inside",
         _ends_inside,
         "it ends inside the bio's range",
         "likewise",
-        "",
+        "case",
     ),
     Rule(
         "same-operation",
         _same_operation,
         "it has the bio's operation",
         "a remap keeps bi_opf's operation",
-        "",
+        "case",
     ),
 )
 """An A that holds all of these sends on the bio of the row before."""
