@@ -30,7 +30,7 @@ REQUEST_END_RULES: tuple[Rule[RequestProgress], ...] = (
         lambda rows: rows.completed,
         "the bytes of its `C` since its last issue reach the bytes of that issue",
         "blk_update_request returns false when no bytes are left; without data at the first `C`",
-        "",
+        "seed 20764",
         unless=(
             Exemption(
                 "flush-sequence", lambda rows: rows.flush_sequence, "one that blk-flush.c runs"
@@ -43,7 +43,7 @@ REQUEST_END_RULES: tuple[Rule[RequestProgress], ...] = (
         "blk-flush.c runs it (PREFLUSH with data, or FUA that is gone from the flags at `D`), and "
         "its last `C` has no bytes",
         "blk_flush_complete_seq ends the request itself when the sequence is done",
-        "",
+        "seed 20764",
     ),
     Rule(
         "flush-sequence-failed",
@@ -81,7 +81,7 @@ COMPLETION_LOST_RULES: tuple[Rule[BioProgress], ...] = (
         lambda rows: ~rows.ended & rows.superseded,
         "it has no end, and its address was used again",
         "a bio's address is free after bio_endio alone (bio_put)",
-        "",
+        "seed 21788",
     ),
     Rule(
         "piece-lost",

@@ -130,12 +130,20 @@ def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
 def _final_pieces(a: Association, ends: BioEnds, piece: I64, row: I64, count: int) -> I64:
     """Return, per whole bio, the piece that ends last, or has no end yet; -1: it has no piece."""
     result = np.full(count, -1, dtype=np.int64)
-    late = np.where(ends.end[piece] >= 0, times(a, ends.end[piece]), np.iinfo(np.int64).max)
     if (np.bincount(row, minlength=1) > 1).any():
-        order = np.lexsort((a.bios.birth[piece], ends.end[piece], late))
+        order = _order_of_ends(a, ends, piece)
         row, piece = row[order], piece[order]
     result[row] = piece
     return result
+
+
+def _order_of_ends(a: Association, ends: BioEnds, piece: I64) -> I64:
+    """Return the order (p,) that sorts the pieces by their ends; pieces without an end come last.
+
+    At equal times the later event comes later, then the bio that began later.
+    """
+    end_time = np.where(ends.end[piece] >= 0, times(a, ends.end[piece]), np.iinfo(np.int64).max)
+    return np.lexsort((a.bios.birth[piece], ends.end[piece], end_time))
 
 
 def _outcome(

@@ -195,7 +195,7 @@ class _InOrder:
         self._begin, self._done = int(a.events.sector[event]), 0
         named = [bio for bio in self._chains.get(event, ()) if bio in self._left]
         here = self._born(list(self._left), event)
-        self._order = named + [bio for bio in here if bio not in named]
+        self._order = self._chain_order(named, here)
         self._placed = []
         if _is_cut(a, event) and self._scattered:
             self._order = named
@@ -204,6 +204,10 @@ class _InOrder:
         else:
             self._infer_size(named or self._order, total)
             self._infer_lost_part(named, total)
+
+    def _chain_order(self, named: list[int], here: list[int]) -> list[int]:
+        """Return the order in which C complete bios: a D's chain (`named`), then others `here`."""
+        return named + [bio for bio in here if bio not in named]
 
     def _place(self, event: int, named: list[int], total: int) -> None:
         """Order the bios of a D with a cut chain, and mark those that it does not name.

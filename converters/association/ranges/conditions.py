@@ -97,7 +97,7 @@ SPLIT_CONDITIONS: tuple[Rule[BioCandidates], ...] = (
         _not_sent_by_front,
         "no front piece that an `X` names has these sectors",
         "likewise",
-        "",
+        "seed 104325",
     ),
 )
 """Implicit splits: the bio that a bio without a Q was split from."""
@@ -123,7 +123,7 @@ UPPER_CONDITIONS: tuple[Rule[BioCandidates], ...] = (
         lambda rows: rows.same_operation,
         "it has the same operation",
         "a clone has the operation of its bio (bio_alloc_clone)",
-        "",
+        "seed 126",
     ),
 )
 """Upper bios: the bio on the device above whose data a clone carries."""
@@ -184,7 +184,7 @@ CHAIN_REFUSALS: tuple[Rule[ChainAnswers], ...] = (
         lambda rows: rows.waiting < np.maximum(rows.joined, rows.merged_last),
         "a request on the device waits for its issue since before the merge",
         "its range is not final: it may turn out to cover the bio too",
-        "",
+        "seed 122148",
     ),
     Rule(
         "failed-before-issue",
@@ -198,7 +198,7 @@ CHAIN_REFUSALS: tuple[Rule[ChainAnswers], ...] = (
         lambda rows: rows.place_taken,
         "the request has another bio at these sectors",
         "a request serves no sector twice",
-        "",
+        "seed 33736",
     ),
 )
 """Cut chains: when not even the only candidate is taken."""
@@ -230,7 +230,7 @@ LOOP_CONDITIONS: tuple[Rule[LoopCandidates], ...] = (
         lambda rows: (rows.request >= 0) & (rows.issue >= 0),
         "its request was issued",
         "the loop driver submits below when it is given a request (loop_queue_rq, lo_rw_aio)",
-        "",
+        "seed 33812",
     ),
     Rule(
         "issued-before",
@@ -244,7 +244,7 @@ LOOP_CONDITIONS: tuple[Rule[LoopCandidates], ...] = (
         lambda rows: (rows.end < 0) | (rows.end > rows.asked),
         "it has not ended by then",
         "the request ends when its lower I/O has (lo_rw_aio_complete)",
-        "",
+        "seed 21788",
     ),
     Rule(
         "not-completed-in-part",
@@ -252,7 +252,7 @@ LOOP_CONDITIONS: tuple[Rule[LoopCandidates], ...] = (
         "no `R` or `D` that begins behind it, or new request at its request's address, shows that "
         "it has completed by then",
         "its `C` was not recorded",
-        "",
+        "seed 91887",
     ),
     Rule(
         "other-device",
