@@ -139,6 +139,7 @@ def _usable(path: Path) -> bool:
 
 
 def _recorded(summary: Summary) -> str:
+    """Return a sentence with the recording's events, length, log size and CPU time."""
     about = "" if summary.events_exact else "about "
     return (
         f"Recorded {about}{units.plural(summary.events, 'event')} in "

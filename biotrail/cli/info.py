@@ -230,6 +230,10 @@ def _program_lines(end: Mapping[str, Any]) -> list[str]:
 
 
 def _kind_lines(trace: Trace) -> list[str]:
+    """Return a line with the number of all events, and a line per kind that the log has events of.
+
+    Kinds are in the schema's order.
+    """
     counts = trace.account.by_letter()
     rows = [
         f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
@@ -240,6 +244,7 @@ def _kind_lines(trace: Trace) -> list[str]:
 
 
 def _device_lines(trace: Trace) -> list[str]:
+    """Return a heading and a line per device with its events by letter; without any, one line."""
     table = device_kinds(trace)
     found = ["devices" if table else _field("devices", "none")]
     for dev, kinds in table.items():

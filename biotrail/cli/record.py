@@ -192,6 +192,7 @@ class LiveLine:
         self._last = status
 
     def _text(self, status: Status) -> str:
+        """Return the line: seconds, events, their rate since the last status, losses, log size."""
         last = self._last or Status(0.0, 0, 0, 0)
         passed = status.seconds - last.seconds
         rate = round((status.events - last.events) / passed) if passed > 0 else 0

@@ -75,6 +75,10 @@ class Asked:
             raise click.UsageError("--interval must be at least 1us")
 
     def _check_page(self, cut: Cut) -> None:
+        """Raise click.UsageError for options that --html cannot have, or a choice by outcome.
+
+        Outcomes are how long an I/O took and whether it failed (`cut.wish`).
+        """
         if (
             self.by
             or self.interval is not None

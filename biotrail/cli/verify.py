@@ -177,6 +177,7 @@ def _is_table(path: str) -> bool:
 
 
 def _check_table(path: str, found: Finding) -> None:
+    """Check a dataset's table of bios or requests; set kind, bytes, events, problems and intact."""
     from biotrail.converters.inputs.parquet.source import check_table
 
     found.kind = "table"

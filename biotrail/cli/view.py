@@ -128,6 +128,11 @@ def is_trace(path: str) -> bool:
 
 
 def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
+    """Return whether the stream's first bytes are those of a Perfetto trace.
+
+    Of zstd data, the first decompressed bytes count. path: named by the LogFormatError that is
+    raised if the stream is empty. Leaves the stream anywhere.
+    """
     head = stream.read(4)
     if not head:
         raise LogFormatError(f"{path} is empty: neither a log nor a trace.")

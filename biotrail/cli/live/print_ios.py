@@ -108,6 +108,11 @@ def print_all(source: LiveSource, printing: Printing) -> int:
 
 
 def _said_last(unended: int, skipped: int) -> Iterator[str]:
+    """Yield sentences for the end of the output; none for a number that is 0.
+
+    unended: I/Os that had no completion when the recording ended. skipped: I/Os that were not
+    read because printing could not keep up.
+    """
     if unended:
         yield f"{units.plural(unended, 'I/O')} had not ended"
     if skipped:

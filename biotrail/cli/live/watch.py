@@ -32,6 +32,11 @@ class Watch:
         interval: int,
         count: int | None,
     ) -> None:
+        """Prepare to show snapshots of `source`, which must have been started; set its `on_idle`.
+
+        recorder: stopped after `count` snapshots, and asked for its CPU time. interval: ns.
+        count: number of snapshots; None: as many as there are until the recording ends.
+        """
         self._source, self._recorder, self._shown = source, recorder, shown
         self._trace = LiveTrace(source)
         self._live, self._meter = Live(self._trace.context, interval), _Meter(recorder)
@@ -58,6 +63,10 @@ class Watch:
         self._show_if_ready()
 
     def _show_if_ready(self) -> None:
+        """Show a snapshot if an interval is over; stop the recorder after the last of `count`.
+
+        Counts down `_left`; does nothing once that is 0.
+        """
         if self._left != 0 and self._live.ready():
             self._show()
             if self._left is not None:

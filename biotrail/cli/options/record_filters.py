@@ -161,6 +161,10 @@ def filter_options(command: _Command) -> _Command:
         max_in_flight: int,
         **others: Any,
     ) -> Any:
+        """Make a Filters of the filter options, check it against `devices`, and call the command.
+
+        Raises click.UsageError for values that are no filters or contradict each other.
+        """
         filters = Filters(
             pids=_numbers(pid, "--pid"),
             children=children,
