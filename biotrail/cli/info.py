@@ -41,12 +41,12 @@ def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) 
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with recordings(logs, associate, own_io) as found:
         several = len(found) > 1
-        told = of_each(found, _read)
+        traces = of_each(found, _read)
     if as_json:
-        each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in told]
+        each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in traces]
         say_json({"recordings": each} if several else each[0], indent=2)
         return
-    for number, (one, trace) in enumerate(told):
+    for number, (one, trace) in enumerate(traces):
         say_all([*([""] if number else []), *one.head(), *lines(one.name, trace)])
 
 
@@ -89,7 +89,11 @@ def facts(trace: Trace) -> dict[str, Any]:
 
 
 def lines(log: str, trace: Trace) -> list[str]:
-    """Return the output's lines. log: the name to print; trace: read to its end."""
+    """Return what `biotrail info` prints of one recording.
+
+    Recording, kinds, devices, losses and account, with a blank line between two of these. log:
+    the name to print; trace: read to its end.
+    """
     return [
         *_origin_lines(log, trace),
         "",

@@ -178,7 +178,10 @@ class LiveLine:
         self._shown = False
 
     def update(self, status: Status) -> None:
-        """Draw the status; print its note, if any, on a line of its own."""
+        """Draw the status; a note in it is printed on a line of its own instead.
+
+        The first time, prints what is recorded. Sets `_last`, from which the next rate is.
+        """
         if self._what:
             _say(f"biotrail: {self._what}")
             self._what = ""
@@ -216,7 +219,11 @@ class LiveLine:
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
-    """Print the summary and losses; return the command's exit status. Raises summary.error."""
+    """Print the summary (unless `quiet`) and what was lost; return the exit status.
+
+    That is the status of the command that ran while recording, or 0. Raises summary.error, if
+    there is one, after lines on what it left.
+    """
     if not quiet:
         for line in _summary_lines(options, summary):
             _say(line)

@@ -192,12 +192,12 @@ def wait_for(event: threading.Event, seconds: float) -> bool:
 
 def wait(server: TraceServer) -> None:
     """Wait until the trace has been fetched, or Ctrl-C; print refused requests to stderr."""
-    told = 0
+    printed = 0
     try:
         while not wait_for(server.fetched, 0.2):
-            for why in server.refused[told:]:
+            for why in server.refused[printed:]:
                 say(f"refused a request: {why}", err=True)
-                told += 1
+                printed += 1
     except KeyboardInterrupt:
         say("stopped")
         return

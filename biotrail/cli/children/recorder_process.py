@@ -204,7 +204,10 @@ class Tail:
         self._ended, self.name = ended, name
 
     def read(self, count: int = -1) -> bytes:
-        """Wait for data and return at most `count` bytes; empty at the end."""
+        """Return at most `count` bytes (-1: all that is there); wait while there are none.
+
+        Empty once the recorder has ended and all that it wrote was read.
+        """
         while True:
             over = self._ended()  # before the read, which then gets all that was written
             if (data := self._stream.read(count)) or over:
@@ -226,7 +229,10 @@ class Tee:
         self._stream, self._kept, self.name = stream, kept, name
 
     def read(self, count: int = -1) -> bytes:
-        """Return at most `count` bytes, copied to the file. Raises OutputError if writing fails."""
+        """Return at most `count` bytes (-1: all), copied to the file; empty at the end.
+
+        Raises OutputError if writing fails.
+        """
         data: bytes = self._stream.read(count)
         if self._kept is not None:
             try:

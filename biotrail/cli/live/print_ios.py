@@ -80,7 +80,13 @@ def _opened(recorder: Recorder, kept: BinaryIO | None, target: str | None) -> Li
 
 
 def print_all(source: LiveSource, printing: Printing) -> int:
-    """Print the I/Os of the log until it ends; return how many were printed."""
+    """Print the I/Os of the log until it ends; return how many were printed.
+
+    source: started; its `on_idle` is set. An I/O is printed when it has ended, or when a later
+    window shows that its end was not recorded; those without an end in the last window are
+    counted on standard error, as are I/Os that were skipped. Raises BrokenPipeError once the
+    reader of standard output has gone.
+    """
     own = printing.filters.own_io
     trace = LiveTrace(source, own_io=own)
     context = trace.context

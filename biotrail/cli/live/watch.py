@@ -90,7 +90,10 @@ class _Meter:
         return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
 
     def cost(self, shown_ns: int) -> Cost:
-        """Return the cost since the last call. shown_ns: CLOCK_MONOTONIC of the newest event."""
+        """Return the cost since the last call or, the first time, since this object was made.
+
+        shown_ns: CLOCK_MONOTONIC (ns) of the newest event that is shown.
+        """
         before, self._last = self._last, self._read()
         passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
         passed = max(passed, 1e-3)
@@ -108,10 +111,10 @@ class Lines:
         """Print the snapshot."""
         if self._order is not None:
             snapshot = arranged(snapshot, self._order)
-        told = as_dict(shortened(snapshot, self._limit))
-        told["cost"] = {
+        facts = as_dict(shortened(snapshot, self._limit))
+        facts["cost"] = {
             "recorder_cpu_share": round(cost.recorder, 6),
             "top_cpu_share": round(cost.top, 6),
             "behind_ns": cost.behind_ns,
         }
-        say_json(told)
+        say_json(facts)
