@@ -17,6 +17,8 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.devices import fio_arguments, read_fio_report
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.xdist_group("the wheel")
+
 RECORD_SIDE = ("numpy", "zstandard", "click")
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 NO_INDEX = ("No matching distribution found", "Could not find a version", "ConnectionError")
