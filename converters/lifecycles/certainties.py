@@ -9,14 +9,15 @@ from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.context import OP_MASK, Context
 from biotrail.converters.events.tables import U8, U32, Bool, Certainty
-from biotrail.converters.lifecycles.stages import Milestones
+from biotrail.converters.lifecycles.milestones import Milestones
 from biotrail.recorder.schema.records import Kind
 
 
 def may_flush(opf: U32, context: Context) -> Bool:
-    """Return per opf whether it is a write or flush, which without data asks for a cache flush.
+    """Return per opf whether its operation is write or flush.
 
-    Operations on zones have no data either, but are issued to the driver.
+    Only these ask for a cache flush when they have no data, and so may end without being issued.
+    Zone operations have no data either, but are issued to the driver.
     """
     names = (context.op_number("write"), context.op_number("flush"))
     return np.isin(opf & OP_MASK, names)
@@ -25,10 +26,11 @@ def may_flush(opf: U32, context: Context) -> Bool:
 def bio_certainty(
     a: Association, ends: RequestEnds, whole: Whole, m: Milestones, context: Context
 ) -> U8:
-    """Return the certainty of each whole bio, uint8 (n,), before loss windows are considered.
+    """Return the certainty of each queued bio (row of `whole`), uint8 (n,), loss windows aside.
 
-    LOST: its issue or completion was not recorded. INCOMPLETE: its Q, or its completion after the
-    log's end, is not in the log. Else the certainty of its association (`whole.certainty`).
+    LOST: its issue was not recorded though it completed in a way that needs one, or `whole.lost`:
+    its completion was not recorded. INCOMPLETE: it has no Q or no completion, unless several
+    requests could be its own. Else `whole.certainty`, that of its association.
     """
     certainty = whole.certainty.copy()
     # A completion without an issue: the D record is missing. A failed request needs no issue.
@@ -56,16 +58,20 @@ def bio_certainty(
 
 
 def _joined_behind(a: Association, whole: Whole) -> Bool:
-    """Return per whole bio whether the last merge of its final piece was a back merge (M)."""
+    """Return per queued bio (row of `whole`) whether its final piece was last back-merged (M).
+
+    The final piece is the part of a split bio, or the bio itself, that completed last. False if
+    there is none, or if the last merge was a front merge (F).
+    """
     final = np.maximum(whole.final, 0)
     return (whole.final >= 0) & (a.bios.last(Kind.M)[final] > a.bios.last(Kind.F)[final])
 
 
 def fronts_elsewhere(a: Association, whole: Whole) -> Bool:
-    """Return per whole bio whether some of its front parts went to no known request.
+    """Return per queued bio (row of `whole`) whether some front part went to no known request.
 
-    Front parts are what a split cut off the bio's front. Only bios that have a completion event
-    (bio_endio) of their own count.
+    Front parts are bios that a split (X) cut off its front. True only for bios with a completion
+    event (bio_endio, c) of their own.
     """
     fronts = np.flatnonzero((a.root != np.arange(len(a.bios))) & ~a.is_piece)
     unknown = np.bincount(whole.row_of_gen[fronts], minlength=len(whole.gen)) > 0
@@ -75,10 +81,10 @@ def fronts_elsewhere(a: Association, whole: Whole) -> Bool:
 def request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
     """Return the certainty of each request, uint8 (n,), before loss windows are considered.
 
-    issued: per request, whether it can succeed only by being issued (anything but a flush).
-    LOST: its issue, completion or, for a failed request, a part of its bios was not recorded.
-    INCOMPLETE: its start is not in the log, its end may come after the log's end, or it was
-    merged into a request that could not be identified.
+    issued: per request, whether it can succeed only by being issued (anything but a flush). LOST:
+    its issue, its completion or, of a failed request, a part of its bios was not recorded.
+    INCOMPLETE: its start is not in the log, its end may come after the log's end, or it was merged
+    into a request that could not be identified. Else EXACT, or the highest doubt of its events.
     """
     r = a.requests
     certainty = np.zeros(len(r), dtype=np.uint8)
@@ -99,9 +105,11 @@ def request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
 
 
 def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
-    """Return per request whether it failed without an issue and has more bytes than its bios.
+    """Return per request whether it failed without an issue and has more bytes than its known bios.
 
-    Only requests with known bios count, and only where merged requests may explain the rest.
+    Then a bio of it is not known: the merge that brought it was not recorded, or does not name its
+    request. Only requests with known bios count, and only those that absorbed another request, or
+    on whose device some request merged into one that is not known.
     """
     failed = (ends.issue < 0) & (ends.end >= 0)
     if not failed.any():
@@ -118,7 +126,7 @@ def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
 
 
 def _unresolved_merges(a: Association) -> Bool:
-    """Return per request whether on its device some request was merged into an unknown one."""
+    """Return per request whether, on its device, some request merged into one that is not known."""
     unresolved = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
     devices = np.unique(a.events.dev[a.requests.birth[unresolved]])
     return np.isin(a.events.dev[a.requests.birth], devices)
@@ -127,13 +135,14 @@ def _unresolved_merges(a: Association) -> Bool:
 def _start_recorded(a: Association, ends: RequestEnds) -> Bool:
     """Return per request whether its beginning is in the log.
 
-    That is its s, the Q or G of a bio that it was allocated for, or, without bios, its I or D.
+    That is its s, the Q or G of a bio that it was allocated for (not one that merged into it) or,
+    for a request without known bios, its I or D.
     """
-    held = np.flatnonzero(a.request >= 0)
+    bio = np.flatnonzero(a.request >= 0)
     # Bios that were merged into the request do not show when it began.
     alone = a.bios.first(Kind.M, Kind.F) < 0
-    told = ((a.queued[a.root] >= 0) & alone) | (a.bios.first(Kind.G) >= 0)
-    begun = ends.started >= 0
-    begun[a.request[held[told[held]]]] = True
-    alone = np.bincount(a.request[held], minlength=len(a.requests)) == 0
-    return np.asarray(begun | (alone & ((ends.issue >= 0) | (ends.insert >= 0))), dtype=np.bool_)
+    shows_start = ((a.queued[a.root] >= 0) & alone) | (a.bios.first(Kind.G) >= 0)
+    recorded = ends.started >= 0
+    recorded[a.request[bio[shows_start[bio]]]] = True
+    alone = np.bincount(a.request[bio], minlength=len(a.requests)) == 0
+    return np.asarray(recorded | (alone & ((ends.issue >= 0) | (ends.insert >= 0))), dtype=np.bool_)

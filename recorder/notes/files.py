@@ -28,7 +28,8 @@ class FileWatch:
         """Find out what the backend records of files, and set `lacking` and `facts`.
 
         `wanted`: whether files are to be recorded; else nothing is asked of the probes. `probes`:
-        open. Raises ProbeError: files are wanted, and the backend records none.
+        open. Mounts are noted only if files are recorded. Raises ProbeError: files are wanted, and
+        the backend records none on any kernel.
         """
         self.lacking = ""
         """Message saying why files are not recorded though wanted; else ""."""
@@ -50,7 +51,10 @@ class FileWatch:
         return [] if self._mounts is None else [writer.note("mounts", self._mounts.changes)]
 
     def look(self, writer: WriterThread, now_ns: int) -> None:
-        """Queue the jobs if a look is due at `now_ns`; skipped if the writer's queue is full."""
+        """Queue the job for new mounts if a look is due at `now_ns` (CLOCK_MONOTONIC).
+
+        Skipped until the next call if the writer's queue is full; nothing without files.
+        """
         if self._mounts is not None and self._mounts.due(now_ns):
             for job in self.jobs(writer):
                 writer.offer(job)
@@ -94,18 +98,18 @@ class MountWatch(Periodic):
         """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
-        found: MountsNote = {}
+        by_device: MountsNote = {}
         for line in text.split("\n"):  # the kernel escapes no other end of a line in paths
             mount = parse_mount(line)
             if mount is None or mount.fstype in without_device:
                 continue
-            pairs = found.setdefault(str(mount.st_dev), [])
-            known = {root for root, _ in pairs}
-            if mount.root == "/" and "/" not in known:
+            pairs = by_device.setdefault(str(mount.st_dev), [])
+            roots = {root for root, _ in pairs}
+            if mount.root == "/" and "/" not in roots:
                 pairs[:] = [["/", mount.point]]  # covers every path, so mounts of parts go
-            elif not known & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
+            elif not roots & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
                 pairs.append([mount.root, mount.point])
-        return found
+        return by_device
 
 
 def _read(path: Path) -> str:

@@ -24,14 +24,14 @@ def fingerprint() -> dict[str, str]:
     partitions, on older kernels, and for a device that has just been removed. Raises OSError: no
     sysfs.
     """
-    found = {}
+    sequence_numbers = {}
     for name in os.listdir(_BLOCK):
         try:
             with open(f"{_BLOCK}/{name}/diskseq") as file:
-                found[name] = file.read()
+                sequence_numbers[name] = file.read()
         except OSError:  # a partition, an old kernel, or just removed
-            found[name] = ""
-    return found
+            sequence_numbers[name] = ""
+    return sequence_numbers
 
 
 def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
@@ -72,10 +72,10 @@ class Periodic:
 class DeviceWatch(Periodic):
     """Finds devices that are new or changed since the header, or since the last look."""
 
-    def __init__(self, known: list[Device]) -> None:
-        """`known`: the header's device entries (host.devices.snapshot)."""
+    def __init__(self, entries: list[Device]) -> None:
+        """`entries`: the header's device entries (host.devices.snapshot)."""
         super().__init__(DEVICE_PERIOD_NS)
-        self._known = {int(entry["dev"]): entry for entry in known}
+        self._known = {int(entry["dev"]): entry for entry in entries}
         self._seen = fingerprint()
 
     def changes(self) -> DevicesNote | None:

@@ -118,8 +118,10 @@ class StackWatch:
     def _kernel_frame(self, address: int) -> Frame:
         # A return address may lie behind its function's end, if the call does not return; the byte
         # before it is the call's.
-        found = self._kernel.find(address - 1)
-        return ["", "", address] if found is None else [found.name, found.module, found.offset + 1]
+        function = self._kernel.find(address - 1)
+        if function is None:
+            return ["", "", address]
+        return [function.name, function.module, function.offset + 1]
 
     def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
         """Return the frames of user stacks by ("user", id as text), after finding their files.
@@ -129,8 +131,10 @@ class StackWatch:
         """
         if self._user is None:
             return {}
-        known = [frames[frames["status"] == BY_BUILD_ID] for frames in stacks.values()]
-        self._user.look_for(bytes(build_id) for frames in known for build_id in frames["build_id"])
+        with_file = [frames[frames["status"] == BY_BUILD_ID] for frames in stacks.values()]
+        self._user.look_for(
+            bytes(build_id) for frames in with_file for build_id in frames["build_id"]
+        )
         return {
             ("user", str(number)): [
                 self._user_frame(frame, called=place > 0) for place, frame in enumerate(frames)

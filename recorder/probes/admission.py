@@ -111,12 +111,12 @@ def _comm(name: str) -> _Comm:
     return _Comm.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
 
 
-def _bits(names: Sequence[str], known: Mapping[str, int]) -> int:
-    """Return a mask with bit N set for each name that `known` gives a number N of 0 to 63.
+def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
+    """Return a mask with bit N set for each name that `number_of` gives a number N of 0 to 63.
 
     Other names add no bit: this kernel lacks them.
     """
-    numbers = (known.get(name) for name in names)
+    numbers = (number_of.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
 
 

@@ -82,7 +82,7 @@ class KernelBtf:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Free the BTF."""
+        """Free the BTF; an exception passes."""
         self.close()
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ def kernel_enums(btf: KernelBtf) -> KernelEnums:
     `op_enum`: {"READ": 0, …} from enum req_op (req_opf up to 5.19). `flag_bits`: {"SYNC": bit
     number, …} from enum req_flag_bits. Raises ProbeError: the kernel's BTF lacks one of the enums.
     """
-    ops = next((found for name in _OP_ENUMS if (found := btf.enum(name))), None)
+    ops = next((values for name in _OP_ENUMS if (values := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)
     if ops is None or flags is None:
         raise ProbeError(

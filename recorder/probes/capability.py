@@ -88,7 +88,7 @@ def _lacking() -> list[Check]:
 
 
 def _btf() -> Check:
-    """Return whether the kernel's type information (BTF_PATH) is there and readable; required."""
+    """Return the check that the kernel's type information (BTF_PATH) is readable; required."""
     if not os.access(BTF_PATH, os.R_OK):
         return Check(
             "kernel types (BTF)",
@@ -194,7 +194,7 @@ def _lockdown() -> Check:
 
 
 def _symbols() -> Check:
-    """Return whether the kernel shows its symbols' addresses (kptr_restrict); not required."""
+    """Return the check that the kernel shows its symbols (kptr_restrict); not required."""
     name = "kernel symbols"
     if symbols_shown():
         return Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
@@ -221,7 +221,7 @@ def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
 
 
 def _unprivileged() -> Check:
-    """Return what kernel.unprivileged_bpf_disabled is set to, and means; it never fails."""
+    """Return a check with the value of kernel.unprivileged_bpf_disabled; it never fails."""
     return _setting(
         "unprivileged BPF",
         "/proc/sys/kernel/unprivileged_bpf_disabled",
@@ -234,7 +234,7 @@ def _unprivileged() -> Check:
 
 
 def _jit() -> Check:
-    """Return whether BPF programs are compiled (net.core.bpf_jit_enable); not required.
+    """Return the check that BPF programs are compiled (bpf_jit_enable); not required.
 
     It passes, as not known, where this user may not read the setting.
     """
@@ -252,12 +252,13 @@ def _jit() -> Check:
 def report() -> list[Check]:
     """Return the checks of all that the core backend depends on, in the order to fix them.
 
-    First what is required: rights, BTF, libbpf, the object, tracepoints; last the optional rights.
+    Rights, BTF, libbpf and the object; what the kernel's BTF says, with a check per tracepoint; the
+    host's settings; the optional rights.
     """
-    checks: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
-    rest: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
-    found = [*(check() for check in checks), *_kernel(), *(check() for check in rest)]
-    return [*found, *_lacking()]
+    first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
+    others: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
+    checks = [*(check() for check in first), *_kernel(), *(check() for check in others)]
+    return [*checks, *_lacking()]
 
 
 def possible(checks: list[Check]) -> bool:

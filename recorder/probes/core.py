@@ -113,7 +113,7 @@ class CoreProbes(MappedProbes):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close; an exception passes."""
         self.close()
 
     def open(self) -> None:
@@ -247,11 +247,11 @@ class CoreProbes(MappedProbes):
         ones: so no child that was forked meanwhile is missed. Raises RefusedError.
         """
         bpf.attach(_FORK_PROGRAM)
-        known: set[int] = set()
-        while more := descendants(self.config.filters.pids) - known:
-            for pid in more:
+        added: set[int] = set()
+        while new := descendants(self.config.filters.pids) - added:
+            for pid in new:
                 bpf.add_key("bt_ids", admission.ID_PID | pid)
-            known |= more
+            added |= new
 
     def detach(self) -> None:
         """Detach the programs, which stops recording; the rings can still be drained.

@@ -50,8 +50,8 @@ def files_of(btf: KernelBtf) -> Files:
     if missing:
         lacking = f"files are not recorded: this kernel has no {' and no '.join(missing)}"
         return Files(lacking=lacking)
-    known = btf.has_member("iomap_dio", "iocb") and btf.has_member("kiocb", "ki_filp")
-    return Files(True, address_of(_END_OF_DIRECT) if known else 0)
+    has_iomap = btf.has_member("iomap_dio", "iocb") and btf.has_member("kiocb", "ki_filp")
+    return Files(True, address_of(_END_OF_DIRECT) if has_iomap else 0)
 
 
 def set_size(bpf: BpfObject, files: Files) -> None:

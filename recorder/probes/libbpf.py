@@ -297,7 +297,8 @@ class BpfObject:
     def update_section(self, name: str, value: ctypes.Structure) -> None:
         """Replace the whole content of a writable section (".data"), after load().
 
-        Raises RefusedError.
+        `value`: of exactly the section's size. Raises RefusedError: there is none of that name, or
+        the kernel refuses.
         """
         self._lib.call(
             f"section {name}",
@@ -309,7 +310,10 @@ class BpfObject:
         )
 
     def read_section(self, name: str, value: ctypes.Structure) -> None:
-        """Copy the content of a writable section (".data") into `value`, after load()."""
+        """Copy the whole content of a writable section (".data") into `value`, after load().
+
+        `value`: of exactly the section's size. Raises RefusedError: there is none of that name.
+        """
         fd = self.map_fd(name)
         self._lib.call(
             f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)

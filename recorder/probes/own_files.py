@@ -53,8 +53,10 @@ def section(files: "deque[OwnFile]") -> Section:
     The programs compare from the start, and the newest file is written most. Slots without a file
     are 0.
     """
-    found = Section()
+    content = Section()
     for place, file in enumerate(reversed(files)):
         generation = file.generation
-        found.files[place] = _File(file.inode, file.dev, generation or 0, generation is not None, 0)
-    return found
+        content.files[place] = _File(
+            file.inode, file.dev, generation or 0, generation is not None, 0
+        )
+    return content

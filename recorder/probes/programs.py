@@ -74,8 +74,8 @@ def wanted_letters(events: str, has_start: bool) -> str:
     a request's life begins. Raises ProbeError: there is no such set.
     """
     if events not in EVENT_SETS:
-        known = ", ".join(EVENT_SETS)
-        raise ProbeError(f"there is no event set {events!r}: choose one of {known}")
+        names = ", ".join(EVENT_SETS)
+        raise ProbeError(f"there is no event set {events!r}: choose one of {names}")
     letters = EVENT_SETS[events]
     if _WITHOUT_START in letters and not has_start and "G" not in letters:
         letters += "G"

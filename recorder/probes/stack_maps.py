@@ -94,16 +94,16 @@ class StackMaps:
         `name`: the map. `frame`: bytes of a frame; the frames of a stack are bytes of max_depth()
         of them, zeros behind the last. Empty for a map that is not in use. Raises RefusedError.
         """
-        known = self._known.get(name)
-        if known is None:
+        returned_ids = self._known.get(name)
+        if returned_ids is None:
             return []
         size = max_depth() * frame
-        found = []
+        fresh = []
         for key in self._bpf.keys(name):
-            if key not in known and self._bpf.read_value(name, key, self._value):
-                found.append((key, self._value.raw[:size]))
-        known.update(key for key, _ in found)
-        return found
+            if key not in returned_ids and self._bpf.read_value(name, key, self._value):
+                fresh.append((key, self._value.raw[:size]))
+        returned_ids.update(key for key, _ in fresh)
+        return fresh
 
 
 def _before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:

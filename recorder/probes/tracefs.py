@@ -45,13 +45,13 @@ def parse(name: str, text: str) -> Format:
     number = re.search(r"^ID:\s*(\d+)\s*$", text, re.MULTILINE)
     fields = {}
     for line in text.splitlines():
-        found = _FIELD.match(line)
-        if found is None:
+        match = _FIELD.match(line)
+        if match is None:
             continue
         # "char rwbs[10]", "__data_loc char[] cmd", "unsigned int nr_sector"
-        declared = re.sub(r"\[[^\]]*\]", "", found["declaration"]).split()[-1].lstrip("*")
-        size, offset = int(found["size"]), int(found["offset"])
-        fields[declared] = Field(declared, offset, size, found["signed"] == "1")
+        declared = re.sub(r"\[[^\]]*\]", "", match["declaration"]).split()[-1].lstrip("*")
+        size, offset = int(match["size"]), int(match["offset"])
+        fields[declared] = Field(declared, offset, size, match["signed"] == "1")
     if number is None or not fields:
         raise ProbeError(
             f"the format of tracepoint {name} cannot be understood: it begins with {text[:40]!r}; "
@@ -109,7 +109,7 @@ def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
     `system`: such as "block". `names`: of tracepoints; those that this kernel does not have are
     left out. Raises ProbeError: a format cannot be read or parsed.
     """
-    found = {}
+    formats = {}
     for name in names:
         try:
             text = (tracefs / "events" / system / name / "format").read_text()
@@ -119,5 +119,5 @@ def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
             raise ProbeError(
                 f"{error.filename} cannot be read: {error.strerror}; run as root"
             ) from error
-        found[name] = parse(name, text)
-    return found
+        formats[name] = parse(name, text)
+    return formats

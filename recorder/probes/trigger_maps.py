@@ -66,14 +66,14 @@ class TriggerMaps:
         """
         fired = _AllFired()
         self._bpf.read_section(".data.fired", fired)
-        fresh = [slot for slot in fired.slots if slot.armed == self._armed]
-        if not fresh:
+        fired_slots = [slot for slot in fired.slots if slot.armed == self._armed]
+        if not fired_slots:
             return []
         self._armed += 1
         self._bpf.update_section(".data.armed", _Armed(self._armed))
         near = time.monotonic_ns()
-        found = [
+        hits = [
             Hit(_NAMES.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value)
-            for s in fresh
+            for s in fired_slots
         ]
-        return sorted(found, key=lambda hit: hit.monotonic)
+        return sorted(hits, key=lambda hit: hit.monotonic)

@@ -26,10 +26,10 @@ from biotrail.recorder.schema.payloads import (
 
 def versions(created_by: str) -> dict[str, str]:
     """Return the versions of biotrail (`created_by`), python, numpy and zstandard by name."""
-    found = {"biotrail": created_by, "python": platform.python_version()}
+    by_name = {"biotrail": created_by, "python": platform.python_version()}
     for name in ("numpy", "zstandard"):
-        found[name] = metadata.version(name)
-    return found
+        by_name[name] = metadata.version(name)
+    return by_name
 
 
 def header(
@@ -56,7 +56,7 @@ def header(
     """
     machine = host.facts()
     kernel: KernelFacts = machine.pop("kernel", {})
-    found: Header = {
+    made: Header = {
         "log_id": secrets.token_hex(16),
         "created_by": created_by,
         "host": cast(HostFacts, machine),
@@ -68,10 +68,10 @@ def header(
         "events": events,
     }
     if stacks:
-        found["stacks"] = {"user": stacks >= Stacks.USER}
-    found.update(files)
-    found.update(cast(Header, backend))
-    found["versions"] = versions(created_by)
-    found["rings"], found["rights"] = rings, rights
-    found["schema"] = records.schema()
-    return found
+        made["stacks"] = {"user": stacks >= Stacks.USER}
+    made.update(files)
+    made.update(cast(Header, backend))
+    made["versions"] = versions(created_by)
+    made["rings"], made["rights"] = rings, rights
+    made["schema"] = records.schema()
+    return made

@@ -53,10 +53,10 @@ class Flight:
 
     def messages(self) -> list[str]:
         """Return the messages for the user since the last call: dumps written or failed."""
-        found: list[str] = []
+        messages: list[str] = []
         while self._sink is not None and not self._sink.messages.empty():
-            found.append(self._sink.messages.get())
-        return found
+            messages.append(self._sink.messages.get())
+        return messages
 
     def request_dump(self, how: str) -> None:
         """Request a dump as soon as possible, in place of a user's request not yet ordered.

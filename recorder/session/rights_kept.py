@@ -27,13 +27,13 @@ def needed(options: RecordOptions) -> set[str]:
     sticky and another user's. For call stacks: CAP_SYSLOG for kernel symbols of modules loaded
     later; with those of programs also _FOR_PROGRAMS, for programs started later.
     """
-    found = {"CAP_KILL"} if options.command else set()
-    found |= {"CAP_SYSLOG"} if options.stacks else set()
-    found |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
+    names = {"CAP_KILL"} if options.command else set()
+    names |= {"CAP_SYSLOG"} if options.stacks else set()
+    names |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
     if (directory := _directory_of_more(options)) is not None and output.owner() is not None:
-        found |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
-        found |= {"CAP_FOWNER"} if _sticky_of_another(directory) else set()
-    return found
+        names |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+        names |= {"CAP_FOWNER"} if _sticky_of_another(directory) else set()
+    return names
 
 
 def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
@@ -45,10 +45,10 @@ def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     sudo, making one in the output's directory: CAP_DAC_OVERRIDE. `probes`: attached.
     """
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
-    found = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
+    actions = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
     if (directory := _directory_of_more(options)) is not None and output.owner() is None:
-        found.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
-    return found
+        actions.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
+    return actions
 
 
 def _check_priority() -> None:
@@ -62,14 +62,14 @@ def lacking(options: RecordOptions) -> list[Lack]:
 
     That other users' processes are hidden concerns `--children` alone.
     """
-    found = rights.lacking()
-    return [lack for lack in found if lack.key != "processes" or options.filters.children]
+    lacks = rights.lacking()
+    return [lack for lack in lacks if lack.key != "processes" or options.filters.children]
 
 
-def facts(found: list[Lack]) -> RightFacts:
+def facts(lacks: list[Lack]) -> RightFacts:
     """Return the header's `rights`: {"uid", "lacking": [{"what", "needs"}, …]}."""
-    lacks: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in found]
-    return {"uid": os.geteuid(), "lacking": lacks}
+    entries: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacks]
+    return {"uid": os.geteuid(), "lacking": entries}
 
 
 def _directory_of_more(options: RecordOptions) -> str | None:
@@ -88,8 +88,8 @@ def _sticky_of_another(directory: str) -> bool:
     False if it cannot be looked at.
     """
     with suppress(OSError):  # reported when the first file is made
-        found = os.stat(directory)
-        return bool(found.st_mode & stat.S_ISVTX) and found.st_uid != os.geteuid()
+        status = os.stat(directory)
+        return bool(status.st_mode & stat.S_ISVTX) and status.st_uid != os.geteuid()
     return False
 
 

@@ -24,11 +24,11 @@ KEEP_BYTES = 1 << 30
 def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> BinaryIO | HeldDirectory:
     """Open the file or pipe of a plain log, or the directory for a rotation or dumps; return it.
 
-    A plain log's file is made, and kept from others, before the programs are loaded, so that a
-    wrong path fails at once. `stack` gets what closes the stream or directory; `undo` what deletes
-    the file, in case the recording cannot begin. Without `options.output` the stream is standard
-    output, unbuffered. Raises OutputError: the file exists and `force` is not set, the path is
-    wrong, or a rotation or dumps are to go to standard output.
+    Called before the programs are loaded, so that a wrong path fails at once. `stack` gets what
+    closes the stream or directory; `undo` what deletes the file that was made, in case the
+    recording cannot begin. Without `options.output` the stream is standard output, unbuffered.
+    Raises OutputError: the file exists and `options.force` is not set, the path is wrong, or a
+    rotation or dumps are to go to standard output.
     """
     path = options.output
     if options.rotate is not None or options.keep is not None:
@@ -40,9 +40,9 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Binary
     directory, name = os.path.split(path)
     if name in ("", ".", ".."):
         return stack.enter_context(create(path, force=options.force))  # says what is wrong
-    held = _hold(directory, path, stack)
-    stream = stack.enter_context(create_at(held.fd, name, force=options.force, shown=path))
-    undo.callback(held.remove, name, identity(stream.fileno()))
+    place = _hold(directory, path, stack)
+    stream = stack.enter_context(create_at(place.fd, name, force=options.force, shown=path))
+    undo.callback(place.remove, name, identity(stream.fileno()))
     return stream
 
 
@@ -51,9 +51,9 @@ def _hold(directory: str, path: str, stack: ExitStack) -> HeldDirectory:
 
     `path` is for messages only. Raises OutputError: the directory cannot be opened.
     """
-    held = HeldDirectory(directory, shown=path)
-    stack.callback(held.close)
-    return held
+    place = HeldDirectory(directory, shown=path)
+    stack.callback(place.close)
+    return place
 
 
 def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
@@ -66,10 +66,10 @@ def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
     called = directory or "."
     if not os.path.isdir(called):
         raise OutputError(f"{called} is no directory: make it, or give another path (-o)")
-    held = _hold(directory, path, stack)
-    if not os.access(".", os.W_OK | os.X_OK, dir_fd=held.fd):
+    place = _hold(directory, path, stack)
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd):
         raise OutputError(f"{called} may not be written to: give another path (-o)")
-    return held
+    return place
 
 
 def memory_limit(limit: Limit) -> Limit:

@@ -158,12 +158,12 @@ class Interned:
         return len(self.texts)
 
     def id(self, text: str) -> int:
-        """Return the text's id, a new one at its first use."""
-        found = self._ids.get(text)
-        if found is None:
-            found = self._ids[text] = self._first + len(self.texts)
+        """Return the text's id, a new one at its first use, the next after the last."""
+        iid = self._ids.get(text)
+        if iid is None:
+            iid = self._ids[text] = self._first + len(self.texts)
             self.texts.append(text)
-        return found
+        return iid
 
     def text(self, iid: int) -> str:
         """Return the text of an id."""

@@ -105,9 +105,14 @@ class Tree:
     """Per device that has a group: the group's uuid."""
 
     def __post_init__(self) -> None:
+        """Create the log's root and its group "recording", as packets for `announcements`.
+
+        The root is below one that several logs of a host share, if there is one, which is created
+        first. Sets `root` and `recording`, their uuids.
+        """
         self.root = self.identity.uuid("host")
         self.recording = self.identity.uuid("recording")
-        shared = self._shared()
+        shared = self._shared_root()
         root = self._group(self.root, self.place.label)
         root.child_ordering = _EXPLICIT
         root.description = ROOT
@@ -117,8 +122,11 @@ class Tree:
         recording.parent_uuid = self.root
         recording.sibling_order_rank = 0
 
-    def _shared(self) -> int:
-        """Create the root that several logs of a host share; return its uuid, 0: there is none."""
+    def _shared_root(self) -> int:
+        """Create the root that several logs of a host share; return its uuid.
+
+        Returns 0, and creates nothing, where the log has a root of its own.
+        """
         if not self.place.above:
             return 0
         uuid = Identity(self.place.above_key).uuid("host")
@@ -135,10 +143,12 @@ class Tree:
         return list(self._devices)
 
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
-        """Return the track of lane number `lane`.
+        """Return the track of a lane, one of those that slices of a category are drawn on.
 
-        category: BIO and REQUEST lanes are below their device's group; SLOWEST and LOSS lanes are
-        below the root, and `dev` only enters their uuid.
+        category: BIO and REQUEST lanes are below their device's group, which is created if it is
+        new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
+        lane: from 0; from SCREEN on, lanes of bios and requests are part of "more bios" and "more
+        requests".
         """
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
@@ -155,7 +165,10 @@ class Tree:
         )
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:
-        """Return the track of a device's counter. name: of COUNTERS."""
+        """Return the track of a device's counter, below the device's group.
+
+        name: of COUNTERS. dev: dev_t; its group is created if it is new.
+        """
         counter = COUNTERS[name]
         return TrackDescriptor(
             uuid=self.identity.uuid(f"counter {name} {dev}"),
@@ -167,15 +180,19 @@ class Tree:
         )
 
     def _device(self, dev: int) -> int:
-        """Return the uuid of a device's group; creates the group on first use."""
+        """Return the uuid of a device's group; create the group on first use.
+
+        dev: dev_t. Groups are drawn in the order of the devices in the log's header, others behind
+        them.
+        """
         uuid = self._devices.get(dev)
         if uuid is None:
             uuid = self._devices[dev] = self.identity.uuid(f"device {dev}")
             group = self._group(uuid, self.context.device_label(dev))
             group.parent_uuid = self.root
             group.child_ordering = _EXPLICIT
-            known = list(self.context.devices)
-            place = known.index(dev) if dev in known else len(known)
+            devices = list(self.context.devices)
+            place = devices.index(dev) if dev in devices else len(devices)
             group.sibling_order_rank = _FIRST_DEVICE + place
         return uuid
 

@@ -52,10 +52,10 @@ class _InfoByFd(ctypes.Structure):
 
 def _numbers() -> tuple[int, int]:
     """Return _NUMBERS of this machine. Raises ProbeError: it is not in that table."""
-    found = _NUMBERS.get(platform.machine())
-    if found is None:
+    numbers = _NUMBERS.get(platform.machine())
+    if numbers is None:
         raise ProbeError(f"the bcc backend does not know {platform.machine()}: use --backend core")
-    return found
+    return numbers
 
 
 def attach_tracepoint(program: int, number: int) -> int:

@@ -37,7 +37,7 @@ def _package() -> Check:
 
 
 def _headers() -> Check:
-    """Return whether complete kernel headers are installed, of this kernel or another one."""
+    """Return the check that complete kernel headers are installed, of whatever kernel."""
     place = bcc_load.headers()
     if place is None:
         return _check("kernel headers", False, "not installed", bcc_headers.remedy())
@@ -49,7 +49,7 @@ def _headers() -> Check:
 
 
 def _tracepoints() -> Check:
-    """Return whether the essential tracepoints have the fields that are needed.
+    """Return the check that the essential tracepoints have the fields that are needed.
 
     The detail counts and lists the letters of all events that do. Where tracefs is not mounted, the
     check is ok for root, who may mount it, and fails for others; it fails where formats cannot be

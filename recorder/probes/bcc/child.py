@@ -39,8 +39,10 @@ def find_bcc() -> str | None:
     sys.path. Another package of that name is skipped, known by its lack of libbcc.py.
     """
     patterns = [place.format(*sys.version_info[:2]) for place in _PLACES]
-    found = [path for pattern in patterns for path in sorted(glob.glob(pattern), reverse=True)]
-    for path in [*found, *sys.path]:
+    directories = [
+        path for pattern in patterns for path in sorted(glob.glob(pattern), reverse=True)
+    ]
+    for path in [*directories, *sys.path]:
         if path and os.path.exists(os.path.join(path, "bcc", "libbcc.py")):
             return os.path.join(path, "bcc")
     return None

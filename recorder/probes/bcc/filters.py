@@ -103,11 +103,11 @@ def _device(device: DeviceFilter) -> str:
     A partition's event begins within these sectors; an event without data matches any partition of
     its disk.
     """
-    found = f"said->dev == {device.disk}U"
+    same_disk = f"said->dev == {device.disk}U"
     if not device.part:
-        return f"({found})"
+        return f"({same_disk})"
     within = f"said->sector >= {device.start}ULL && said->sector < {device.end}ULL"
-    return f"({found} && (!said->bytes || ({within})))"
+    return f"({same_disk} && (!said->bytes || ({within})))"
 
 
 def _op(number: int) -> str:
@@ -115,10 +115,10 @@ def _op(number: int) -> str:
 
     `number`: the operation's in kernel_names.OPS, which has to have letters (RWBS_OPS, or _OTHERS).
     """
-    name = next(known for known, value in OPS.items() if value == number)
+    name = next(op for op, value in OPS.items() if value == number)
     if name in _OTHERS:
         return _OTHERS[name]
-    letters = next(found for found, known in RWBS_OPS.items() if known == name)
+    letters = next(text for text, op in RWBS_OPS.items() if op == name)
     return "(" + " && ".join(f"{n} == '{x}'" for n, x in zip("abc", letters, strict=False)) + ")"
 
 

@@ -68,8 +68,8 @@ def find() -> Path | None:
 
 def _others() -> list[Path]:
     """Return the build directories in /lib/modules with complete headers, the newest first."""
-    found = [place for place in _MODULES.glob("*/build") if _is_complete(_directories(place))]
-    return sorted(found, key=lambda place: _version(place.parent.name), reverse=True)
+    complete = [place for place in _MODULES.glob("*/build") if _is_complete(_directories(place))]
+    return sorted(complete, key=lambda place: _version(place.parent.name), reverse=True)
 
 
 def _version(release: str) -> list[int]:
@@ -157,8 +157,8 @@ def _common(build: Path) -> Path | None:
         text = (build / "Makefile").read_text(errors="replace")
     except OSError:
         return None
-    found = re.match(r"include (/\S+)/Makefile\n", text)
-    return Path(found[1]) if found else None
+    include = re.match(r"include (/\S+)/Makefile\n", text)
+    return Path(include[1]) if include else None
 
 
 def missing() -> str:
@@ -182,13 +182,13 @@ def remedy() -> str:
     machine = platform.machine()
     names = [f"linux-headers-{release}", f"linux-headers-{_DEBIAN.get(machine, machine)}"]
     names.append("linux-headers-generic")
-    known = offered(names)
-    if known is None:
+    in_apt = offered(names)
+    if in_apt is None:
         return (
             f"install your system's package with the headers of kernel {release} (kernel-devel, "
             "linux-headers), or of another kernel, which do as well"
         )
-    package = next((name for name in names if name in known), None)
+    package = next((name for name in names if name in in_apt), None)
     if package == names[0]:
         return f"apt-get install {package}"
     if package is not None:

@@ -34,9 +34,9 @@ class Loaded:
 
     def close(self) -> None:
         """Close the descriptors, which unloads the programs. Closing again has no effect."""
-        for held in (self.programs, self.maps):
-            while held:
-                os.close(held.popitem()[1])
+        for descriptors in (self.programs, self.maps):
+            while descriptors:
+                os.close(descriptors.popitem()[1])
 
 
 def headers() -> Path | None:
@@ -63,8 +63,8 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
     compiling or loading failed.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
-    found_headers = bcc_headers.resolve(headers() or Path())
-    request["flags"] = found_headers.flags()
+    kernel_headers = bcc_headers.resolve(headers() or Path())
+    request["flags"] = kernel_headers.flags()
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as said:
         with theirs:
@@ -75,7 +75,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                env=found_headers.environment(),
+                env=kernel_headers.environment(),
             )
         try:
             answer, descriptors = _exchange(ours, json.dumps(request).encode())
@@ -90,8 +90,8 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
             raise failure(
                 answer.get("error", "it ended early"), said.read().decode("utf-8", "replace")
             )
-    found = dict(zip(names, descriptors, strict=True))
-    return Loaded({n: found[n] for n in programs}, {n: found[n] for n in maps})
+    by_name = dict(zip(names, descriptors, strict=True))
+    return Loaded({n: by_name[n] for n in programs}, {n: by_name[n] for n in maps})
 
 
 def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list[int]]:

@@ -78,7 +78,7 @@ class BccProbes(MappedProbes):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close; an exception passes."""
         self.close()
 
     def open(self) -> None:

@@ -82,7 +82,7 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
     tags, cgroup, …), and ioprio, dev, part and status where this event's tracepoint has nothing for
     them.
     """
-    found: dict[str, list[str]] = {}
+    by_letter: dict[str, list[str]] = {}
     for letter in letters:
         record = BY_LETTER[letter]
         reported = formats[record.tracepoint].fields
@@ -94,8 +94,8 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
         missing += ["dev"] if letter in "PU" else ["part"] if letter == "Q" else []
         missing += ["status"] if "status" in names and "error" not in reported else []
         if missing:
-            found[letter] = missing
-    return found
+            by_letter[letter] = missing
+    return by_letter
 
 
 def lacks(letter: str, form: Format) -> list[str]:
@@ -212,9 +212,9 @@ def _letters(form: Format, field: Field) -> str:
 
     BPF loads have to be aligned, so each is as wide as its offset allows.
     """
-    terms, at, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
-    while at < end:
-        size = next(s for s in (8, 4, 2, 1) if at % s == 0 and at + s <= end)
-        terms.append(f"((u64){_at(at, size)} << {8 * (at - field.offset)})")
-        at += size
+    terms, offset, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
+    while offset < end:
+        size = next(s for s in (8, 4, 2, 1) if offset % s == 0 and offset + s <= end)
+        terms.append(f"((u64){_at(offset, size)} << {8 * (offset - field.offset)})")
+        offset += size
     return " | ".join(terms)
