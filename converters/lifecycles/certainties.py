@@ -171,10 +171,10 @@ def _joined_behind(a: Association, whole: Whole) -> Bool:
 
 
 def fronts_elsewhere(a: Association, whole: Whole) -> Bool:
-    """Return per whole bio whether some of its front parts went to no known request.
+    """Return per queued bio (n,) whether some of its front pieces went to no known request.
 
-    Front parts are what a split cut off the bio's front. Only bios that have a completion event
-    (bio_endio) of their own count.
+    Front pieces are what a split cut off the bio's front. Only bios with a c of their own count,
+    False for all others. n rows of `whole`.
     """
     fronts = np.flatnonzero((a.root != np.arange(len(a.bios))) & ~a.is_piece)
     unknown = np.bincount(whole.row_of_gen[fronts], minlength=len(whole.gen)) > 0
@@ -302,9 +302,10 @@ def request_certainty(a: Association, ends: RequestEnds, needs_issue: Bool) -> U
 
 
 def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
-    """Return per request whether it failed without an issue and has more bytes than its bios.
+    """Return per request (q,) whether it ended without an issue and has more bytes than its bios.
 
-    Only requests with known bios count, and only where merged requests may explain the rest.
+    Only requests with known bios count, and only where merges may explain the rest: the request
+    absorbed another one, or a request of its device was merged into an unknown one.
     """
     failed = (ends.issue < 0) & (ends.end >= 0)
     if not failed.any():
@@ -321,16 +322,17 @@ def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
 
 
 def _unresolved_merges(a: Association) -> Bool:
-    """Return per request whether on its device some request was merged into an unknown one."""
+    """Return per request (q,) whether a request of its device was merged into an unknown one."""
     unresolved = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
     devices = np.unique(a.events.dev[a.requests.birth[unresolved]])
     return np.isin(a.events.dev[a.requests.birth], devices)
 
 
 def _start_recorded(a: Association, ends: RequestEnds) -> Bool:
-    """Return per request whether its beginning is in the log.
+    """Return per request (q,) whether its beginning is in the log.
 
-    That is its s, the Q or G of a bio that it was allocated for, or, without bios, its I or D.
+    That is its s; the Q or G of a bio that it was allocated for, not one that was merged into it
+    unless that has a G; or, without known bios, its I or D.
     """
     served_bio = np.flatnonzero(a.request >= 0)
     # Bios that were merged into the request do not show when it began.
