@@ -97,7 +97,8 @@ BIO_CERTAINTY_RULES: tuple[CertaintyRule[BioHistory], ...] = (
         "issue-implied",
         lambda rows: rows.issue_implied,
         "its request has a requeue or completion that an issue must have preceded",
-        "only an issued request is requeued (blk_mq_requeue_request) or completes in part",
+        "only an issued request completes bytes; an `R` before the first `D` can be a busy driver's "
+        "(BLK_STS_RESOURCE) where the log counts its losses, and then implies none",
         "",
         gives=Certainty.LOST,
     ),
@@ -176,10 +177,10 @@ def _joined_behind(a: Association, whole: Whole) -> Bool:
 
 
 def fronts_elsewhere(a: Association, whole: Whole) -> Bool:
-    """Return per queued bio (row of `whole`) whether some front part went to no known request.
+    """Return per queued bio (n,) whether some of its front pieces went to no known request.
 
-    Front parts are bios that a split (X) cut off its front. True only for bios with a completion
-    event (bio_endio, c) of their own.
+    Front pieces are what a split cut off the bio's front. Only bios with a c of their own count,
+    False for all others. n rows of `whole`.
     """
     fronts = np.flatnonzero((a.root != np.arange(len(a.bios))) & ~a.is_piece)
     unknown = np.bincount(whole.row_of_gen[fronts], minlength=len(whole.gen)) > 0
@@ -235,7 +236,8 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         "issue-implied",
         lambda rows: rows.start_recorded & rows.issue_implied,
         "it has a requeue or completion that an issue must have preceded",
-        "only an issued request is requeued (blk_mq_requeue_request) or completes in part",
+        "only an issued request completes bytes; an `R` before the first `D` can be a busy driver's "
+        "(BLK_STS_RESOURCE) where the log counts its losses, and then implies none",
         "",
         gives=Certainty.LOST,
     ),
@@ -328,17 +330,17 @@ def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
 
 
 def _unresolved_merges(a: Association) -> Bool:
-    """Return per request whether, on its device, some request merged into one that is not known."""
+    """Return per request (q,) whether a request of its device was merged into an unknown one."""
     unresolved = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
     devices = np.unique(a.events.dev[a.requests.birth[unresolved]])
     return np.isin(a.events.dev[a.requests.birth], devices)
 
 
 def _start_recorded(a: Association, ends: RequestEnds) -> Bool:
-    """Return per request whether its beginning is in the log.
+    """Return per request (q,) whether its beginning is in the log.
 
-    That is its s, the Q or G of a bio that it was allocated for (not one that merged into it) or,
-    for a request without known bios, its I or D.
+    That is its s; the Q or G of a bio that it was allocated for, not one that was merged into it
+    unless that has a G; or, without known bios, its I or D.
     """
     served_bio = np.flatnonzero(a.request >= 0)
     # Bios that were merged into the request do not show when it began.

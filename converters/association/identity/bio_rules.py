@@ -2,7 +2,7 @@
 """Where a bio's generation begins, by the event before at the same address: the rules.
 
 A generation is one use of a bio's address, from its allocation until it is freed. A row is an event
-that mentions the address; its role is the event's kind, or PARENT, REST, FORETOLD.
+that mentions the address; its role is the event's kind, or PARENT, REST, EARLY_COMPLETE.
 """
 
 from dataclasses import dataclass

@@ -158,7 +158,9 @@ def queued_below_without_remap(events: Events, event: I64, before: U8, context: 
 def _leads_to(events: Events, above: int, below: int, context: Context) -> bool:
     """Return whether the bio queued by event `above` can be the one queued by event `below`.
 
-    From a partition the sector must be the disk's; from any other device the disk must be below it.
+    above, below: indices into `events` of two Q. If the upper device is a partition with a known
+    start, the lower sector must be the same place on its disk; otherwise the lower device must be
+    the disk of a device directly below (`Context.lower_devices`).
     """
     upper, lower = int(events.dev[above]), int(events.dev[below])
     start = context.partition_start(upper, lower)
@@ -192,9 +194,9 @@ def _cloned(events: Events, foreign_event: I64, source: U32, queued: I64, sent: 
 
 
 def _keys(count: int, dev: U32, sector: U64) -> I64:
-    """Return an int64 key per (dev, sector), to which an event index below `count` can be added.
+    """Return a key (k,) per (dev, sector), to which an event index up to `count` can be added.
 
-    Keys of different places differ by more than `count`.
+    Pairs that are equal have equal keys; keys of different pairs differ by more than `count`.
     """
     _, devs = np.unique(dev, return_inverse=True)
     _, sectors = np.unique(sector, return_inverse=True)

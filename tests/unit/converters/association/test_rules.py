@@ -146,8 +146,6 @@ def test_without_the_rule_a_history_comes_out_wrong(name: str) -> None:
     # WHEN it is associated without the rule / THEN something of it is wrong
     with dropped(name):
         assert wrong_of_seed(seed)[1]
-    # AND nothing with it
-    assert not wrong_of_seed(seed)[1]
 
 
 @pytest.mark.parametrize("name", CASES)
