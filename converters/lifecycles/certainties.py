@@ -97,8 +97,8 @@ BIO_CERTAINTY_RULES: tuple[CertaintyRule[BioHistory], ...] = (
         "issue-implied",
         lambda rows: rows.issue_implied,
         "its request has a requeue or completion that an issue must have preceded",
-        "only an issued request completes bytes; an `R` before the first `D` can be a busy driver's "
-        "(BLK_STS_RESOURCE) where the log counts its losses, and then implies none",
+        "only an issued request completes bytes; an `R` before the first `D` can be a busy "
+        "driver's (BLK_STS_RESOURCE) where the log counts its losses, and then implies none",
         "",
         gives=Certainty.LOST,
     ),
@@ -236,8 +236,8 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         "issue-implied",
         lambda rows: rows.start_recorded & rows.issue_implied,
         "it has a requeue or completion that an issue must have preceded",
-        "only an issued request completes bytes; an `R` before the first `D` can be a busy driver's "
-        "(BLK_STS_RESOURCE) where the log counts its losses, and then implies none",
+        "only an issued request completes bytes; an `R` before the first `D` can be a busy "
+        "driver's (BLK_STS_RESOURCE) where the log counts its losses, and then implies none",
         "",
         gives=Certainty.LOST,
     ),

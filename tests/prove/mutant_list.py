@@ -276,7 +276,7 @@ MUTANTS = (
     Mutant(
         "R to D counts as device time",
         Patched(
-            "lifecycles.stages:_requeue_rows",
+            "lifecycles.stages:_parts_between_requeues",
             lambda right: lambda a, request, start, end: [(int(Stage.D2C), start, end)],
         ),
     ),

@@ -12,7 +12,7 @@ import pytest
 from biotrail.converters.association.identity.address_reuse import ReusedAddresses
 from biotrail.converters.association.identity.joins import join_identities
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import Decoder
+from biotrail.converters.events.decoding import Decoder
 from tests.prove.seeding import TABLES, AnyRule, RuleBroken, replace_everywhere, table
 from tests.scenarios.tools import events_of
 from tests.simulation.one_history import wrong_of_seed
