@@ -34,7 +34,7 @@ class CertaintyRule(Rule[Rows]):
     gives: Certainty = Certainty.LOST
 
 
-def _rated(rules: tuple[CertaintyRule[Rows], ...], rows: Rows, certainty: U8) -> U8:
+def rated(rules: tuple[CertaintyRule[Rows], ...], rows: Rows, certainty: U8) -> U8:
     """Return a copy of `certainty` (n,) in which each rule, in order, gave its rows its own."""
     result = certainty.copy()
     for rule in rules:
@@ -90,16 +90,16 @@ BIO_CERTAINTY_RULES: tuple[CertaintyRule[BioHistory], ...] = (
         "issue; not a flush without data",
         "a request that succeeds was issued; a flush sequence that was not ends once "
         "(blk_flush_complete_seq)",
-        "",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
         gives=Certainty.LOST,
     ),
     CertaintyRule(
         "issue-implied",
         lambda rows: rows.issue_implied,
         "its request has a requeue or completion that an issue must have preceded",
-        "only an issued request completes bytes; an `R` before the first `D` can be a busy "
-        "driver's (BLK_STS_RESOURCE) where the log counts its losses, and then implies none",
-        "",
+        "only an issued request completes bytes; an `R` before the first `D` implies none if the "
+        "log counts its losses: it is a busy driver's (BLK_STS_RESOURCE)",
+        "case",
         gives=Certainty.LOST,
     ),
     CertaintyRule(
@@ -158,7 +158,7 @@ def bio_certainty(
         in_doubt=whole.certainty == Certainty.AMBIGUOUS,
         completion_lost=whole.lost,
     )
-    return _rated(BIO_CERTAINTY_RULES, rows, whole.certainty)
+    return rated(BIO_CERTAINTY_RULES, rows, whole.certainty)
 
 
 def _births(a: Association, whole: Whole) -> I64:
@@ -220,7 +220,7 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         ),
         "it ended and succeeded, or ended twice, without an issue; not a flush without data",
         "a request that succeeds was issued (blk_mq_start_request)",
-        "",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
         gives=Certainty.LOST,
     ),
     CertaintyRule(
@@ -236,9 +236,9 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         "issue-implied",
         lambda rows: rows.start_recorded & rows.issue_implied,
         "it has a requeue or completion that an issue must have preceded",
-        "only an issued request completes bytes; an `R` before the first `D` can be a busy "
-        "driver's (BLK_STS_RESOURCE) where the log counts its losses, and then implies none",
-        "",
+        "only an issued request completes bytes; an `R` before the first `D` implies none if the "
+        "log counts its losses: it is a busy driver's (BLK_STS_RESOURCE)",
+        "case",
         gives=Certainty.LOST,
     ),
     CertaintyRule(
@@ -246,7 +246,7 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         lambda rows: ~rows.finished & ~rows.absorbed,
         "it has not ended",
         "it ends after the log",
-        "",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
         gives=Certainty.INCOMPLETE,
     ),
     CertaintyRule(
@@ -254,7 +254,7 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
         lambda rows: ~rows.start_recorded & ~rows.absorbed,
         "its beginning was not recorded",
         "it began before the log",
-        "",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
         gives=Certainty.INCOMPLETE,
     ),
     CertaintyRule(
@@ -305,7 +305,7 @@ def request_certainty(a: Association, ends: RequestEnds, needs_issue: Bool) -> U
         absorber_known=a.absorbed_by >= 0,
         freed=r.superseded | unanswered(a),
     )
-    return _rated(REQUEST_CERTAINTY_RULES, rows, certainty)
+    return rated(REQUEST_CERTAINTY_RULES, rows, certainty)
 
 
 def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:

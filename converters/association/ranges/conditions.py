@@ -76,21 +76,21 @@ SPLIT_CONDITIONS: tuple[Rule[BioCandidates], ...] = (
         _longer,
         "it is longer",
         "a split leaves something (bio_split)",
-        "",
+        "case",
     ),
     Rule(
         "same-operation",
         lambda rows: rows.same_operation,
         "it has the same operation",
         "a front piece is a clone of its bio (bio_alloc_clone)",
-        "",
+        "case",
     ),
     Rule(
         "not-sent-itself",
         _not_sent_itself,
         "it did not go to a request with these sectors itself",
         "a bio sends no sector twice",
-        "",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
     ),
     Rule(
         "not-sent-by-front",
@@ -109,14 +109,14 @@ UPPER_CONDITIONS: tuple[Rule[BioCandidates], ...] = (
         lambda rows: rows.candidate != rows.bio,
         "it is another bio",
         "a clone is a new bio (bio_alloc_clone)",
-        "",
+        "case",
     ),
     Rule(
         "queued-whole",
         lambda rows: rows.a.root[rows.candidate] == rows.candidate,
         "it is no front piece",
         "dm and md remap sectors of the bio that was queued",
-        "",
+        "case",
     ),
     Rule(
         "same-operation",
@@ -154,7 +154,7 @@ CHAIN_CONDITIONS: tuple[Rule[ChainCandidates], ...] = (
         _request_has_operation,
         "it has the same operation",
         "a request takes in only bios of its operation (blk_rq_merge_ok)",
-        "",
+        "case",
     ),
 )
 """Cut chains: the request that a merged bio is in."""
@@ -191,7 +191,7 @@ CHAIN_REFUSALS: tuple[Rule[ChainAnswers], ...] = (
         lambda rows: (rows.only >= 0) & (take_or(rows.ends.issue, rows.only, 0) < 0),
         "the only request failed before its issue",
         "it has no chain at all, so the bio may be of a request whose chain was cut",
-        "",
+        "case",
     ),
     Rule(
         "place-taken",
@@ -237,7 +237,7 @@ LOOP_CONDITIONS: tuple[Rule[LoopCandidates], ...] = (
         lambda rows: rows.issue < rows.asked,
         "… before the lower `Q`",
         "likewise",
-        "",
+        "case",
     ),
     Rule(
         "not-ended",
@@ -259,21 +259,21 @@ LOOP_CONDITIONS: tuple[Rule[LoopCandidates], ...] = (
         lambda rows: rows.a.facts.dev[rows.upper] != rows.a.facts.dev[rows.lower],
         "it is on another device",
         "a bio with the same page on one device is a later one",
-        "",
+        "case",
     ),
     Rule(
         "same-operation",
         lambda rows: same_operation(rows.a.facts.opf[rows.upper], rows.a.facts.opf[rows.lower]),
         "it has the same operation",
         "lo_rw_aio reads for a read and writes for a write",
-        "",
+        "case",
     ),
     Rule(
         "directly-below",
         lambda rows: rows.below,
         "the lower device is one that it stands on",
         "the backing file is on that device",
-        "",
+        "case",
     ),
 )
 """Loop devices with direct I/O: the upper bio of a bio on the backing device."""
