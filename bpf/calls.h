@@ -111,7 +111,7 @@ static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, __u32 
 
 static __always_inline bool bt_names(const volatile __u64 *bits, __u64 number)
 {
-	return number < BT_CALL_NUMBERS && (bits[number >> 6 & 7] >> (number & 63) & 1);
+	return number < BT_CALL_NUMBERS && (bits[number >> 6 & (BT_CALL_WORDS - 1)] >> (number & 63) & 1);
 }
 
 static __always_inline int on_sys_enter(__u64 number)

@@ -162,7 +162,11 @@ def _table(
     reached: Callable[[int], None] | None,
     cell: Callable[[str], str],
 ) -> list[str]:
-    """Write a table to `stream`; return a line with its number of rows."""
+    """Write a table to `stream`; return a list of one line with its number of rows.
+
+    what: "bios", "requests" or "events"; form: one of FORMATS but IOLOG. reached: called with the
+    bytes of the log read so far; None: not called. cell: converts a text to a CSV cell.
+    """
     from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
@@ -182,7 +186,10 @@ def _table(
 
 
 def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:
-    """Write bios as an iolog to `stream`; return lines with its I/Os and what was left out."""
+    """Write bios as fio's iolog to `stream`; return lines with its I/Os and what was left out.
+
+    With devices chosen, their bios; else those of the uppermost devices. reached: as for `_table`.
+    """
     from biotrail.converters.outputs.tables import iolog as export_iolog
 
     windows, upper = _windows(source, reached), not source.cut.devices

@@ -10,6 +10,7 @@ from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.payloads import MissingTracepoint
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Summary:
     """Mean time of the programs' runs that the kernel counted; 0: it counted none."""
     left_out: LeftOut = field(default_factory=LeftOut)
     """Bios and events that the filters left out."""
-    missing: list[dict[str, str]] = field(default_factory=list)
+    missing: list[MissingTracepoint] = field(default_factory=list)
     """Tracepoints of the event set that could not be recorded: letter, tracepoint, reason."""
     lacking: list[Lack] = field(default_factory=list)
     """What did not work for lack of rights."""
