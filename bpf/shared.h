@@ -13,6 +13,7 @@
 #define BT_OWN_FILES 8
 #define BT_FIRED_SLOTS 64
 #define BT_CALL_WORDS 8
+#define BT_PATH_CPUS 1024
 
 /* One device to record. */
 struct bt_filter {
@@ -168,6 +169,15 @@ _Static_assert(__builtin_offsetof(struct bt_path, block_softirq) == 20, "block_s
 _Static_assert(__builtin_offsetof(struct bt_path, over_ns) == 24, "over_ns");
 _Static_assert(__builtin_offsetof(struct bt_path, timed) == 32, "timed");
 _Static_assert(__builtin_offsetof(struct bt_path, reaps) == 96, "reaps");
+
+/* System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line. */
+struct bt_entered {
+	__u64 calls;
+	__u64 pad[7];
+};
+_Static_assert(sizeof(struct bt_entered) == 64, "size");
+_Static_assert(__builtin_offsetof(struct bt_entered, calls) == 0, "calls");
+_Static_assert(__builtin_offsetof(struct bt_entered, pad) == 8, "pad");
 
 /* The first trigger that fired on a CPU since bt_armed changed (trigger.h). */
 struct bt_fired {

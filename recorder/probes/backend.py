@@ -102,6 +102,12 @@ class Probes(Protocol):
     def path(self) -> PathChoice:
         """Which parts of the path are recorded, once open; none if none were asked for."""
 
+    def timed_calls(self) -> int:
+        """Return how many system calls entered the kernel while calls were timed, since open."""
+
+    def stop_timing(self) -> None:
+        """Time no calls and waits any more; calls that run now stay unrecorded."""
+
     def open(self) -> None:
         """Load programs and maps. Raises ProbeError."""
 

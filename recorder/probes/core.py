@@ -295,6 +295,14 @@ class CoreProbes(MappedProbes):
         """Return the call stacks that appeared in the kernel's maps since the last call."""
         return self._stacks.fresh()
 
+    def timed_calls(self) -> int:
+        """Return how many system calls entered the kernel while calls were timed, since open."""
+        return self._path_maps.entered()
+
+    def stop_timing(self) -> None:
+        """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
+        self._path_maps.stop_timing()
+
     def own_file(self, file: OwnFile) -> None:
         """Have the programs mark write-back of this file's pages as the recording's own I/O."""
         self._own_files.add(file)

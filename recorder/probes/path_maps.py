@@ -32,6 +32,18 @@ class _Timing(ctypes.Structure):
     _fields_ = (("timing", ctypes.c_uint64),)
 
 
+class _EnteredSlot(ctypes.Structure):
+    """`struct bt_entered`, one CPU's."""
+
+    _fields_ = shared.fields(shared.ENTERED)
+
+
+class _Entered(ctypes.Structure):
+    """Section .data.entered: a slot per CPU."""
+
+    _fields_ = (("slots", _EnteredSlot * shared.PATH_CPUS),)
+
+
 @dataclass(frozen=True)
 class PathProbe:
     """One tracepoint of a part, with its program by the tracepoint's number of arguments.
@@ -166,6 +178,12 @@ class PathMaps:
         """Attach the chosen programs. Raises RefusedError."""
         for _, program in self._choice.programs:
             self._bpf.attach(program)
+
+    def entered(self) -> int:
+        """Return how many calls entered the kernel while calls were timed. Raises RefusedError."""
+        counts = _Entered()
+        self._bpf.read_section(".data.entered", counts)
+        return sum(slot.calls for slot in counts.slots)
 
     def stop_timing(self) -> None:
         """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""

@@ -189,6 +189,16 @@ class Header(BackendFacts, total=False):
     """The records, as records.schema()."""
 
 
+class CallTimingNote(TypedDict):
+    """System calls were no longer timed from `until` (ns of CLOCK_MONOTONIC) on."""
+
+    until: int
+    percent: float
+    """Of one CPU, that timing took before, as estimated."""
+    budget: float
+    """Per cent that it was allowed to take."""
+
+
 class DevicesNote(TypedDict):
     """Devices that appeared or changed; an entry replaces earlier ones of the same dev_t."""
 

@@ -23,6 +23,8 @@ OWN_FILES = 8
 FIRED_SLOTS = 64
 """Slots for fired triggers: CPUs that have the same number modulo this share one."""
 
+PATH_CPUS = 1024
+"""CPUs whose interrupts and calls are told apart; with more, some share a slot."""
 CALL_WORDS = 8
 """Words of 64 bits, a bit for each system call's number: those below 512."""
 
@@ -35,6 +37,7 @@ LIMITS = {
     "BT_OWN_FILES": OWN_FILES,
     "BT_FIRED_SLOTS": FIRED_SLOTS,
     "BT_CALL_WORDS": CALL_WORDS,
+    "BT_PATH_CPUS": PATH_CPUS,
 }
 """The same numbers by their names in C."""
 
@@ -173,6 +176,11 @@ PATH = Struct(
         Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
     ),
 )
+ENTERED = Struct(
+    "bt_entered",
+    "System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line.",
+    (Member("calls", "u64"), Member("pad", "u64", count="7")),
+)
 FIRED = Struct(
     "bt_fired",
     "The first trigger that fired on a CPU since bt_armed changed (trigger.h).",
@@ -185,7 +193,7 @@ FIRED = Struct(
         Member("trigger", "u32", "enum bt_trigger"),
     ),
 )
-STRUCTS = (FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, FIRED)
+STRUCTS = (FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, FIRED)
 """In the order of `bpf/shared.h`: a struct stands before those that hold it."""
 
 Layout = list[tuple[str, type[Any]]]

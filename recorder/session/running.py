@@ -20,6 +20,8 @@ from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.ring import rings_note
 from biotrail.recorder.rights.priority import Urgency
 from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.payloads import CallTimingNote
+from biotrail.recorder.session.call_budget import LOOK_NS, CallBudget, end_message
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import TICK_NS, CostWatch
 from biotrail.recorder.session.flight import Flight
@@ -60,6 +62,7 @@ class Running:
     rotation: Rotation
     flight: Flight
     watch: CostWatch
+    call_budget: CallBudget
     progress: Progress
     urgency: Urgency
     pace: Pace = field(default_factory=Pace)
@@ -76,6 +79,7 @@ class Running:
             (PROGRAMS_NS, self.loss_feed.sample_programs),
             (NOTES_NS, self._look_around),
             (HURRIED_NS, self.opened.stacks.hurried_look(self.writer)),
+            (LOOK_NS, self._watch_calls),
             (STATUS_NS, self.progress.report),
         ]
         self.periodic = [Every(ns, action, self.began.monotonic) for ns, action in actions]
@@ -178,6 +182,15 @@ class Running:
         if warning := self.watch.tick(now_ns, self.progress.events()):
             self.progress.report(now_ns, warning)
 
+    def _watch_calls(self, now_ns: int) -> None:
+        """End the timing of calls where it exceeds its budget; say so to the user and the log."""
+        self.call_budget.look(now_ns, self._note_end_of_timing)
+
+    def _note_end_of_timing(self, note: CallTimingNote) -> None:
+        """Queue the note `call_timing`, waiting for room, and report the end of timing."""
+        self.writer.submit(self.writer.note("call_timing", lambda: dict(note)))
+        self.progress.report(note["until"], end_message(note))
+
     def fail(self, error: OSError | TraceError) -> None:
         """Keep the error why recording cannot go on (the first stays), and request the stop."""
         self.failure = self.failure or error
@@ -221,6 +234,7 @@ def start(
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),
         watch=CostWatch(probes.programs, opened.count_runs, options.max_cpu, now_ns),
+        call_budget=CallBudget(probes, options.call_budget, now_ns),
         progress=Progress(on_status, now_ns, intake, writer, loss),
         urgency=_urgency(writer, stack),
     )

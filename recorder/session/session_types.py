@@ -58,6 +58,8 @@ class RecordOptions:
     """Parts of the path beside the block layer to record (schema.records.PATH_PARTS)."""
     call_over_ns: int = 1_000_000
     """Timed calls that took longer are recorded even without I/O."""
+    call_budget: float = 5.0
+    """Per cent of a CPU above which calls are no longer timed; 0: no limit."""
     triggers: Triggers = field(default_factory=Triggers)
     """Events that cause a dump, besides SIGUSR1, SIGUSR2 and the recording's end."""
     after: float = 0.0
