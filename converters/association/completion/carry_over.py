@@ -25,7 +25,7 @@ from biotrail.converters.events.tables import I64, Bool
 from biotrail.recorder.schema.records import Kind
 
 
-@dataclass
+@dataclass(frozen=True)
 class Kept:
     """Masks of what the next window must see again.
 

@@ -18,7 +18,7 @@ from biotrail.converters.events.tables import I32, I64, U8, U32, Bool
 from biotrail.recorder.schema.records import Kind
 
 
-@dataclass
+@dataclass(frozen=True)
 class Whole:
     """How each queued bio ended: a row per bio that is no front piece, ascending by generation.
 

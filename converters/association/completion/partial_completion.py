@@ -259,8 +259,12 @@ class _InOrder:
         if the sizes that are known add up to `total`. Otherwise bios that are not known lie among
         the unnamed ones, so their order in the request is not known either.
         """
-        known = sum(max(self._left[bio], 0) for bio in self._order)
-        return [bio for bio in self._order if bio not in named] if named and known < total else []
+        known_bytes = sum(max(self._left[bio], 0) for bio in self._order)
+        return (
+            [bio for bio in self._order if bio not in named]
+            if named and known_bytes < total
+            else []
+        )
 
     def _infer_size(self, bios: list[int], total: int) -> None:
         """Set in `_left` the size of the only bio without one: `total` less the other bios' bytes.
@@ -270,8 +274,8 @@ class _InOrder:
         sizes = {bio: self._left[bio] for bio in bios}
         unknown = [bio for bio, size in sizes.items() if size < 0]
         if len(unknown) == 1:
-            known = sum(size for size in sizes.values() if size >= 0)
-            self._left[unknown[0]] = max(0, total - known)
+            known_bytes = sum(size for size in sizes.values() if size >= 0)
+            self._left[unknown[0]] = max(0, total - known_bytes)
 
     def _infer_lost_part(self, named: list[int], total: int) -> None:
         """Shorten the head bio, and mark it LOST, if the D has fewer bytes than its bios.
@@ -280,9 +284,9 @@ class _InOrder:
         completed by a C that was not recorded, before a requeue. Does nothing if a size is not
         known.
         """
-        known = sum(self._left[bio] for bio in named)
-        if named and known > total and all(self._left[bio] >= 0 for bio in named):
-            self._left[named[0]] = max(0, self._left[named[0]] - (known - total))
+        known_bytes = sum(self._left[bio] for bio in named)
+        if named and known_bytes > total and all(self._left[bio] >= 0 for bio in named):
+            self._left[named[0]] = max(0, self._left[named[0]] - (known_bytes - total))
             self._shares.certainty[named[0]] = Certainty.LOST
 
     def _complete(self, event: int) -> None:
@@ -363,9 +367,9 @@ def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
     """Return, per bio, whether its piece shares a sector with the event's range."""
     begin = int(a.events.sector[event])
     end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
-    at = a.facts.piece_sector[bios].astype(np.int64)
-    stop = at + a.facts.piece_bytes[bios] // SECTOR_BYTES
-    return np.asarray(ranges_overlap(at, stop, begin, end), dtype=np.bool_)
+    piece_begin = a.facts.piece_sector[bios].astype(np.int64)
+    piece_end = piece_begin + a.facts.piece_bytes[bios] // SECTOR_BYTES
+    return np.asarray(ranges_overlap(piece_begin, piece_end, begin, end), dtype=np.bool_)
 
 
 def _is_cut(a: Association, issue: int) -> bool:

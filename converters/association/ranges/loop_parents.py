@@ -40,9 +40,9 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
         _stands_on(a, upper, lower, below),
     )
     linked = all_mark(LOOP_CONDITIONS, candidates, len(lower))
-    found = a.upper.copy()
-    found[lower[linked]] = upper[linked]
-    return Findings(upper=found)
+    upper_of_bio = a.upper.copy()
+    upper_of_bio[lower[linked]] = upper[linked]
+    return Findings(upper=upper_of_bio)
 
 
 def _same_page(a: Association, stacked: list[int]) -> tuple[I64, I64]:
