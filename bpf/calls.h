@@ -15,6 +15,7 @@ enum bpf_func_id___regs { BPF_FUNC_task_pt_regs___regs = 175 };
 #define BT_PF_KTHREAD 0x00200000 /* PF_KTHREAD, include/linux/sched.h */
 #define BT_PF_IO_WORKER 0x00000010 /* PF_IO_WORKER: registers of io_uring's workers say nothing */
 #define BT_MANY 0xffff
+#define BT_OFTEN 0xff
 #define BT_TS_COMPAT 0x0002 /* TS_COMPAT, arch/x86/include/asm/thread_info.h */
 
 /* A call as its thread's registers tell it. */
@@ -105,6 +106,7 @@ static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, __u32 
 	r->arg3 = now.args[3];
 	r->number = now.number;
 	r->foreign = now.foreign;
+	__builtin_memset(r->reserved, 0, sizeof(r->reserved));
 }
 
 static __always_inline bool bt_names(const volatile __u64 *bits, __u64 number)
@@ -165,15 +167,15 @@ static __always_inline int on_sys_exit(const void *regs, __u64 result)
 		r->entry = slot->entry;
 		r->blocked = slot->blocked;
 		r->runnable = slot->runnable;
-		r->arg0 = now.args[0];
-		r->arg2 = now.args[2];
-		r->arg3 = now.args[3];
+		r->fd = now.args[0];
+		r->length = now.args[2];
+		r->offset = now.args[3];
 		r->result = result;
 		r->tid = tid;
 		r->number = slot->number;
 		r->foreign = bt_is_foreign();
-		r->bios = slot->bios > BT_MANY ? BT_MANY : slot->bios;
-		r->waits = slot->waits > BT_MANY ? BT_MANY : slot->waits;
+		r->queued = slot->bios > BT_MANY ? BT_MANY : slot->bios;
+		r->waits = slot->waits > BT_OFTEN ? BT_OFTEN : slot->waits;
 	}
 	bt_end(&w);
 	return 0;

@@ -486,7 +486,8 @@ struct bt_call {
 	__u64 arg2;
 	__u64 arg3;
 	__s32 number;
-	__u32 foreign;
+	__u8 foreign;
+	char reserved[3];
 };
 _Static_assert(sizeof(struct bt_call) == 64, "size of bt_call");
 _Static_assert(__builtin_offsetof(struct bt_call, head) == 0, "bt_call.head");
@@ -498,6 +499,7 @@ _Static_assert(__builtin_offsetof(struct bt_call, arg2) == 40, "bt_call.arg2");
 _Static_assert(__builtin_offsetof(struct bt_call, arg3) == 48, "bt_call.arg3");
 _Static_assert(__builtin_offsetof(struct bt_call, number) == 56, "bt_call.number");
 _Static_assert(__builtin_offsetof(struct bt_call, foreign) == 60, "bt_call.foreign");
+_Static_assert(__builtin_offsetof(struct bt_call, reserved) == 61, "bt_call.reserved");
 
 /* Y sys_exit: A system call ends that queued a bio, waited, or took long (--path time). */
 struct bt_return {
@@ -505,30 +507,30 @@ struct bt_return {
 	__u64 entry;
 	__u64 blocked;
 	__u64 runnable;
-	__u64 arg3;
-	__u32 arg0;
-	__u32 arg2;
+	__u64 offset;
+	__u32 fd;
+	__u32 length;
 	__s32 result;
 	__u32 tid;
-	__u16 number;
-	__u16 foreign;
-	__u16 bios;
-	__u16 waits;
+	__s32 number;
+	__u16 queued;
+	__u8 waits;
+	__u8 foreign;
 };
 _Static_assert(sizeof(struct bt_return) == 64, "size of bt_return");
 _Static_assert(__builtin_offsetof(struct bt_return, head) == 0, "bt_return.head");
 _Static_assert(__builtin_offsetof(struct bt_return, entry) == 8, "bt_return.entry");
 _Static_assert(__builtin_offsetof(struct bt_return, blocked) == 16, "bt_return.blocked");
 _Static_assert(__builtin_offsetof(struct bt_return, runnable) == 24, "bt_return.runnable");
-_Static_assert(__builtin_offsetof(struct bt_return, arg3) == 32, "bt_return.arg3");
-_Static_assert(__builtin_offsetof(struct bt_return, arg0) == 40, "bt_return.arg0");
-_Static_assert(__builtin_offsetof(struct bt_return, arg2) == 44, "bt_return.arg2");
+_Static_assert(__builtin_offsetof(struct bt_return, offset) == 32, "bt_return.offset");
+_Static_assert(__builtin_offsetof(struct bt_return, fd) == 40, "bt_return.fd");
+_Static_assert(__builtin_offsetof(struct bt_return, length) == 44, "bt_return.length");
 _Static_assert(__builtin_offsetof(struct bt_return, result) == 48, "bt_return.result");
 _Static_assert(__builtin_offsetof(struct bt_return, tid) == 52, "bt_return.tid");
 _Static_assert(__builtin_offsetof(struct bt_return, number) == 56, "bt_return.number");
-_Static_assert(__builtin_offsetof(struct bt_return, foreign) == 58, "bt_return.foreign");
-_Static_assert(__builtin_offsetof(struct bt_return, bios) == 60, "bt_return.bios");
+_Static_assert(__builtin_offsetof(struct bt_return, queued) == 60, "bt_return.queued");
 _Static_assert(__builtin_offsetof(struct bt_return, waits) == 62, "bt_return.waits");
+_Static_assert(__builtin_offsetof(struct bt_return, foreign) == 63, "bt_return.foreign");
 
 /* w sched_switch: A thread inside a timed call runs again after a wait (--path wait). */
 struct bt_wait {

@@ -355,7 +355,7 @@ class Calls(Table):
     bios: U16
     """Bios that it queued; 65535: that many or more."""
     waits: U16
-    """Times that it left its CPU to wait; 65535: that many or more."""
+    """Times that it left its CPU to wait; 255: that often or more."""
     arg0: U32
     """Argument 0, low 32 bits: mostly the file descriptor."""
     arg2: U32

@@ -62,11 +62,11 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
         result=column("result").astype(np.int32),
         blocked=column("blocked").astype(np.int64),
         runnable=column("runnable").astype(np.int64),
-        bios=column("bios").astype(np.uint16),
+        bios=column("queued").astype(np.uint16),
         waits=column("waits").astype(np.uint16),
-        arg0=column("arg0").astype(np.uint32),
-        arg2=column("arg2").astype(np.uint32),
-        arg3=column("arg3").astype(np.uint64),
+        arg0=column("fd").astype(np.uint32),
+        arg2=column("length").astype(np.uint32),
+        arg3=column("offset").astype(np.uint64),
         cpu=events.cpu[rows],
     )
 

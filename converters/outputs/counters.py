@@ -82,7 +82,7 @@ class Level:
         return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back, in the form that `update` returns.
+        """Return the samples that were held back: (times in ns, levels), as `update` does.
 
         end: the trace's, ns; samples after it are moved to it. No steps may follow.
         """
@@ -366,10 +366,11 @@ class Throughput:
         """Return the bins' samples, with a zero after each bin that the next one does not adjoin.
 
         begin, stops, value: per bin with bytes, sorted, its begin and end (ns) and its rate
-        (bytes/s). The zero after the last bin is held back: `_rest` becomes that bin's end,
-        unchanged without bins. The first sample ever is at `origin`, a zero where no bin begins
-        there. Returns (times in ns, rates), without samples that repeat the value before, the one
-        in `_last`; sets `_last` to the last value returned.
+        (bytes/s). The zero after the last bin is held back: `_rest` becomes that bin's end. One
+        held back by an earlier call comes first, unless the first bin begins there; without bins it
+        stays held back. The first sample ever is at `origin`, a zero where no bin begins there.
+        Returns (times in ns, rates), without samples that repeat the value before, the one in
+        `_last`; sets `_last` to the last value returned.
         """
         since = self.origin if self._rest is None else self._rest
         gap = np.append(since, stops[:-1])[: len(begin)]

@@ -182,7 +182,7 @@ _ARGS = tuple(
     Field(f"arg{n}", "u64", "", f"argument {n} of the call, as in its register") for n in range(4)
 )
 _NUMBER = Field("number", "i32", "", "number of the system call; -1: a page fault")
-_FOREIGN = Field("foreign", "u32", "", "1: a call of a 32-bit program, whose numbers differ")
+_FOREIGN = Field("foreign", "u8", "", "1: a call of a 32-bit program, whose numbers differ")
 _AGO = "before this event; 4294967295: none"
 
 RECORDS: tuple[Record, ...] = (
@@ -418,7 +418,15 @@ RECORDS: tuple[Record, ...] = (
         "call",
         "block_bio_queue",
         "The system call that queues a bio: follows its Q with the same head time (--path call).",
-        (HEAD, _BIO, _ENTRY, *_ARGS, _NUMBER, _FOREIGN),
+        (
+            HEAD,
+            _BIO,
+            _ENTRY,
+            *_ARGS,
+            _NUMBER,
+            _FOREIGN,
+            Field("reserved", "char3", "", "zero"),
+        ),
         part="call",
     ),
     Record(
@@ -432,15 +440,15 @@ RECORDS: tuple[Record, ...] = (
             _ENTRY,
             Field("blocked", "u64", "ns", "off the CPU until woken, all waits"),
             Field("runnable", "u64", "ns", "ready to run, but not running"),
-            Field("arg3", "u64", "", "argument 3, such as the offset of pread64"),
-            Field("arg0", "u32", "", "argument 0, low half: mostly the file descriptor"),
-            Field("arg2", "u32", "", "argument 2, low half: mostly the length"),
+            Field("offset", "u64", "", "argument 3, such as the offset of pread64"),
+            Field("fd", "u32", "", "argument 0, low half: mostly the file descriptor"),
+            Field("length", "u32", "", "argument 2, low half: mostly the length"),
             Field("result", "i32", "", "what it returned, low half; negative: an errno"),
             _TID,
-            Field("number", "u16", "", "number of the system call"),
-            Field("foreign", "u16", "", "1: a call of a 32-bit program, whose numbers differ"),
-            Field("bios", "u16", "bios", "bios that it queued; 65535: that many or more"),
-            Field("waits", "u16", "", "times that it left its CPU to wait; 65535: likewise"),
+            _NUMBER,
+            Field("queued", "u16", "bios", "bios that it queued; 65535: that many or more"),
+            Field("waits", "u8", "", "times that it left its CPU to wait; 255: that often or more"),
+            _FOREIGN,
         ),
         part="time",
     ),

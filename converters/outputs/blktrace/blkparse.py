@@ -82,10 +82,11 @@ def _names(tasks: TaskNames, pid: np.ndarray, ts: np.ndarray) -> list[str]:
 
 @lru_cache
 def _rwbs(category: int, data: bool) -> str:
-    """Return blkparse's RWBS letters, such as `WS` or `FRA`.
+    """Return blkparse's RWBS letters, such as `WS` or `FWFS`.
 
-    category: blktrace's category bits (BLK_TC_*). data: whether the record has bytes: without them
-    an operation that neither writes nor discards is `N`, not `R`.
+    category: blktrace's category bits (BLK_TC_*). data: whether the record has bytes. In this
+    order: F for a flush before the data; D for a discard, W for a write, R for other data, N
+    without data; F for FUA; A, S and M for RAHEAD, SYNC and META.
     """
     text = "F" if category & Category.FLUSH else ""
     if category & Category.DISCARD:
@@ -148,10 +149,11 @@ def _tail(
     """Return the part of a line behind RWBS: its form depends on the action's letter.
 
     letter: of _LETTERS. passthrough: not 0 for a passthrough request (BLK_TC_PC), which has no
-    sector to show. sector: 512 bytes each. size: bytes. error: errno, shown for C and R. first,
-    second: the payload's 64-bit words: of A the devices (from, to) and the sector it came from, of
-    X the sector at which the rest of the split bio begins, of U and UT the number of requests held
-    back. name: the thread's name, shown for all but C, R and A.
+    sector to show. sector: 512 bytes each. size: bytes. error: errno, shown for C and R. name: the
+    thread's name, shown for all but C, R and A. first, second: the payload's 64-bit words. A remap
+    (A) has the device it came from in the upper half of `first`, its sector there in `second`; a
+    split (X) the sector at which the rest begins, an unplug (U, UT) the number of requests held
+    back, in the lower half of `first`.
     """
     sectors = size >> 9
     if letter in "CR":

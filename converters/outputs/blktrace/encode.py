@@ -179,11 +179,12 @@ class Encoder:
         return category
 
     def _pid(self, events: Events) -> U32:
-        """Return the thread id of each event (n,); imported events keep theirs.
+        """Return the thread id of each event (n,), uint32.
 
-        Otherwise it is the thread recorded with bio events, P and U; for s, I, D and m that of the
-        request's first bio; 0 for C, c and R, where blktrace has whatever thread was interrupted,
-        and a log has none. Remembers the threads of bios for the next events.
+        events: all have a blktrace action. Imported events keep theirs. Otherwise it is the thread
+        that Q, G, M, F, X, A, P and U were recorded with; for s, I, D and m that of the request's
+        first bio; 0 for C, c, R and a, where blktrace has whatever thread was interrupted, and a
+        log has none. Remembers the threads of bios for the next events.
         """
         kind, raw = events.kind, events.raw
         high = (raw[:, 4] >> np.uint64(32)).astype(np.uint32)
@@ -274,9 +275,10 @@ def _numbers(recorded: I64, following: int) -> I64:
 
 
 def _by_kind(events: Events) -> tuple[U32, U32]:
-    """Return per event (n,) its BLK_TA_* action, and its categories without those of its operation.
+    """Return per event (n,) its BLK_TA_* action, and its BLK_TC_* categories, both uint32.
 
-    An unplug (U) is UNPLUG_IO if the task asked for it, UNPLUG_TIMER if it slept.
+    The categories are without those of its operation and flags. An unplug (U) is UNPLUG_IO if the
+    task asked for it, UNPLUG_TIMER if it slept. Kinds that blktrace has no action for have 0 and 0.
     """
     acts = np.zeros(256, np.uint32)
     categories = np.zeros(256, np.uint32)

@@ -178,10 +178,11 @@ class Archive:
         return self.strings[text]
 
     def event_file(self, location: int) -> EventFile:
-        """Return the event file of a location, the device's stream of events with that number.
+        """Return the event file of a location: of one disk's bios, requests or counters.
 
-        Creates the directory of event files, and the EventFile, on first use; that file is created
-        at its first write. Raises OutputError where the directory cannot be created.
+        location: its number. Creates the directory of event files, and the EventFile, on first use;
+        the file itself is created at its first full chunk. Raises OutputError where the directory
+        cannot be created.
         """
         if location not in self._files:
             with self._explained():
@@ -262,9 +263,10 @@ class Archive:
         self._quiet.end()
 
     def abandon(self) -> None:
-        """Remove all files of the archive, and the directory if this archive created it.
+        """Remove the archive's files, and the directory if this archive created it.
 
-        Restores the library's error callback. The archive must not be used afterwards.
+        These are all that begin with `traces` in the directory, and those below. Restores the
+        library's error callback. The archive must not be used afterwards.
         """
         self._quiet.end()
         for path in self.directory.glob(f"{NAME}*"):

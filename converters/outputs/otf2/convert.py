@@ -191,7 +191,12 @@ class _Conversion:
             self._archive.event_file(self.handles.location(disk, BIOS).number)
 
     def _note_loss(self, loss: LossWindows) -> None:
-        """Add loss windows, in which a full ring lost records, to the markers and to `summary`."""
+        """Add loss windows, in which a full ring lost records, to the markers and to `summary`.
+
+        A marker in `_markers` is (start ns, duration ns, text), in the order of `loss`. Adds the
+        lost events to `summary.lost`; a window with an unknown number (-1) is counted in
+        `lost_unknown` instead.
+        """
         for row in range(len(loss)):
             start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
             self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
@@ -221,9 +226,8 @@ def _loss_text(loss: LossWindows, row: int) -> str:
 def _archive(directory: Path) -> Iterator[Archive]:
     """Yield a new archive in `directory`; close it after the block.
 
-    An exception removes the archive.
-
-    Raises what `Archive` does, and the block's exception.
+    An exception in the block or in closing removes the archive, and is raised on. Raises what
+    `Archive` does.
     """
     archive = Archive(directory)
     try:

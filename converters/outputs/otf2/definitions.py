@@ -130,8 +130,9 @@ class _Definitions:
     def system_tree(self) -> None:
         """Write the system tree's nodes to the archive: host, "block devices", disks, partitions.
 
-        The host's domain is shared memory. Each disk and partition has the id that `_nodes` gives
-        it, its parent's id, and `_facts` as properties. The parent of a disk is "block devices".
+        The host's domain is shared memory. "block devices" is below it, disks below that,
+        partitions below their disk. Each disk and partition has the number that `_nodes` gives it,
+        and `_facts` as text properties.
         """
         lib, define = self._lib, self._archive.define
         none = lib.UNDEFINED_SYSTEM_TREE_NODE
@@ -208,7 +209,10 @@ class _Definitions:
                     define("MetricInstance", number, at, location.number, *node)
 
     def io(self) -> None:
-        """Define I/O paradigms for bios and requests, a file /dev/NAME per device, I/O handles."""
+        """Define I/O paradigms for bios and requests, a file /dev/NAME per device, I/O handles.
+
+        Files have the numbers of `_files`, handles those of `Handles.handles`, in ascending order.
+        """
         lib, define = self._lib, self._archive.define
         for number, (identification, name) in enumerate(_PARADIGMS.values()):
             texts = (self._text(identification), self._text(name))

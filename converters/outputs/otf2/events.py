@@ -90,8 +90,9 @@ def _event_rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> Ev
 def _begin_events(ops: Operations, time: I64, blocking: Bool) -> EventArray:
     """Return Begin events (n,), one per operation, with `time` (ns).
 
-    blocking: which operations (n,) complete without an issue: they are flagged BLOCKING. An
-    operation whose begin is not known is flagged TRUNCATED, one of the recording itself OWN.
+    They have sector, parent, bytes, thread and its name. blocking: which operations (n,) complete
+    without an issue: they are flagged BLOCKING. An operation whose begin is not known is flagged
+    TRUNCATED, one of the recording itself OWN.
     """
     events = _event_rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
     events["detail"], events["link"] = ops.sector, ops.parent
@@ -105,8 +106,9 @@ def _begin_events(ops: Operations, time: I64, blocking: Bool) -> EventArray:
 def _end_events(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
     """Return Complete or Cancelled events (n,), one per operation, without bytes and status.
 
-    time: ns (n,). truncated: which events (n,) were not recorded. phase: COMPLETE or CANCELLED.
-    Operations without a known issue are flagged UNISSUED.
+    They have the bio's request, pieces, requeues and certainty. time: ns (n,). truncated: which
+    events (n,) were not recorded. phase: COMPLETE or CANCELLED. Operations without a known issue
+    are flagged UNISSUED.
     """
     events = _event_rows(ops, time, truncated, phase)
     events["link"] = ops.request
@@ -177,7 +179,8 @@ def finished_events(ops: Operations, until: int, written: WrittenBegins) -> tupl
     blocking = completed & ~issued & ~begin_written
     wants_issued = ~blocking & ~issue_written
     begins = _begin_events(*_only(~begin_written, ops, start, blocking))
-    issues = _event_rows(*_only(wants_issued, ops, moved_issue, ~issued), phase=Phase.ISSUED)
+    issuing, issue_ns, truncated = _only(wants_issued, ops, moved_issue, ~issued)
+    issues = _event_rows(issuing, issue_ns, truncated, Phase.ISSUED)
     done, done_ns = _only(completed, ops, moved_end)
     ends = _end_events(done, done_ns, np.zeros(len(done), dtype=np.bool_), Phase.COMPLETE)
     ends["bytes"], ends["status"] = done.done_bytes, done.status

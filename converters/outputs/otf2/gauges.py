@@ -50,7 +50,10 @@ class Gauges:
     """Queue depths and throughput of one disk."""
 
     def __init__(self, context: Context, origin: int) -> None:
-        """Begin all counters with 0 at `origin`, ns: the time of the disk's first event."""
+        """Begin all counters with 0 at `origin`, ns: the time of the disk's first event.
+
+        context: names the operations, by which an event is a read, a write or neither.
+        """
         self._first = origin
         origin -= origin % RATE_BIN
         self._queued, self._in_device = Level(origin), Level(origin)

@@ -68,20 +68,21 @@ def write(
     log: str = "",
     on_progress: Callable[[int], None] | None = None,
 ) -> Summary:
-    """Write all events of `source`, its header, notes and losses to `out`.
+    """Write all events of a log to a Parquet file, with its header, notes and losses as metadata.
 
-    level: zstd's. created_by, log: entered in the archive's account. on_progress: called after each
-    chunk with the offset reached in the source. Returns the number of events, in all and by letter.
-    Raises OSError where `out` fails, ConversionError for a log of more than MAX_CHUNKS chunks, and
-    what the source raises.
+    level: zstd's, 1 to 22. created_by, log: the program and the log's name, as the archive's
+    metadata states them. on_progress: called after each chunk (a part of the log compressed at
+    once) with the offset reached in the source, bytes. Returns the number of events, in all and by
+    letter. Raises OSError where `out` fails, ConversionError for a log of more than MAX_CHUNKS
+    chunks, and what the source raises; `out` then holds a broken file.
     """
     summary = Summary()
     account = Account(created_by, log, source.size)
     rows: list[list[int]] = []
-    known = _Known(source, account)
+    growth = _Growth(source, account)
     summed = _Summed(out)
-    with _writer(summed, level) as (writer, put, done):
-        for group in _groups(_watched(source, known, on_progress)):
+    with _writer(summed, level) as (writer, put, wait):
+        for group in _groups(_recorded_parts(source, growth, on_progress)):
             first = len(rows)
             rows += [chunk_row(len(p.events), p.complete_to, p.clock) for p in group]
             if len(rows) > MAX_CHUNKS:
@@ -95,8 +96,8 @@ def write(
                 put(group, first)
                 summary.events += count
                 summary.kinds += _counted(group)
-        done()
-        _finish(account, source, summary)
+        wait()
+        _complete_account(account, source, summary)
         account.checksums, account.checked_bytes = summed.sums()
         facts = Facts(source.header, source.notes, source.losses, source.end)
         chunks = np.array(rows, np.int64).reshape(len(rows), -1 if rows else 6)
@@ -111,6 +112,7 @@ class _Summed:
     """ParquetWriter asks for this attribute."""
 
     def __init__(self, out: BinaryIO) -> None:
+        """Write to `out`; nothing is written yet."""
         self._out = out
         self._at = 0
         """Bytes written."""
@@ -120,7 +122,10 @@ class _Summed:
         """Checksum of the block begun."""
 
     def write(self, data: Any) -> int:
-        """Write all of `data`; return the bytes written in total. Raises OSError."""
+        """Write all of `data` and add it to the checksums; return the bytes written in total.
+
+        Raises OSError.
+        """
         view = memoryview(data).cast("B")
         self._out.write(view)
         while view:
@@ -149,38 +154,54 @@ class _Summed:
         """Do nothing: `out` is closed by its opener."""
 
 
-class _Known:
+class _Growth:
     """Records in `account.grown` after which chunk the source's notes, losses and damages grew."""
 
     def __init__(self, source: Source, account: Account) -> None:
+        """Record the lengths of the source's lists before the first chunk is read.
+
+        source: its notes, losses and damages are lists that grow while chunks are read. account:
+        its list `grown` is appended to, here and by `record`.
+        """
         self._source = source
         self._grown = account.grown
         self._chunk = -1
         """Number of the chunk read last; -1: none."""
-        self.look()
+        self.record()
 
-    def look(self) -> None:
-        """Append [chunk, notes, losses, damages] if a count has changed; call after each chunk."""
+    def record(self) -> None:
+        """Append [chunk, notes, losses, damages] to `account.grown` if a count has changed.
+
+        The counts are the lengths of the source's lists after chunk number `_chunk`, which is then
+        advanced. To be called after each chunk is read.
+        """
         source = self._source
-        known = [len(source.notes), len(source.losses), len(source.damaged)]
-        if not self._grown or self._grown[-1][1:] != known:
-            self._grown.append([self._chunk, *known])
+        counts = [len(source.notes), len(source.losses), len(source.damaged)]
+        if not self._grown or self._grown[-1][1:] != counts:
+            self._grown.append([self._chunk, *counts])
         self._chunk += 1
 
 
-def _watched(
-    source: Source, known: _Known, on_progress: Callable[[int], None] | None
+def _recorded_parts(
+    source: Source, growth: _Growth, on_progress: Callable[[int], None] | None
 ) -> Iterator[Part]:
-    """Yield the source's chunks, and note the growth of its lists and the progress at each."""
+    """Yield the source's chunks (`Part`), recording the growth of its lists at each.
+
+    on_progress: called after each chunk was used, with the offset in the source behind it (bytes);
+    None: not at all. Raises what the source raises.
+    """
     for part in source.parts():
-        known.look()
+        growth.record()
         yield part
         if on_progress is not None:
             on_progress(part.offset)
 
 
 def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
-    """Yield lists of adjacent chunks with GROUP_EVENTS events or more; the last may have fewer."""
+    """Yield lists of adjacent chunks, each list with GROUP_EVENTS events or more.
+
+    The last one may have fewer. Nothing is yielded without chunks.
+    """
     group: list[Part] = []
     events = 0
     for part in parts:
@@ -201,8 +222,12 @@ def _counted(group: list[Part]) -> Counter[str]:
     )
 
 
-def _finish(account: Account, source: Source, summary: Summary) -> None:
-    """Complete the account with what is known once the source was read to its end."""
+def _complete_account(account: Account, source: Source, summary: Summary) -> None:
+    """Set in `account`, the archive's metadata, what is known once the source was read to its end.
+
+    These are the events by letter (from `summary`), what was damaged, unknown or unreadable in the
+    log, whether it was interrupted, and its size in bytes.
+    """
     account.events = summary.events
     account.kinds = dict(summary.kinds)
     account.interrupted = source.interrupted
@@ -224,20 +249,21 @@ def _paths() -> list[str]:
 
 
 def _level(name: str, level: int) -> int:
-    """Return zstd's level for a column.
+    """Return zstd's level for a column. name: the column's; level: the level that was asked for.
 
-    Times are delta-encoded, and what that leaves hardly compresses: they get a low level, unless a
-    level above the default is asked for.
+    Times are delta-encoded, and what that leaves hardly compresses: they get at most level 1,
+    unless a level above the default is asked for.
     """
     return min(level, _TIMES_LEVEL) if name == TIME and level <= LEVEL else level
 
 
 @contextmanager
 def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], None]]]:
-    """Yield a Parquet writer, a function that queues a row group, and one that waits for the queue.
+    """Yield (Parquet writer, a function that queues a row group, one that waits for the queue).
 
-    Another thread encodes and writes the groups; its exceptions are raised by a later call of
-    either function. The file is closed at the end of the block, unless an exception ended it.
+    out: the archive's file. level: zstd's. Another thread encodes and writes the groups; its
+    exceptions are raised by a later call of either function, or at the end of the block. At most
+    two groups wait. The file is completed at the end of the block, unless an exception ended it.
     """
     writer = pq.ParquetWriter(
         out,
@@ -257,28 +283,34 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
     waiting: list[Future[None]] = []
 
     def put(group: list[Part], first: int) -> None:
-        events = group[0].events if len(group) == 1 else _together([p.events for p in group])
+        """Queue a row group: the events of the chunks in `group`.
+
+        The chunks are adjacent; `first` is the number of the first one in the log.
+
+        Waits while two groups wait, and raises what writing an earlier one raised.
+        """
+        events = group[0].events if len(group) == 1 else _concatenate([p.events for p in group])
         chunk = np.repeat(np.arange(first, first + len(group)), [len(p.events) for p in group])
         rows = events_by_kind(events, chunk)
         while len(waiting) >= _AHEAD:
             waiting.pop(0).result()
         waiting.append(thread.submit(writer.write_table, rows, row_group_size=len(rows)))
 
-    def done() -> None:
+    def wait() -> None:
         while waiting:
             waiting.pop(0).result()
 
     try:
         with ThreadPoolExecutor(1) as thread:
-            yield writer, put, done
-        done()
+            yield writer, put, wait
+        wait()
         writer.close()
     finally:
         # After an error, ParquetWriter.close (by __del__, too) would write to `out` again.
         writer.is_open = False
 
 
-def _together(parts: list[Events]) -> Events:
+def _concatenate(parts: list[Events]) -> Events:
     """Return the events of all parts as one, in their order; arrays are copied."""
     return Events(
         np.concatenate([p.ts for p in parts]),

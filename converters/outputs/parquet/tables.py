@@ -54,10 +54,12 @@ class Partitions:
         level: int,
         day: str,
     ) -> None:
-        """Write nothing yet.
+        """Prepare to write one table of one recording below `root`/host=HOST; write nothing yet.
 
-        root: the table's directory. time: name of the column with the wall clock. stem: of files'
-        names. level: zstd's. day: date (2026-11-07) for rows whose wall clock is not known.
+        root: the table's directory. schema: of every table that `write` gets; its column `device`
+        goes into directories' names, not into files. time: name of the column with the wall clock.
+        host: name of the recording machine. stem: of files' names. level: zstd's. day: date
+        (2026-11-07) for rows whose wall clock is not known.
         """
         self._root = root / f"host={quote(host, safe='')}"
         self._schema = pa.schema([f for f in schema if f.name != _DEVICE])
@@ -70,7 +72,11 @@ class Partitions:
         """Number of rows passed to `write`."""
 
     def write(self, table: pa.Table) -> None:
-        """Add the rows of a window; writes partitions that have enough rows."""
+        """Add the rows of a table to the partitions of their date and device.
+
+        A partition with ROW_GROUP rows is written to its file; all are where more than 1,048,576
+        rows wait in all. Adds to `rows`. Raises OSError where writing fails.
+        """
         for key, rows in self._split(table):
             part = self._parts.setdefault(key, _Partition())
             part.waiting.append(rows)
@@ -83,21 +89,33 @@ class Partitions:
             self._flush_all()
 
     def close(self, metadata: dict[str, str]) -> None:
-        """Write the rows that wait, and close all files; those still open get `metadata`."""
+        """Write the rows that wait, and close all files.
+
+        metadata: name → text, put into the files that are still open: each partition's newest,
+        unless it was closed because too many were open. Raises OSError where writing fails.
+        """
         self._flush_all()
         for key in list(self._open):
             self._parts[key].writer.add_key_value_metadata(metadata)
-            self._shut(key)
+            self._close_file(key)
 
     def abandon(self) -> None:
-        """Close the files after an error; errors of closing are ignored."""
+        """Close the files after an error; errors of closing are ignored.
+
+        The files stay, without the rows that wait.
+        """
         for part in self._parts.values():
             if part.writer is not None:
                 with suppress(OSError, pa.ArrowException):
                     part.writer.close()
 
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
-        """Yield ((date, device), rows) for each date and device in the table."""
+        """Yield ((date, device), rows without column `device`) per date and device in the table.
+
+        date: `2026-11-07` in UTC, by the column with the wall clock; `_day` where it is null.
+        device: its name. Ordered by date, then by the device's code in the table's dictionary.
+        Nothing for an empty table.
+        """
         if not len(table):
             return
         devices = table[_DEVICE].combine_chunks()
@@ -107,11 +125,11 @@ class Partitions:
         days = np.where(none, -1, times.fill_null(0).to_numpy() // _DAY_NS)
         keys = np.stack([days, devices.indices.to_numpy()], axis=1)
         rest = table.drop_columns([_DEVICE])
-        found, which = np.unique(keys, axis=0, return_inverse=True)
-        which = which.reshape(-1)
-        for index, (day, code) in enumerate(found.tolist()):
+        distinct, key_of_row = np.unique(keys, axis=0, return_inverse=True)
+        key_of_row = key_of_row.reshape(-1)
+        for index, (day, code) in enumerate(distinct.tolist()):
             date = self._day if day < 0 else str(np.datetime64(day, "D"))
-            rows = rest if len(found) == 1 else rest.take(np.flatnonzero(which == index))
+            rows = rest if len(distinct) == 1 else rest.take(np.flatnonzero(key_of_row == index))
             yield (date, names[code]), rows
 
     def _flush_all(self) -> None:
@@ -121,20 +139,28 @@ class Partitions:
                 self._flush(key)
 
     def _flush(self, key: tuple[str, str]) -> None:
-        """Write a partition's waiting rows as a row group."""
+        """Write a partition's waiting rows as one row group, and forget them.
+
+        key: (date, device). Opens a file if the partition has none, and makes it the most recently
+        written one. Raises OSError where writing fails.
+        """
         part = self._parts[key]
         if part.writer is None:
-            self._begin(key, part)
+            self._open_file(key, part)
         self._open.move_to_end(key)
         table = pa.concat_tables(part.waiting).unify_dictionaries()
         part.writer.write_table(table, row_group_size=max(1, len(table)))
         self._buffered -= part.rows
         part.waiting, part.rows = [], 0
 
-    def _begin(self, key: tuple[str, str], part: _Partition) -> None:
-        """Open the partition's next file; closes others beyond _MOST_OPEN."""
+    def _open_file(self, key: tuple[str, str], part: _Partition) -> None:
+        """Open a partition's next file: `date=DATE/device=DEVICE/STEM.parquet`, then STEM-2, ….
+
+        key: (date, device) of `part`. Sets `part.writer`, counts `part.files`, and closes the least
+        recently written files beyond 100 open ones. Raises OSError where that fails.
+        """
         while len(self._open) >= _MOST_OPEN:
-            self._shut(next(iter(self._open)))
+            self._close_file(next(iter(self._open)))
         date, device = key
         folder = self._root / f"date={date}" / f"device={quote(device, safe='')}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,7 +179,7 @@ class Partitions:
         )
         self._open[key] = None
 
-    def _shut(self, key: tuple[str, str]) -> None:
+    def _close_file(self, key: tuple[str, str]) -> None:
         """Close the partition's file."""
         del self._open[key]
         self._parts[key].writer.close()

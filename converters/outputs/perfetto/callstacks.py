@@ -17,7 +17,7 @@ from biotrail.converters.events.tables import I32, U64
 KERNEL, UNKNOWN = "[kernel]", "[unknown]"
 """Mappings of the kernel itself, and of code in no known file."""
 
-Told = set[tuple[str, int]]
+Defined = set[tuple[str, int]]
 """(kind of interned data, id) of all that a sequence has defined."""
 _Place = tuple[str, str]
 """A frame's function and mapping."""
@@ -37,9 +37,10 @@ class CallStacks:
             self._stacks = self.names.all()
 
     def ids(self, rows: I32) -> U64:
-        """Return per row of Trace.stacks (n,) its callstack id.
+        """Return the interned callstack id of each stack (n,): its row plus one.
 
-        0 for -1 or where no frame is known.
+        rows: int32 (n,), rows of the log's call stacks, -1: no stack. 0 for row -1, and for a stack
+        of which no frame is known. Only rows that the last `refresh` has loaded.
         """
         known = [
             number if stack.kernel or stack.user else 0
@@ -52,17 +53,23 @@ class CallStacks:
         """Return why (part of) a stack was not captured; empty: nothing is missing, or row -1."""
         return self._stacks[row].missing if row >= 0 else ""
 
-    def define(self, data: InternedData, ids: Iterable[int], told: Told) -> None:
-        """Add to `data` and `told` what the sequence has not defined of the callstacks `ids`."""
+    def define(self, data: InternedData, ids: Iterable[int], defined: Defined) -> None:
+        """Define call stacks for a packet sequence that has not defined them before.
+
+        data: the interned data of a packet on that sequence, to which the stacks, and their frames,
+        names and mappings are added. ids: callstack ids, 0 and those in `defined` are ignored.
+        defined: (kind of interned data, id) of all that the sequence has defined; what is added to
+        `data` is added to it.
+        """
         for iid in ids:
-            if iid and self._new(told, "callstack", iid):
+            if iid and self._new(defined, "callstack", iid):
                 places = _places(self._stacks[iid - 1])
                 data.callstacks.add(
-                    iid=iid, frame_ids=[self._frame(data, place, told) for place in places]
+                    iid=iid, frame_ids=[self._frame(data, place, defined) for place in places]
                 )
 
     @staticmethod
-    def _new(defined: Told, kind: str, iid: int) -> bool:
+    def _new(defined: Defined, kind: str, iid: int) -> bool:
         """Add (kind, iid) to `defined`; return whether it was not there."""
         if (kind, iid) in defined:
             return False
@@ -74,8 +81,12 @@ class CallStacks:
         known = self._ids.setdefault(kind, {})
         return known.setdefault(key, len(known) + 1)
 
-    def _frame(self, data: InternedData, place: _Place, defined: Told) -> int:
-        """Return a frame's id; add its definition to `data` and `defined` where it is missing."""
+    def _frame(self, data: InternedData, place: _Place, defined: Defined) -> int:
+        """Return a frame's interned id; define the frame for a packet sequence that lacks it.
+
+        place: the frame's (function, mapping). data, defined: as of `define`; the frame, its
+        function's name and its mapping are added where they are missing in `defined`.
+        """
         iid = self._id("frame", place)
         if self._new(defined, "frame", iid):
             name, mapping = self._id("name", place[0]), self._id("mapping", place[1])
@@ -89,7 +100,11 @@ class CallStacks:
 
 
 def _places(stack: Stack) -> list[_Place]:
-    """Return a stack's frames from the outermost; adjacent unknown user frames become one."""
+    """Return the (function, mapping) of a stack's frames, user frames before kernel frames.
+
+    Each from the outermost to the innermost. Adjacent user frames of which neither file nor
+    function is known become one.
+    """
     places: list[_Place] = []
     for frame in stack.user[::-1]:
         place = _place(frame, kernel=False)
@@ -99,7 +114,7 @@ def _places(stack: Stack) -> list[_Place]:
 
 
 def _place(frame: Frame, *, kernel: bool) -> _Place:
-    """Return a frame's (function, mapping).
+    """Return a frame's (function, mapping). kernel: whether it is a frame of the kernel.
 
     The mapping is the frame's file or module; without one, KERNEL or UNKNOWN. Without a symbol the
     function is `FILE+0xOFFSET` (FILE without its directory); without a file either, it is the

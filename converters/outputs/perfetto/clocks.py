@@ -39,7 +39,7 @@ class ClockBook:
     _last: int | None = None
     """MONOTONIC of the last snapshot, ns."""
     _taken: int = 0
-    """Readings of the list that `take` has seen."""
+    """Readings of the list that `new_snapshots` has seen."""
 
     @property
     def primary(self) -> bool:
@@ -47,7 +47,12 @@ class ClockBook:
         return self.offset is None and not self.aligned
 
     def at(self, monotonic: int) -> list[tuple[int, int]]:
-        """Return (clock id, time) pairs for one moment of the log (ns), the primary clock last."""
+        """Return (Perfetto's clock id, time in ns) pairs for one moment, the primary clock last.
+
+        monotonic: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's BOOTTIME if
+        `aligned`. MONOTONIC comes first, then BOOTTIME if the offset is known; if `aligned`,
+        BOOTTIME alone. No time of BOOTTIME that follows from an offset is below 0.
+        """
         if self.aligned:
             return [(BOOTTIME, monotonic)]
         pairs = [(MONOTONIC, monotonic)]
@@ -56,8 +61,13 @@ class ClockBook:
             pairs.append((BOOTTIME, max(monotonic + self.offset, 0)))
         return pairs
 
-    def take(self, readings: list[dict[str, Any]]) -> list[ClockSnapshot]:
-        """Return snapshots for readings appended since the last call, at most one a second."""
+    def new_snapshots(self, readings: list[dict[str, Any]]) -> list[ClockSnapshot]:
+        """Return clock snapshots of readings appended to the log's list since the last call.
+
+        readings: all of the log's clock readings so far, in order of time: clock name → ns
+        ("monotonic", "boottime", "realtime"). One of less than a second after the last snapshot is
+        left out, unless the machine slept in between. Updates `offset` and `offset_changes`.
+        """
         snapshots = []
         new, self._taken = readings[self._taken :], len(readings)
         for reading in new:
@@ -67,9 +77,11 @@ class ClockBook:
         return snapshots
 
     def _snapshot(self, reading: dict[str, Any]) -> ClockSnapshot | None:
-        """Return a reading's snapshot, and update the offset.
+        """Return a clock reading's snapshot; None: it is left out, and nothing changes.
 
-        None: the last snapshot is less than 1 s older, and the machine did not sleep since.
+        reading: clock name → ns. It is left out if the last snapshot is less than 1 s older, and
+        the machine did not sleep since (BOOTTIME - MONOTONIC grew by more than 1 ms). Sets `offset`
+        at the first reading and after a sleep, which counts in `offset_changes`.
         """
         monotonic = int(reading["monotonic"])
         offset = int(reading["boottime"]) - monotonic
@@ -80,12 +92,18 @@ class ClockBook:
             self.offset_changes += slept
             self.offset = offset
         self._last = monotonic
-        snapshot = self.begun(monotonic)
+        snapshot = self.snapshot_at(monotonic)
         snapshot.clocks.add(clock_id=REALTIME, timestamp=int(reading["realtime"]))
         return snapshot
 
-    def begun(self, at: int) -> ClockSnapshot:
-        """Return a snapshot of the moment `at` (ns), without REALTIME."""
+    def snapshot_at(self, at: int) -> ClockSnapshot:
+        """Return a clock snapshot of one moment, without REALTIME.
+
+        at: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's BOOTTIME if `aligned`. The
+        snapshot has `at` on the clock of the converter's own sequence, and the pairs of
+        `ClockBook.at`: MONOTONIC, named as the trace's primary clock, before the first reading;
+        MONOTONIC and BOOTTIME after it; BOOTTIME alone if `aligned`.
+        """
         snapshot = ClockSnapshot(primary_trace_clock=MONOTONIC if self.primary else None)
         snapshot.clocks.add(clock_id=OWN_CLOCK, timestamp=at)
         for clock, time in self.at(at):

@@ -78,7 +78,9 @@ class Slices:
     def uint(self, name: str, values: NDArray[Any], where: Bool | None = None) -> None:
         """Append an unsigned argument.
 
-        where: slices that have it; None: all. Only values outside of `where` may be negative.
+        name: of ARGUMENTS. values: per slice (n,). where: slices that have the argument; None: all.
+        Only values outside of `where` may be negative. Nothing is appended if no slice has the
+        argument.
         """
         if where is not None:
             values = np.where(where, values, values.dtype.type(0))
@@ -98,7 +100,12 @@ class Slices:
     def _add(
         self, name: str, kind: bytes, values: Unsigned, where: Bool | None, interned: bool = False
     ) -> None:
-        """Append a column, unless no slice has it."""
+        """Append a column to `columns`, unless no slice has it.
+
+        name: of ARGUMENTS. kind: the protobuf tag of the value's field in DebugAnnotation. values:
+        per slice (n,), or ids of interned strings if `interned`. where: slices that have it; None:
+        all.
+        """
         iid = ARGUMENT_IIDS[name]
         head = b"\x22\x00\x08" + bytes([iid]) + kind
         if where is None or where.any():

@@ -16,11 +16,12 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.lifecycles.lifecycles import FIRST_UNRECORDED
+from biotrail.converters.outputs.perfetto.calls import CallMaker
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.counter_writer import CounterWriter
-from biotrail.converters.outputs.perfetto.detail import seen_with, slice_maker
+from biotrail.converters.outputs.perfetto.detail import drawn_with, slice_maker
 from biotrail.converters.outputs.perfetto.events import last_packet
 from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.metadata import (
@@ -30,7 +31,7 @@ from biotrail.converters.outputs.perfetto.metadata import (
     recording_facts,
 )
 from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, Colour, Detail, Interned
-from biotrail.converters.outputs.perfetto.open import left_over, unended
+from biotrail.converters.outputs.perfetto.open import of_open, without_ended
 from biotrail.converters.outputs.perfetto.packet_file import PacketFile
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.slice_writer import SliceWriter
@@ -67,16 +68,17 @@ def convert(
 ) -> PerfettoSummary:
     """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
 
-    stacks: the log's call stacks; None: bios get none. facts: further trace attributes (name → text
-    or number). to_end: draw the trace up to the last window's end, as for a cut, instead of up to
-    its last event. detail: how much of each bio is drawn. colour: what slices of one colour have in
-    common. place: where the log stands in a trace of several logs; None: alone. on_progress: called
-    after every window with a copy of the summary so far. Raises OutputError when `out` cannot be
-    written.
+    lifecycles: windows, each with the bios and requests that ended in a stretch of the log, in
+    order of time. stacks: the log's call stacks; None: bios get none. facts: further trace
+    attributes (name → text or number). to_end: draw the trace up to the last window's end, as for a
+    cut, instead of up to its last event. detail: how much of each bio is drawn. colour: what slices
+    of one colour have in common. place: where the log stands in a trace of several logs; None:
+    alone. on_progress: called after every window with a copy of the summary so far. Raises
+    OutputError when `out` cannot be written.
     """
     converter = Converter(context, out, stacks, facts, to_end, detail, colour, place)
     for window in lifecycles:
-        converter.window(window)
+        converter.write_window(window)
         if on_progress is not None:
             on_progress(replace(converter.summary))
     converter.finish()
@@ -84,7 +86,7 @@ def convert(
 
 
 class Converter:
-    """Writes one trace: `window` for each window, then `finish`; `summary` counts the contents."""
+    """Writes one trace: `write_window` per window, then `finish`; `summary` counts the contents."""
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class Converter:
         self._tree = Tree(identity, context, place)
         parts = self._file, self._streams, self._tree, self.summary
         self._slices = SliceWriter(*parts)
+        self._calls = CallMaker(context, names, strings, self._tree.threads)
         self._counters = CounterWriter(context, *parts, fine=detail == Detail.FULL)
         self._slowest = Slowest(context, names, self._clocks)
         self._last_window: Lifecycles | None = None
@@ -127,55 +130,62 @@ class Converter:
 
     # The trace as a whole
 
-    def window(self, window: Lifecycles) -> None:
+    def write_window(self, window: Lifecycles) -> None:
         """Write the slices of bios, requests and losses that the window ended, and counter samples.
 
-        Bios and requests in flight at the window's end get a lane now and their slice in a later
-        window. Adds to `summary`.
+        window: directly after the last one. Bios and requests in flight at its end get a lane now
+        and their slice in a later window. Adds to `summary`; the first call writes what a trace
+        begins with. Beyond 16,384 interned strings, interning starts anew. Raises OutputError where
+        writing fails.
         """
-        window = seen_with(self._detail, window)
+        window = drawn_with(self._detail, window)
         self._stacks.refresh()
         self._maker.note_stacked(window)
+        self._maker.path = window.path
         bios = self._maker.bios(window.bios, window.bio_stages, window.tasks)
         requests = self._maker.requests(window.requests, window.request_stages)
-        open_bios = self._maker.under_way(window.open_bios)
-        open_requests = self._maker.under_way(window.open_requests)
+        open_bios = self._maker.in_flight(window.open_bios)
+        open_requests = self._maker.in_flight(window.open_requests)
         losses = self._maker.losses(window.loss, self.summary.loss_windows)
-        self._start(window, (bios, requests, open_bios, open_requests, losses))
-        self._clock_readings()
+        calls = self._calls.calls(window.path, window.tasks)
+        self._start(window, (bios, requests, open_bios, open_requests, losses, calls))
+        self._write_clock_readings()
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
+        if len(calls):
+            self._slices.write(calls, _nothing(calls))
         self._slowest.add(bios, window.bios, window.tasks)
         self._counters.update(window, bios, open_bios, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)
-        self._losses(window.loss, losses)
+        self._write_losses(window.loss, losses)
         self._count(window, bios, requests)
         self._last_window = window
         if len(self._maker.strings) > _MOST_STRINGS:
-            self._maker.strings = self._streams.forget_strings()
+            self._maker.strings = self._calls.strings = self._streams.forget_strings()
 
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.
 
         until: ns at which the next part of the trace begins (`convert_parts`). The trace then ends
         there, and bios and requests that have completed but are still in the open tables are left
-        to the next part. FOREVER: nothing follows.
+        to the next part. FOREVER: nothing follows. What is still in flight gets a slice to the
+        trace's end, marked as open. Fills in `summary`. Raises OutputError where writing fails.
         """
         last = self._last_window
         if last is not None and until != FOREVER:
-            last = unended(last)
+            last = without_ended(last)
         if last is None:
             self._start(None, ())
         else:
             if self._to_end or until != FOREVER:
                 self._end = max(self._end, last.end - 1)
             if len(last.open_bios) or len(last.open_requests):
-                self.window(left_over(last))
+                self.write_window(of_open(last))
         begin = self._begin or 0
         readings = self.context.clocks if self._timed else []
         read_at = (int(reading["monotonic"]) for reading in readings)
         self._end = max([self._end, begin, *(at for at in read_at if at <= until)])
-        self._clock_readings()
+        self._write_clock_readings()
         self._slices.finish(self._end)
         self._counters.finish(begin, self._end)
         self._end = max(self._end, self._counters.last)
@@ -185,13 +195,15 @@ class Converter:
         self.summary.sequences = 1 + len(self._streams)
         facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_IN_INSTANT}
         self._file.packets([instant(self._tree.recording, self._end, "end of recording", facts)])
-        self._look()
+        self._write_view()
 
-    def _look(self) -> None:
-        """Set `summary.view` to the time around the slowest I/O, and write it as an attribute.
+    def _write_view(self) -> None:
+        """Set `summary.view` to the time around the slowest I/O; write it as attribute `view`.
 
-        It is the file's last packet, where readers look for it. Without a complete I/O nothing is
-        written.
+        It begins one latency before that I/O, ends one latency after it, and is clipped to the
+        trace; its device is the I/O's. The attribute, `BEGIN END DEVICE`, is the file's last
+        packet, where readers look for it. Where no bio has both queue and completion nothing is
+        written, and `summary.view` stays None. Raises OutputError where writing fails.
         """
         slowest = self._slowest.slowest()
         if slowest is None:
@@ -208,13 +220,15 @@ class Converter:
     def _start(self, window: Lifecycles | None, slices: Iterable[Slices]) -> None:
         """Advance `_end` to the last packet of `slices`; the first call writes the first packets.
 
-        The trace begins at the earliest of: the first slice, the window's begin, or without a
-        window the first clock reading. The first packets are the clocks, facts about the recording,
-        and the first groups.
+        window: the window that the slices are of; None: there is none. slices: per category. The
+        trace begins at the earliest of: the first slice, the window's begin, or without a window
+        the first clock reading; at 0 at least. The first packets are the clocks, facts about the
+        recording, and the groups of the host and the recording. Sets `_begin` and `_shown_from`.
+        Raises OutputError where writing fails.
         """
-        for some in slices:
-            if len(some):
-                self._end = max(self._end, int(last_packet(some).max()))
+        for drawn in slices:
+            if len(drawn):
+                self._end = max(self._end, int(last_packet(drawn).max()))
         if self._begin is not None:
             return
         starts = [int(s.start.min()) for s in slices if len(s)]
@@ -228,21 +242,26 @@ class Converter:
         first.trace_packet_defaults.timestamp_clock_id = OWN_CLOCK
         self._file.packets([first])
         if not self._timed:
-            self._file.packets([TracePacket(clock_snapshot=self._clocks.begun(self._begin))])
-        self._clock_readings()
+            self._file.packets([TracePacket(clock_snapshot=self._clocks.snapshot_at(self._begin))])
+        self._write_clock_readings()
         self._shown_from = self._clocks.at(self._begin)[-1][1]
         facts = {**recording_facts(self.context), **self._place.facts, **self._facts}
         self._file.packets([attributes(facts, self._place.number), *self._tree.announcements()])
         self._file.packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
-    def _clock_readings(self) -> None:
+    def _write_clock_readings(self) -> None:
         """Write snapshots for the clock readings that the log has gained since the last call."""
         if self._timed:
-            taken = self._clocks.take(self.context.clocks)
-            self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in taken])
+            snapshots = self._clocks.new_snapshots(self.context.clocks)
+            self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in snapshots])
 
     def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
-        """Add a window's bios and requests to the summary."""
+        """Add a window's bios and requests to the counts of `summary`.
+
+        These are `bios`, `requests`, `families`, `not_drawn` and `open_at_end`. bios, requests:
+        slices of those tables of the window; rows without a slice are counted as not drawn, slices
+        with end FOREVER as open. families: one more than the largest number so far.
+        """
         total = self.summary
         total.bios += len(bios)
         total.families = max(total.families, _beyond(bios), _beyond(requests))
@@ -250,7 +269,7 @@ class Converter:
         total.not_drawn += len(window.bios) - len(bios) + len(window.requests) - len(requests)
         total.open_at_end += int((bios.end == FOREVER).sum() + (requests.end == FOREVER).sum())
 
-    def _losses(self, table: LossWindows, losses: Slices) -> None:
+    def _write_losses(self, table: LossWindows, losses: Slices) -> None:
         """Add loss windows to the counter of lost records, and write their slices."""
         self._counters.add_losses(table)
         self.summary.loss_windows += len(losses)

@@ -32,6 +32,10 @@ class CounterWriter:
         *,
         fine: bool,
     ) -> None:
+        """Begin without counters; nothing is written.
+
+        file, streams, tree, summary: those of the whole trace. fine: as of the class.
+        """
         self._context = context
         self._file = file
         self._streams = streams
@@ -53,11 +57,12 @@ class CounterWriter:
     def update(
         self, window: Lifecycles, bios: Slices, open_bios: Slices, origin: int, end: int
     ) -> None:
-        """Update the counters of each device that has a group or a bio in flight; write samples.
+        """Update the counters of each device with a group or a bio in flight; write their samples.
 
         bios, open_bios: slices of `window.bios` and `window.open_bios`. origin: the trace's begin,
-        ns, where each counter begins. end: ns, when the trace's last packet is; samples of a bin
-        that ends later are left to a later call, as they would extend the trace.
+        ns, where each counter begins. end: when the trace's last packet is, ns: bins that end later
+        are left to a later call, as their samples would extend the trace. Sets `last`. Raises
+        OutputError where writing fails.
         """
         begin = max(window.begin, origin)
         known_until = max(min(window.end, end + 1), begin)
@@ -72,7 +77,8 @@ class CounterWriter:
         """Write the samples that were held back, and the counter of lost records.
 
         begin, end: the trace's, ns. Every device with a group gets the same counter of lost
-        records, of all devices together; none is written where no loss has a known count.
+        records, of all devices together; none is written where no loss has a known count. Sets
+        `last`, which may be after `end`. Raises OutputError where writing fails.
         """
         for dev, gauges in self._gauges.items():
             self._write(dev, gauges.finish(end))
@@ -81,7 +87,12 @@ class CounterWriter:
                 self._write(dev, {LOST: self._lost.samples(begin)})
 
     def _write(self, dev: int, samples: dict[str, Samples]) -> None:
-        """Write samples of a device's counters, adding a stream for a counter's first sample."""
+        """Write samples of a device's counters, each on its own packet sequence, and count them.
+
+        samples: per counter's name, (times in ns, values), sorted by time and not before the
+        counter's last sample. A counter gets its track at its first sample. Sets `last`. Raises
+        OutputError where writing fails.
+        """
         for name, (times, values) in samples.items():
             if not len(times):
                 continue

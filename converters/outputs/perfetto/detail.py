@@ -12,7 +12,8 @@ from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.names import BIO, Colour, Detail, Interned
 from biotrail.converters.outputs.perfetto.place import Place
-from biotrail.converters.outputs.perfetto.slices import SliceMaker, add_stages, seen_of
+from biotrail.converters.outputs.perfetto.slice_times import add_stages, seen_of
+from biotrail.converters.outputs.perfetto.slices import SliceMaker
 
 
 @dataclass
@@ -23,7 +24,13 @@ class SparseMaker(SliceMaker):
     """Whether slices have stages; without them they have no correlation ids either."""
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
-        """Return a slice per bio of which any time is known, in the order of (start, number)."""
+        """Return a slice per bio of which any time is known, in the order of (start, number).
+
+        table, tasks: a window's bios and threads' names, which are not drawn. stages: of these
+        bios, drawn if `self.stages`. Slices have no arguments but certainty and status, where these
+        are not EXACT and OK, and the marks of `_marks`. Without stages they have no correlation
+        ids.
+        """
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
         table = table.take(slices.rows)
@@ -47,16 +54,21 @@ def slice_maker(
     place: Place,
     colour: Colour,
 ) -> SliceMaker:
-    """Return the SliceMaker that draws as much of each bio as `detail` says."""
+    """Return the SliceMaker that draws as much of each bio as `detail` says.
+
+    names, strings: event names and text arguments interned so far, to which new ones are added.
+    stacks: the log's call stacks. place: where the log stands in the trace. colour: which slices
+    share a correlation id.
+    """
     if detail == Detail.FULL:
         return SliceMaker(context, names, strings, stacks, place, colour)
-    found = SparseMaker(context, names, strings, stacks, place, colour)
-    found.stages = detail == Detail.STAGES
-    return found
+    maker = SparseMaker(context, names, strings, stacks, place, colour)
+    maker.stages = detail == Detail.STAGES
+    return maker
 
 
-def seen_with(detail: Detail, window: Lifecycles) -> Lifecycles:
-    """Return the window, without its requests unless `detail` is FULL."""
+def drawn_with(detail: Detail, window: Lifecycles) -> Lifecycles:
+    """Return the window without its requests, unless `detail` is FULL: then the window itself."""
     if detail == Detail.FULL:
         return window
     tables = window.requests, window.open_requests

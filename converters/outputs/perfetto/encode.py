@@ -26,7 +26,7 @@ _SMALL = 1 << 16
 
 
 def varint(value: int) -> bytes:
-    """Return one unsigned varint in its shortest form."""
+    """Return a number of at least 0 as a protobuf varint in its shortest form."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -43,8 +43,8 @@ def tag(number: int, wire_type: int) -> bytes:
 def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], I64]:
     """Return the sorted distinct values and, per value (n,) int64, its index among them.
 
-    As np.unique with return_inverse, but linear for small values and for uint32 flags. values:
-    shape (n,), n at least 1, none negative.
+    As np.unique with return_inverse, but linear for values below 65,536 and for few distinct uint32
+    flag words. values: integers, shape (n,), n at least 1.
     """
     least, most = int(values.min()), int(values.max())
     if least == most:
@@ -68,7 +68,7 @@ def distinct(values: NDArray[Any]) -> tuple[NDArray[Any], I64]:
 
 
 def widths(values: Unsigned) -> U8:
-    """Return the bytes that each value takes as a varint: shape (n,), uint8, 1 to 10."""
+    """Return the bytes that each value takes as a protobuf varint: shape (n,), uint8, 1 to 10."""
     width = np.ones(len(values), dtype=np.uint8)
     top = int(values.max()) if len(values) else 0
     for bits in range(7, 64, 7):
@@ -96,7 +96,10 @@ class _Piece:
     none."""
 
     def size(self) -> "int | I64":
-        """Return the bytes per row: one number where all rows take the same, else (n,) int64."""
+        """Return the bytes per row: one number where all rows take the same, else (n,) int64.
+
+        A row that does not have the piece takes 0.
+        """
         least = len(self.lead) + len(self.fixed)
         if self.width is None and self.where is None:
             return least
@@ -124,7 +127,11 @@ class Rows:
         self._add(_Piece(data, None if where is None or where.all() else where))
 
     def varint(self, lead: bytes, values: Unsigned, where: Bool | None = None) -> None:
-        """Append `lead` (a tag) and each row's value as a varint: (n,), any unsigned dtype."""
+        """Append `lead` (a field's tag) and each row's value as a varint.
+
+        values: (n,), any unsigned dtype. where: rows (n,) that have the field; None: all. Nothing
+        is appended where no row has it.
+        """
         if where is not None:
             if not where.any():
                 return
@@ -150,8 +157,9 @@ class Rows:
     ) -> None:
         """Append a message of less than 128 bytes whose last field is the varint `values`.
 
-        head: the message's tag, a byte for its length (at index `length_at`), and all fields before
-        the value.
+        head: the message's tag, a byte for its length (at index `length_at`, filled in here), and
+        all fields before the value, with the value's tag. values: (n,). where: rows (n,) that have
+        the message; None: all. Nothing is appended where no row has it.
         """
         if where is not None and not where.any():
             return
@@ -166,9 +174,10 @@ class Rows:
 
     @contextmanager
     def message(self, lead: bytes, where: Bool | None = None) -> Iterator[None]:
-        """Enclose what the `with` block appends in a message: `lead` (a tag), length, fields.
+        """Enclose what the `with` block appends in a message: tag, length, fields.
 
-        where: rows that have the message; its fields must then be given the same `where`.
+        lead: the tag. where: rows (n,) that have the message; None: all. Its fields must then be
+        given the same `where`, or be in some of these rows only.
         """
         at = len(self._pieces)
         self._pieces.append(_Piece(b""))
@@ -190,7 +199,10 @@ class Rows:
         self._pieces.append(piece)
 
     def finish(self) -> bytes:
-        """Return all rows, one after the other."""
+        """Return the bytes of all rows, one row after the other.
+
+        A row has only the pieces that were appended for it.
+        """
         spans = []
         width = 0
         for piece in self._pieces:
@@ -211,8 +223,9 @@ class Rows:
 def _fill(matrix: U8, used: Bool, at: int, piece: _Piece) -> bool:
     """Write a piece into `matrix` at column `at`, and mark in `used` which bytes its rows use.
 
-    Returns whether any row uses fewer than all of the piece's columns. The constant bytes are in
-    `matrix` already.
+    matrix: uint8 (n, bytes), whose rows have the constant bytes already. used: bool of the same
+    shape, True where nothing is written. piece: constant bytes, followed by a varint or fixed bytes
+    per row. Returns whether any row uses fewer than all of the piece's columns.
     """
     start = at + len(piece.lead)
     for column, data in enumerate(piece.fixed, start):
@@ -235,7 +248,9 @@ def _fill_varint(
 ) -> bool:
     """Write varints into `matrix` from column `start`, and mark in `used` which bytes rows use.
 
-    Returns whether any row uses fewer than all of the columns.
+    matrix: uint8 (n, bytes). used: bool of the same shape. values: (n,); width: bytes of each as a
+    varint. where: rows that have the varint; None: all. Returns whether any row uses fewer than all
+    of the columns that the longest varint takes.
     """
     least, most = int(width.min()), int(width.max())
     rest: Unsigned = values

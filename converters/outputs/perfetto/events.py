@@ -52,7 +52,7 @@ class Placed:
 
 
 def last_packet(slices: Slices) -> I64:
-    """Return per slice (n,) when its last packet is written, ns.
+    """Return per slice (n,) the time of its last packet, ns.
 
     That is its end; for an open slice the end of its last stage, or its start if it has none.
     """
@@ -68,7 +68,10 @@ def last_packet(slices: Slices) -> I64:
 
 
 def encode_slices(placed: Placed) -> "list[bytes]":
-    """Return the packets of all slices, a bytes object per block."""
+    """Return the packets of all slices in the order of `placed`, a bytes object per block.
+
+    A block is at most BLOCK slices, which are encoded at once.
+    """
     return [
         data
         for at in range(0, len(placed), BLOCK)
@@ -77,7 +80,11 @@ def encode_slices(placed: Placed) -> "list[bytes]":
 
 
 def _encode_part(placed: Placed, begin: int, end: int) -> list[bytes]:
-    """Return the packets of ordered rows `begin` to `end`, halved where slices have many stages."""
+    """Return the packets of rows `begin` to `end` (exclusive), a bytes object per block.
+
+    The rows are one block, unless one has so many stages that the block's matrix would be too
+    large: then they are halved until they are not.
+    """
     stages = placed.slices.stages
     most = 0
     if stages is not None:
@@ -89,7 +96,11 @@ def _encode_part(placed: Placed, begin: int, end: int) -> list[bytes]:
 
 
 def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
-    """Return the packets of ordered rows `begin` to `end`; `most`: stages of the one with most."""
+    """Return the packets of rows `begin` to `end` (exclusive) of `placed`.
+
+    most: stages of the slice with most. Each slice has a BEGIN with its arguments, BEGIN and END of
+    each stage, and an END unless it is open.
+    """
     slices, chosen = placed.slices, placed.rows[begin:end]
     start, stop = slices.start[chosen], slices.end[chosen]
     rows = Rows(end - begin)
@@ -135,10 +146,12 @@ def _head(rows: Rows, since: I64, sequence: tuple[U8, ...], where: Bool | None =
 def _stage(
     rows: Rows, stages: StageColumns, chosen: I64, slot: int, last: I64, sequence: tuple[U8, ...]
 ) -> I64:
-    """Append BEGIN and END of stage number `slot` to the rows that have one.
+    """Append BEGIN and END packets of stage number `slot` to the rows whose slice has such a stage.
 
-    last: per row, the time of its last packet (ns). Returns that time after the stage. The begin of
-    a stage that overlaps the one before is moved to that one's end.
+    chosen: per row (n,), index of its slice, by which `stages` says first stage and count. slot:
+    from 0. last: per row (n,), the time of its last packet, ns. sequence: the rows' sequence ids
+    (`_id_bytes`). Returns `last` as it is after the stage. The begin of a stage that overlaps the
+    one before is moved to that one's end.
     """
     here = stages.count[chosen] > slot
     at = np.where(here, stages.first[chosen] + slot, 0)
@@ -155,7 +168,11 @@ def _stage(
 
 
 def encode_ends(since: I64, sequence: U64) -> bytes:
-    """Return END packets for open slices. since: ns after the last packet of the slice's lane."""
+    """Return END packets for open slices, b"" for none.
+
+    since: ns after the last packet of the slice's sequence (n,). sequence: packet sequence ids
+    (n,).
+    """
     if not len(since):
         return b""
     rows = Rows(len(since))
@@ -166,7 +183,11 @@ def encode_ends(since: I64, sequence: U64) -> bytes:
 
 
 def encode_samples(since: I64, sequence: U64, values: NDArray[np.float64]) -> bytes:
-    """Return counter packets, values rounded to integers. since: ns after the packet before."""
+    """Return counter packets of one or several counters, b"" for none.
+
+    since: ns after the packet before on the same sequence (n,). sequence: packet sequence ids (n,).
+    values: at least 0, rounded to integers and limited to 2^62.
+    """
     if not len(since):
         return b""
     rows = Rows(len(since))

@@ -50,7 +50,12 @@ class Passage:
 
     @classmethod
     def of(cls, context: Context, slices: Slices, table: Bios, dev: int) -> "Passage":
-        """Return the passage of slices on `dev`. table: the bios that the slices were made from."""
+        """Return the times of the bios that have a slice on `dev` (dev_t), in the slices' order.
+
+        slices: of bios; table: the bios that they were made from. A bio whose slice is open has its
+        completion as end if one is known. Whether it reads or writes follows from its operation;
+        flushes and discards do neither.
+        """
         chosen = np.flatnonzero(slices.group == dev)
         rows = slices.rows[chosen]
         direction = _directions(context, table.opf[rows])
@@ -75,11 +80,11 @@ class Passage:
 
 
 def _directions(context: Context, opf: U32) -> U8:
-    """Return per bi_opf (n,) whether the operation reads (_IN), writes (_OUT) or neither (0)."""
+    """Return per bi_opf (n,) uint8: _IN if the operation reads, _OUT if it writes data, else 0."""
     if not len(opf):
         return np.zeros(0, dtype=np.uint8)
-    found, codes = distinct(opf)
-    directions = [_DIRECTIONS.get(context.op_name(int(o)), 0) for o in found]
+    opfs, codes = distinct(opf)
+    directions = [_DIRECTIONS.get(context.op_name(int(o)), 0) for o in opfs]
     return np.array(directions, dtype=np.uint8)[codes]
 
 
@@ -108,26 +113,31 @@ class Gauges:
         self._queued, self._in_device = (Level(self.origin, *thinned) for _ in range(2))
         self._reads, self._writes = Throughput(self.origin), Throughput(self.origin)
 
-    def update(self, begin: int, end: int, over: Passage, under_way: Passage) -> dict[str, Samples]:
-        """Return the samples (by counter) that the window completes.
+    def update(
+        self, begin: int, end: int, ended: Passage, in_flight: Passage
+    ) -> dict[str, Samples]:
+        """Take in a window's bios of the device; return, by counter's name, the samples now final.
 
-        begin, end: the window's, ns. over: its bios; under_way: those in flight at its end.
+        begin, end: ns, between which the bios' changes are counted: an earlier one that was not
+        counted yet counts at `begin`; all before `end` are known. ended: bios that the window
+        ended; in_flight: those in flight at its end, which a later call has again. Samples are
+        (times in ns, values), sorted. Remembers the states of `in_flight`.
         """
         up, issued, down, unissued = [], [], [], []
         moved: dict[str, list[I64]] = {READS: [], WRITES: []}
         sizes: dict[str, list[I64]] = {READS: [], WRITES: []}
-        for passage in (over, under_way):
+        for passage in (ended, in_flight):
             new = passage.states() & ~self._counted_states(passage, begin)
             up.append(np.maximum(passage.start[new & _STARTED > 0], begin))
             issued.append(np.maximum(passage.issue[new & _ISSUED > 0], begin))
-            ended = new & _ENDED > 0
+            ends = new & _ENDED > 0
             at = np.maximum(passage.end, begin)
-            down.append(at[ended & (passage.issue >= 0)])
-            unissued.append(at[ended & (passage.issue < 0)])
+            down.append(at[ends & (passage.issue >= 0)])
+            unissued.append(at[ends & (passage.issue < 0)])
             for name, kind in ((READS, passage.read), (WRITES, passage.write)):
-                moved[name].append(at[ended & kind])
-                sizes[name].append(passage.done_bytes[ended & kind])
-        queued, in_device = self._remember(over, under_way)
+                moved[name].append(at[ends & kind])
+                sizes[name].append(passage.done_bytes[ends & kind])
+        queued, in_device = self._remember(ended, in_flight)
         dequeued, completed = np.concatenate([*issued, *unissued]), np.concatenate(down)
         return {
             QUEUED: self._queued.update(np.concatenate(up), dequeued, end, queued),
@@ -139,7 +149,10 @@ class Gauges:
         }
 
     def finish(self, end: int) -> dict[str, Samples]:
-        """Return the samples that were held back. end: the trace's, ns; none is later."""
+        """Return, by counter's name, the samples that were held back: (times in ns, values).
+
+        end: the trace's, ns; no sample is later.
+        """
         return {
             QUEUED: self._queued.finish(end),
             IN_DEVICE: self._in_device.finish(end),
@@ -148,7 +161,11 @@ class Gauges:
         }
 
     def _counted_states(self, passage: Passage, begin: int) -> U8:
-        """Return per bio (n,) the state that earlier windows counted; 0: not seen before."""
+        """Return per bio (n,) the state that earlier windows counted; 0: no window counted it.
+
+        A state is a combination of _STARTED, _ISSUED and _ENDED. begin: the window's, ns: only bios
+        that started before it can have been counted.
+        """
         states = np.zeros(len(passage.number), dtype=np.uint8)
         early = np.flatnonzero(passage.start < begin)
         if not len(self._number) or not len(early):
@@ -158,12 +175,18 @@ class Gauges:
         states[early] = np.where(self._number[at] == number, self._state[at], 0)
         return states
 
-    def _remember(self, over: Passage, under_way: Passage) -> tuple[int, int]:
-        """Keep the states of bios in flight; return (queued, in device) at the window's end."""
-        state = under_way.states()
-        order = np.argsort(under_way.number, kind="stable")
-        self._number, self._state = under_way.number[order], state[order]
-        stuck = over.states()
+    def _remember(self, ended: Passage, in_flight: Passage) -> tuple[int, int]:
+        """Keep the states of bios in flight; return how many are (queued, in device) now.
+
+        Now is the window's end.
+
+        ended, in_flight: as of `update`. Bios of `ended` without an end, whose slice stays open,
+        are counted in `_stuck`, and here in every later window. Sets `_number` and `_state`.
+        """
+        state = in_flight.states()
+        order = np.argsort(in_flight.number, kind="stable")
+        self._number, self._state = in_flight.number[order], state[order]
+        stuck = ended.states()
         waits, runs = _STARTED, _STARTED | _ISSUED
         self._stuck[0] += int((stuck == waits).sum())
         self._stuck[1] += int((stuck == runs).sum())

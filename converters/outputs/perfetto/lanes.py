@@ -41,12 +41,12 @@ class LanePool:
         return len(self.last_end)
 
     def assign(self, number: I64, start: I64, end: I64, stays: Bool) -> I64:
-        """Return the lanes for the slices of one window: shape (n,), int64.
+        """Return the lane of each slice of one window: shape (n,), int64, from 0.
 
-        number: identifies a slice across windows; start, end: ns, in the order of (start, number);
-        stays: the slice keeps its lane to the trace's end. A slice passed with FOREVER reserves its
-        lane until it is passed again with its end; if the next window does not pass it again and it
-        does not stay, the lane becomes free.
+        number: identifies a slice across windows; start, end: ns; rows in the order of (start,
+        number). stays: the slice keeps its lane to the trace's end. A slice passed with end FOREVER
+        reserves its lane until it is passed again with its end; if the next window does not pass it
+        again and it does not stay, the lane becomes free. Updates the pool's lanes.
         """
         lane = np.full(len(number), -1, dtype=np.int64)
         self._carry(number, start, lane)
@@ -57,7 +57,13 @@ class LanePool:
         return lane
 
     def _carry(self, number: I64, start: I64, lane: I64) -> None:
-        """Set `lane` (n,) for slices that reserved a lane in the window before."""
+        """Set `lane` (n,) for the slices that reserved a lane in the window before.
+
+        It stays as it is (-1) for the others.
+
+        number, start: of this window's slices, start in ns. A slice that now starts before the
+        lane's last slice has ended loses its lane.
+        """
         if not len(self._busy_number):
             return
         order = np.argsort(self._busy_number, kind="stable")
@@ -70,9 +76,11 @@ class LanePool:
         lane[keeps] = held[keeps]
 
     def _lowest(self, start: I64, end: I64, held: I64, held_end: I64) -> I64:
-        """Return the lowest free lane for each slice, in the order of `start`.
+        """Return for each slice (n,), in the order of `start`, the lowest lane that is free then.
 
-        held: lanes that are occupied; held_end: until when, FOREVER: beyond this window.
+        A lane is free if its last slice ended strictly before. start, end: ns; end FOREVER occupies
+        the lane beyond this window. held: lanes that slices of this window occupy already;
+        held_end: until when (ns). Changes nothing; numbers beyond the pool's lanes are new ones.
         """
         ends = self.last_end.copy()
         ends[held] = held_end
@@ -95,7 +103,11 @@ class LanePool:
         return np.array(chosen, dtype=np.int64)
 
     def _close(self, number: I64, lane: I64, end: I64, stays: Bool) -> None:
-        """Update `last_end` and `frontier`, and note the slices that reserve their lane."""
+        """Set `last_end`, `frontier` and the lanes that are reserved, from a window's slices.
+
+        number, lane, end, stays: per slice (n,), as of `assign`. A slice with end FOREVER reserves
+        its lane for the next window, or for ever if it stays.
+        """
         lanes = int(lane.max(initial=-1)) + 1
         if lanes > len(self.last_end):
             more = np.full(lanes - len(self.last_end), -1, dtype=np.int64)

@@ -22,15 +22,16 @@ class Named:
 
 
 def places(logs: Sequence[Named]) -> list[Place]:
-    """Return each log's Place. Every host has a root, or every boot if a host has several boots.
+    """Return each log's Place in a trace of all of them, in the order of `logs`.
 
-    Logs of one boot share the root, each with a group of its own below.
+    Every host has a root group of tracks, or every boot if a host has several boots. Logs of one
+    boot share the root, each with a group of its own below, named after its file.
     """
     trace = " ".join(f"{log.log_id} {log.name}" for log in logs)
     labels = _labels(logs)
     shared = Counter(labels)
     names = _distinct([log.name for log in logs])
-    found = []
+    placed = []
     for number, (log, label, name) in enumerate(zip(logs, labels, names, strict=True), 1):
         place = Place(
             f"{number} of {trace}", label, number, label, trace=trace, aligned=log.aligned
@@ -38,12 +39,15 @@ def places(logs: Sequence[Named]) -> list[Place]:
         if shared[label] > 1:
             key = f"{label} of {trace}"
             place = replace(place, label=name, host=f"{label}: {name}", above=label, above_key=key)
-        found.append(place)
-    return found
+        placed.append(place)
+    return placed
 
 
 def _labels(logs: Sequence[Named]) -> list[str]:
-    """Return the name of each log's root: its host, with the boot where the host has several."""
+    """Return, per log, the name of its root: its host, with the boot where the host has several.
+
+    The boot is the first 8 digits of its id, or `unknown`: `db1, boot 1f0e2d3c`.
+    """
     boots: dict[str, set[str]] = {}
     for log in logs:
         boots.setdefault(log.host, set()).add(log.boot)
@@ -54,10 +58,10 @@ def _labels(logs: Sequence[Named]) -> list[str]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return the names, with ` (2)`, ` (3)`, … behind those that occur again."""
+    """Return the names in order, with ` (2)`, ` (3)`, … behind those that occur again."""
     seen: Counter[str] = Counter()
-    found = []
+    distinct = []
     for name in names:
         seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
+        distinct.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return distinct

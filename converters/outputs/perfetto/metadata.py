@@ -15,7 +15,10 @@ Facts = Mapping[str, str | int]
 
 
 def recording_facts(context: Context) -> dict[str, str | int]:
-    """Return host, kernel, command and versions from the log's header, without those it lacks."""
+    """Return name → text or number: host, kernel, command and versions from the log's header.
+
+    Facts that the header lacks, or that are empty or 0, are left out.
+    """
     header = context.header
     host, kernel = header.get("host", {}), header.get("kernel", {})
     events = header.get("events", {})
@@ -41,9 +44,10 @@ def recording_facts(context: Context) -> dict[str, str | int]:
 
 
 def attributes(facts: Facts, number: int = 1) -> TracePacket:
-    """Return `trace_attributes`: in SQL, metadata named `trace_attribute.biotrail.<name>`.
+    """Return a packet with `trace_attributes`: metadata `trace_attribute.biotrail.<name>` in SQL.
 
-    number: of the log in the trace; from the second on, the names begin `biotrail.<number>.`.
+    facts: name → text or number. number: of the log in the trace; from the second on, the names
+    begin `biotrail.<number>.`.
     """
     where = "biotrail" if number == 1 else f"biotrail.{number}"
     packet = TracePacket()
@@ -57,7 +61,11 @@ def attributes(facts: Facts, number: int = 1) -> TracePacket:
 
 
 def instant(track: int, at: int, name: str, facts: Facts) -> TracePacket:
-    """Return an instant at `at` (ns) with `facts` as arguments, on the track with uuid `track`."""
+    """Return a packet with an instant event, a mark without a duration.
+
+    track: uuid of its track. at: ns. name: the event's. facts: its arguments, name → text or
+    number.
+    """
     packet = TracePacket(timestamp=at)
     event = packet.track_event
     event.type = TrackEvent.TYPE_INSTANT

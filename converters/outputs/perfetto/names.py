@@ -78,6 +78,32 @@ LOSS_ARGUMENTS = (
     Argument("host", "the root that it is below", "the trace holds one log"),
 )
 
+PATH_BIO_ARGUMENTS = (
+    Argument("call", "system call that queued it, or page fault", "not known, or not recorded"),
+    Argument("fd", "the call's first argument: mostly a file descriptor", "no call is known"),
+    Argument("dirtied_by", "thread that dirtied its first page", "not known, or not recorded"),
+    Argument("dirtied_pid", "that thread's process", "as dirtied_by"),
+    Argument("dirtied_before_ns", "time from there to its queueing", "as dirtied_by"),
+)
+PATH_REQUEST_ARGUMENTS = (
+    Argument("completed_in", "interrupt, softirq or task", "not recorded"),
+    Argument("irq", "number of the device's interrupt", "it came without one on that CPU"),
+    Argument("issue_to_interrupt_ns", "from D to the interrupt", "as irq"),
+    Argument("interrupt_to_softirq_ns", "from there to the BLOCK softirq", "as irq, or no softirq"),
+    Argument("softirq_to_complete_ns", "from there to C", "completed outside of the softirq"),
+)
+CALL_ARGUMENTS = (
+    Argument("tid", "the thread"),
+    Argument("fd", "the call's first argument: mostly a file descriptor"),
+    Argument("result", "what it returned: mostly bytes", "it failed"),
+    Argument("error", "ENOSPC, EIO, …", "it did not fail"),
+    Argument("blocked_ns", "time off the CPU until woken", "0"),
+    Argument("runnable_ns", "time ready to run, without a CPU", "0"),
+    Argument("running_ns", "all other time"),
+    Argument("queued_bios", "bios that it queued", "0"),
+    Argument("waits", "times that it left its CPU to wait", "0"),
+)
+
 
 def stage_argument(stage: Stage) -> str:
     """Return the argument for the time spent in a stage, all of its turns together: `Q2G_ns`."""
@@ -89,9 +115,10 @@ STAGE_ARGUMENTS = tuple(
 )
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
+CALL = "call"
 """Categories."""
 
-CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4}
+CATEGORY_IIDS = {BIO: 1, REQUEST: 2, LOSS: 3, STAGE: 4, CALL: 5}
 
 QUEUED, IN_DEVICE = "queued", "in device"
 """Counters of bios from Q to D, and from D to C."""
@@ -104,15 +131,33 @@ driver gets for it."""
 STAGE_TITLES: dict[Stage, str] = {**STAGE_NAMES, Stage.FLUSH: "flushing"}
 """Names of stage slices. No other slice has one of these names."""
 
-ARGUMENTS: dict[str, tuple[Argument, ...]] = {
+BLOCKED, RUNNABLE = "blocked", "runnable"
+"""Names of the slices in a call: off the CPU until woken, and from there until it ran."""
+
+_BLOCK_ARGUMENTS = {
     BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
     REQUEST: (*REQUEST_ARGUMENTS, *STAGE_ARGUMENTS),
     LOSS: LOSS_ARGUMENTS,
 }
+_PATH_ARGUMENTS = {
+    BIO: PATH_BIO_ARGUMENTS,
+    REQUEST: PATH_REQUEST_ARGUMENTS,
+    CALL: CALL_ARGUMENTS,
+}
+ARGUMENTS: dict[str, tuple[Argument, ...]] = {
+    category: (*_BLOCK_ARGUMENTS.get(category, ()), *_PATH_ARGUMENTS.get(category, ()))
+    for category in dict.fromkeys((*_BLOCK_ARGUMENTS, *_PATH_ARGUMENTS))
+}
 ARGUMENT_IIDS: dict[str, int] = {
     name: iid
     for iid, name in enumerate(
-        dict.fromkeys(a.name for category in ARGUMENTS.values() for a in category), 1
+        dict.fromkeys(
+            argument.name
+            for table in (_BLOCK_ARGUMENTS, _PATH_ARGUMENTS)
+            for arguments in table.values()
+            for argument in arguments
+        ),
+        1,
     )
 }
 """Interned id of each argument's name, the same in all sequences. All are below 128: one byte
@@ -158,12 +203,12 @@ class Interned:
         return len(self.texts)
 
     def id(self, text: str) -> int:
-        """Return the text's id, a new one at its first use."""
-        found = self._ids.get(text)
-        if found is None:
-            found = self._ids[text] = self._first + len(self.texts)
+        """Return the text's id, a new one at its first use, the next after the last."""
+        iid = self._ids.get(text)
+        if iid is None:
+            iid = self._ids[text] = self._first + len(self.texts)
             self.texts.append(text)
-        return found
+        return iid
 
     def text(self, iid: int) -> str:
         """Return the text of an id."""

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from biotrail.converters.events.tables import NEVER, Lifecycles
-from biotrail.converters.outputs.perfetto.slices import no_stages
+from biotrail.converters.outputs.perfetto.slice_times import no_stages
 
 
-def unended(window: Lifecycles) -> Lifecycles:
+def without_ended(window: Lifecycles) -> Lifecycles:
     """Return the window with only those open bios and requests that have not completed.
 
-    The others have ended, and a later window has them. Requests merged into another have ended,
-    too.
+    The others have ended, although their table is that of open ones, and a later window has them
+    among those that ended. A request merged into another has ended, too.
     """
     bios, requests = window.open_bios, window.open_requests
     waits = (requests.complete == NEVER) & (requests.absorbed_by == NEVER)
@@ -22,8 +22,8 @@ def unended(window: Lifecycles) -> Lifecycles:
     )
 
 
-def left_over(window: Lifecycles) -> Lifecycles:
-    """Return an empty window at `window.end` whose bios and requests are the open ones of `window`.
+def of_open(window: Lifecycles) -> Lifecycles:
+    """Return an empty window at `window.end` with the open bios and requests as ended ones.
 
     Converting it writes their slices to the trace's end. It has no stages, edges or losses.
     """

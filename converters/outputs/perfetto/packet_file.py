@@ -36,9 +36,10 @@ class PacketFile:
         self.write(framed(ready))
 
     def write(self, data: bytes) -> None:
-        """Write encoded packets (`framed`), and add their bytes to the summary.
+        """Write encoded packets, and add their bytes to the summary.
 
-        Raises OutputError where the file cannot be written.
+        data: `Trace.packet` fields, as `framed` returns them; may be empty. Raises OutputError
+        where the file cannot be written.
         """
         try:
             self._out.write(data)

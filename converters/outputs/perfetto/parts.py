@@ -31,13 +31,14 @@ def convert_parts(
     detail: Detail = Detail.FULL,
     colour: Colour = Colour.AUTO,
 ) -> list[PerfettoSummary]:
-    """Write parts of at most `limit` bytes each, and return their summaries.
+    """Write a trace in parts of at most `limit` bytes each, and return their summaries in order.
 
-    opened: called with the part's number 1, 2, …, returns the file to write. A part ends when one
-    more window as large as the largest so far would not fit; it exceeds the limit if the next
-    window is larger, or if a single window does. A window without content begins no further part;
-    without any window there is one part. The other parameters are those of `convert`. Raises
-    OutputError when a part cannot be written.
+    lifecycles: windows, in order of time. opened: called with a part's number 1, 2, …, returns the
+    file to write; closing it is the caller's. A part ends when one more window as large as the
+    largest so far would not fit; it exceeds the limit if the next window is larger, or if a single
+    window does. A window without content begins no further part; without any window there is one
+    part. The other parameters are those of `convert`. Raises OutputError when a part cannot be
+    written.
     """
     summaries: list[PerfettoSummary] = []
     part: Converter | None = None
@@ -52,7 +53,7 @@ def convert_parts(
             part = Converter(context, opened(number), stacks, part_facts, to_end, detail, colour)
             summaries.append(part.summary)
         before = part.summary.bytes
-        part.window(window)
+        part.write_window(window)
         largest = max(largest, part.summary.bytes - before)
         if part.summary.bytes + largest > limit:
             part.finish(window.end)
@@ -78,12 +79,13 @@ class _Losses:
         self._waiting: list[LossWindows] = []
 
     def in_time(self, window: Lifecycles) -> Lifecycles:
-        """Return the window with the losses that began before its end.
+        """Return the window with the loss windows that began before its end.
 
-        The final one gets all the rest.
+        Among them are those that earlier windows brought, if they are not returned yet. The others
+        wait for a later call. The final window, which is empty (begin == end), gets all the rest.
         """
-        known = LossWindows.concatenate([*self._waiting, window.loss])
+        waiting = LossWindows.concatenate([*self._waiting, window.loss])
         final = window.begin == window.end
-        due = (known.start < window.end) | final
-        self._waiting = [known.take(~due)]
-        return replace(window, loss=known.take(due))
+        due = (waiting.start < window.end) | final
+        self._waiting = [waiting.take(~due)]
+        return replace(window, loss=waiting.take(due))

@@ -38,6 +38,10 @@ class SliceWriter:
     def __init__(
         self, file: PacketFile, streams: Streams, tree: Tree, summary: PerfettoSummary
     ) -> None:
+        """Begin without lanes; nothing is written.
+
+        file, streams, tree, summary: of the whole trace; all are changed by `write` and `finish`.
+        """
         self._file = file
         self._streams = streams
         self._tree = tree
@@ -53,10 +57,11 @@ class SliceWriter:
         return sum(len(pool.lanes) for pool in self._pools.values())
 
     def write(self, slices: Slices, in_flight: Slices) -> None:
-        """Put `slices` on lanes and write them.
+        """Put a window's slices of one category on lanes, and write them.
 
         in_flight: slices of the same category whose end is not known yet. They only reserve a lane,
-        which a later call gives them when it has them among its `slices`.
+        which a later call gives them when it has them among its `slices`. Both in the order of
+        (start, number). Raises OutputError where writing fails.
         """
         stream = np.zeros(len(slices), dtype=np.int64)
         groups = np.unique(np.concatenate([slices.group, in_flight.group]))
@@ -71,9 +76,10 @@ class SliceWriter:
     def _concurrent(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
         """Return the rows (k,) of `in_flight` on `dev` that need a lane in this window.
 
-        Those are the ones that began no later than the pool's frontier or the last begin or end
-        among the rows `rows` of `slices`; an end that is FOREVER does not count. Later ones overlap
-        nothing in this window, so they can wait. Changes nothing.
+        rows: those of `slices` on `dev` (dev_t). In flight slices need a lane if they began no
+        later than the latest end so far of the pool, or the last begin or end among `rows`; an end
+        that is FOREVER does not count. Later ones overlap nothing in this window, so they can wait.
+        Changes nothing.
         """
         pool = self._pools.get((slices.category, dev))
         ends = slices.end[rows]
@@ -86,10 +92,11 @@ class SliceWriter:
     def _assign_lanes(
         self, slices: Slices, rows: I64, in_flight: Slices, reserving: I64, dev: int
     ) -> I64:
-        """Put the rows `rows` of `slices` on lanes of `dev`; return their streams (n,).
+        """Put the rows `rows` of `slices` on lanes of `dev`; return each one's stream (n,).
 
-        The rows `reserving` of `in_flight` reserve lanes. Makes the pool if `dev` has none, adds
-        lanes to it, and adds streams for new lanes.
+        A stream is an index in Streams, one per lane. reserving: rows of `in_flight` that reserve
+        lanes. dev: dev_t. Makes the pool of lanes if `dev` has none for the category, adds lanes to
+        it, and adds streams for new lanes.
         """
         pool = self._pools.setdefault((slices.category, dev), _Pool())
         number = np.concatenate([slices.number[rows], in_flight.number[reserving]])
@@ -107,7 +114,8 @@ class SliceWriter:
     def _add_streams(self, pool: _Pool, category: str, dev: int, lane: I64, start: I64) -> None:
         """Add a stream to `pool.streams` for each lane that has its first slice.
 
-        lane, start: per slice (n,), its lane and begin (ns).
+        pool: the lanes of `category` and `dev` (dev_t). lane, start: per slice (n,), its lane in
+        the pool and begin (ns).
         """
         lanes = int(lane.max(initial=-1)) + 1
         more = np.full(max(lanes - len(pool.streams), 0), -1, dtype=np.int64)
@@ -121,7 +129,9 @@ class SliceWriter:
     def _write_slices(self, slices: Slices, stream: I64) -> None:
         """Write slices, each on its `stream` (n,), and the interned data that must precede them.
 
-        Updates the last packet's time of each stream, the open slices and the slice count.
+        stream: index in Streams per slice. Updates the last packet's time of each stream, the
+        streams that end with an open slice, and the count of slices. Raises OutputError where
+        writing fails.
         """
         order = np.argsort(_small(stream), kind="stable")
         ordered = stream[order]

@@ -20,15 +20,14 @@ from biotrail.converters.events.tables import (
     Certainty,
     Lifecycles,
     LossWindows,
+    PathTables,
     RequestKind,
     Requests,
-    Stage,
     Stages,
     Tasks,
 )
-from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
-from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.encode import distinct
 from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import (
@@ -37,12 +36,17 @@ from biotrail.converters.outputs.perfetto.names import (
     FLUSH,
     LOSS,
     REQUEST,
-    STAGE_IIDS,
     Colour,
     Interned,
-    stage_argument,
 )
+from biotrail.converters.outputs.perfetto.path import add_bio_path, add_interrupts
 from biotrail.converters.outputs.perfetto.place import Place
+from biotrail.converters.outputs.perfetto.slice_times import (
+    Seen,
+    add_stages,
+    no_stages,
+    seen_of,
+)
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 NO_SECTOR = np.uint64(2**64 - 1)
@@ -65,11 +69,15 @@ class SliceMaker:
     colour: Colour = Colour.AUTO
     stacked: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Families (bio numbers) seen on several devices, of those that may appear again."""
+    path: PathTables | None = None
+    """The path beside the block layer of the window whose slices are made; None: not recorded."""
 
     def note_stacked(self, window: Lifecycles) -> None:
-        """Update `stacked` with families of the window that have a bio or request with a parent.
+        """Update `stacked`: add families with a bio or request of a lower device in the window.
 
-        Families that are not in the window are dropped from it.
+        A family (number of the topmost bio) is what one bio of the topmost device caused; a lower
+        device's bio or request has a parent. Families that are not in the window at all are
+        dropped.
         """
         tables = window.bios, window.open_bios, window.requests, window.open_requests
         present = np.concatenate([table.family for table in tables])
@@ -78,7 +86,14 @@ class SliceMaker:
         self.stacked = np.unique(np.concatenate([known, *lower]))
 
     def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
-        """Return a slice per bio of which any time is known, in the order of (start, number)."""
+        """Return a slice per bio of which any time is known, in the order of (start, number).
+
+        table: a window's bios; stages: of these bios; tasks: threads' names, to which `table.task`
+        refers. A slice ends at the completion; that of a bio whose end was lost, at the last known
+        time; any other is open to the trace's end (FOREVER). It has all arguments that
+        docs/perfetto.md lists, stages, and a call stack where one is known. Interns names and
+        texts.
+        """
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
         table = table.take(slices.rows)
@@ -100,6 +115,7 @@ class SliceMaker:
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
             slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
+        add_bio_path(slices, table, self.path, self.context, self.strings)
         add_stages(slices, stages)
         return slices
 
@@ -108,7 +124,13 @@ class SliceMaker:
         return "" if row < 0 or self.context.files[row].device else self.context.files[row].path
 
     def requests(self, table: Requests, stages: Stages) -> Slices:
-        """Return a slice per request of which any time is known, by (start, number)."""
+        """Return a slice per request of which any time is known, in the order of (start, number).
+
+        table: a window's requests; stages: of these requests. A slice ends at the completion; that
+        of a request which was merged into another, or whose end was lost, at the last known time;
+        any other is open to the trace's end (FOREVER). It has all arguments that docs/perfetto.md
+        lists. Interns names and texts.
+        """
         seen = seen_of(table, stages)
         absorbed = table.absorbed_by >= 0
         seen.over |= absorbed
@@ -126,11 +148,16 @@ class SliceMaker:
         slices.text("kind", np.where(table.kind == RequestKind.NORMAL, np.uint64(0), kind))
         slices.uint("parent", table.parent, table.parent >= 0)
         slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
+        add_interrupts(slices, table, self.path, self.strings)
         add_stages(slices, stages)
         return slices
 
     def losses(self, table: LossWindows, first: int) -> Slices:
-        """Return a slice per loss window, numbered from `first`, in the order of start."""
+        """Return a slice per loss window (a full ring lost records), sorted by start.
+
+        first: number of the first slice, from which on they are numbered. Its arguments are the
+        CPU, the kind of record and the count, each left out where it is not known. Interns names.
+        """
         rows = np.argsort(table.start, kind="stable")
         n = len(rows)
         start = np.maximum(table.start[rows], 0)
@@ -150,24 +177,26 @@ class SliceMaker:
         self._host(slices)
         return slices
 
-    def under_way(self, table: Bios | Requests) -> Slices:
-        """Return slices without arguments, ending at FOREVER, for bios or requests still in flight.
+    def in_flight(self, table: Bios | Requests) -> Slices:
+        """Return slices without arguments and stages for a window's open bios or open requests.
 
-        An entry that has completed but is still in the open table keeps its completion as end.
+        They end at FOREVER; an entry that has completed but is still in the open table ends at its
+        completion. In the order of (start, number); rows without any known time have no slice.
         """
         category = BIO if isinstance(table, Bios) else REQUEST
         seen = seen_of(table, no_stages())
         seen.over[:] = seen.lost[:] = False
         return self._begin(category, table, seen)
 
-    def _begin(self, category: str, table: Bios | Requests, seen: "Seen") -> Slices:
-        """Return slices of the rows with a known time, by (start, number), without arguments.
+    def _begin(self, category: str, table: Bios | Requests, seen: Seen) -> Slices:
+        """Return slices of the rows with a known time, sorted by (start, number).
 
-        A slice ends at the completion, else at the last known time where `seen.over`, else at
-        FOREVER. `Slices.rows`: which row of `table` each slice is.
+        They have neither arguments nor stages. category: BIO or REQUEST. table: rows (n,); seen:
+        their times, also (n,). A slice ends at the completion, else at the last known time where
+        `seen.over`, else at FOREVER. `Slices.rows` says which row of `table` each slice is.
         """
-        known = np.flatnonzero(seen.first >= 0)
-        rows = known[_order(seen.first[known], table.number[known])]
+        timed = np.flatnonzero(seen.first >= 0)
+        rows = timed[_order(seen.first[timed], table.number[timed])]
         complete = table.complete[rows]
         end = np.where(complete >= 0, complete, np.where(seen.over[rows], seen.last[rows], FOREVER))
         start = seen.first[rows]
@@ -185,7 +214,12 @@ class SliceMaker:
         )
 
     def _families(self, family: I64) -> tuple[U64 | None, Bool | None]:
-        """Return `Slices.family` and `Slices.in_family`, by the colour that was chosen."""
+        """Return correlation ids (n,), and which slices (n,) have one.
+
+        The UI gives slices with the same id one colour. family: per slice, number of the topmost
+        bio. (ids, None): all have one; (None, None): none has. With Colour.FAMILY all have one,
+        with OPERATION none, else those whose family is in `stacked`.
+        """
         ids = (family + self.place.families).astype(np.uint64)
         if self.colour == Colour.FAMILY:
             return ids, None
@@ -195,12 +229,16 @@ class SliceMaker:
         return ids, stacked
 
     def _names(self, table: Bios | Requests, rows: I64) -> U64:
-        """Return per row (n,) the interned name: FLUSH, DEVICE_FLUSH or the operation."""
+        """Return the interned name of each of `rows` (n,) of `table`.
+
+        It is FLUSH for an empty bio or request with PREFLUSH, DEVICE_FLUSH for a request that the
+        kernel's flush machinery issues, else the operation's name. Interns new names.
+        """
         if not len(rows):
             return np.zeros(0, dtype=np.uint64)
         opf = table.opf[rows]
-        found, codes = distinct(opf)
-        texts = [self.context.op_name(int(o)) for o in found]
+        opfs, codes = distinct(opf)
+        texts = [self.context.op_name(int(o)) for o in opfs]
         ids = np.array([self.names.id(t) for t in texts], dtype=np.uint64)[codes]
         preflush = (opf & np.uint32(self.context.flag_mask("PREFLUSH"))) != 0
         flush = (table.bytes[rows] == 0) & preflush
@@ -211,14 +249,18 @@ class SliceMaker:
         return ids
 
     def _internal(self, table: Requests, rows: I64) -> Bool:
-        """Mark requests that blk-flush.c issues on behalf of the bios that wait for a flush."""
+        """Mark the requests in `rows` that blk-flush.c issues for bios waiting for a flush."""
         operation = self.context.op_number(FLUSH)
         named = table.opf[rows] & np.uint32(OP_MASK) == operation
         flush: Bool = (table.kind[rows] == RequestKind.FLUSH) & named
         return flush
 
     def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
-        """Add the submitting thread's name where it is known."""
+        """Add to slices of bios the argument `process`: the submitting thread's name, where known.
+
+        table: per slice (n,) its bio. tasks: threads' names, to which `table.task` refers. Interns
+        names.
+        """
         known = table.task >= 0
         if not known.any():
             return
@@ -228,15 +270,28 @@ class SliceMaker:
         slices.text("process", np.where(known, ids[inverse], np.uint64(0)))
 
     def _size(self, slices: Slices, table: Bios | Requests) -> None:
-        """Add latency (queue or start to completion, where both are known), sector and bytes."""
+        """Add to slices the arguments `latency_ns`, `sector` and `bytes`.
+
+        table: per slice (n,) its bio or request. Latency, the slice's length, is left out unless
+        the begin (a bio's Q, a request's start) and the completion are known; the sector is left
+        out where there is none.
+        """
         begin = table.queue if isinstance(table, Bios) else table.start
-        whole = (table.complete >= 0) & (begin >= 0)
-        slices.uint("latency_ns", slices.end - slices.start, whole)
+        both_known = (table.complete >= 0) & (begin >= 0)
+        slices.uint("latency_ns", slices.end - slices.start, both_known)
         slices.uint("sector", table.sector, table.sector != NO_SECTOR)
         slices.uint("bytes", table.bytes)
 
-    def _common(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
-        """Add the arguments that bios and requests share."""
+    def _common(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
+        """Add to slices the arguments that bios and requests share.
+
+        These are flags, status, certainty, device, number, done_bytes (where completed and other
+        than the bytes), requeues (where more than 0), and those of `_marks`. New texts are
+        interned.
+
+        table: per slice (n,) its bio or request. seen: per row of the table that the slices were
+        made from (`slices.rows`).
+        """
         flags = self._mapped(table.opf & ~np.uint32(0xFF), self.context.flag_names)
         slices.text("flags", flags)
         slices.text("status", self._status(table))
@@ -248,8 +303,17 @@ class SliceMaker:
         slices.uint("requeues", table.requeues, table.requeues > 0)
         self._marks(slices, table, seen)
 
-    def _marks(self, slices: Slices, table: Bios | Requests, seen: "Seen") -> None:
-        """Add what was cut off or not recorded, whether the I/O is the recorder's own, and host."""
+    def _marks(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
+        """Add to slices what was cut off or not recorded, whose I/O it is, and the host.
+
+        These arguments are `begin_not_seen` (neither Q, or a request's start, nor a cut is known),
+        `begin_cut` (it was in flight at the begin of the part of the log that was chosen),
+        `open_at_end` (the slice ends at FOREVER), `end_not_seen` (`seen.lost`), `own` (I/O of the
+        recording itself), all `true` or left out, and, where the trace has several logs, `host`.
+
+        table: per slice (n,) its bio or request. seen: per row of the table that the slices were
+        made from (`slices.rows`).
+        """
         begin = table.queue if isinstance(table, Bios) else table.start
         slices.true("begin_not_seen", (begin == NEVER) & (table.cut == NEVER))
         slices.true("begin_cut", table.cut != NEVER)
@@ -276,89 +340,16 @@ class SliceMaker:
     def _mapped(
         self, values: U8 | U16 | U32 | NDArray[np.int32], text: Callable[[int], str]
     ) -> U64:
-        """Return per value (n,) the interned id of `text(value)`; 0 for an empty text."""
+        """Return per value (n,) the interned id of `text(value)`; 0 for an empty text.
+
+        `text` is called once for each distinct value. New texts are interned.
+        """
         if not len(values):
             return np.zeros(0, dtype=np.uint64)
-        found, inverse = distinct(values)
-        texts = [text(int(v)) for v in found]
+        once, inverse = distinct(values)
+        texts = [text(int(v)) for v in once]
         ids = [self.strings.id(t) if t else 0 for t in texts]
         return np.array(ids, dtype=np.uint64)[inverse]
-
-
-@dataclass
-class Seen:
-    """When a bio or request was first and last seen. Per row of its table; ns, NEVER: no time."""
-
-    first: I64
-    last: I64
-    lost: Bool
-    """Its end was lost: it is not complete, and is marked LOST or (a bio) has no Q either."""
-    over: Bool
-    """It is known to have ended although no completion was recorded: it is lost, or was merged."""
-
-
-def no_stages() -> Stages:
-    """Return Stages without a row."""
-    none = np.zeros(0, dtype=np.int64)
-    return Stages(none, np.zeros(0, dtype=np.uint8), none, none)
-
-
-def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
-    """Return when each row was first and last seen, from its own times and those of its stages."""
-    first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
-    if len(stages.owner):
-        first = np.where(first == NEVER, FOREVER, first)
-        rows = _rows_of(table.number, stages.owner)
-        np.maximum.at(last, rows, stages.end)
-        np.minimum.at(first, rows, stages.start)
-        first = np.where(first == FOREVER, NEVER, first)
-    # With neither Q nor completion, nothing says that a bio is still in flight.
-    lost = table.certainty == Certainty.LOST
-    if isinstance(table, Bios):
-        lost |= (table.queue < 0) & (table.cut < 0)
-    lost &= table.complete < 0
-    return Seen(first, last, lost, lost.copy())
-
-
-def _rows_of(number: I64, owner: I64) -> I64:
-    """Return per owner (n,) its row in `number`, which has all owners; equal ones are adjacent."""
-    change = np.flatnonzero(np.diff(owner, prepend=owner[0] - 1))
-    order = np.argsort(number, kind="stable")
-    rows = order[np.searchsorted(number[order], owner[change])]
-    return np.repeat(rows, np.diff(np.append(change, len(owner))))
-
-
-def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> None:
-    """Set `slices.stages` to the stages that take time; add each stage's total time as an argument.
-
-    arguments: False adds no arguments. Stages are clipped to their slice; those of other owners are
-    ignored.
-    """
-    if not len(slices) or not len(stages.owner):
-        return
-    kept = np.isin(stages.owner, slices.number) if len(stages.owner) else None
-    table = stages if kept is None or kept.all() else stages.take(kept)
-    rows = _rows_of(slices.number, table.owner)
-    start = np.maximum(table.start, slices.start[rows])
-    end = np.minimum(np.maximum(table.end, start), slices.end[rows])
-    for kind in np.flatnonzero(np.bincount(table.stage)).tolist() if arguments else ():
-        here = table.stage == kind
-        total = np.zeros(len(slices), dtype=np.int64)
-        present = np.zeros(len(slices), dtype=np.bool_)
-        np.add.at(total, rows[here], (end - start)[here])
-        present[rows[here]] = True
-        slices.uint(stage_argument(Stage(kind)), total, present)
-    lasting = np.flatnonzero(end > start)
-    order = lasting[np.argsort(rows[lasting], kind="stable")]
-    count = np.bincount(rows[order], minlength=len(slices))
-    iids = np.array([STAGE_IIDS[s] for s in Stage], dtype=np.uint8)
-    slices.stages = StageColumns(
-        first=np.cumsum(count) - count,
-        count=count,
-        name=iids[table.stage[order]],
-        start=start[order],
-        end=end[order],
-    )
 
 
 def _order(first: I64, second: I64) -> I64:
@@ -376,9 +367,10 @@ def record_name(kind: int) -> str:
 
 
 def ioprio_text(ioprio: int) -> str:
-    """Return an I/O priority as ionice shows it, `best-effort 4`; empty where none is set.
+    """Return an I/O priority as ionice shows it, `best-effort 4`; empty where none is set (0).
 
-    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT).
+    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT). A hint is shown behind it
+    (`idle, hint 1`), a class beyond idle as `class 4 level 0`.
     """
     kind, hint, level = ioprio >> 13, ioprio >> 3 & 0x3FF, ioprio & 7
     if not ioprio:

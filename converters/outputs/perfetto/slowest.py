@@ -60,67 +60,80 @@ class Slowest:
     context: Context
     names: Interned
     clocks: ClockBook
-    _found: list[SlowIo] = field(default_factory=list)
+    _heap: list[SlowIo] = field(default_factory=list)
     """A heap, the fastest first."""
 
     def add(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
-        """Take in the bios of a window. table: the bios that the slices were made from."""
+        """Take in the bios of a window: keep the MOST slowest of all so far.
+
+        slices: of bios; table: the bios that they were made from; tasks: threads' names, to which
+        `table.task` refers. Of equally slow bios of one window those with lower numbers are kept,
+        of several windows the earlier.
+        """
         rows = slices.rows
-        whole = (table.complete[rows] >= 0) & (table.queue[rows] >= 0) & (table.parent[rows] < 0)
-        latency = np.where(whole, slices.end - slices.start, -1)
-        least = self._found[0].latency if len(self._found) == MOST else -1
+        ranked = (table.complete[rows] >= 0) & (table.queue[rows] >= 0) & (table.parent[rows] < 0)
+        latency = np.where(ranked, slices.end - slices.start, -1)
+        least = self._heap[0].latency if len(self._heap) == MOST else -1
         chosen = np.flatnonzero(latency > least)
         if len(chosen) > MOST:
             chosen = chosen[np.lexsort((slices.number[chosen], -latency[chosen]))[:MOST]]
-        for at in chosen.tolist():
-            one = self._io(slices, table, tasks, at)
-            if len(self._found) < MOST:
-                heappush(self._found, one)
+        for row in chosen.tolist():
+            one = self._io(slices, table, tasks, row)
+            if len(self._heap) < MOST:
+                heappush(self._heap, one)
             else:
-                heappushpop(self._found, one)
+                heappushpop(self._heap, one)
 
-    def _io(self, slices: Slices, table: Bios, tasks: Tasks, at: int) -> SlowIo:
-        """Return slice number `at` as a SlowIo."""
-        row, start = int(slices.rows[at]), int(slices.start[at])
-        task = int(table.task[row])
+    def _io(self, slices: Slices, table: Bios, tasks: Tasks, row: int) -> SlowIo:
+        """Return the bio of one slice as a SlowIo.
+
+        row: the slice's row in `slices`. table, tasks: as of `add`.
+        """
+        bio, start = int(slices.rows[row]), int(slices.start[row])
+        task = int(table.task[bio])
         family = None
-        if slices.family is not None and (slices.in_family is None or slices.in_family[at]):
-            family = int(slices.family[at])
+        if slices.family is not None and (slices.in_family is None or slices.in_family[row]):
+            family = int(slices.family[row])
         return SlowIo(
-            latency=int(slices.end[at]) - start,
-            rank=-int(slices.number[at]),
+            latency=int(slices.end[row]) - start,
+            rank=-int(slices.number[row]),
             start=start,
             at=self.clocks.at(start)[-1][1],
-            operation=self.names.text(int(slices.name[at])),
+            operation=self.names.text(int(slices.name[row])),
             process=str(tasks.comm[task]) if task >= 0 else "",
-            dev=int(table.dev[row]),
-            bytes=int(table.bytes[row]),
+            dev=int(table.dev[bio]),
+            bytes=int(table.bytes[bio]),
             family=family,
         )
 
     def slowest(self) -> SlowIo | None:
         """Return the slowest I/O; None: no bio has both queue and completion."""
-        return max(self._found, default=None)
+        return max(self._heap, default=None)
 
     def packets(self, tree: Tree, host: str) -> list[TracePacket]:
-        """Return descriptors of the track's lanes, then its slices.
+        """Return the lanes' descriptors of the track "slowest I/Os", then BEGIN and END per I/O.
 
-        host: the slices' `host` argument; empty: they have none.
+        tree: makes the lanes' tracks. host: the slices' `host` argument; empty: they have none.
+        I/Os in order of their start.
         """
-        found = sorted(self._found, key=lambda one: (one.start, -one.rank))
-        start = np.array([one.start for one in found], dtype=np.int64)
-        end = np.array([one.start + one.latency for one in found], dtype=np.int64)
-        never = np.zeros(len(found), dtype=np.bool_)
-        lanes = LanePool().assign(np.arange(len(found)), start, end, never).tolist()
+        slowest = sorted(self._heap, key=lambda one: (one.start, -one.rank))
+        start = np.array([one.start for one in slowest], dtype=np.int64)
+        end = np.array([one.start + one.latency for one in slowest], dtype=np.int64)
+        never = np.zeros(len(slowest), dtype=np.bool_)
+        lanes = LanePool().assign(np.arange(len(slowest)), start, end, never).tolist()
         packets: list[TracePacket] = []
         tracks = {lane: tree.lane(SLOWEST, 0, lane) for lane in sorted(set(lanes))}
         packets += [TracePacket(track_descriptor=track) for track in tracks.values()]
-        for one, lane in zip(found, lanes, strict=True):
+        for one, lane in zip(slowest, lanes, strict=True):
             packets += self._slice(one, tracks[lane].uuid, host)
         return packets
 
     def _slice(self, one: SlowIo, track: int, host: str) -> list[TracePacket]:
-        """Return the BEGIN and END packets of one I/O. track: uuid of its lane."""
+        """Return the BEGIN and END packets of one I/O.
+
+        track: uuid of its lane. host: the argument `host`; empty: none. Its colour is that of its
+        bio's slice.
+        """
         begin, end = TracePacket(timestamp=one.start), TracePacket()
         end.timestamp = one.start + one.latency
         event = begin.track_event

@@ -18,12 +18,13 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.events.tables import I64, U64, Bool
-from biotrail.converters.outputs.perfetto.callstacks import CallStacks, Told
+from biotrail.converters.outputs.perfetto.callstacks import CallStacks, Defined
 from biotrail.converters.outputs.perfetto.clocks import MONOTONIC, SLICE_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.encode import tag, varint
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENT_IIDS,
     ARGUMENTS,
+    CALL,
     CATEGORY_IIDS,
     STAGE,
     STAGE_IIDS,
@@ -46,10 +47,11 @@ class Identity:
     """
 
     def __init__(self, key: str, trace: str | None = None, taken: int = 0) -> None:
-        """Take the log's key.
+        """Take the texts that this log's uuids and sequence ids are hashed from.
 
-        trace: the key that the range of sequence ids is hashed from; None: `key`. taken: how many
-        ids of that range the logs before this one use.
+        key: of track uuids; no other log has it. trace: of the range of sequence ids, which all
+        logs of one trace share; None: `key`. taken: how many ids of that range the logs before this
+        one use.
         """
         self._key = key
         self._first = _hash(f"{trace or key} sequences") % _SEQUENCES + taken
@@ -106,7 +108,7 @@ class Streams:
     packet."""
     _defined: Bool = field(default_factory=lambda: np.zeros((0, _STRINGS), dtype=np.bool_))
     """(streams, strings): whether the stream has defined the interned string."""
-    _defined_stacks: dict[int, Told] = field(default_factory=dict)
+    _defined_stacks: dict[int, Defined] = field(default_factory=dict)
     """Per stream: the interned call stack data that it has defined."""
     _used: set[tuple[str, int]] = field(default_factory=set)
     """(category, interned id) of the arguments and stages that occurred so far."""
@@ -116,10 +118,11 @@ class Streams:
     """Version of the names and clocks; a stream with another one must write them again."""
 
     def add(self, descriptor: TrackDescriptor, category: str, start: int) -> int:
-        """Add a sequence for a track and return its index.
+        """Add a packet sequence for a new track, and return its index.
 
-        category: whose names it interns, empty for a counter. start: ns; its first packet has this
-        time or a later one.
+        descriptor: the track's. category: whose names (event names, arguments) the sequence
+        interns, empty for a counter. start: ns; its first packet has this time or a later one.
+        Nothing is written before `prepare`.
         """
         index = len(self._streams)
         self._streams.append(_Stream(descriptor, category))
@@ -159,11 +162,13 @@ class Streams:
         strings: Iterable[tuple[I64, U64]],
         callstacks: Iterable[tuple[I64, U64]] = (),
     ) -> bytes:
-        """Return the packets that must precede new packets of streams `used` (distinct indices).
+        """Return, encoded, the packets that must precede new packets of the streams `used`.
 
-        These are resets with names and clocks where they are outdated, and definitions of new
-        strings and call stacks. strings, callstacks: pairs of arrays (stream, id) for each use; id
-        0: none.
+        used: distinct indices of streams. These packets are a reset, with names and clocks, of each
+        stream whose names or clocks are outdated, and definitions of strings and call stacks that a
+        stream uses for the first time since its reset. strings, callstacks: pairs of arrays (n,),
+        the stream and the interned id of each use; id 0: none. Remembers what is defined. b"" where
+        nothing is needed.
         """
         # Every sequence has to repeat names and clocks when any of them changes.
         counts = (len(self.names), self.clocks.offset_changes, len(self._used))
@@ -175,7 +180,11 @@ class Streams:
         return framed(packets) + self._define(strings) + self._define_stacks(callstacks)
 
     def _begin(self, index: int) -> list[TracePacket]:
-        """Return a stream's reset packet, with its track if it is new, and its clock snapshot."""
+        """Return a stream's reset packet, with its track if it is new, and its clock snapshot.
+
+        index: of the stream. Sets the stream's `_state`, and forgets its defined strings and call
+        stacks.
+        """
         stream, sequence = self._streams[index], int(self.sequence[index])
         first = bool(self._state[index] < 0)
         self._state[index] = self._current
@@ -197,11 +206,15 @@ class Streams:
         return [head, clock]
 
     def _intern(self, packet: TracePacket, category: str) -> None:
-        """Add the category, event names and used arguments of a category to a reset packet."""
+        """Add to a reset packet what a stream of that category may refer to.
+
+        packet: its `interned_data` gets the category, all event names so far, and the stages and
+        arguments that have occurred so far (`_used`).
+        """
         data = packet.interned_data
         data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
-        if stages:
+        if stages or category == CALL:
             data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
         for stage in stages:
             data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])
@@ -213,7 +226,7 @@ class Streams:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
 
     def _snapshot(self, at: int) -> ClockSnapshot:
-        """Return a snapshot that ties the stream's incremental clock to the others at `at` (ns)."""
+        """Return a snapshot of a stream's incremental clock and the trace's clocks at `at` (ns)."""
         snapshot = ClockSnapshot()
         snapshot.clocks.add(clock_id=SLICE_CLOCK, timestamp=at, is_incremental=True)
         for clock, time in self.clocks.at(at):
@@ -223,7 +236,11 @@ class Streams:
         return snapshot
 
     def _define(self, strings: Iterable[tuple[I64, U64]]) -> bytes:
-        """Return packets that define the strings which their streams use for the first time."""
+        """Return, encoded, packets that define the strings that a stream uses for the first time.
+
+        strings: pairs of arrays (n,), stream and id of each use; id 0: none. Marks them in
+        `_defined`.
+        """
         wanted = np.zeros((len(self._streams), len(self.strings) + 1), dtype=np.bool_)
         for stream, ids in strings:
             wanted[stream, ids.astype(np.int64)] = True
@@ -247,7 +264,11 @@ class Streams:
         return framed(packets)
 
     def _define_stacks(self, callstacks: Iterable[tuple[I64, U64]]) -> bytes:
-        """Return packets that define the call stacks which their streams use for the first time."""
+        """Return, encoded, packets that define the call stacks that a stream uses first now.
+
+        callstacks: pairs of arrays (n,), stream and id of each use; id 0: none. Adds them to
+        `_defined_stacks`.
+        """
         packets = []
         for stream, ids in callstacks:
             pairs = np.unique(stream << 32 | ids.astype(np.int64))

@@ -25,6 +25,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.outputs.perfetto.help import BIOS, LOSSES, MORE, REQUESTS, ROOT, SLOW
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
+    CALL,
     IN_DEVICE,
     LOSS,
     QUEUED,
@@ -40,6 +41,7 @@ SCREEN = 16
 
 _EXPLICIT = TrackDescriptor.EXPLICIT
 _BY_KEY = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
+_CALLS = 3
 _FIRST_DEVICE = 10
 """Rank of the first device's group, below the lanes of the whole log."""
 
@@ -101,13 +103,20 @@ class Tree:
     place: Place
     _groups: list[TracePacket] = field(default_factory=list)
     """Packets of groups that `announcements` has not returned yet."""
+    threads: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Process id and name by thread id, of threads with calls; whoever writes calls fills it."""
     _devices: dict[int, int] = field(default_factory=dict)
     """Per device that has a group: the group's uuid."""
 
     def __post_init__(self) -> None:
+        """Create the log's root and its group "recording", as packets for `announcements`.
+
+        The root is below one that several logs of a host share, if there is one, which is created
+        first. Sets `root` and `recording`, their uuids.
+        """
         self.root = self.identity.uuid("host")
         self.recording = self.identity.uuid("recording")
-        shared = self._shared()
+        shared = self._shared_root()
         root = self._group(self.root, self.place.label)
         root.child_ordering = _EXPLICIT
         root.description = ROOT
@@ -117,8 +126,11 @@ class Tree:
         recording.parent_uuid = self.root
         recording.sibling_order_rank = 0
 
-    def _shared(self) -> int:
-        """Create the root that several logs of a host share; return its uuid, 0: there is none."""
+    def _shared_root(self) -> int:
+        """Create the root that several logs of a host share; return its uuid.
+
+        Returns 0, and creates nothing, where the log has a root of its own.
+        """
         if not self.place.above:
             return 0
         uuid = Identity(self.place.above_key).uuid("host")
@@ -135,11 +147,15 @@ class Tree:
         return list(self._devices)
 
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
-        """Return the track of lane number `lane`.
+        """Return the track of a lane, one of those that slices of a category are drawn on.
 
-        category: BIO and REQUEST lanes are below their device's group; SLOWEST and LOSS lanes are
-        below the root, and `dev` only enters their uuid.
+        category: BIO and REQUEST lanes are below their device's group, which is created if it is
+        new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
+        A CALL lane is a thread's track, and `dev` the thread's id. lane: from 0; from SCREEN on,
+        lanes of bios and requests are part of "more bios" and "more requests".
         """
+        if category == CALL:
+            return self._thread(dev, lane)
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
             lanes, first = _MORE[category], SCREEN
@@ -154,8 +170,29 @@ class Tree:
             sibling_merge_key=lanes.name,
         )
 
+    def _thread(self, tid: int, lane: int) -> TrackDescriptor:
+        """Return the track of a thread's calls.
+
+        Alone in a trace it is the thread's own track, which other data sources of the machine have
+        too; of several logs it is a track below the log's root, as their thread ids can be equal.
+        Lanes beyond the first, which only a reused thread id needs, are below the root as well.
+        """
+        pid, name = self.threads.get(tid, (tid, ""))
+        descriptor = TrackDescriptor(uuid=self.identity.uuid(f"{CALL} {tid} {lane}"))
+        if lane or self.place.number != 1 or self.place.host:
+            descriptor.parent_uuid = self.root
+            descriptor.name = f"{name or 'thread'} {tid}"
+            descriptor.sibling_order_rank = _CALLS
+        else:
+            descriptor.thread.pid, descriptor.thread.tid = pid, tid
+            descriptor.thread.thread_name = name
+        return descriptor
+
     def counter(self, name: str, dev: int) -> TrackDescriptor:
-        """Return the track of a device's counter. name: of COUNTERS."""
+        """Return the track of a device's counter, below the device's group.
+
+        name: of COUNTERS. dev: dev_t; its group is created if it is new.
+        """
         counter = COUNTERS[name]
         return TrackDescriptor(
             uuid=self.identity.uuid(f"counter {name} {dev}"),
@@ -167,15 +204,19 @@ class Tree:
         )
 
     def _device(self, dev: int) -> int:
-        """Return the uuid of a device's group; creates the group on first use."""
+        """Return the uuid of a device's group; create the group on first use.
+
+        dev: dev_t. Groups are drawn in the order of the devices in the log's header, others behind
+        them.
+        """
         uuid = self._devices.get(dev)
         if uuid is None:
             uuid = self._devices[dev] = self.identity.uuid(f"device {dev}")
             group = self._group(uuid, self.context.device_label(dev))
             group.parent_uuid = self.root
             group.child_ordering = _EXPLICIT
-            known = list(self.context.devices)
-            place = known.index(dev) if dev in known else len(known)
+            devices = list(self.context.devices)
+            place = devices.index(dev) if dev in devices else len(devices)
             group.sibling_order_rank = _FIRST_DEVICE + place
         return uuid
 

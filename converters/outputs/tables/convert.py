@@ -34,9 +34,10 @@ def write(
 ) -> int:
     """Write the tables one behind the other, and return the number of rows.
 
-    schema: of every table. form: of FORMATS. cell: turns texts into CSV cells. Dictionary columns
-    are written as plain text, list columns in CSV as words with spaces between. Raises OSError
-    where `out` fails, and what the tables raise.
+    schema: of every table. form: of FORMATS. cell: turns a text into a CSV cell, such that a
+    spreadsheet does not take it for a formula. Dictionary columns are written as plain text, list
+    columns in CSV as words with spaces between. Raises OSError where `out` fails, and what the
+    tables raise.
     """
     plain = _plain_schema(schema)
     rows = 0
@@ -49,7 +50,7 @@ def write(
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with text for dictionaries.
+    """Return the schema with columns of plain values where it has dictionary-encoded ones.
 
     Dictionaries differ from window to window, which few formats allow.
     """
@@ -60,7 +61,12 @@ def _plain_schema(schema: pa.Schema) -> pa.Schema:
 
 @contextmanager
 def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
-    """Yield a function that writes a table as CSV: texts through `cell`, lists space-separated."""
+    """Yield a function that writes a table of that schema as CSV.
+
+    The first line has the columns' names. cell: makes the cell of each text. Lists become words
+    with spaces between. The output is completed at the end of the block, but not after an
+    exception.
+    """
     names = [f.name for f in schema if pa.types.is_string(f.type)]
     lists = [f.name for f in schema if pa.types.is_list(f.type)]
     for name in lists:
@@ -69,6 +75,7 @@ def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
     writer = pyarrow.csv.CSVWriter(out, schema)
 
     def put(table: pa.Table) -> None:
+        """Write a table's rows as CSV."""
         for name in names:
             texts = _cells(table[name].combine_chunks(), cell)
             table = table.set_column(table.schema.get_field_index(name), name, texts)
@@ -90,10 +97,15 @@ def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
 
 @contextmanager
 def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    """Yield a function that writes a table as JSON lines, timestamps as ISO 8601 with ns."""
+    """Yield a function that writes a table of that schema as JSON lines, one object per row.
+
+    Timestamps become text, ISO 8601 in UTC with ns; other values what JSON has for them, null where
+    they are null.
+    """
     times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
 
     def put(table: pa.Table) -> None:
+        """Write a table's rows as JSON lines."""
         for name in times:
             texts = pc.strftime(table[name], _TIME_TEXT)
             table = table.set_column(table.schema.get_field_index(name), name, texts)
@@ -106,7 +118,10 @@ def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
 
 @contextmanager
 def _parquet(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    """Yield a function that writes a table to a Parquet file, compressed with zstd."""
+    """Yield a function that writes a table of that schema to a Parquet file, compressed with zstd.
+
+    The file is completed at the end of the block, but not after an exception.
+    """
     writer = pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True)
     try:
         yield writer.write_table

@@ -50,14 +50,14 @@ class Summary:
 def write(
     windows: Iterator[Lifecycles], context: Context, out: BinaryIO, *, upper_only: bool = True
 ) -> Summary:
-    """Write an iolog of the windows, and return what was written.
+    """Write the bios of all windows as an iolog, in the order of Q; return what was written.
 
-    upper_only: leave out bios that have a parent on another device. Raises OSError where `out`
-    fails.
+    windows: lifecycles, in order of time. upper_only: leave out bios that have a parent, a bio of
+    the upper device that they work for. Raises OSError where `out` fails.
     """
     writer = _Writer(context, out, upper_only)
     for window in windows:
-        writer.take(window)
+        writer.add(window)
     return writer.finish()
 
 
@@ -65,6 +65,7 @@ class _Writer:
     """Writes bios in the order of Q; a window has the bios that ended in it."""
 
     def __init__(self, context: Context, out: BinaryIO, upper_only: bool) -> None:
+        """Write the iolog's first line, its version. Raises OSError where `out` fails."""
         self._context = context
         self._out = out
         self._upper_only = upper_only
@@ -75,11 +76,15 @@ class _Writer:
         """Per dev_t with a line: its file, /dev/NAME."""
         out.write(f"{_HEADER}\n".encode())
 
-    def take(self, window: Lifecycles) -> None:
-        """Hold a window's bios, and write those queued before any bio that is still in flight."""
-        self._held.append(window.bios.take(self._wanted(window.bios)))
-        under_way = window.open_bios.queue[window.open_bios.queue != NEVER]
-        edge = min(window.end, int(under_way.min())) if len(under_way) else window.end
+    def add(self, window: Lifecycles) -> None:
+        """Hold the bios that ended in a window; write those queued before any bio still in flight.
+
+        Where more than 1,000,000 bios are held, all that were queued before the window's end are
+        written, although one queued earlier may still come. Raises OSError where writing fails.
+        """
+        self._held.append(window.bios.take(self._select(window.bios)))
+        queued = window.open_bios.queue[window.open_bios.queue != NEVER]
+        edge = min(window.end, int(queued.min())) if len(queued) else window.end
         if sum(map(len, self._held)) > _MOST_HELD:
             edge = window.end
         self._write(edge)
@@ -89,10 +94,11 @@ class _Writer:
         self._write(None)
         return self._summary
 
-    def _wanted(self, bios: Bios) -> Bool:
-        """Mark the bios (n,) to write.
+    def _select(self, bios: Bios) -> Bool:
+        """Mark the bios (n,) to write: their Q is known, and fio has an action for the operation.
 
-        Counts the others in `left_out`, by the first reason that applies.
+        With `upper_only` they have no parent, either: a bio of an upper device that they work for.
+        Counts the others in `_summary.left_out`, by the first reason that applies.
         """
         codes, names = operations(self._context, bios.opf, bios.bytes)
         unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)
@@ -108,7 +114,10 @@ class _Writer:
         return wanted
 
     def _write(self, edge: int | None) -> None:
-        """Write the held bios with Q before `edge` (ns; None: all), in the order of Q."""
+        """Write the held bios with Q before `edge` (ns; None: all), in the order of Q.
+
+        The others stay in `_held`. Raises OSError where writing fails.
+        """
         if not self._held:
             return
         held = Bios.concatenate(self._held)
@@ -120,7 +129,12 @@ class _Writer:
             self._lines(bios)
 
     def _lines(self, bios: Bios) -> None:
-        """Write a line for each bio, after the lines that open the files of new devices."""
+        """Write a line for each bio, in their order: `µs /dev/NAME ACTION OFFSET BYTES`.
+
+        bios: at least one, sorted by Q. Times are since the first line of all, whose time is 1 µs.
+        Before these lines come those that open the files of new devices. Sets `first_ns` in
+        `_summary` at the first call, and adds to `ios`. Raises OSError where writing fails.
+        """
         if self._summary.first_ns == NEVER:
             self._summary.first_ns = int(bios.queue[0])
         micros = (bios.queue - self._summary.first_ns) // 1000 + _START_US
@@ -141,9 +155,11 @@ class _Writer:
         self._out.write("".join(lines).encode())
 
     def _new_files(self, bios: Bios, micros: I64) -> list[str]:
-        """Return the add and open lines for devices that had no line yet.
+        """Return the lines that add and open the files of devices without a line so far.
 
-        micros: times of the lines, whose first one is the new lines' time.
+        They are `µs /dev/NAME add` and `µs /dev/NAME open`. bios: the bios to write now. micros:
+        times (µs) of their lines, the first of which is that of the new lines. Devices are sorted
+        by dev_t, and added to `_files` and to `_summary.devices`.
         """
         lines = []
         for dev in np.unique(bios.dev).tolist():

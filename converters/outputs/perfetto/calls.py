@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices of system calls, on their threads' own tracks, with the waits of each call nested."""
+
+import errno
+from dataclasses import dataclass
+
+import numpy as np
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, NEVER, Calls, PathTables, Tasks, Waits
+from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.encode import distinct
+from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Interned
+from biotrail.recorder.schema.syscalls import call_name
+
+_MOST_PENDING = 1 << 18
+"""Waits that are kept at most until their call returns; the oldest are dropped first."""
+
+
+@dataclass
+class CallMaker:
+    """Makes slices of the calls of each window, in the order of the windows."""
+
+    context: Context
+    names: Interned
+    """Event names."""
+    strings: Interned
+    """Values of text arguments."""
+    threads: dict[int, tuple[int, str]]
+    """Per thread id that has a call: (process id, thread name) at its last one; filled here."""
+    _pending: Waits | None = None
+    """Waits of calls that have not returned in the windows so far."""
+    _wait_names: tuple[int, int] = (0, 0)
+    """Event name ids of BLOCKED and RUNNABLE: interned early, as they have to be below 128."""
+    _numbered: int = 0
+    """Calls so far, which numbers them."""
+
+    def calls(self, path: PathTables | None, tasks: Tasks) -> Slices:
+        """Return a slice per timed call of the window, in the order of (entry, number).
+
+        path: the window's; None: no calls. tasks: the window's threads, rows of `Calls.task`. Calls
+        whose entry is not known are left out. Adds the threads of the calls to `threads`, and keeps
+        waits whose calls have not returned for a later window.
+        """
+        if path is None:
+            return self._slices(None)
+        self._wait_names = self.names.id(BLOCKED), self.names.id(RUNNABLE)
+        known = path.calls.take(path.calls.entry != NEVER)
+        table = known.take(np.argsort(known.entry, kind="stable"))
+        self._add_threads(table, tasks)
+        slices = self._slices(table)
+        self._arguments(slices, table)
+        waits = path.waits
+        if self._pending is not None:
+            waits = Waits.concatenate([self._pending, waits])
+        self._pending = self._add_waits(slices, table, waits)
+        return slices
+
+    def _add_threads(self, table: Calls, tasks: Tasks) -> None:
+        """Add process and name of each call's thread to `threads`; (tid, "") where not known."""
+        tids, last = np.unique(table.tid[::-1], return_index=True)
+        rows = table.task[::-1][last]
+        for tid, row in zip(tids.tolist(), rows.tolist(), strict=True):
+            known = row >= 0
+            named = (int(tasks.tgid[row]), str(tasks.comm[row])) if known else (int(tid), "")
+            self.threads[int(tid)] = named
+
+    def _slices(self, table: Calls | None) -> Slices:
+        """Return slices of the calls, sorted by entry, without arguments; None: no call."""
+        none = np.zeros(0, dtype=np.int64)
+        if table is None or not len(table):
+            return Slices(CALL, none, none, none, none, none.astype(np.uint64), None)
+        machine = str(self.context.header.get("host", {}).get("machine", ""))
+        found, codes = distinct(table.number)
+        texts = [call_name(int(number), machine) for number in found]
+        ids = np.array([self.names.id(text) for text in texts], dtype=np.uint64)[codes]
+        if table.foreign.any():
+            ids[table.foreign] = self.names.id("32-bit system call")
+        number = self._numbered + np.arange(len(table))
+        self._numbered += len(table)
+        return Slices(
+            CALL,
+            number=number,
+            group=table.tid.astype(np.int64),
+            start=table.entry,
+            end=np.maximum(table.exit, table.entry),
+            name=ids,
+            family=None,
+            rows=np.arange(len(table)),
+        )
+
+    def _arguments(self, slices: Slices, table: Calls) -> None:
+        """Add the arguments of names.CALL_ARGUMENTS."""
+        if not len(table):
+            return
+        blocked, runnable = table.blocked, table.runnable
+        slices.uint("tid", table.tid)
+        slices.uint("fd", table.arg0)
+        slices.uint("result", table.result, table.result >= 0)
+        failed = table.result < 0
+        if failed.any():
+            found, codes = distinct(np.where(failed, -table.result, 0))
+            texts = [errno.errorcode.get(int(code), f"errno {code}") for code in found]
+            ids = np.array([self.strings.id(text) for text in texts], dtype=np.uint64)[codes]
+            slices.text("error", np.where(failed, ids, np.uint64(0)))
+        slices.uint("blocked_ns", blocked, blocked > 0)
+        slices.uint("runnable_ns", runnable, runnable > 0)
+        slices.uint("running_ns", np.maximum(slices.end - slices.start - blocked - runnable, 0))
+        slices.uint("queued_bios", table.bios, table.bios > 0)
+        slices.uint("waits", table.waits, table.waits > 0)
+
+    def _add_waits(self, slices: Slices, table: Calls, waits: Waits) -> Waits:
+        """Set `slices.stages` to the waits of these calls; return the waits of no call among them.
+
+        table: the call of each slice. A wait is a call's if thread and entry time are the same. It
+        has two stages: off the CPU until woken, and from there until it ran.
+        """
+        row = _rows_of_calls(table, waits)
+        ours = np.flatnonzero(row >= 0)
+        ours = ours[np.lexsort((waits.out[ours], row[ours]))]
+        pending = waits.take(np.flatnonzero(row < 0)[-_MOST_PENDING:])
+        if not len(ours):
+            return pending
+        names = np.array(self._wait_names, dtype=np.uint8)
+        start = np.stack([waits.out[ours], waits.woken[ours]], axis=1).reshape(-1)
+        end = np.stack([waits.woken[ours], waits.run[ours]], axis=1).reshape(-1)
+        rows = np.repeat(row[ours], 2)
+        start = np.clip(start, slices.start[rows], slices.end[rows])
+        end = np.clip(end, start, slices.end[rows])
+        lasting = np.flatnonzero(end > start)
+        count = np.bincount(rows[lasting], minlength=len(slices))
+        slices.stages = StageColumns(
+            first=np.cumsum(count) - count,
+            count=count,
+            name=np.tile(names, len(ours))[lasting],
+            start=start[lasting],
+            end=end[lasting],
+        )
+        return pending
+
+
+def _rows_of_calls(table: Calls, waits: Waits) -> I64:
+    """Return per wait the row of its call in `table`, by thread and entry time; -1: none."""
+    if not len(table) or not len(waits):
+        return np.full(len(waits), -1, dtype=np.int64)
+    order = np.lexsort((table.tid, table.entry))
+    entry, tid = table.entry[order], table.tid[order]
+    first = np.searchsorted(entry, waits.entry, side="left")
+    stop = np.searchsorted(entry, waits.entry, side="right")
+    row = np.full(len(waits), -1, dtype=np.int64)
+    # Two threads rarely enter in the same nanosecond, so this loop is short.
+    for ahead in range(int((stop - first).max(initial=0))):
+        place = np.minimum(first + ahead, len(order) - 1)
+        same = (first + ahead < stop) & (tid[place] == waits.tid)
+        row[same] = order[place[same]]
+    return row

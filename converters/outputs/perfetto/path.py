@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of bios and requests from the path beside the block layer."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    NO_CALL,
+    U64,
+    BioPaths,
+    Bios,
+    Bool,
+    Interrupts,
+    PathTables,
+    Requests,
+)
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.encode import distinct
+from biotrail.converters.outputs.perfetto.names import Interned
+from biotrail.recorder.schema.syscalls import call_name
+
+_CONTEXTS = ("task", "softirq", "interrupt")
+
+
+def add_bio_path(
+    slices: Slices, table: Bios, path: PathTables | None, context: Context, strings: Interned
+) -> None:
+    """Add the arguments names.PATH_BIO_ARGUMENTS to the slices of bios where they are known.
+
+    table: the bio of each slice. path: the window's; None: nothing is added. strings: the interned
+    texts, to which new ones are added.
+    """
+    if path is None or not len(path.bios) or not len(table):
+        return
+    row, known = _rows_by_number(path.bios.number, table.number)
+    bios = path.bios.take(row)
+    called = known & (bios.call != NO_CALL)
+    slices.text("call", np.where(called, _call_ids(bios, context, strings), np.uint64(0)))
+    slices.uint("fd", bios.args[:, 0] & np.uint64(0xFFFFFFFF), called & (bios.call >= 0))
+    dirtied = known & (bios.dirtied != NEVER)
+    if not dirtied.any():
+        return
+    slices.text("dirtied_by", np.where(dirtied, _names(bios.dirty_comm, strings), np.uint64(0)))
+    slices.uint("dirtied_pid", bios.dirty_pid, dirtied)
+    before = table.queue - bios.dirtied
+    slices.uint("dirtied_before_ns", before, dirtied & (before >= 0) & (table.queue != NEVER))
+
+
+def _call_ids(bios: BioPaths, context: Context, strings: Interned) -> U64:
+    """Return per bio the id of its call's name, as an interned text."""
+    machine = str(context.header.get("host", {}).get("machine", ""))
+    found, codes = distinct(bios.call)
+    texts = [call_name(int(number), machine) for number in found]
+    ids = np.array([strings.id(text) for text in texts], dtype=np.uint64)[codes]
+    if bios.foreign.any():
+        ids[bios.foreign] = strings.id("32-bit system call")
+    return ids
+
+
+def _names(comm: NDArray[np.bytes_], strings: Interned) -> U64:
+    """Return per bio the id of a thread's name, as an interned text."""
+    found, codes = np.unique(comm, return_inverse=True)
+    texts = [bytes(name).decode("utf-8", "replace") for name in found]
+    return np.array([strings.id(text) for text in texts], dtype=np.uint64)[codes]
+
+
+def add_interrupts(
+    slices: Slices, table: Requests, path: PathTables | None, strings: Interned
+) -> None:
+    """Add the arguments names.PATH_REQUEST_ARGUMENTS to the slices of requests where known.
+
+    table: the request of each slice. path: the window's; None: nothing is added. strings: the
+    interned texts, to which new ones are added.
+    """
+    if path is None or not len(path.interrupts) or not len(table):
+        return
+    row, known = _rows_by_number(path.interrupts.number, table.number)
+    ends = path.interrupts.take(row)
+    names = np.array([strings.id(name) for name in _CONTEXTS], dtype=np.uint64)
+    context = names[np.minimum(ends.context, len(_CONTEXTS) - 1)]
+    slices.text("completed_in", np.where(known, context, np.uint64(0)))
+    _add_times(slices, table, ends, known)
+
+
+def _add_times(slices: Slices, table: Requests, ends: Interrupts, known: Bool) -> None:
+    """Add the interrupt's number and the times between issue, interrupt, softirq and completion."""
+    hard = known & (ends.hard != NEVER) & (ends.hard >= table.issue) & (table.issue != NEVER)
+    soft = known & (ends.soft != NEVER) & (table.complete != NEVER)
+    slices.uint("irq", ends.irq, hard)
+    slices.uint("issue_to_interrupt_ns", ends.hard - table.issue, hard)
+    both = hard & soft & (ends.soft >= ends.hard)
+    slices.uint("interrupt_to_softirq_ns", ends.soft - ends.hard, both)
+    slices.uint("softirq_to_complete_ns", table.complete - ends.soft, soft)
+
+
+def _rows_by_number(number: I64, wanted: I64) -> tuple[I64, Bool]:
+    """Return per wanted number its row in `number` (sorted, not empty), and whether it is there."""
+    row = np.minimum(np.searchsorted(number, wanted), len(number) - 1)
+    return row, np.asarray(number[row] == wanted, dtype=np.bool_)
