@@ -133,6 +133,6 @@ class PathLog:
         writer.close({"clocks": clock(START + last + 1)})
         return stream.getvalue()
 
-    def write(self, path: Path, *arguments: Any, **header: Any) -> Path:
-        path.write_bytes(self.data(*arguments, **header))
-        return path
+    def write(self, target: Path, *arguments: Any, **header: Any) -> Path:
+        target.write_bytes(self.data(*arguments, **header))
+        return target
