@@ -2,12 +2,13 @@
 """A recording as Arrow tables, for notebooks and scripts."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from biotrail.converters.calls.arrow import CALL_SCHEMA, WAIT_SCHEMA, calls_table, waits_table
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
@@ -18,7 +19,9 @@ from biotrail.text import tallies
 
 
 class Recording:
-    """Bios, requests and events of a log, archive or blktrace data; read on first use and kept.
+    """Bios, requests, calls, waits and events of a log, archive or blktrace data.
+
+    Read on first use and kept. Calls and waits are those of logs recorded with --path.
 
     docs/parquet.md and the metadata of each schema's fields give columns, types and units. Times
     are ns of CLOCK_MONOTONIC, sectors 512 bytes, sizes bytes; what is not known is null. A table
@@ -58,11 +61,21 @@ class Recording:
         return self._lifecycles[1]
 
     @cached_property
+    def calls(self) -> pa.Table:
+        """A table with a row for each timed system call, in the order of their ends."""
+        return self._lifecycles[2]
+
+    @cached_property
+    def waits(self) -> pa.Table:
+        """A table with a row for each recorded wait of a call, in the order of their ends."""
+        return self._lifecycles[3]
+
+    @cached_property
     def events(self) -> pa.Table:
         """A table with a row for each event, in the order of time."""
         trace = self._trace()
         tables = [events_table(events, trace.context) for events, _ in trace.shown_events()]
-        return _joined(tables, EVENT_SCHEMA)
+        return _joined(tables, EVENT_SCHEMA).sort_by("number")
 
     @property
     def missing(self) -> list[str]:
@@ -75,18 +88,30 @@ class Recording:
 
     def windows(self) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield (bios, requests) window by window, in the order of time, for large logs."""
+        for bios, requests, _, _ in self._windows():
+            yield bios, requests
+
+    def _windows(self) -> Iterator[tuple[pa.Table, pa.Table, pa.Table, pa.Table]]:
+        """Yield (bios, requests, calls, waits) window by window; sets `_said` at the end."""
         trace = self._trace()
         for window in trace.lifecycles():
-            yield bios_table(window, trace.context), requests_table(window, trace.context)
+            yield (
+                bios_table(window, trace.context),
+                requests_table(window, trace.context),
+                calls_table(window, trace.context),
+                waits_table(window, trace.context),
+            )
         self._said = [*tallies.own_lines(trace), *tallies.loss_lines(trace)]
 
     @cached_property
-    def _lifecycles(self) -> tuple[pa.Table, pa.Table]:
-        """The tables of bios and requests."""
-        pairs = list(self.windows())
+    def _lifecycles(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
+        """The tables of bios, requests, calls and waits."""
+        windows = list(self._windows())
         return (
-            _joined([bios for bios, _ in pairs], BIO_SCHEMA),
-            _joined([requests for _, requests in pairs], REQUEST_SCHEMA),
+            _joined([bios for bios, _, _, _ in windows], BIO_SCHEMA).sort_by("number"),
+            _joined([requests for _, requests, _, _ in windows], REQUEST_SCHEMA).sort_by("number"),
+            _joined([calls for _, _, calls, _ in windows], CALL_SCHEMA),
+            _joined([waits for _, _, _, waits in windows], WAIT_SCHEMA),
         )
 
     def _trace(self) -> Trace:
@@ -104,7 +129,6 @@ class Recording:
         return Trace(source, self._associate, own_io=self._own_io)
 
 
-def _joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return the tables as one, sorted by number, with dictionaries unified."""
-    table = cast(pa.Table, pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries())
-    return table.sort_by("number")
+def _joined(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return the tables as one, in their order, with dictionaries unified."""
+    return cast(pa.Table, pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries())

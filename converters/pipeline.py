@@ -12,6 +12,7 @@ import numpy as np
 
 from biotrail.converters.association.completion.carry_over import named_events
 from biotrail.converters.association.without_pointers.identify import Identifier
+from biotrail.converters.calls.division import CallDivider
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
@@ -220,7 +221,9 @@ class Trace:
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
+        divider = CallDivider(self.context)
         for _, result, begin, end in self._associated(events):
+            result.path = divider.divide(result, self.tasks)
             if end <= first:  # the window lies in the margin before the span
                 continue
             window = self._close_window(result, max(begin, first), end)

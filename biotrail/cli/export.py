@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`biotrail export`: bios, requests or events as a table; bios as an iolog for fio."""
+"""`biotrail export`: bios, requests, calls, waits or events as a table; bios as an iolog."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -34,16 +34,18 @@ ENDINGS = {
 }
 FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 BINARY = ("parquet", "arrow")
+_PARTS = {"calls": "time", "waits": "wait"}
+"""Table → part of `record --path` that it needs."""
 
 
 @click.command()
 @log_argument
 @click.option(
     "--what",
-    type=click.Choice(["bios", "requests", "events"]),
+    type=click.Choice(["bios", "requests", "events", "calls", "waits"]),
     default="bios",
     show_default=True,
-    help="The rows of the table.",
+    help="The rows of the table. calls, waits: of a log recorded with --path.",
 )
 @click.option(
     "--format",
@@ -76,7 +78,7 @@ def command(
     guard: bool,
     force: bool,
 ) -> None:
-    """Write the bios, requests or events of LOG as a table.
+    """Write the bios, requests, calls, waits or events of LOG as a table.
 
     Formats are CSV, JSON lines, Parquet and Arrow IPC; docs/parquet.md lists columns and units.
     Bios can also be written as an iolog (version 3), which fio replays with the times at which
@@ -86,6 +88,7 @@ def command(
     \b
     biotrail export disk.biotrail -o bios.csv
     biotrail export --what requests disk.biotrail -o requests.parquet
+    biotrail export --what calls disk.biotrail -o calls.csv
     biotrail export --format jsonl disk.biotrail | jq 'select(.latency_ns > 5e6)'
     biotrail export -d nvme0n1 disk.biotrail -o disk.iolog
     fio --name=replay --read_iolog=disk.iolog --replay_redirect=/dev/nvme1n1 --direct=1
@@ -126,8 +129,8 @@ def export(
 ) -> Iterator[str]:
     """Write the chosen part of a trace to `target` and yield lines about the output.
 
-    what: "bios", "requests" or "events"; form: one of FORMATS; target: a path, or `-`; cell:
-    converts a text to a CSV cell. Raises TraceError.
+    what: "bios", "requests", "events", "calls" or "waits"; form: one of FORMATS; target: a path,
+    or `-`; cell: converts a text to a CSV cell. Raises TraceError.
     """
     trace = source.trace
 
@@ -162,11 +165,18 @@ def _table(
     reached: Callable[[int], None] | None,
     cell: Callable[[str], str],
 ) -> list[str]:
-    """Write a table to `stream`; return a list of one line with its number of rows.
+    """Write a table to `stream`; return a line with its number of rows, and what it lacks.
 
-    what: "bios", "requests" or "events"; form: one of FORMATS but IOLOG. reached: called with the
-    bytes of the log read so far; None: not called. cell: converts a text to a CSV cell.
+    what: "bios", "requests", "events", "calls" or "waits"; form: one of FORMATS but IOLOG. reached:
+    called with the bytes of the log read so far; None: not called. cell: converts a text to a CSV
+    cell.
     """
+    from biotrail.converters.calls.arrow import (
+        CALL_SCHEMA,
+        WAIT_SCHEMA,
+        calls_table,
+        waits_table,
+    )
     from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
@@ -178,11 +188,19 @@ def _table(
         tables: Iterator[pa.Table] = (events_table(e, context) for e, _ in events)
         schema = EVENT_SCHEMA
     else:
-        make = bios_table if what == "bios" else requests_table
-        schema = BIO_SCHEMA if what == "bios" else REQUEST_SCHEMA
+        make, schema = {
+            "bios": (bios_table, BIO_SCHEMA),
+            "requests": (requests_table, REQUEST_SCHEMA),
+            "calls": (calls_table, CALL_SCHEMA),
+            "waits": (waits_table, WAIT_SCHEMA),
+        }[what]
         tables = (make(window, context) for window in _windows(source, reached))
     rows = writer.write(tables, schema, form, stream, cell)
-    return [units.plural(rows, what.removesuffix("s"))]
+    lines = [units.plural(rows, what.removesuffix("s"))]
+    part = _PARTS.get(what)
+    if part and part not in context.path_parts:
+        lines.append(f"  {what} were not recorded: record again with biotrail record --path")
+    return lines
 
 
 def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:

@@ -104,7 +104,8 @@ class Asked:
 @click.option(
     "--by",
     type=click.Choice(list(KEYS)),
-    help="Group I/O by this, with all stages; file: by path, even if several inodes had it.",
+    help="Group I/O by this, with all stages; file: by path, even if several inodes had it; call: "
+    "by the system call that queued it; writer: by the task that dirtied the page written back.",
 )
 @click.option(
     "--interval", type=Duration(), help="Add a time series with intervals this long: 1s, 100ms."
@@ -130,17 +131,19 @@ def command(logs: tuple[str, ...], cut: Cut, associate: str, asked: Asked) -> No
     For each device and operation: number, bytes and rate of the I/Os; every stage from queue to
     completion with its share of the time, mean, percentiles and maximum; how much was in
     flight; merges, splits, requeues, errors, flushes; the share of sequential I/O; and the
-    processes, cgroups, CPUs and files that the I/O came from. Percentiles of times are within
-    0.4 %; all other figures are exact. docs/report.md explains every figure. LOG is anything
-    that convert reads; - reads standard input. The files of a rotated recording are one log;
-    several recordings or hosts are compared in tables and then reported one by one
-    (docs/hosts.md).
+    processes, cgroups, CPUs and files that the I/O came from. Logs recorded with --path also
+    give the system calls with the parts of their time, and the steps from the device to the
+    completion. Percentiles of times are within 0.4 %; all other figures are exact.
+    docs/report.md explains every figure. LOG is anything that convert reads; - reads standard
+    input. The files of a rotated recording are one log; several recordings or hosts are compared
+    in tables and then reported one by one (docs/hosts.md).
 
     \b
     biotrail report disk.biotrail
     biotrail report --by process -d nvme0n1 disk.biotrail
     biotrail report --by process --sort p99 -n 5 disk.biotrail
     biotrail report --from 10s --to 12s --comm 'postgres*' disk.biotrail
+    biotrail report --by call disk.biotrail          # of a log recorded with --path
     biotrail report --interval 1s --json disk.biotrail | jq '.intervals[].depths'
     biotrail report --html disk.html disk.biotrail
     biotrail report disk-*.biotrail                  # a rotated recording

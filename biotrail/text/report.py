@@ -21,6 +21,7 @@ from biotrail.text.report_cells import (
     work,
 )
 from biotrail.text.report_devices import flushes, patterns, queues, stacked, stages
+from biotrail.text.report_path import calls, completions
 from biotrail.text.report_rows import in_order
 from biotrail.text.rows import Order, first
 
@@ -52,12 +53,16 @@ def parts(
     for device in report.devices:
         if device.total.bios.stages or device.total.requests.stages:
             yield stages(device, width)
+        if any(way.steps for way in device.completions):
+            yield completions(device, width)
     yield queues(report.devices, width)
     yield patterns(report.devices, width)
     if any(device.flushes for device in report.devices):
         yield flushes(report.devices, width)
     if report.stacked:
         yield stacked(report, width)
+    if report.calls:
+        yield calls(report, width, most)
     if report.by:
         yield from _chosen(report, width, most)
     else:

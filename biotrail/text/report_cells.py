@@ -39,6 +39,8 @@ FIELDS = {
     "inode": ("file", "inode"),
     "dir": ("dir", "inodes"),
     "cpu": ("cpu",),
+    "call": ("call",),
+    "writer": ("process", "pid"),
 }
 """Fields of a group's name, by the word of --by."""
 

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.clocks.wall_clock import SLEPT, Reading, WallClock, readings
-from biotrail.converters.events.tables import I64, Lifecycles, Table
+from biotrail.converters.events.tables import I64, Lifecycles, PathTables, Table
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 
 _TIMES = frozenset(
-    {"queue", "getrq", "merge", "insert", "issue", "complete", "start", "end", "cut"}
+    (
+        *("queue", "getrq", "merge", "insert", "issue", "complete", "start", "end", "cut"),
+        *("entry", "exit", "out", "woken", "run", "dirtied", "hard", "raised", "soft"),
+    )
 )
 """Names of table columns that hold times."""
 _ROUNDING = 2
@@ -87,15 +90,21 @@ class Alignment:
     def lifecycles(self, window: Lifecycles) -> Lifecycles:
         """Return a copy of the window with all times converted to the timeline by `times`.
 
-        Of all its tables, and `begin` and `end`.
+        Of all its tables, those of its path too, and `begin` and `end`.
         """
-        tables: dict[str, Any] = {
-            f.name: self._table(value)
-            for f in fields(window)
-            if isinstance(value := getattr(window, f.name), Table)
-        }
+        tables = self._tables(window)
+        if window.path is not None:
+            tables["path"] = replace(window.path, **self._tables(window.path))
         begin, end = self.time(window.begin), self.time(window.end)
         return replace(window, begin=begin, end=end, **tables)
+
+    def _tables(self, holder: Lifecycles | PathTables) -> dict[str, Any]:
+        """Return the tables that are fields of `holder`, with their times converted, by name."""
+        return {
+            f.name: self._table(value)
+            for f in fields(holder)
+            if isinstance(value := getattr(holder, f.name), Table)
+        }
 
     def _table(self, table: Table) -> Table:
         """Return a copy of the table with its time columns converted."""

@@ -38,6 +38,10 @@ OWN = {
 }
 """Columns that all rows have; the others are null in rows of kinds without that field."""
 
+RENAMED = {"number": "call_number"}
+"""Name of a record's field → name of its column, where a table of events has another column of the
+field's name: `number` is the event's own."""
+
 _LEFT_OUT = frozenset({"head", "reserved"})
 _TIME_MASK = (1 << TIMESTAMP_BITS) - 1
 _CODES = {letter: code for code, letter in enumerate(LETTERS)}
@@ -62,10 +66,10 @@ class Column:
 
 
 def _columns() -> dict[str, Column]:
-    """Return a Column for each field of all record kinds, by field name.
+    """Return a Column for each field of all record kinds, by the column's name.
 
-    A field that several kinds have is one column; `head` and `reserved` are left out. Raises
-    TypeError: kinds differ in a field's type.
+    A field that several kinds have is one column. `head` and `reserved` are left out; fields of
+    RENAMED have another name there. Raises TypeError: kinds differ in a field's type.
     """
     found: dict[str, Column] = {}
     for record in RECORDS:
@@ -73,7 +77,8 @@ def _columns() -> dict[str, Column]:
         for field in record.fields:
             if field.name in _LEFT_OUT:
                 continue
-            column = found.setdefault(field.name, _column(field))
+            made = _column(field)
+            column = found.setdefault(made.name, made)
             if column.dtype != np.dtype(field.dtype):
                 raise TypeError(f"{field.name} is {field.dtype} and {column.dtype}")
             column.offsets[int(record.kind)] = places[field.name][1]
@@ -89,7 +94,7 @@ def _column(field: Field) -> Column:
     kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
     if field.count > 1:
         kind = pa.list_(kind)
-    return Column(field.name, kind, dtype, field.count, {})
+    return Column(RENAMED.get(field.name, field.name), kind, dtype, field.count, {})
 
 
 COLUMNS = _columns()

@@ -65,6 +65,22 @@ class Context:
         return "files" in self.header
 
     @property
+    def path_parts(self) -> frozenset[str]:
+        """Parts of the path beside the block layer that the log records (`record --path`).
+
+        Names of `schema.records.PATH_PARTS`: "call", "time", "wait", "irq", "dirty". Empty for a
+        log without the path.
+        """
+        path = self.header.get("path")
+        parts = path.get("parts") if isinstance(path, dict) else None
+        return frozenset(p for p in parts or () if isinstance(p, str)) if parts else frozenset()
+
+    @property
+    def machine(self) -> str:
+        """Machine of the host as uname has it ("x86_64"); "" if the log does not have it."""
+        return str(self.header.get("host", {}).get("machine", ""))
+
+    @property
     def counts_losses(self) -> bool:
         """Whether the recorder counted every record that it missed (`counts_skips`).
 

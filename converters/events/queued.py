@@ -21,8 +21,9 @@ def queued_of(events: Events, rows: EventRows) -> EventRows:
     for distance in range(1, _NEAR + 1):
         unmatched = np.flatnonzero(queue_row < 0)
         row = rows[unmatched]
-        before = row - distance
-        near = (before >= 0) & (events.kind[before] == Kind.Q) & (raw[before, 1] == raw[row, 1])
+        before = np.maximum(row - distance, 0)
+        near = (row >= distance) & (events.kind[before] == Kind.Q)
+        near &= raw[before, 1] == raw[row, 1]
         near &= events.ts[before] == events.ts[row]
         queue_row[unmatched[near]] = before[near]
     if (queue_row < 0).any():

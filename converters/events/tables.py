@@ -330,6 +330,24 @@ class LossWindows(Table):
     """Number of lost records; -1 unknown."""
 
 
+class WaitCause(IntEnum):
+    """What a thread inside a call waited for."""
+
+    OTHERWISE = 0
+    """In another state than D, without a bio of the call in flight: a lock, a pipe, memory."""
+    OWN_IO = 1
+    """A bio in flight that the call itself had queued."""
+    OTHER_IO = 2
+    """In state D without such a bio: a page that another task reads, a journal commit, a lock."""
+
+
+WAIT_CAUSE_NAMES = {
+    WaitCause.OTHERWISE: "otherwise",
+    WaitCause.OWN_IO: "own I/O",
+    WaitCause.OTHER_IO: "other I/O",
+}
+
+
 @dataclass
 class Calls(Table):
     """One row per system call that ended in the window and was recorded with its times."""
@@ -364,6 +382,19 @@ class Calls(Table):
     """Argument 3, such as the offset (bytes) of pread64."""
     cpu: U16
     """CPU of the return."""
+    running: I64
+    """ns on a CPU. With `runnable` and the four columns below it adds up to exit - entry; all are 0
+    where the entry is not known. `converters.calls` sets these five columns and `own`."""
+    own_io: I64
+    """ns of `blocked`: waits with a bio in flight that the call itself had queued."""
+    other_io: I64
+    """ns of `blocked`: other waits in state D, and waits of calls that reap other calls' I/O."""
+    otherwise: I64
+    """ns of `blocked`: all other waits."""
+    undivided: I64
+    """ns of a call whose waits were not recorded (`record --path` without its part wait)."""
+    own: Bool
+    """Whether it queued bios, and all of them are the recording's own."""
 
 
 @dataclass
@@ -372,6 +403,8 @@ class Waits(Table):
 
     tid: U32
     """Thread that waited."""
+    task: I32
+    """Row of that thread in `Lifecycles.tasks`; -1 unknown."""
     entry: I64
     """Entry time of its call: with `tid`, the call's key."""
     out: I64
@@ -386,6 +419,10 @@ class Waits(Table):
     """Thread that ran on the CPU where the wake-up happened; 0: the idle task, or not seen."""
     context: U8
     """Of the wake-up: 0 task, 1 softirq, 2 interrupt, where interrupts were recorded; else 0."""
+    cause: U8
+    """WaitCause value. `converters.calls` sets this column and `own`."""
+    own: Bool
+    """Whether its call had queued bios by then, and all of them are the recording's own."""
 
 
 @dataclass
@@ -437,7 +474,10 @@ class PathTables:
     calls: Calls
     waits: Waits
     bios: BioPaths
+    """Of `Lifecycles.bios`."""
     interrupts: Interrupts
+    open_bios: BioPaths
+    """Of `Lifecycles.open_bios`."""
 
 
 @dataclass

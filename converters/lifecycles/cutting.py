@@ -20,6 +20,7 @@ from biotrail.converters.events.tables import (
     Bios,
     Certainty,
     LossWindows,
+    PathTables,
     Requests,
     Stages,
 )
@@ -84,8 +85,8 @@ def clipped(window: T, begin: int) -> T:
     """Return a copy of the window without rows that ended before `begin` (ns).
 
     Rows in flight at `begin` get `cut` = `begin`, are INCOMPLETE at least, and lose their queue (or
-    start) time and the stages that began before; their other earlier times become `begin`. The
-    window is a Lifecycles or a Result.
+    start) time and the stages that began before; their other earlier times become `begin`. Calls
+    entered before `begin` are left out, and their waits. The window is a Lifecycles or a Result.
     """
     found = restricted(
         window,
@@ -103,6 +104,21 @@ def clipped(window: T, begin: int) -> T:
         request_stages=_whole_stages(found.request_stages, requests, begin),
         open_bios=_cut(found.open_bios, begin),
         open_requests=_cut(found.open_requests, begin),
+        path=_calls_from(found.path, begin),
+    )
+
+
+def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
+    """Return a copy of the tables with the calls entered at `begin` (ns) or later, and their waits.
+
+    A recording that began then would not have the others, as the entry of a call is what makes its
+    programs follow it.
+    """
+    if path is None:
+        return None
+    calls, waits = path.calls, path.waits
+    return replace(
+        path, calls=calls.take(calls.entry >= begin), waits=waits.take(waits.entry >= begin)
     )
 
 

@@ -141,7 +141,8 @@ class Builder:
         requests = self._requests(a, ends, whole, family, request_number)
         requests.own[:] = own.requests
         bio_open = kept.bios[whole.gen]
-        rows = _in_order(number, ~bio_open)
+        rows, open_rows = _in_order(number, ~bio_open), _in_order(number, bio_open)
+        queued = a.bios.first(Kind.Q)[whole.gen]
         request_rows = _in_order(request_number, ~kept.requests)
         flush_bio = (ends.total <= 0) & (ends.done == 0) & (requests.kind == RequestKind.NORMAL)
         flush_bio &= may_flush(requests.opf, self._context)
@@ -152,7 +153,7 @@ class Builder:
             bios.take(rows),
             requests.take(request_rows),
             _edges(a, whole, number, request_number, ~bio_open),
-            bios.take(_in_order(number, bio_open)),
+            bios.take(open_rows),
             requests.take(_in_order(request_number, kept.requests)),
             bio_stages(a, self._context, whole, m, self._request_based(a, whole), number, rows),
             request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
@@ -161,7 +162,8 @@ class Builder:
             path_tables(
                 events,
                 self._tasks,
-                (number[rows], a.bios.first(Kind.Q)[whole.gen][rows]),
+                (number[rows], queued[rows]),
+                (number[open_rows], queued[open_rows]),
                 (request_number[request_rows], ends.end[request_rows]),
             ),
         )

@@ -16,7 +16,7 @@ from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.absorptions import request_before_merge
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, NEVER, Bool, Stages
+from biotrail.converters.events.tables import I64, NEVER, Bool, PathTables, Stages
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:
@@ -121,6 +121,24 @@ def without_own(result: "Result") -> "Result":
         open_requests=result.open_requests.take(~decided),
         bio_stages=_stages_without(result.bio_stages, bios.number[bios.own]),
         request_stages=_stages_without(result.request_stages, requests.number[requests.own]),
+        path=_path_without(result),
+    )
+
+
+def _path_without(result: "Result") -> PathTables | None:
+    """Return the result's `path` without own bios and requests, and without own calls and waits."""
+    path = result.path
+    if path is None:
+        return None
+    bios, still, requests = result.bios, result.open_bios, result.requests
+    own_requests = requests.number[requests.own]
+    return replace(
+        path,
+        calls=path.calls.take(~path.calls.own),
+        waits=path.waits.take(~path.waits.own),
+        bios=path.bios.take(~np.isin(path.bios.number, bios.number[bios.own])),
+        interrupts=path.interrupts.take(~np.isin(path.interrupts.number, own_requests)),
+        open_bios=path.open_bios.take(~np.isin(path.open_bios.number, still.number[still.own])),
     )
 
 

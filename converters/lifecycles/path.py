@@ -26,20 +26,24 @@ def path_tables(
     events: Events,
     tasks: TaskNames,
     bios: tuple[I64, I64],
+    open_bios: tuple[I64, I64],
     requests: tuple[I64, I64],
 ) -> PathTables | None:
     """Return the tables of one window; None if it has no record of the path.
 
-    bios: (number, index of the Q in `events`, -1 none) of each bio that ended. requests: (number,
-    index of the last C, -1 none) of each request that ended. tasks: the threads' names.
+    bios, open_bios: (number, index of the Q in `events`, -1 none) of each bio that ended, and of
+    each that is in flight at the window's end. requests: (number, index of the last C, -1 none) of
+    each request that ended. tasks: the threads' names. The columns that `converters.calls` sets
+    are 0.
     """
     if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
         return None
     return PathTables(
         calls_of(events, tasks),
-        waits_of(events),
+        waits_of(events, tasks),
         bio_paths(events, *bios),
         interrupts(events, *requests),
+        bio_paths(events, *open_bios),
     )
 
 
@@ -52,6 +56,7 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
         return events.field(Kind.RETURN, name, rows)
 
     tid, exit_time = column("tid").astype(np.uint32), events.ts[rows]
+    unset = np.zeros(len(rows), dtype=np.int64)
     return Calls(
         entry=full_time(events, rows, column("entry").astype(np.uint64)),
         exit=exit_time,
@@ -68,17 +73,25 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
         arg2=column("length").astype(np.uint32),
         arg3=column("offset").astype(np.uint64),
         cpu=events.cpu[rows],
+        running=unset,
+        own_io=unset,
+        other_io=unset,
+        otherwise=unset,
+        undivided=unset,
+        own=unset.astype(np.bool_),
     )
 
 
-def waits_of(events: Events) -> Waits:
-    """Return a row for each WAIT record of a window, in order of time."""
+def waits_of(events: Events, tasks: TaskNames) -> Waits:
+    """Return a row for each WAIT record of a window, in order of time. tasks: threads' names."""
     rows = events.rows(Kind.WAIT)
     records = events.fields(Kind.WAIT, rows)
     run = events.ts[rows]
+    tid = records["tid"].astype(np.uint32)
     woken = run - records["runnable"].astype(np.int64)
     return Waits(
-        tid=records["tid"].astype(np.uint32),
+        tid=tid,
+        task=tasks.rows(tid, run),
         entry=full_time(events, rows, records["entry"].astype(np.uint64)),
         out=woken - records["blocked"].astype(np.int64),
         woken=woken,
@@ -86,6 +99,8 @@ def waits_of(events: Events) -> Waits:
         state=records["state"].astype(np.uint32),
         waker=records["waker"].astype(np.uint32),
         context=records["context"].astype(np.uint8),
+        cause=np.zeros(len(rows), dtype=np.uint8),
+        own=np.zeros(len(rows), dtype=np.bool_),
     )
 
 

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests, Stages
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Bios,
+    Bool,
+    Lifecycles,
+    PathTables,
+    Requests,
+    Stages,
+)
 
 if TYPE_CHECKING:
     from biotrail.converters.lifecycles.lifecycles import Result
@@ -20,10 +29,11 @@ def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requ
     """Return a copy of the window with only the masked rows, their stages and the bios' edges.
 
     The window is a Lifecycles or a Result. Each mask is as long as the table of the window with its
-    name.
+    name. `path` keeps what it has of these bios and requests, and all calls and waits.
     """
     kept = window.bios.take(bios)
     kept_requests = window.requests.take(requests)
+    kept_open = window.open_bios.take(open_bios)
     return replace(
         window,
         bios=kept,
@@ -31,8 +41,23 @@ def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requ
         edges=window.edges.take(np.isin(window.edges.bio, kept.number)),
         bio_stages=_of(window.bio_stages, kept.number, bios),
         request_stages=_of(window.request_stages, kept_requests.number, requests),
-        open_bios=window.open_bios.take(open_bios),
+        open_bios=kept_open,
         open_requests=window.open_requests.take(open_requests),
+        path=_path_of(window.path, kept.number, kept_requests.number, kept_open.number),
+    )
+
+
+def _path_of(
+    path: PathTables | None, bios: I64, requests: I64, open_bios: I64
+) -> PathTables | None:
+    """Return a copy of the tables with the bios, requests and open bios of these numbers alone."""
+    if path is None:
+        return None
+    return replace(
+        path,
+        bios=path.bios.take(np.isin(path.bios.number, bios)),
+        interrupts=path.interrupts.take(np.isin(path.interrupts.number, requests)),
+        open_bios=path.open_bios.take(np.isin(path.open_bios.number, open_bios)),
     )
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.tables import U32, Bios, Bool, Requests, Tasks
+from biotrail.converters.events.tables import U32, Bios, Bool, Calls, Requests, Tasks, Waits
 from biotrail.converters.lifecycles.operations import asks_flush, operations
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -52,19 +52,28 @@ class Who:
 
         tasks: the threads that `bios.task` is the row of.
         """
-        chosen = np.ones(len(bios), dtype=np.bool_)
-        if self.pids:
-            pids = np.array(sorted(self.pids), dtype=np.int64)
-            tgid = _of_tasks(np.isin(tasks.tgid, pids), bios)
-            chosen &= np.where(bios.task >= 0, tgid, (bios.tid > 0) & np.isin(bios.tid, pids))
-        if self.comms:
-            matches = {str(comm): self._named(str(comm)) for comm in set(tasks.comm.tolist())}
-            chosen_tasks = [matches[str(comm)] for comm in tasks.comm.tolist()]
-            chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), bios)
+        chosen = self.of_threads(bios, tasks)
         if self.cgroups:
             ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
             inside = [self._charged(one, context.cgroups.get(one)) for one in ids.tolist()]
             chosen &= np.array(inside, dtype=np.bool_)[id_of_bio]
+        return chosen
+
+    def of_threads(self, table: Bios | Calls | Waits, tasks: Tasks) -> Bool:
+        """Mark the rows whose thread matches `pids` and `comms`, as `mask` does: bool (n,).
+
+        table: bios by their submitters, calls or waits by their threads. tasks: the threads that
+        `table.task` is the row of.
+        """
+        chosen = np.ones(len(table), dtype=np.bool_)
+        if self.pids:
+            pids = np.array(sorted(self.pids), dtype=np.int64)
+            tgid = _of_tasks(np.isin(tasks.tgid, pids), table)
+            chosen &= np.where(table.task >= 0, tgid, (table.tid > 0) & np.isin(table.tid, pids))
+        if self.comms:
+            matches = {str(comm): self._named(str(comm)) for comm in set(tasks.comm.tolist())}
+            chosen_tasks = [matches[str(comm)] for comm in tasks.comm.tolist()]
+            chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), table)
         return chosen
 
     def _named(self, comm: str) -> bool:
@@ -85,11 +94,11 @@ class Who:
 ANYBODY = Who()
 
 
-def _of_tasks(chosen: Bool, bios: Bios) -> Bool:
-    """Mark the bios (n,) that were queued by the tasks of the mask `chosen` (m,)."""
+def _of_tasks(chosen: Bool, table: Bios | Calls | Waits) -> Bool:
+    """Mark the rows (n,) whose `task` is one of the mask `chosen` (m,)."""
     if not len(chosen):
-        return np.zeros(len(bios), dtype=np.bool_)
-    return np.asarray((bios.task >= 0) & chosen[np.maximum(bios.task, 0)], dtype=np.bool_)
+        return np.zeros(len(table), dtype=np.bool_)
+    return np.asarray((table.task >= 0) & chosen[np.maximum(table.task, 0)], dtype=np.bool_)
 
 
 class Choice:
@@ -129,6 +138,12 @@ class Choice:
     def all(self) -> bool:
         """Whether the choice is all I/Os."""
         return not (self._devices or self._wanted or self.by_bio)
+
+    @property
+    def by_thread_alone(self) -> bool:
+        """Whether the choice is by process or thread name alone, which calls have as well."""
+        others = self._devices or self._wanted or self._files or self.who.cgroups
+        return self.by_who and not others
 
     @property
     def by_device(self) -> bool:

@@ -71,16 +71,19 @@ def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
     """Return a copy of the window with only the rows that were in flight at some of the times.
 
     begins, ends: ns (k,) each, ascending and disjoint, at least one. Concerns `bios`, `requests`,
-    `open_bios` and `open_requests`, with their stages and edges. Of `loss`, the loss windows that
-    overlap begins[0] to ends[-1] are kept.
+    `open_bios` and `open_requests`, with their stages and edges, and the calls and waits of `path`.
+    Of `loss`, the loss windows that overlap begins[0] to ends[-1] are kept.
     """
 
     def chosen(table: Bios | Requests) -> Bool:
         """Mark the rows in flight at some of the times: bool (n,); False without any known time."""
         # A row without a completion counts as in flight until the window's end, which it reached.
         # So no row is chosen in one window and left out in a later one.
-        start = first_seen(table)
         end = np.where(table.complete != NEVER, table.complete, window.end)
+        return overlapping(first_seen(table), end)
+
+    def overlapping(start: I64, end: I64) -> Bool:
+        """Mark the spans (ns, both included) that overlap some of the times: bool (n,)."""
         next_time = np.searchsorted(ends, start)
         inside = next_time < len(ends)
         inside &= begins[np.minimum(next_time, len(ends) - 1)] <= end
@@ -89,6 +92,9 @@ def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
     tables = window.bios, window.requests, window.open_bios, window.open_requests
     bios, requests, open_bios, open_requests = (chosen(table) for table in tables)
     loss = (window.loss.end >= begins[0]) & (window.loss.start <= ends[-1])
-    return replace(
-        restricted(window, bios, requests, open_bios, open_requests), loss=window.loss.take(loss)
-    )
+    found = restricted(window, bios, requests, open_bios, open_requests)
+    if (path := found.path) is not None:
+        calls = path.calls.take(overlapping(path.calls.entry, path.calls.exit))
+        waits = path.waits.take(overlapping(path.waits.out, path.waits.run))
+        found.path = replace(path, calls=calls, waits=waits)
+    return replace(found, loss=window.loss.take(loss))

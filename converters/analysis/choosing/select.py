@@ -2,13 +2,22 @@
 """Windows restricted to chosen I/O: the chosen bios, and the requests that served them."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.outcomes import ANY, Outcome
-from biotrail.converters.events.tables import I64, Bios, Bool, Lifecycles, Requests, Tasks
+from biotrail.converters.calls.selection import CallsOfBios
+from biotrail.converters.events.tables import (
+    I64,
+    Bios,
+    Bool,
+    Lifecycles,
+    PathTables,
+    Requests,
+    Tasks,
+)
 from biotrail.converters.lifecycles.windows import restricted
 
 
@@ -29,13 +38,16 @@ class Selection:
     """Restricts windows to the I/O of a choice and an outcome.
 
     A bio is chosen by its own properties. A request is chosen if it served a chosen bio or, if it
-    served no known bio, by its own device, operation and outcome.
+    served no known bio, by its own device, operation and outcome. A call is chosen by its thread,
+    if the choice is by process or thread name alone; else if it queued a chosen bio. A wait is
+    chosen as its call, in the latter case from the call's first chosen bio on.
     """
 
     choice: Choice
     outcome: Outcome = ANY
     counts: Counts = field(default_factory=Counts)
     _seen: set[int] = field(default_factory=set)
+    _calls: CallsOfBios = field(default_factory=CallsOfBios)
 
     def of(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield each window (part of the log) with its chosen bios and requests only.
@@ -62,13 +74,34 @@ class Selection:
         open_bios = self._bios(window.open_bios, window.tasks)
         edges, numbers = window.edges, window.bios.number[bios]
         served = edges.request[np.isin(edges.bio, numbers)]
-        return restricted(
+        found = restricted(
             window,
             bios,
             self._requests(window.requests, served),
             open_bios,
             self._requests(window.open_requests, window.open_bios.request[open_bios]),
         )
+        if found.path is not None:
+            found.path = self._path(found, found.path)
+        return found
+
+    def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
+        """Return a copy of the window's `path` with the chosen calls and waits only.
+
+        window: with its chosen bios only.
+        """
+        who, tasks = self.choice.who, window.tasks
+        if self.choice.by_thread_alone and self.outcome.numbers is None:
+            calls = who.of_threads(path.calls, tasks)
+            waits = who.of_threads(path.waits, tasks)
+        else:
+            calls, waits = self._calls.masks(
+                path.calls,
+                path.waits,
+                (window.bios, path.bios),
+                (window.open_bios, path.open_bios),
+            )
+        return replace(path, calls=path.calls.take(calls), waits=path.waits.take(waits))
 
     def _bios(self, bios: Bios, tasks: Tasks) -> Bool:
         """Mark the chosen bios (n,)."""

@@ -6,11 +6,15 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from biotrail.converters.analysis.choosing.choosing import NO_FILES
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.keys_files import ByDirectory, ByInode, ByPath
+from biotrail.converters.analysis.distributions.keys_path import ByCall
 from biotrail.converters.analysis.distributions.samples import Samples
+from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles
+from biotrail.converters.events.tables import I64, NEVER, NO_CPU, Lifecycles
+from biotrail.recorder.schema.errors import ConversionError
 
 OP_BITS = 8
 """Bits of the operation's number in a place: `dev << OP_BITS | operation` (Samples.place)."""
@@ -147,6 +151,29 @@ class ByProcess:
         return {"process": comm, "pid": pid} if code else {"process": None, "pid": None}
 
 
+class ByWriter(ByProcess):
+    """Key: the task that dirtied the page which the bio writes back; else who queued the bio."""
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the code of each bio's writer: int64 (n,), by row of the window's bios.
+
+        A writer is a pair of process id and name of the thread; those of the task that dirtied the
+        bio's first page, or of the submitting thread where that is not known. 0: neither is.
+        """
+        found = super().codes(window, samples)
+        if window.path is None:
+            return found
+        paths = window.path.bios
+        row, known = rows_of(paths.number, window.bios.number)
+        dirtied = np.flatnonzero(known)
+        dirtied = dirtied[paths.dirtied[row[dirtied]] != NEVER]
+        row = row[dirtied]
+        pairs = zip(paths.dirty_pid[row].tolist(), paths.dirty_comm[row].tolist(), strict=True)
+        codes = [self._code(pid, comm.decode("utf-8", "replace")) for pid, comm in pairs]
+        found[dirtied] = codes
+        return found
+
+
 class ByCgroup:
     """Key: the cgroup that is charged for the I/O."""
 
@@ -198,12 +225,32 @@ KEYS: dict[str, Callable[[Context], Key]] = {
     "inode": ByInode,
     "dir": ByDirectory,
     "cpu": ByCpu,
+    "call": ByCall,
+    "writer": ByWriter,
 }
 """Word that --by takes → key."""
 
 
 OF_FILES = ("file", "inode", "dir")
 """Words of KEYS that need a log with files (record --files)."""
+
+OF_PATH = {"call": "call", "writer": "dirty"}
+"""Word of KEYS that needs a log with the path → part of `record --path` that it needs."""
+
+
+def check_recorded(by: str | None, context: Context) -> None:
+    """Raise ConversionError if the log lacks what I/O is to be grouped by.
+
+    by: a word of KEYS; None: no grouping. context: the log's.
+    """
+    if by in OF_FILES and not context.has_files:
+        raise ConversionError(NO_FILES)
+    part = OF_PATH.get(by or "")
+    if part and part not in context.path_parts:
+        raise ConversionError(
+            f"--by {by} needs a log with the part {part} of the path: record again with biotrail "
+            "record --path"
+        )
 
 
 def name_of(key: Key, code: int) -> Name:

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from biotrail.converters.analysis.report.json import summary
-from biotrail.converters.analysis.report.tree import FORMAT, GroupReport, Report, Summary
+from biotrail.converters.analysis.report.tree import (
+    FORMAT,
+    GroupReport,
+    Report,
+    StageTimes,
+    Summary,
+)
 from biotrail.recorder.schema.strings import guarded
 
 NAMES = (
@@ -16,7 +22,7 @@ NAMES = (
 SCOPE = ("filters", "cut", "chosen")
 """Columns that say which I/O was recorded and which part of the log was read; the same in every
 line."""
-LATER = ("dir", "inodes")
+LATER = ("dir", "inodes", "call")
 """Name columns added in later versions, behind the others so that those keep their places."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0), "ns"))
 COLUMNS = (
@@ -93,7 +99,7 @@ class _Rows:
 
 
 def lines(report: Report) -> Iterator[Line]:
-    """Yield the report's lines as column → value: total, devices, lists of groups, then intervals.
+    """Yield the report's lines as column → value: total, devices, groups, calls, then intervals.
 
     Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
     device and its operations (the device's sum first) have lines of bios, then of requests; all
@@ -117,11 +123,43 @@ def lines(report: Report) -> Iterator[Line]:
         for group in groups:
             for line in _lines(group, "bios"):
                 yield {"section": section, **whole, **line}
+    yield from ({**whole, **line} for line in _path_lines(report))
     for interval in report.intervals:
         for group in interval.groups:
             for line in _lines(group, "bios"):
                 times = {"begin_ns": interval.begin_ns, "end_ns": interval.end_ns}
                 yield {"section": "intervals", **times, **line}
+
+
+def _path_lines(report: Report) -> Iterator[Line]:
+    """Yield the lines of system calls, then those of the ways in which requests were completed.
+
+    Calls of one name give a line for their whole time (`stage` is "all") and one for each part of
+    it. Column `of` is "calls" or "calls without I/O", or the way of the completion; `ios` is the
+    number of calls or requests.
+    """
+    for call in report.calls:
+        work = {
+            "section": "calls",
+            "call": call.call,
+            "of": "calls" if call.io else "calls without I/O",
+            "ios": call.count,
+            "bytes": call.bytes,
+            "failed": call.failed,
+        }
+        yield {**work, "stage": "all", "share": 1, **summary(call.time, "ns")}
+        yield from _parts(work, call.parts)
+    for device in report.devices:
+        for way in device.completions:
+            where = {"section": "completions", "device": device.device, "dev": device.dev}
+            yield from _parts({**where, "of": way.way, "ios": way.requests}, way.steps)
+
+
+def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
+    """Yield a line for each part of a time, with the columns of `work`."""
+    for part in parts:
+        share = round(part.share, 6)
+        yield {**work, "stage": part.stage, "share": share, **summary(part.time, "ns")}
 
 
 def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
@@ -147,6 +185,4 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
     }
     whole = "Q2C" if of == "bios" else "all"
     yield {**work, "stage": whole, "share": 1, **summary(group.latency, "ns")}
-    for stage in group.stages:
-        share = round(stage.share, 6)
-        yield {**work, "stage": stage.stage, "share": share, **summary(stage.time, "ns")}
+    yield from _parts(work, group.stages)

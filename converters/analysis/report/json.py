@@ -6,6 +6,8 @@ from typing import Any
 from biotrail.converters.analysis.report.tree import (
     FORMAT,
     Buckets,
+    CallReport,
+    CompletionReport,
     DepthReport,
     DeviceReport,
     FlushReport,
@@ -15,6 +17,7 @@ from biotrail.converters.analysis.report.tree import (
     PatternReport,
     Report,
     StackedReport,
+    StageTimes,
     Summary,
 )
 
@@ -66,6 +69,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "intervals_left_out": report.intervals_left_out,
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
+        "calls": [_call(one) for one in report.calls],
     }
 
 
@@ -150,8 +154,8 @@ def _device(device: DeviceReport) -> dict[str, Any]:
 
     Keys: device (name), dev (major:minor), kind, stacked_on (names of the devices right below),
     total, operations (as `operation`), events (name → count), depth and pattern (of bios and of
-    requests), and flushes; that is None if the device had no flush requests and no bios waiting for
-    any.
+    requests), flushes, which is None if the device had no flush requests and no bios waiting for
+    any, and completions (a list, empty where interrupts were not recorded).
     """
     return {
         "device": device.device,
@@ -164,6 +168,44 @@ def _device(device: DeviceReport) -> dict[str, Any]:
         "depth": {"queue": _depth(device.queue), "issued": _depth(device.issued)},
         "pattern": {"q2q": _pattern(device.q2q), "d2d": _pattern(device.d2d)},
         "flushes": _flushes(device.flushes) if device.flushes else None,
+        "completions": [_completion(one) for one in device.completions],
+    }
+
+
+def _completion(one: CompletionReport) -> dict[str, Any]:
+    """Return how some of a device's requests were completed as a dict for json.dumps.
+
+    Keys: way, requests, undivided (requests without steps), steps (name, share and summary in ns).
+    """
+    return {
+        "way": one.way,
+        "requests": one.requests,
+        "undivided": one.undivided,
+        "steps": [_share(step, "step") for step in one.steps],
+    }
+
+
+def _share(one: StageTimes, key: str) -> dict[str, Any]:
+    """Return a part of a time as a dict: its name by the key `key`, its share, and its summary."""
+    return {key: one.stage, "share": round(one.share, 6), **summary(one.time, "ns")}
+
+
+def _call(one: CallReport) -> dict[str, Any]:
+    """Return the calls of one name as a dict for json.dumps.
+
+    Keys: call, io, count, failed, errors (name → count), bytes, bios, time (summary in ns), parts
+    (name, share and summary in ns). `errors` is not copied.
+    """
+    return {
+        "call": one.call,
+        "io": one.io,
+        "count": one.count,
+        "failed": one.failed,
+        "errors": one.errors,
+        "bytes": one.bytes,
+        "bios": one.bios,
+        "time": summary(one.time, "ns"),
+        "parts": [_share(part, "part") for part in one.parts],
     }
 
 

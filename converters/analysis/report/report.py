@@ -4,12 +4,10 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from biotrail.converters.analysis.choosing.choosing import NO_FILES
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
 from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
 from biotrail.converters.analysis.distributions.keys import (
     KEYS,
-    OF_FILES,
     OP_BITS,
     ByCgroup,
     ByCpu,
@@ -17,13 +15,16 @@ from biotrail.converters.analysis.distributions.keys import (
     ByProcess,
     Key,
     canonical,
+    check_recorded,
     name_of,
 )
 from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
+from biotrail.converters.analysis.report.calls import CallsByName
 from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.analysis.report.flushes import Flushes
+from biotrail.converters.analysis.report.interrupts import Completions
 from biotrail.converters.analysis.report.stacked import Stacked
 from biotrail.converters.analysis.report.summaries import (
     device_report,
@@ -47,7 +48,6 @@ from biotrail.converters.analysis.report.tree import (
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Certainty, Lifecycles
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 
@@ -69,11 +69,9 @@ class Reporter:
     ) -> None:
         """Start without figures. The parameters are those of the class; context: the log's.
 
-        Raises ConversionError if `by` is "file", "inode" or "dir" and the log was recorded without
-        files.
+        Raises ConversionError if the log lacks what `by` groups by: files, calls, dirtying tasks.
         """
-        if by in OF_FILES and not context.has_files:
-            raise ConversionError(NO_FILES)
+        check_recorded(by, context)
         self._context = context
         self._interval = interval
         self._by = by
@@ -92,6 +90,8 @@ class Reporter:
         self._flushes = Flushes()
         self._stacked = Stacked()
         self._tails = Tails()
+        self._calls = CallsByName(context)
+        self._completions = Completions()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""
@@ -121,6 +121,8 @@ class Reporter:
         self._flushes.add(window)
         self._stacked.add(window)
         self._tails.add(window, bios, self._context)
+        self._calls.add(window)
+        self._completions.add(window)
         if self._interval:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
@@ -177,6 +179,7 @@ class Reporter:
             loss=loss_report(trace),
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
             tails=self._tails.tails(bios, context),
+            calls=self._calls.reports(),
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
@@ -214,6 +217,7 @@ class Reporter:
                 dev,
                 self._devices.get(dev),
                 self._flushes.by_dev.get(dev),
+                self._completions.reports(dev),
                 operation_reports(
                     dev, bios, requests, self._devices.get(dev).operations, span, self._context
                 ),

@@ -13,6 +13,7 @@ from biotrail.converters.analysis.report.flushes import Flush
 from biotrail.converters.analysis.report.patterns import Pattern
 from biotrail.converters.analysis.report.stacked import Stacked
 from biotrail.converters.analysis.report.tree import (
+    CompletionReport,
     DepthReport,
     DeviceReport,
     FlushReport,
@@ -156,6 +157,7 @@ def device_report(
     dev: int,
     device: Device,
     flush: Flush | None,
+    completions: list[CompletionReport],
     operations: list[OperationReport],
     events: dict[str, int],
     span_ns: int,
@@ -164,6 +166,7 @@ def device_report(
     """Return the report of a device.
 
     dev: dev_t. device: its depths and patterns. flush: its flush requests; None: it had none.
+    completions: how its requests were completed.
     operations: as of operation_reports; their sum is the total. events: letter → number of the
     device's events in the log; those without a name in EVENT_NAMES are left out. span_ns: the time
     that rates are per. context: of the log, for names and for the devices below.
@@ -189,6 +192,7 @@ def device_report(
         q2q=pattern_report(device.queue_pattern),
         d2d=pattern_report(device.issue_pattern),
         flushes=flush_report(flush) if flush else None,
+        completions=completions,
     )
 
 

@@ -132,6 +132,40 @@ class FlushReport:
 
 
 @dataclass
+class CompletionReport:
+    """Requests of a device that were completed in one way."""
+
+    way: str
+    """A name of interrupts.WAYS."""
+    requests: int
+    undivided: int
+    """Requests of these whose time has no steps: issued again, or after the interrupt known."""
+    steps: list[StageTimes]
+    """Steps from the issue to the completion, as in interrupts.STEPS."""
+
+
+@dataclass
+class CallReport:
+    """System calls of one name, as far as they were timed."""
+
+    call: str
+    io: bool
+    """Whether the calls queued bios or waited for I/O; the others are here for taking long."""
+    count: int
+    failed: int
+    errors: dict[str, int]
+    """Name of the error → number of calls that returned it."""
+    bytes: int
+    """Sum of the results of calls that read, write or copy; 0 for others."""
+    bios: int
+    """Bios that the calls queued."""
+    time: Summary
+    """ns from entry to return."""
+    parts: list[StageTimes]
+    """Parts of the time with a name of calls.CALL_PARTS; their shares add up to 1."""
+
+
+@dataclass
 class OperationReport:
     """Bios and requests of one device and operation, or of several together."""
 
@@ -166,6 +200,8 @@ class DeviceReport:
     """Requests in the order of D."""
     flushes: FlushReport | None
     """None where the device had no flushes."""
+    completions: list[CompletionReport] = field(default_factory=list)
+    """Ways in which requests were completed; empty where interrupts were not recorded."""
 
 
 @dataclass
@@ -287,6 +323,10 @@ class Report:
     percentiles: Percentiles
     tails: list[Tail] = field(default_factory=list)
     """The slow I/Os of each device and operation, those with most time in total first."""
+
+    calls: list[CallReport] = field(default_factory=list)
+    """Timed system calls by name: those with I/O first, then by time; empty where none were
+    recorded."""
 
     @property
     def span_ns(self) -> int:

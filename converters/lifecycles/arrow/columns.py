@@ -54,7 +54,7 @@ _ENDED = (
     Column("certainty", NAME, "", "exact, interval, ambiguous, incomplete, lost"),
     Column("own", pa.bool_(), "", "I/O of the recording itself"),
 )
-_MONOTONIC = "ns of CLOCK_MONOTONIC"
+MONOTONIC = "ns of CLOCK_MONOTONIC"
 
 BIOS = (
     _NUMBER,
@@ -70,12 +70,12 @@ BIOS = (
     Column("hint", pa.uint8(), "", "write life-time hint"),
     Column("cpu", pa.uint16(), "", "CPU that queued it"),
     Column("queue_time", WALL, "UTC", "when it was queued, by the wall clock"),
-    Column("queue_ns", pa.int64(), _MONOTONIC, "Q"),
-    Column("getrq_ns", pa.int64(), _MONOTONIC, "G (or s) of the piece that finishes last"),
-    Column("merge_ns", pa.int64(), _MONOTONIC, "M or F of that piece"),
-    Column("insert_ns", pa.int64(), _MONOTONIC, "I of its request"),
-    Column("issue_ns", pa.int64(), _MONOTONIC, "first D of its request"),
-    Column("complete_ns", pa.int64(), _MONOTONIC, "the last piece's end"),
+    Column("queue_ns", pa.int64(), MONOTONIC, "Q"),
+    Column("getrq_ns", pa.int64(), MONOTONIC, "G (or s) of the piece that finishes last"),
+    Column("merge_ns", pa.int64(), MONOTONIC, "M or F of that piece"),
+    Column("insert_ns", pa.int64(), MONOTONIC, "I of its request"),
+    Column("issue_ns", pa.int64(), MONOTONIC, "first D of its request"),
+    Column("complete_ns", pa.int64(), MONOTONIC, "the last piece's end"),
     *_ENDED,
     Column("fragments", pa.uint32(), "", "pieces that went to requests"),
     Column("requests", pa.uint32(), "", "requests that served it"),
@@ -93,10 +93,10 @@ REQUESTS = (
     Column("sched_tag", pa.uint16(), "", "scheduler tag"),
     Column("hctx", pa.uint16(), "", "hardware queue"),
     Column("start_time", WALL, "UTC", "when it began, by the wall clock"),
-    Column("start_ns", pa.int64(), _MONOTONIC, "s, or G of its first bio, or the first event seen"),
-    Column("insert_ns", pa.int64(), _MONOTONIC, "first I"),
-    Column("issue_ns", pa.int64(), _MONOTONIC, "first D"),
-    Column("complete_ns", pa.int64(), _MONOTONIC, "last C"),
+    Column("start_ns", pa.int64(), MONOTONIC, "s, or G of its first bio, or the first event seen"),
+    Column("insert_ns", pa.int64(), MONOTONIC, "first I"),
+    Column("issue_ns", pa.int64(), MONOTONIC, "first D"),
+    Column("complete_ns", pa.int64(), MONOTONIC, "last C"),
     *_ENDED,
     Column("bios", pa.uint32(), "", "bios that it served"),
     Column("others", pa.uint32(), "", "bios that it served and the recording's filters left out"),

@@ -14,12 +14,15 @@ from biotrail.converters.events.tables import (
     NEVER,
     NO_CPU,
     Bios,
+    Calls,
     Certainty,
     Lifecycles,
     RequestKind,
     Requests,
     Stage,
     Stages,
+    Tasks,
+    Waits,
 )
 from biotrail.converters.lifecycles.arrow.columns import (
     BIO_SCHEMA,
@@ -40,34 +43,42 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
     context: gives the names of devices, operations, cgroups and files.
     """
     bios, tasks = window.bios, window.tasks
-    task = bios.task
-    known = task >= 0
-    pids = np.append(tasks.tgid, np.uint32(0))[task]
     columns = {
         **_common(bios, window.bio_stages, context, bios.queue),
         "partition": named(
             np.where(bios.part == bios.dev, np.uint32(0), bios.part),
             lambda part: context.device_name(part) if part else None,
         ),
-        "tid": _nullable(bios.tid, 0),
-        "pid": pa.array(pids, mask=~known),
-        "comm": named(task, lambda row: str(tasks.comm[row]) if row >= 0 else None),
+        **thread_columns(bios, tasks),
         "cgroup": named(
             bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
         ),
         "file": named(bios.file, lambda row: _path(context, row)),
         "ioprio": bios.ioprio,
         "hint": bios.hint,
-        "cpu": _nullable(bios.cpu, NO_CPU),
+        "cpu": nullable(bios.cpu, NO_CPU),
         "queue_time": wall_clock(context, bios.queue),
-        "queue_ns": _nullable(bios.queue),
-        "getrq_ns": _nullable(bios.getrq),
-        "merge_ns": _nullable(bios.merge),
+        "queue_ns": nullable(bios.queue),
+        "getrq_ns": nullable(bios.getrq),
+        "merge_ns": nullable(bios.merge),
         "fragments": bios.fragments,
         "requests": bios.requests,
-        "request": _nullable(bios.request),
+        "request": nullable(bios.request),
     }
     return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
+
+
+def thread_columns(table: Bios | Calls | Waits, tasks: Tasks) -> dict[str, pa.Array]:
+    """Return the columns tid, pid and comm of the rows' threads; null where not known.
+
+    tasks: the threads that `table.task` is the row of.
+    """
+    pids = np.append(tasks.tgid, np.uint32(0))[table.task]
+    return {
+        "tid": nullable(table.tid, 0),
+        "pid": pa.array(pids, mask=table.task < 0),
+        "comm": named(table.task, lambda row: str(tasks.comm[row]) if row >= 0 else None),
+    }
 
 
 def _path(context: Context, row: int) -> str | None:
@@ -84,14 +95,14 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
     columns = {
         **_common(requests, window.request_stages, context, requests.start),
         "kind": named(requests.kind, lambda kind: RequestKind(kind).name.lower()),
-        "tag": _nullable(requests.tag, NO_TAG),
-        "sched_tag": _nullable(requests.sched_tag, NO_TAG),
-        "hctx": _nullable(requests.hctx, NO_TAG),
+        "tag": nullable(requests.tag, NO_TAG),
+        "sched_tag": nullable(requests.sched_tag, NO_TAG),
+        "hctx": nullable(requests.hctx, NO_TAG),
         "start_time": wall_clock(context, requests.start),
-        "start_ns": _nullable(requests.start),
+        "start_ns": nullable(requests.start),
         "bios": requests.bios,
         "others": requests.others,
-        "absorbed_by": _nullable(requests.absorbed_by),
+        "absorbed_by": nullable(requests.absorbed_by),
     }
     return pa.table({name: columns[name] for name in REQUEST_SCHEMA.names}, schema=REQUEST_SCHEMA)
 
@@ -112,16 +123,16 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
         "sector": pa.array(table.sector, mask=table.sector == _NO_SECTOR),
         "bytes": table.bytes,
         "done_bytes": table.done_bytes,
-        "insert_ns": _nullable(table.insert),
-        "issue_ns": _nullable(table.issue),
-        "complete_ns": _nullable(table.complete),
+        "insert_ns": nullable(table.insert),
+        "issue_ns": nullable(table.issue),
+        "complete_ns": nullable(table.complete),
         "latency_ns": pa.array(np.maximum(table.complete - begin, 0), mask=~ended),
         "requeues": table.requeues,
         "status": named(table.status, context.status_name),
         "certainty": named(table.certainty, lambda c: Certainty(c).name.lower()),
         "own": table.own,
-        "parent": _nullable(table.parent),
-        "family": _nullable(table.family),
+        "parent": nullable(table.parent),
+        "family": nullable(table.family),
         **_stage_columns(table.number, stages),
     }
 
@@ -148,7 +159,7 @@ def _dictionary(codes: NDArray[Any], names: Sequence[str | None]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
 
 
-def _nullable(values: NDArray[Any], none: int = NEVER) -> pa.Array:
+def nullable(values: NDArray[Any], none: int = NEVER) -> pa.Array:
     """Return the values as an Arrow array with null in place of `none`."""
     return pa.array(values, mask=values == none)
 

@@ -14,6 +14,7 @@ import pytest
 import biotrail
 from biotrail.recorder.schema.errors import LogFormatError
 from tests.support.cli_runner import Cli
+from tests.support.paths import ROOT
 
 SAMPLE = Path(biotrail.__file__).parent / "data" / "demo.biotrail"
 
@@ -45,6 +46,34 @@ def test_columns_say_what_the_report_says(cli: Cli) -> None:
         assert pc.sum(mine).as_py() == q2c["sum_ns"]
         exact = np.quantile(mine, [0.5, 0.99], method="inverted_cdf")
         assert [q2c["p50_ns"], q2c["p99_ns"]] == pytest.approx(exact, rel=error)
+
+
+def test_calls_and_waits_say_what_the_report_says(cli: Cli) -> None:
+    # GIVEN a recording with the path, and its report  WHEN its calls and waits are read as tables
+    log = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
+    report = json.loads(cli("report", "--json", log).out)["calls"]
+    recording = biotrail.open(log)
+    calls, waits = recording.calls, recording.waits
+    # THEN counts and times of each name are the same
+    for call in report:
+        mine = calls.filter(pc.equal(calls["call"], call["call"]))
+        assert len(mine) == call["count"]
+        assert pc.sum(mine["duration_ns"]).as_py() == call["time"]["sum_ns"]
+        parts = {part["part"]: part["sum_ns"] for part in call["parts"]}
+        for part in ("running", "runnable", "own_io", "other_io", "otherwise", "undivided"):
+            assert pc.sum(mine[f"{part}_ns"]).as_py() == parts.get(part, 0)
+    # AND waits for own I/O are those of the calls, by their key
+    own = waits.filter(pc.equal(waits["cause"], "own I/O"))
+    assert pc.sum(own["blocked_ns"]).as_py() == pc.sum(calls["own_io_ns"]).as_py()
+    keys = set(zip(*(calls[name].to_pylist() for name in ("tid", "entry_ns")), strict=True))
+    assert keys >= set(zip(*(own[name].to_pylist() for name in ("tid", "entry_ns")), strict=True))
+
+
+def test_a_recording_without_the_path_has_no_calls() -> None:
+    # GIVEN the sample  WHEN its calls are asked for  THEN the tables are empty, columns and all
+    recording = biotrail.open(SAMPLE)
+    assert (len(recording.calls), len(recording.waits)) == (0, 0)
+    assert "own_io_ns" in recording.calls.column_names
 
 
 def test_a_bios_stages_add_up_to_its_latency() -> None:

@@ -59,7 +59,10 @@ def check(words: list[str]) -> None:
     values, _, _ = command.make_parser(context).parse_args(arguments)
     for parameter in command.params:
         if isinstance(parameter, click.Option) and parameter.name in values:
-            parameter.type_cast_value(context, values[parameter.name])
+            value = values[parameter.name]
+            if type(value).__name__ == "Sentinel":  # an option whose value may be left out
+                value = parameter.flag_value
+            parameter.type_cast_value(context, value)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

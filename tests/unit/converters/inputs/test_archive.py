@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from biotrail.converters.events import arrow
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.parquet.source import ArchiveSource
+from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA
 from biotrail.converters.outputs.parquet import archive
 from biotrail.recorder.log import LogWriter
 from biotrail.recorder.schema.records import RECORDS, Kind
@@ -80,6 +82,13 @@ def test_row_groups_of_any_size(
     path = archived(open_source(SAMPLE), tmp_path / "x.parquet")
     # THEN all of it comes back, in the log's order, ties of one time too
     assert same(open_source(SAMPLE), open_source(path)) == pq.ParquetFile(path).metadata.num_rows
+
+
+def test_a_table_of_events_has_no_column_twice() -> None:
+    # GIVEN a record's field with the name of another column of events: a call's number
+    # THEN its column has a name of its own
+    assert arrow.COLUMNS["call_number"].offsets.keys() == {int(Kind.CALL), int(Kind.RETURN)}
+    assert len(set(EVENT_SCHEMA.names)) == len(EVENT_SCHEMA.names)
 
 
 def test_every_kind_with_every_field_set(tmp_path: Path) -> None:

@@ -10,9 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 
+from biotrail.converters.calls.arrow import CALL_SCHEMA, WAIT_SCHEMA
 from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
 from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA
 from biotrail.converters.pipeline import Trace
@@ -22,6 +27,7 @@ from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+CALLS = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 
 REPLAY = """
 0     Q R 1000+8 bio=1
@@ -51,6 +57,31 @@ REPLAY = """
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys)
+
+
+@pytest.mark.parametrize(("what", "schema"), [("calls", CALL_SCHEMA), ("waits", WAIT_SCHEMA)])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "arrow"])
+def test_calls_and_waits_in_every_format(
+    what: str, schema: pa.Schema, ending: str, cli: Cli, tmp_path: Path
+) -> None:
+    # GIVEN a recording with the path, and one without
+    out = tmp_path / f"x.{ending}"
+    # WHEN its calls or waits are written  THEN every format has the documented columns
+    done = cli("export", "--what", what, CALLS, "-o", out)
+    assert done.status == 0
+    read = {
+        "csv": pyarrow.csv.read_csv,
+        "jsonl": pyarrow.json.read_json,
+        "parquet": pq.read_table,
+        "arrow": lambda path: pyarrow.ipc.open_file(path).read_all(),
+    }[ending]
+    table = read(out)
+    assert table.column_names == schema.names
+    assert f"{len(table)} {what}" in done.err
+    # AND of the one without there are no rows, and a line says why
+    done = cli("export", "--what", what, SAMPLE, "-o", out, "-f")
+    assert done.status == 0
+    assert "record --path" in done.err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a report on the path beside the block layer: calls, and ways of completion."""
+
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, Report
+from biotrail.text import units
+from biotrail.text.columns import Column, table, with_more, without_repeats
+from biotrail.text.report_cells import TIMES, times
+from biotrail.text.rows import first
+
+PARTS = {
+    "running": "running",
+    "runnable": "to run",
+    "own_io": "own I/O",
+    "other_io": "other I/O",
+    "otherwise": "otherwise",
+    "undivided": "not divided",
+}
+"""Part of a call's time → head of its column, a share of the calls' time."""
+_NONE = "-"
+
+
+def calls(report: Report, width: int, limit: int) -> RenderableType:
+    """Return the table of system calls with the parts of their time. limit: rows, 0: all."""
+    shown, more = first(report.calls, limit)
+    used = [part for part in PARTS if any(_share(one, part) for one in report.calls)]
+    columns = [
+        Column("call", left=True),
+        Column("count"),
+        Column("failed", 4),
+        Column("data", 3),
+        Column("bios", 4),
+        Column("total", 1),
+        Column("mean"),
+        Column("p50", 3),
+        Column("p99", 2),
+        Column("max", 2),
+        *(Column(PARTS[part]) for part in used),
+    ]
+    rows = [[*_cells(one), *(_percent(_share(one, part)) for part in used)] for one in shown]
+    title = "Calls, from entry to return: running, waiting to run, blocked for I/O or otherwise"
+    return with_more(table(title, columns, rows, width), more)
+
+
+def _cells(one: CallReport) -> list[str]:
+    """Return the cells of a row of the table of calls, without the parts."""
+    time = one.time
+    lasted = (time.sum, time.mean, time.p50, time.p99, time.max)
+    return [
+        one.call if one.io else f"{one.call} (no I/O)",
+        units.count(one.count),
+        ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE,
+        units.size(one.bytes) if one.bytes else _NONE,
+        units.count(one.bios) if one.bios else _NONE,
+        *(units.duration(ns) if time.count else _NONE for ns in lasted),
+    ]
+
+
+def _share(one: CallReport, part: str) -> float:
+    """Return the share of a part in the time of the calls, 0 to 1; 0.0 if it has none."""
+    return next((found.share for found in one.parts if found.stage == part), 0.0)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share else _NONE
+
+
+def completions(device: DeviceReport, width: int) -> RenderableType:
+    """Return the table of the steps from the issue of a device's requests to their completion."""
+    rows = [
+        [way.way, step.stage, units.count(step.time.count), _percent(step.share), *times(step.time)]
+        for way in device.completions
+        for step in way.steps
+    ]
+    columns = [
+        Column("completed in", left=True),
+        Column("step", left=True),
+        Column("count", 1),
+        Column("share"),
+        *TIMES,
+    ]
+    title = f"From issue to completion: {device.device}"
+    return table(title, columns, without_repeats(rows, 1), width)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls and waits as Arrow tables: their columns, and a window's rows with names for numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from biotrail.converters.calls.names import name_of_call, name_of_error
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import NEVER, WAIT_CAUSE_NAMES, Lifecycles, WaitCause
+from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
+from biotrail.converters.lifecycles.arrow.tables import named, nullable, thread_columns, wall_clock
+
+_THREAD = (
+    Column("tid", pa.uint32(), "", "thread"),
+    Column("pid", pa.uint32(), "", "its process"),
+    Column("comm", NAME, "", "its name"),
+)
+_ENTRY = Column("entry_ns", pa.int64(), MONOTONIC, "entry into the kernel")
+CALLS = (
+    Column("call", NAME, "", "name: pread64, fsync, …; syscall N where it is not known"),
+    Column("number", pa.int32(), "", "number of the system call on the log's machine"),
+    Column("foreign", pa.bool_(), "", "call of a 32-bit program, whose numbers differ"),
+    *_THREAD,
+    Column("cpu", pa.uint16(), "", "CPU of the return"),
+    Column("entry_time", WALL, "UTC", "entry into the kernel, by the wall clock"),
+    _ENTRY,
+    Column("exit_ns", pa.int64(), MONOTONIC, "return to the program"),
+    Column("duration_ns", pa.int64(), "ns", "from entry to return"),
+    Column("result", pa.int32(), "", "what it returned, low 32 bits: bytes, 0, a negative errno"),
+    Column("error", NAME, "", "name of the error, such as ENOSPC; null: none"),
+    Column("arg0", pa.uint32(), "", "argument 0, low 32 bits: mostly the file descriptor"),
+    Column("arg2", pa.uint32(), "", "argument 2, low 32 bits: mostly the length in bytes"),
+    Column("arg3", pa.uint64(), "", "argument 3, such as the offset of pread64"),
+    Column("bios", pa.uint16(), "", "bios that it queued; 65535: that many or more"),
+    Column("waits", pa.uint16(), "", "times that it left its CPU to wait; 255: that often or more"),
+    Column("running_ns", pa.int64(), "ns", "on a CPU; the parts add up to duration_ns"),
+    Column("runnable_ns", pa.int64(), "ns", "ready to run, without a CPU"),
+    Column("own_io_ns", pa.int64(), "ns", "blocked, with a bio of its own in flight"),
+    Column("other_io_ns", pa.int64(), "ns", "blocked in state D without one, or for I/O it reaps"),
+    Column("otherwise_ns", pa.int64(), "ns", "blocked otherwise: a lock, a pipe, a timer"),
+    Column("undivided_ns", pa.int64(), "ns", "all of it, where waits were not recorded"),
+    Column("own", pa.bool_(), "", "call of the recording itself"),
+)
+WAITS = (
+    *_THREAD,
+    replace(_ENTRY, meaning="entry of its call: with tid, the key of a row of calls"),
+    Column("out_ns", pa.int64(), MONOTONIC, "left its CPU"),
+    Column("woken_ns", pa.int64(), MONOTONIC, "was woken; run_ns where that was not seen"),
+    Column("run_ns", pa.int64(), MONOTONIC, "ran again"),
+    Column("blocked_ns", pa.int64(), "ns", "from out to woken"),
+    Column("runnable_ns", pa.int64(), "ns", "from woken to run"),
+    Column("cause", NAME, "", "own I/O, other I/O, otherwise: as the parts of a call's time"),
+    Column(
+        "state", pa.uint32(), "", "state that it waited in (TASK_* of the kernel); & 2: state D"
+    ),
+    Column("waker", pa.uint32(), "", "thread that ran on the CPU of the wake-up; 0: idle"),
+    Column("context", NAME, "", "of the wake-up: task, softirq, interrupt"),
+    Column("own", pa.bool_(), "", "wait of the recording itself"),
+)
+
+CALL_SCHEMA = schema(CALLS)
+WAIT_SCHEMA = schema(WAITS)
+
+_PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
+_CONTEXTS = ("task", "softirq", "interrupt")
+
+
+def calls_table(window: Lifecycles, context: Context) -> pa.Table:
+    """Return a table of CALL_SCHEMA with one row per timed call that ended in the window.
+
+    In the order of the calls' ends; empty if the window has no path. context: the log's.
+    """
+    if window.path is None:
+        return CALL_SCHEMA.empty_table()
+    calls = window.path.calls
+    coded = calls.number.astype(np.int64) * 2 + calls.foreign
+    unknown = calls.entry == NEVER
+    columns = {
+        "call": named(coded, lambda code: name_of_call(code >> 1, bool(code & 1), context.machine)),
+        "number": calls.number,
+        "foreign": calls.foreign,
+        **thread_columns(calls, window.tasks),
+        "cpu": calls.cpu,
+        "entry_time": wall_clock(context, calls.entry),
+        "entry_ns": nullable(calls.entry),
+        "exit_ns": calls.exit,
+        "duration_ns": pa.array(calls.exit - calls.entry, mask=unknown),
+        "result": calls.result,
+        "error": named(calls.result, name_of_error),
+        **{name: getattr(calls, name) for name in ("arg0", "arg2", "arg3", "bios", "waits", "own")},
+        **{f"{part}_ns": pa.array(getattr(calls, part), mask=unknown) for part in _PARTS},
+    }
+    return pa.table({name: columns[name] for name in CALL_SCHEMA.names}, schema=CALL_SCHEMA)
+
+
+def waits_table(window: Lifecycles, context: Context) -> pa.Table:
+    """Return a table of WAIT_SCHEMA with one row per recorded wait that ended in the window.
+
+    In the order of the waits' ends; empty if the window has no path. context: not used.
+    """
+    if window.path is None:
+        return WAIT_SCHEMA.empty_table()
+    waits = window.path.waits
+    columns = {
+        **thread_columns(waits, window.tasks),
+        "entry_ns": nullable(waits.entry),
+        "out_ns": waits.out,
+        "woken_ns": waits.woken,
+        "run_ns": waits.run,
+        "blocked_ns": waits.woken - waits.out,
+        "runnable_ns": waits.run - waits.woken,
+        "cause": named(waits.cause, lambda cause: WAIT_CAUSE_NAMES[WaitCause(cause)]),
+        "state": waits.state,
+        "waker": waits.waker,
+        "context": named(waits.context, _context_name),
+        "own": waits.own,
+    }
+    return pa.table({name: columns[name] for name in WAIT_SCHEMA.names}, schema=WAIT_SCHEMA)
+
+
+def _context_name(context: int) -> str | None:
+    """Return the name of where a wake-up happened; None for a number that is none."""
+    return _CONTEXTS[context] if context < len(_CONTEXTS) else None

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of each call's time: running, ready to run, and blocked for I/O or otherwise.
+
+A wait is for the call's own I/O if one of the call's bios was in flight when it began. A thread
+queues its bios itself, while it runs: whether a bio was queued before a wait began is all that has
+to be known, and the latest completion of the bios before decides.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    BioPaths,
+    Bios,
+    Bool,
+    Calls,
+    Lifecycles,
+    PathTables,
+    Table,
+    Tasks,
+    WaitCause,
+    Waits,
+)
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.windows import FAR
+from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
+
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.lifecycles import Result
+
+_UNINTERRUPTIBLE = 2
+"""TASK_UNINTERRUPTIBLE (include/linux/sched.h); TASK_KILLABLE has this bit too."""
+_SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
+_URING_THREADS = "iou-"
+"""Beginning of the names of io_uring's own threads, which queue bios outside of any call."""
+
+
+@dataclass
+class _Unreturned(Table):
+    """What is known so far of calls that have not returned: a row for the newest of each thread."""
+
+    tid: I64
+    entry: I64
+    own_io: I64
+    """ns of its waits for own I/O so far."""
+    other_io: I64
+    """ns of its waits for other I/O so far."""
+    end: I64
+    """Latest end (ns) of its bios that ended; NEVER: none."""
+    others_end: I64
+    """The same of its bios that are not the recording's own."""
+
+
+class CallDivider:
+    """Divides the time of the calls of a log, window after window, in order.
+
+    Between windows it keeps a row for each thread that is or was inside a call, and a time for each
+    process that submits I/O by io_submit or io_uring.
+    """
+
+    def __init__(self, context: Context) -> None:
+        """Start before the first window. context: the log's."""
+        none = np.zeros(0, dtype=np.int64)
+        self._unreturned = _Unreturned(none, none, none, none, none, none)
+        self._submitted: dict[int, int] = {}
+        """Process id → latest end (ns) of the bios submitted by it that ended."""
+        self._divides = "wait" in context.path_parts
+        self._reaping = numbers(REAPING_CALLS, context.machine)
+        self._submitting = numbers(_SUBMITTING, context.machine)
+
+    def divide(self, window: "Lifecycles | Result", names: TaskNames) -> PathTables | None:
+        """Return the window's `path` with the causes of its waits and the parts of its calls.
+
+        None if the window has no path. window: the log's next, with all of its bios and none of
+        them cut. names: of threads, with rows as `Bios.task` has them. The tables given are not
+        changed.
+        """
+        path = window.path
+        if path is None:
+            return None
+        closed = CallBios.of(window.bios, path.bios)
+        still = CallBios.of(window.open_bios, path.open_bios)
+        before = self._unreturned
+        keys = Keys.among(
+            *((t.tid, t.entry) for t in (before, closed, still, path.waits, path.calls))
+        )
+        key_before, _, _, key_wait, key_call = keys.of
+        spans = _spans(keys, before, closed, still)
+        waits = self._with_causes(path.waits, spans, key_wait)
+        own_io, other_io = np.zeros((2, len(keys.tid)), dtype=np.int64)
+        np.add.at(own_io, key_before, before.own_io)
+        np.add.at(other_io, key_before, before.other_io)
+        for cause, sums in ((WaitCause.OWN_IO, own_io), (WaitCause.OTHER_IO, other_io)):
+            rows = np.flatnonzero(waits.cause == cause)
+            np.add.at(sums, key_wait[rows], waits.woken[rows] - waits.out[rows])
+        calls = self._with_parts(
+            path.calls, own_io[key_call], other_io[key_call], self._reaps(window, names.table())
+        )
+        latest = [latest_end(*of, key_call, calls.exit) != NEVER for of in spans]
+        calls.own = latest[0] & ~latest[1]
+        self._keep(keys, closed, own_io, other_io)
+        return replace(path, calls=calls, waits=waits)
+
+    def _with_causes(self, waits: Waits, spans: "list[_Spans]", key_wait: I64) -> Waits:
+        """Return a copy of the waits with `cause` and `own`.
+
+        spans: of all bios, and of those not the recording's own. key_wait: key of each wait's call.
+        """
+        ends, others = (latest_end(*of, key_wait, waits.out) for of in spans)
+        uninterruptible = (waits.state & _UNINTERRUPTIBLE) != 0
+        cause = np.where(uninterruptible, WaitCause.OTHER_IO, WaitCause.OTHERWISE)
+        cause = np.where(ends > waits.out, WaitCause.OWN_IO, cause).astype(np.uint8)
+        return replace(waits, cause=cause, own=(ends != NEVER) & (others == NEVER))
+
+    def _with_parts(self, calls: Calls, own_io: I64, other_io: I64, reaps: Bool) -> Calls:
+        """Return a copy of the calls with their parts, which add up to exit - entry.
+
+        own_io, other_io: ns of each call's waits by cause. reaps: whether each call's other waits
+        are for I/O that other calls submitted. `blocked` and `runnable` become at most what the
+        call lasted; 0 where its entry is not known, or its waits were not recorded.
+        """
+        known = calls.entry != NEVER
+        lasted = np.where(known, np.maximum(calls.exit - calls.entry, 0), 0)
+        none = np.zeros_like(lasted)
+        undivided, left = (none, lasted) if self._divides else (lasted, none)
+        blocked = np.clip(calls.blocked, 0, left)
+        runnable = np.clip(calls.runnable, 0, left - blocked)
+        own_io = np.minimum(own_io, blocked)
+        other_io = np.where(reaps, blocked - own_io, np.minimum(other_io, blocked - own_io))
+        return replace(
+            calls,
+            blocked=blocked,
+            runnable=runnable,
+            running=left - blocked - runnable,
+            own_io=own_io,
+            other_io=other_io,
+            otherwise=blocked - own_io - other_io,
+            undivided=undivided,
+        )
+
+    def _reaps(self, window: "Lifecycles | Result", tasks: Tasks) -> Bool:
+        """Mark the window's calls that reap I/O while such I/O was in flight: bool (n,).
+
+        They are io_getevents and io_uring_enter of a process of which a bio, queued by io_submit,
+        io_uring_enter or a thread of io_uring, was in flight during the call. Adds the bios that
+        ended to `_submitted`.
+        """
+        assert window.path is not None
+        calls, path = window.path.calls, window.path
+        found = np.zeros(len(calls), dtype=np.bool_)
+        asking = np.isin(calls.number, self._reaping) & ~calls.foreign & (calls.task >= 0)
+        asked = np.flatnonzero(asking)
+        closed = self._submitted_bios(window.bios, path.bios, tasks)
+        still = self._submitted_bios(window.open_bios, path.open_bios, tasks)
+        if len(asked):
+            before = np.array(list(self._submitted.items()), dtype=np.int64).reshape(-1, 2)
+            pid = np.concatenate([closed[0], still[0], before[:, 0]])
+            start = np.concatenate([closed[1], still[1], np.full(len(before), NEVER)])
+            end = np.concatenate([closed[2], still[2], before[:, 1]])
+            by = tasks.tgid[calls.task[asked]].astype(np.int64)
+            _, code = np.unique(np.concatenate([pid, by]), return_inverse=True)
+            latest = latest_end(code[: len(pid)], start, end, code[len(pid) :], calls.exit[asked])
+            found[asked] = latest > calls.entry[asked]
+        for one, ended in zip(closed[0].tolist(), closed[2].tolist(), strict=True):
+            self._submitted[one] = max(ended, self._submitted.get(one, NEVER))
+        return found
+
+    def _submitted_bios(self, bios: Bios, paths: BioPaths, tasks: Tasks) -> tuple[I64, I64, I64]:
+        """Return (process id, Q, end) of the bios that were submitted to be reaped; times in ns."""
+        place, known = rows_of(paths.number, bios.number)
+        chosen = np.zeros(len(bios), dtype=np.bool_)
+        chosen[known] = np.isin(paths.call[place[known]], self._submitting)
+        uring = np.array([str(comm).startswith(_URING_THREADS) for comm in tasks.comm], np.bool_)
+        if uring.any():
+            chosen |= (bios.task >= 0) & uring[np.maximum(bios.task, 0)]
+        rows = np.flatnonzero(chosen & (bios.task >= 0) & (bios.queue != NEVER))
+        complete = bios.complete[rows]
+        end = np.where(complete == NEVER, FAR, complete)
+        return tasks.tgid[bios.task[rows]].astype(np.int64), bios.queue[rows], end
+
+    def _keep(self, keys: Keys, closed: CallBios, own_io: I64, other_io: I64) -> None:
+        """Set `_unreturned` to what the next window must know of calls that have not returned.
+
+        keys: of the window's tables, in the order of `divide`. own_io, other_io: ns per key.
+        """
+        key_before, key_closed, _, _, key_call = keys.of
+        before = self._unreturned
+        end, others_end = np.full((2, len(keys.tid)), NEVER, dtype=np.int64)
+        end[key_before], others_end[key_before] = before.end, before.others_end
+        np.maximum.at(end, key_closed, closed.end)
+        rows = np.flatnonzero(~closed.own)
+        np.maximum.at(others_end, key_closed[rows], closed.end[rows])
+        kept = keys.newest() & (keys.entry != NEVER)
+        kept[key_call] = False
+        columns = (keys.tid, keys.entry, own_io, other_io, end, others_end)
+        self._unreturned = _Unreturned(*(column[kept] for column in columns))
+
+
+_Spans = tuple[I64, I64, I64]
+"""(key of the call, Q, end) of bios; times in ns."""
+
+
+def _spans(keys: Keys, before: _Unreturned, closed: CallBios, still: CallBios) -> "list[_Spans]":
+    """Return the spans in flight of all bios of calls, and of those not the recording's own.
+
+    The bios that ended in earlier windows are one span for each call, which starts at NEVER: its
+    thread queued them all before whatever it does in this window.
+    """
+    key_before, key_closed, key_still = keys.of[:3]
+    found = []
+    for end, closed_rows, still_rows in (
+        (before.end, slice(None), slice(None)),
+        (before.others_end, ~closed.own, ~still.own),
+    ):
+        old = np.flatnonzero(end != NEVER)
+        found.append(
+            (
+                np.concatenate([key_before[old], key_closed[closed_rows], key_still[still_rows]]),
+                np.concatenate(
+                    [np.full(len(old), NEVER), closed.queue[closed_rows], still.queue[still_rows]]
+                ),
+                np.concatenate([end[old], closed.end[closed_rows], still.end[still_rows]]),
+            )
+        )
+    return found

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which call a bio or wait belongs to: a call is known by its thread and the time of its entry."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64, NEVER, U32, BioPaths, Bios, Bool, Table
+from biotrail.converters.lifecycles.windows import FAR
+
+
+@dataclass
+class CallBios(Table):
+    """One row per bio whose call and its entry time are known."""
+
+    tid: I64
+    """Thread that queued the bio."""
+    entry: I64
+    """Entry time (ns) of the call that queued it."""
+    queue: I64
+    """Time of Q (ns)."""
+    end: I64
+    """Time of the completion (ns); FAR where it is not in the log so far."""
+    own: Bool
+    """Whether it is the recording's own I/O."""
+
+    @classmethod
+    def of(cls, bios: Bios, paths: BioPaths) -> Self:
+        """Return a row for each of the `bios` that has an entry time in `paths`, in their order.
+
+        paths: of these bios, and others or fewer; both sorted by number. Bios without a Q are left
+        out.
+        """
+        place, known = rows_of(paths.number, bios.number)
+        rows = np.flatnonzero(known & (bios.queue != NEVER))
+        rows = rows[paths.entry[place[rows]] != NEVER]
+        complete = bios.complete[rows]
+        return cls(
+            tid=bios.tid[rows].astype(np.int64),
+            entry=paths.entry[place[rows]],
+            queue=bios.queue[rows],
+            end=np.where(complete == NEVER, FAR, complete),
+            own=bios.own[rows],
+        )
+
+
+def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
+    """Return (rows, known) of the numbers `wanted`: index of each in `numbers`, and whether it is.
+
+    numbers: ascending. rows: int64, 0 where the number is not among them.
+    """
+    place = np.searchsorted(numbers, wanted)
+    place = np.where(place < len(numbers), place, 0)
+    if not len(numbers):
+        return place, np.zeros(len(wanted), dtype=np.bool_)
+    known = numbers[place] == wanted
+    return np.where(known, place, 0), known
+
+
+@dataclass
+class Keys:
+    """The distinct calls among several tables, sorted by (tid, entry), and each row's call."""
+
+    tid: I64
+    """(k,): thread of each distinct call."""
+    entry: I64
+    """(k,): its entry time (ns)."""
+    of: list[I64]
+    """For each table given: index into `tid` and `entry` of each row's call."""
+
+    @classmethod
+    def among(cls, *tables: tuple[I64 | U32, I64]) -> Self:
+        """Return the distinct calls of several tables. tables: (tid, entry) of each one's rows."""
+        tid = np.concatenate([np.asarray(one, dtype=np.int64) for one, _ in tables])
+        entry = np.concatenate([one for _, one in tables])
+        order = np.lexsort((entry, tid))
+        first = np.ones(len(order), dtype=np.bool_)
+        first[1:] = np.diff(tid[order]).astype(np.bool_) | np.diff(entry[order]).astype(np.bool_)
+        code = np.empty(len(order), dtype=np.int64)
+        code[order] = np.cumsum(first) - 1
+        edges = np.cumsum([len(one) for one, _ in tables])[:-1]
+        rows = order[first]
+        return cls(tid[rows], entry[rows], np.split(code, edges))
+
+    def newest(self) -> Bool:
+        """Mark each thread's call that was entered last: bool (k,)."""
+        last = np.ones(len(self.tid), dtype=np.bool_)
+        last[:-1] = self.tid[1:] != self.tid[:-1]
+        return last
+
+
+def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
+    """Return the latest end among the spans of a key that started at a time or before: int64 (m,).
+
+    key, start, end: (n,), the spans; ends are at least 0. asked, time: (m,), the key and the time
+    of each question. Keys are small integers of at least 0. NEVER: there is no such span.
+    """
+    keys, times = np.concatenate([key, asked]), np.concatenate([start, time])
+    ends, rank = np.unique(np.concatenate([end, np.full(len(asked), NEVER)]), return_inverse=True)
+    question = np.repeat([False, True], [len(key), len(asked)])
+    order = np.lexsort((question, times, keys))
+    # One running maximum serves all keys: a key's values are all above those of the key before.
+    base = keys[order] * len(ends)
+    latest = np.maximum.accumulate(base + rank[order]) - base
+    found = np.empty(len(order), dtype=np.int64)
+    found[order] = ends[latest]
+    return found[len(key) :]

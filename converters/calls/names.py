@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of system calls and of their errors, and which calls return a number of bytes."""
+
+import errno
+
+from biotrail.recorder.schema.syscalls import call_name
+
+LARGEST_ERRNO = 4095
+"""MAX_ERRNO (include/linux/err.h): results from -4095 to -1 are errors."""
+
+MOVES_BYTES = frozenset(
+    (
+        *("read", "pread64", "readv", "preadv", "preadv2"),
+        *("write", "pwrite64", "writev", "pwritev", "pwritev2"),
+        *("sendfile", "splice", "vmsplice", "tee", "copy_file_range"),
+    )
+)
+"""Calls whose result is the number of bytes that they read, wrote or copied."""
+
+_KERNEL_ERRNO = {
+    512: "ERESTARTSYS",
+    513: "ERESTARTNOINTR",
+    514: "ERESTARTNOHAND",
+    516: "ERESTART_RESTARTBLOCK",
+    529: "EIOCBQUEUED",
+}
+"""Errors that the kernel turns into others before a program sees them (include/linux/errno.h)."""
+
+
+def name_of_call(number: int, foreign: bool, machine: str) -> str:
+    """Return the name of a call: "pread64", "page fault", "syscall 600".
+
+    foreign: whether a 32-bit program called; its numbers are not looked up, so that the name is
+    "32-bit syscall 3". machine: uname's, as in the log's header.
+    """
+    return f"32-bit syscall {number}" if foreign else call_name(number, machine)
+
+
+def name_of_error(result: int) -> str | None:
+    """Return the name of the error that a call returned, such as "ENOSPC"; None: it is no error.
+
+    An error without a name gives its number: "errno 600".
+    """
+    if not -LARGEST_ERRNO <= result < 0:
+        return None
+    return _KERNEL_ERRNO.get(-result) or errno.errorcode.get(-result, f"errno {-result}")

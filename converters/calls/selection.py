@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which calls and waits belong to chosen bios, where a bio can end windows before its call."""
+
+import numpy as np
+
+from biotrail.converters.calls.keys import CallBios, Keys, latest_end
+from biotrail.converters.events.tables import I64, NEVER, BioPaths, Bios, Bool, Calls, Waits
+
+
+class CallsOfBios:
+    """The calls that queued chosen bios, window after window, in the log's order.
+
+    Between windows it keeps, for each thread, its newest call with chosen bios that ended.
+    """
+
+    def __init__(self) -> None:
+        """Start without calls."""
+        none = np.zeros(0, dtype=np.int64)
+        self._tid, self._entry, self._queue = none, none, none
+
+    def masks(
+        self,
+        calls: Calls,
+        waits: Waits,
+        bios: tuple[Bios, BioPaths],
+        open_bios: tuple[Bios, BioPaths],
+    ) -> tuple[Bool, Bool]:
+        """Return masks of the window's calls and waits that belong to chosen bios.
+
+        A call belongs to a chosen bio if it queued one; a wait, if its call had queued one before
+        the wait began. bios, open_bios: the chosen ones of the window, and their paths.
+        """
+        closed, still = CallBios.of(*bios), CallBios.of(*open_bios)
+        before = self._tid, self._entry
+        keys = Keys.among(before, *((t.tid, t.entry) for t in (closed, still, waits, calls)))
+        key = np.concatenate(keys.of[:3])
+        queue = np.concatenate([self._queue, closed.queue, still.queue])
+        _, _, _, key_wait, key_call = keys.of
+        chosen_waits = latest_end(key, queue, queue, key_wait, waits.out) != NEVER
+        chosen_calls = latest_end(key, queue, queue, key_call, calls.exit) != NEVER
+        self._keep(keys, closed, key_call)
+        return chosen_calls, chosen_waits
+
+    def _keep(self, keys: Keys, closed: CallBios, returned: I64) -> None:
+        """Set what the next window must know: each thread's newest call and its first Q.
+
+        keys: of the window's tables, in the order of `masks`. returned: keys of calls that ended.
+        """
+        first = np.full(len(keys.tid), np.iinfo(np.int64).max)
+        first[keys.of[0]] = self._queue
+        np.minimum.at(first, keys.of[1], closed.queue)
+        kept = keys.newest() & (first != np.iinfo(np.int64).max)
+        kept[returned] = False
+        self._tid, self._entry, self._queue = keys.tid[kept], keys.entry[kept], first[kept]

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a call's time add up, and each wait has its cause."""
+
+import io
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from biotrail.converters.calls.keys import latest_end
+from biotrail.converters.events.tables import NEVER, Calls, WaitCause, Waits
+from biotrail.converters.pipeline import HOLD_NS, Trace
+from tests.support.path_logs import (
+    FSYNC,
+    IO_GETEVENTS,
+    IO_SUBMIT,
+    MS,
+    PREAD,
+    PathLog,
+)
+from tests.support.stack_logs import START
+
+OWN, OTHER, OTHERWISE = WaitCause.OWN_IO, WaitCause.OTHER_IO, WaitCause.OTHERWISE
+PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
+
+
+def read(data: bytes, window: int = 250_000, *, own_io: bool = False) -> tuple[Calls, Waits]:
+    """All calls and waits of a log, read in windows of that many events."""
+    trace = Trace(io.BytesIO(data), own_io=own_io)
+    paths = [w.path for w in trace.lifecycles(window) if w.path is not None]
+    calls = Calls.concatenate([path.calls for path in paths])
+    return calls, Waits.concatenate([path.waits for path in paths])
+
+
+def parts(calls: Calls, row: int = 0) -> dict[str, int]:
+    """The parts of one call that are not 0."""
+    found = {name: int(getattr(calls, name)[row]) for name in PARTS}
+    return {name: ns for name, ns in found.items() if ns}
+
+
+def assert_sum(calls: Calls) -> None:
+    whole = np.sum([getattr(calls, name) for name in PARTS], axis=0)
+    assert np.array_equal(whole, calls.exit - calls.entry)
+
+
+def test_a_read_that_waits_for_its_own_bio() -> None:
+    # GIVEN a pread that queues a bio, waits for it, and waits 30 ns for a CPU
+    log = PathLog()
+    log.bio(120, 480, entry=100)
+    log.waits(100, 150, 500, 530)
+    log.returns(100, 600, blocked=350, runnable=30, queued=1, waits=1)
+    # WHEN its time is divided
+    calls, waits = read(log.data())
+    # THEN the wait is for its own I/O, and the rest it ran
+    assert parts(calls) == {"running": 120, "runnable": 30, "own_io": 350}
+    assert waits.cause.tolist() == [OWN]
+    assert_sum(calls)
+
+
+def test_an_fsync_that_waits_for_the_journal() -> None:
+    # GIVEN an fsync whose own bio ends before it waits for a commit, and then for a lock
+    log = PathLog()
+    log.bio(120, 200, entry=100)
+    log.waits(100, 130, 201, 202)
+    log.waits(100, 300, 700, 705)
+    log.waits(100, 710, 720, 721, state=1)
+    log.returns(100, 800, number=FSYNC, result=0, blocked=71 + 400 + 10, runnable=7)
+    # WHEN its time is divided  THEN each wait has its cause
+    calls, waits = read(log.data())
+    assert waits.cause.tolist() == [OWN, OTHER, OTHERWISE]
+    assert parts(calls) == {
+        "running": 212,
+        "runnable": 7,
+        "own_io": 71,
+        "other_io": 400,
+        "otherwise": 10,
+    }
+
+
+def test_another_threads_bio_is_not_its_own() -> None:
+    # GIVEN a read that waits for a page while another thread's bio, and its own of an earlier
+    # call, are in flight
+    log = PathLog()
+    log.bio(120, 480, 43, entry=100)
+    log.bio(50, 480, entry=40)
+    log.waits(100, 150, 500, 530)
+    log.returns(100, 600, blocked=350, runnable=30)
+    # WHEN / THEN it waits for other I/O
+    assert parts(read(log.data())[0]) == {"running": 120, "runnable": 30, "other_io": 350}
+
+
+def test_a_bio_queued_after_the_wait_does_not_count() -> None:
+    # GIVEN a call that waits in state D before it queues a bio
+    log = PathLog()
+    log.waits(100, 110, 150, 150)
+    log.bio(160, 500, entry=100)
+    log.waits(100, 170, 510, 510)
+    log.returns(100, 600, blocked=380)
+    # WHEN / THEN the first wait is for other I/O, the second for its own
+    assert read(log.data())[1].cause.tolist() == [OTHER, OWN]
+
+
+def test_a_wait_without_a_record_is_otherwise() -> None:
+    # GIVEN a read of a pipe: blocked, in no recorded wait
+    log = PathLog()
+    log.returns(100, 2 * MS, blocked=MS, runnable=5)
+    # WHEN / THEN it was blocked otherwise
+    assert parts(read(log.data())[0]) == {
+        "running": MS - 105,
+        "runnable": 5,
+        "otherwise": MS,
+    }
+
+
+def test_a_completion_that_is_missing() -> None:
+    # GIVEN a call that waits for a bio whose completion was not recorded
+    log = PathLog()
+    log.bio(120, None, entry=100)
+    log.waits(100, 150, 500, 500)
+    log.returns(100, 600, blocked=350)
+    # WHEN / THEN the bio counts as in flight
+    assert parts(read(log.data())[0]) == {"running": 150, "own_io": 350}
+
+
+def test_calls_whose_waits_were_not_recorded() -> None:
+    # GIVEN a log of timed calls without their waits
+    log = PathLog()
+    log.bio(120, 480, entry=100)
+    log.returns(100, 600, queued=1)
+    # WHEN / THEN the time is not divided, as nobody knows whether they ran
+    calls, _ = read(log.data(parts=("call", "time")))
+    assert parts(calls) == {"undivided": 500}
+
+
+@pytest.mark.parametrize("end", [300, 900])
+def test_reaping_what_another_call_submitted(end: int) -> None:
+    # GIVEN an io_getevents that waits while a bio of io_submit is in flight, and one after that
+    log = PathLog()
+    for tid in (42, 43):
+        log.task(tid, b"db", 42)
+    log.bio(120, end, 43, call=IO_SUBMIT, entry=100)
+    log.returns(100, 150, 43, number=IO_SUBMIT, result=1, queued=1)
+    log.returns(200, 400, number=IO_GETEVENTS, blocked=90, waits=1)
+    log.returns(end + 1, end + 101, number=IO_GETEVENTS, blocked=60, waits=1, result=0)
+    # WHEN / THEN the first reaps I/O, the other waits for something else
+    calls, _ = read(log.data())
+    assert calls.number.tolist() == [IO_SUBMIT, IO_GETEVENTS, IO_GETEVENTS]
+    assert parts(calls, 1) == {"running": 110, "other_io": 90}
+    assert parts(calls, 2) == {"running": 40, "otherwise": 60}
+
+
+def test_the_recordings_own_calls_are_left_out() -> None:
+    # GIVEN a write and an fsync of the recorder, and a sync that writes its pages and others
+    log = PathLog()
+    for entry, owns in ((100, [True]), (1000, [True, False])):
+        for place, own in enumerate(owns):
+            log.bio(entry + 20 + place, entry + 90, entry=entry, own=own)
+        log.waits(entry, entry + 50, entry + 95, entry + 95)
+        log.returns(entry, entry + 200, blocked=45)
+    # WHEN / THEN only the call that also did I/O of others is shown, unless all are asked for
+    calls, waits = read(log.data())
+    assert calls.entry.tolist() == [START + 1000]
+    assert waits.entry.tolist() == [START + 1000]
+    calls, waits = read(log.data(), own_io=True)
+    assert calls.own.tolist() == [True, False]
+    assert waits.own.tolist() == [True, False]
+
+
+def test_records_that_contradict_each_other() -> None:
+    # GIVEN a call that says it was blocked for longer than it lasted, and ended before it began
+    log = PathLog()
+    log.waits(100, 120, 700, 700)
+    log.returns(100, 600, blocked=10**15, runnable=2**63)
+    # WHEN / THEN the parts still add up
+    calls, _ = read(log.data())
+    assert_sum(calls)
+    assert parts(calls) == {"other_io": 500}
+
+
+def test_latest_end_is_that_of_spans_begun_by_then() -> None:
+    # GIVEN spans of two keys  WHEN the latest end by a time is asked for
+    key, start = np.array([0, 0, 1, 0]), np.array([5, 9, 1, 7])
+    end = np.array([50, 20, 99, 30])
+    asked, time = np.array([0, 0, 1, 2, 0]), np.array([4, 9, 1, 9, 5])
+    # THEN spans of other keys, and later ones, do not count
+    assert latest_end(key, start, end, asked, time).tolist() == [NEVER, 50, 99, NEVER, 50]
+
+
+@dataclass
+class Made:
+    """A history of calls, and what is true of them."""
+
+    log: PathLog = field(default_factory=PathLog)
+    calls: list[tuple[int, ...]] = field(default_factory=list)
+    """(exit, tid, entry, the five parts in the order of PARTS)."""
+    waits: list[tuple[int, ...]] = field(default_factory=list)
+    """(run, tid, out, cause)."""
+
+
+@dataclass
+class Step:
+    """What a thread does next inside a call, and for how long (ns)."""
+
+    what: str
+    first: int
+    second: int
+
+
+duration = st.integers(1, 40 * MS)
+step = st.builds(Step, st.sampled_from(["run", "bio", "D", "S", "preempted"]), duration, duration)
+call = st.lists(step, max_size=6)
+
+
+def make(threads: list[list[list[Step]]]) -> Made:
+    """Run each thread's calls, one behind the other; the truth is found bio by bio."""
+    made = Made()
+    for tid, calls in enumerate(threads, start=1):
+        now = tid
+        for steps in calls:
+            now = run_call(made, tid, now + 1, steps)
+    return made
+
+
+def run_call(made: Made, tid: int, entry: int, steps: list[Step]) -> int:
+    """Add one call, and return the time of its exit (ns since START)."""
+    now = entry + 1
+    ran, ready = 1, 0
+    blocked = dict.fromkeys((OWN, OTHER, OTHERWISE), 0)
+    bios: list[tuple[int, int]] = []
+    for one in steps:
+        if one.what == "run":
+            now, ran = now + one.first, ran + one.first
+        elif one.what == "bio":
+            bios.append((now, now + one.first))
+            made.log.bio(now, now + one.first, tid, entry=entry)
+            now, ran = now + 1, ran + 1
+        elif one.what == "preempted":
+            now, ready = now + one.first, ready + one.first
+        else:
+            woken, run = now + one.first, now + one.first + one.second
+            mine = any(begin <= now < end for begin, end in bios)
+            cause = OWN if mine else (OTHER if one.what == "D" else OTHERWISE)
+            if one.what == "D" or bios:
+                made.log.waits(entry, now, woken, run, tid, state=2 if one.what == "D" else 1)
+                made.waits.append((run, tid, now, cause))
+            blocked[cause] += one.first
+            now, ready = run, ready + one.second
+    made.log.returns(
+        entry, now, tid, blocked=sum(blocked.values()), runnable=ready, queued=len(bios)
+    )
+    made.calls.append((now, tid, entry, ran, ready, *(blocked[c] for c in (OWN, OTHER, OTHERWISE))))
+    return now
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    threads=st.lists(st.lists(call, min_size=1, max_size=5), min_size=1, max_size=3),
+    cuts=st.lists(st.integers(0, 400 * MS), max_size=12),
+    window=st.sampled_from([1, 3, 10, 250_000]),
+)
+def test_parts_are_the_truth_in_windows_of_any_size(
+    threads: list[list[list[Step]]], cuts: list[int], window: int
+) -> None:
+    # GIVEN calls of several threads, in chunks cut anywhere
+    made = make(threads)
+    # WHEN their time is divided, in small windows
+    calls, waits = read(made.log.data(cuts), window)
+    # THEN it adds up to the ns, and is what a look at each bio says
+    assert_sum(calls)
+    names = ("exit", "tid", "entry", *PARTS[:5])
+    rows = zip(*(getattr(calls, name).tolist() for name in names), strict=True)
+    found = [(e - START, tid, b - START, *rest) for e, tid, b, *rest in rows]
+    assert sorted(found) == sorted(made.calls)
+    told = zip(
+        waits.run.tolist(),
+        waits.tid.tolist(),
+        waits.out.tolist(),
+        waits.cause.tolist(),
+        strict=True,
+    )
+    assert sorted((r - START, tid, o - START, c) for r, tid, o, c in told) == sorted(made.waits)
+
+
+def test_a_call_and_its_bios_in_windows_far_apart() -> None:
+    # GIVEN a sync of many waits and bios that lasts for many windows, and other threads' I/O
+    log = PathLog()
+    step = 2 * HOLD_NS
+    for n in range(8):
+        log.bio(n * step + 10, n * step + step // 2, entry=1, tid=7)
+        log.waits(1, n * step + 20, n * step + step // 2 + 1, n * step + step // 2 + 2, tid=7)
+        log.bio(n * step + 30, n * step + 40, tid=8, entry=n * step + 29)
+        log.returns(n * step + 29, n * step + 50, tid=8)
+    log.returns(1, 9 * step, tid=7, blocked=8 * (step // 2 - 19), runnable=8)
+    data = log.data([n * step for n in range(9)])
+    # WHEN it is read a window at a time, and at once
+    small, whole = read(data, 1), read(data)
+    # THEN both give the same
+    for one, other in zip(small, whole, strict=True):
+        for column in fields(one):
+            assert np.array_equal(getattr(one, column.name), getattr(other, column.name))
+    sync = small[0].take(small[0].tid == 7)
+    assert parts(sync)["own_io"] == 8 * (step // 2 - 19)
+
+
+def test_numbers_of_calls_are_those_of_the_machine() -> None:
+    # GIVEN a log of another machine, whose 208 is another call
+    log = PathLog()
+    log.task(42, b"db")
+    log.bio(120, 900, call=IO_SUBMIT, entry=100)
+    log.returns(200, 400, number=IO_GETEVENTS, blocked=90)
+    # WHEN / THEN nothing is reaped by it
+    calls, _ = read(log.data(host={"machine": "aarch64"}))
+    assert parts(calls) == {"running": 110, "otherwise": 90}
+    assert PREAD not in calls.number
