@@ -212,12 +212,9 @@ class Trace:
 
         window_events: least number of new events in a window but the last. on_progress: called with
         the file offset reached (bytes). on_window: called with (result, window) before each window
-        is yielded; the result has the association, for callers that need the events behind the
-        tables (`histories`).
-
-        small: split windows that would hold twice `window_events` or more. The bios and requests
-        that end are the same, but open bios that were split are known less completely in each
-        window, so counters can differ. Fills `account`.
+        is yielded; the result has the association, for callers that need the events (`histories`).
+        small: split windows that would hold twice `window_events` or more; the same I/Os end, but
+        less is known of open bios that were split, so counters can differ. Fills `account`.
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
