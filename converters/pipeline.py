@@ -43,8 +43,7 @@ WINDOW_EVENTS = 250_000
 """Least number of new events in a window, which takes about 200 MB of memory."""
 
 MOST_WAITING = 4_000_000
-"""Events that wait at most for a later chunk's clock; beyond that they are processed, and events
-that are read later but happened before count as late."""
+"""Events that wait at most for a later chunk's clock; events read later, but older, are late."""
 
 HOLD_NS = 20_000_000
 """Events of the newest 20 ms wait, as other CPUs' rings may still deliver events of that time."""
