@@ -11,6 +11,8 @@ ARGS ?=
 FUZZ_SECONDS ?= 300
 TARGETS ?=
 PYTEST_ARGS ?=
+# Live tests wait for devices more than they compute: more of them at once than there are cores.
+LIVE_WORKERS ?= 3
 BIN := .venv/bin
 export PYTHON
 
@@ -37,7 +39,7 @@ demo: setup ## record real I/O and make a trace of it
 
 test: setup-test lint generated ## lint, types, layers, and every test but the virtual machines
 	$(BIN)/python -m pytest -n $(shell nproc) --ignore=tests/vm --ignore=tests/live $(PYTEST_ARGS)
-	$(BIN)/python -m pytest tests/live $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/live -n $(LIVE_WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 prove: setup-test ## the thorough proof of association: make prove PARTS="histories mutants live btt" FIRST=60000
 	PROVE_FIRST=$(or $(FIRST),0) $(BIN)/python -m tests.prove.prove $(PARTS)

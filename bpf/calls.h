@@ -111,14 +111,16 @@ static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, __u32 
 
 static __always_inline bool bt_names(const volatile __u64 *bits, __u64 number)
 {
-	return number < BT_CALL_NUMBERS && (bits[number >> 6 & 7] >> (number & 63) & 1);
+	return number < BT_CALL_NUMBERS && (bits[number >> 6 & (BT_CALL_WORDS - 1)] >> (number & 63) & 1);
 }
 
 static __always_inline int on_sys_enter(__u64 number)
 {
+	__u32 cpu = bpf_get_smp_processor_id();
 	struct bt_call_slot *slot;
 	__u32 tid;
 
+	bt_entered[cpu & (BT_PATH_CPUS - 1)].calls++;
 	if (!bt_names(path.timed, number))
 		return 0;
 	tid = bpf_get_current_pid_tgid();

@@ -14,16 +14,7 @@
 #include "block.h"
 #include "dictionary.h"
 
-#define BT_OWN_FILES 8
-
-/* A file that the recorder writes; recorder/probes/own_files.py fills it. */
-struct bt_own_file {
-	__u64 inode; /* 0: this slot and those behind it are free */
-	__u32 dev; /* of its file system's super block */
-	__u32 generation;
-	__u32 has_generation; /* 0: the file system does not report it */
-	__u32 reserved;
-};
+/* recorder/probes/own_files.py fills it. */
 volatile struct bt_own_file bt_own_files[BT_OWN_FILES] SEC(".data.own") = {};
 
 /* include/uapi/linux/bpf.h */

@@ -9,27 +9,16 @@
 #define BIOTRAIL_PATH_H
 
 #include "dictionary.h"
+#include "shared.h"
 
 #define BT_CALL_SLOT_BITS 16 /* the loader sets 2^16 entries if calls are timed */
-#define BT_CALL_NUMBERS 512 /* numbers of system calls that bt_path.timed and .reaps can name */
+#define BT_CALL_NUMBERS (BT_CALL_WORDS * 64) /* that bt_path.timed and .reaps can name */
 #define BT_CALL_ARGS 4
 #define BT_PAGE_FAULT (-1) /* number of a call: the thread entered the kernel by a fault */
 #define BT_NO_CALL (-2) /* a kernel thread, or a kernel that tells no registers */
-#define BT_IRQ_CPUS 1024 /* CPUs whose interrupts can be told */
 #define BT_DIRTY_SLOT_BITS 18 /* the loader sets 2^18 entries if dirtying tasks are recorded */
 
-/* Which parts are recorded; recorder/probes/path_maps.py fills it. */
-struct bt_path {
-	__u32 call; /* CALL records behind Q */
-	__u32 time; /* RETURN records: calls with entry and exit */
-	__u32 wait; /* WAIT records */
-	__u32 irq; /* INTERRUPT records behind C */
-	__u32 dirty; /* DIRTIED records behind Q */
-	__u32 block_softirq; /* number of BLOCK_SOFTIRQ */
-	__u64 over_ns; /* a timed call that took longer is recorded without I/O too */
-	__u64 timed[BT_CALL_NUMBERS / 64]; /* bit per system call that is timed */
-	__u64 reaps[BT_CALL_NUMBERS / 64]; /* bit per call that waits for I/O of other calls */
-};
+/* recorder/probes/path_maps.py fills it. */
 const volatile struct bt_path path SEC(".rodata.path") = {};
 
 /*
@@ -37,6 +26,9 @@ const volatile struct bt_path path SEC(".rodata.path") = {};
  * as their calls ended unseen. Even: calls are not timed.
  */
 volatile __u64 bt_timing SEC(".data.timing") = 1;
+
+/* recorder/probes/path_maps.py reads it, to know what timing costs. */
+struct bt_entered bt_entered[BT_PATH_CPUS] SEC(".data.entered") = {};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -115,13 +107,13 @@ struct bt_interrupts {
 	__u32 in_soft; /* the BLOCK softirq runs now */
 	__u32 reserved;
 };
-struct bt_interrupts bt_interrupts[BT_IRQ_CPUS] = {};
+struct bt_interrupts bt_interrupts[BT_PATH_CPUS] = {};
 
 static __always_inline struct bt_interrupts *bt_this_cpu(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 
-	return &bt_interrupts[cpu & (BT_IRQ_CPUS - 1)];
+	return &bt_interrupts[cpu & (BT_PATH_CPUS - 1)];
 }
 
 /* ns of CLOCK_MONOTONIC as records have them. */

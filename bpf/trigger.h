@@ -11,35 +11,22 @@
 
 #include "kernel.h"
 #include "records.h"
+#include "shared.h"
 
 #define BT_INFLIGHT_SLOTS 65536
 #define BT_DEPTH_SLOTS 4096
-#define BT_FIRED_SLOTS 64
 /* An entry that is older belongs to a request whose completion was not recorded: replaced. */
 #define BT_STALE_NS 300000000000ULL
 
 enum bt_trigger { BT_SLOW = 1, BT_FAILED, BT_DEPTH };
 
-/* The triggers that are set; 0: off. recorder/probes/trigger_maps.py fills it. */
-struct bt_triggers {
-	__u64 slow_ns; /* an I/O that took at least so long */
-	__u32 failed; /* an I/O that ended with an error */
-	__u32 depth; /* at least so many requests of a device in flight */
-};
+/* recorder/probes/trigger_maps.py fills it. */
 const volatile struct bt_triggers triggers SEC(".rodata.trigger") = {};
 
 /* Incremented by user space when it has read bt_fired: then the next trigger of each CPU fires. */
 volatile __u64 bt_armed SEC(".data.armed") = 1;
 
-/* The first trigger that fired on a CPU since bt_armed changed; trigger_maps.py reads it. */
-struct bt_fired {
-	__u64 armed; /* bt_armed when the trigger fired */
-	__u64 now; /* ns, masked as a record's time stamp */
-	__u64 sector;
-	__u64 value; /* BT_SLOW: ns; BT_FAILED: status; BT_DEPTH: requests in flight */
-	__u32 dev; /* the disk's dev_t */
-	__u32 trigger; /* enum bt_trigger */
-};
+/* recorder/probes/trigger_maps.py reads it. */
 struct bt_fired bt_fired[BT_FIRED_SLOTS] SEC(".data.fired") = {};
 
 struct bt_inflight {

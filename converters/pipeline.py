@@ -23,6 +23,7 @@ from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.log import Indexed, Part, Source
 from biotrail.converters.inputs.opening import open_source
+from biotrail.converters.inputs.windows import pieces, split_ready
 from biotrail.converters.lifecycles.account import Account
 from biotrail.converters.lifecycles.cutting import (
     ENDLESS,
@@ -70,9 +71,10 @@ class Trace:
     ) -> None:
         """Open a log, archive or blktrace data; `open_source` says what `path` may be.
 
-        associate: "identity" by kernel pointers, "intervals" without them, "auto" by
-        pointers where the log has them. own_io: whether to include the recording's own I/O.
-        Raises LogFormatError: not of a known format, empty, of a newer format, or not readable.
+        associate: "identity": by kernel pointers; "intervals": by sector ranges, without pointers;
+        "auto": by pointers where the log has them. own_io: whether to include the recording's own
+        I/O. Raises LogFormatError: not of a known format, empty, of a newer format, or not
+        readable.
         """
         self.reader: Source = open_source(path)
         self.context = Context(self.reader.header)
@@ -124,12 +126,16 @@ class Trace:
         margin: int = 0,
         small: bool = False,
     ) -> Iterator[tuple[Events, int]]:
-        """Yield (events, end): time-sorted events, and the time (ns) up to which all were yielded.
+        """Yield (events, end): time-sorted events, and the time (ns) before which all were yielded.
 
-        window_events: least number of events in a window but the last. on_progress: called with
-        the file offset reached (bytes). margin: ns that are read before a limited trace begins.
-        small: split windows that would hold twice `window_events` or more.
-        Raises ConversionError if a limited trace has nothing of the log.
+        Each event of the log (or of the span of `restrict`) comes once, with `number`, `stack` and
+        `file`. Events read too late for that are counted in `account.late` and come in the next
+        window. Memory is bounded by the window and MOST_WAITING.
+
+        window_events: least number of events in a window but the last. on_progress: called with the
+        file offset reached (bytes) after each part that was read. margin: time (ns) read before a
+        span begins. small: split windows that would hold twice `window_events` or more. Raises
+        ConversionError: the log ends before the span begins (a source without an index).
         """
         pending = Events.empty()
         parts: list[Events] = []
@@ -147,17 +153,12 @@ class Trace:
             if waiting < window_events:
                 continue
             edge = max(min(part.complete_to - HOLD_NS, last), complete_to)
-            pending = Events.join([pending, *parts])
-            cut = int(np.searchsorted(pending.ts, edge))
-            if not cut and len(pending) > MOST_WAITING:
-                # The chunks' clock readings do not advance: the log is damaged or was made up.
-                cut, edge = len(pending), int(pending.ts[-1]) + 1
-            if not cut:
-                parts = []
-                waiting = 0
+            waiting_events = Events.join([pending, *parts])
+            ready, pending, edge = split_ready(waiting_events, edge, MOST_WAITING)
+            if not len(ready):
+                parts, waiting = [], 0
                 continue
-            ready, pending = pending.split(cut)
-            yield from _pieces(self._complete_columns(ready), edge, piece_size)
+            yield from pieces(self._complete_columns(ready), edge, piece_size)
             complete_to, parts, waiting = edge, [], len(pending)
         pending = Events.join([pending, *parts])
         self._apply_notes()
@@ -165,14 +166,15 @@ class Trace:
         self.account.unreadable_bytes = self.reader.unreadable_bytes
         end = int(pending.ts[-1]) + 1 if len(pending) else complete_to
         end = min(max(end, complete_to, self._reached), last)
-        yield from _pieces(self._complete_columns(pending), end, piece_size)
+        yield from pieces(self._complete_columns(pending), end, piece_size)
 
     def _parts(self, margin: int) -> Iterator[Part]:
-        """Yield the reader's parts, with only the events of the trace's part of the log.
+        """Yield the reader's parts (a chunk of a log each), with only the events within `span`.
 
-        Takes in thread and file names from before that part, and sets `_reached` to the time (ns)
-        read up to. `clock` is None in parts outside. Raises ConversionError: the log ends before
-        the trace's part begins.
+        margin: ns that are added before the span. Thread and file names from before are taken in.
+        `clock` is None in parts outside. Sets `_reached` to the time (ns) up to which the span was
+        read. Without a span the parts are yielded unchanged. Raises ConversionError: the source has
+        no index, and ends before the span begins.
         """
         span, reader = self.span, self.reader
         if span is None:
@@ -208,13 +210,14 @@ class Trace:
     ) -> Iterator[Lifecycles]:
         """Yield associated windows in time order; the last one closes all that is still open.
 
-        window_events, on_progress: as for `events`.
+        window_events: least number of new events in a window but the last. on_progress: called with
+        the file offset reached (bytes). on_window: called with (result, window) before each window
+        is yielded; the result has the association, for callers that need the events behind the
+        tables (`histories`).
 
-        on_window: called with (result, window) before each window is yielded; the result has the
-        association, for callers that need the events behind the tables (`histories`).
-
-        small: as for `events`. The bios and requests that end are the same, but open bios that
-        were split are known less completely in each window, so counters can differ.
+        small: split windows that would hold twice `window_events` or more. The bios and requests
+        that end are the same, but open bios that were split are known less completely in each
+        window, so counters can differ. Fills `account`.
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
@@ -231,10 +234,11 @@ class Trace:
                 self.account.first_ns, self.account.last_ns = first, end
 
     def shown_events(self, window_events: int = WINDOW_EVENTS) -> Iterator[tuple[Events, int]]:
-        """Yield as `events`, without those that `lifecycles` leaves out as the recording's own.
+        """Yield (events, end) as `events` does, without the recording's own I/O.
 
-        Events are passed on unassociated until the first bio with Q_FLAG_OWN; from then on they
-        are held until it is known whether they are own.
+        Until the first bio with Q_FLAG_OWN nothing is associated; from then on events are held
+        until it is known whether they are own, so that a window may be empty and its events come
+        later. With `own_io` all are yielded. end: ns, before which all events were read.
         """
         windows = self.events(window_events)
         if self.own_io:
@@ -255,8 +259,9 @@ class Trace:
     ) -> Iterator[tuple[Events, Result, int, int]]:
         """Associate windows and yield (new events, result, begin, end) of each; begin, end in ns.
 
-        The result covers the new events and those kept from earlier windows. One window without
-        new events follows the last, which closes all that is open.
+        windows: (events, end) as from `events`. The result covers the new events and those kept
+        from earlier windows. One window without new events follows the last, which closes all that
+        is open. Adds thread names to `tasks` and, without pointers, sets `account.pairing`.
         """
         self._apply_notes()
         builder = Builder(self.context, self.tasks, self.stacks)
@@ -284,7 +289,10 @@ class Trace:
         yield Events.empty(), builder.build(kept, settled=end, final=True), end, end
 
     def _add_part(self, part: Part) -> None:
-        """Add the part's clock reading to the context, and the notes read with the part."""
+        """Add the part's clock reading, if it has one, to `context.clocks`; apply new notes.
+
+        A reading taken after the span's end is moved back to that end.
+        """
         if part.clock is not None:
             late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
             # A reading taken after the span is moved back to the span's end.
@@ -293,7 +301,11 @@ class Trace:
         self._apply_notes()
 
     def _complete_columns(self, events: Events) -> Events:
-        """Return the same events with `number`, `stack` and `file` set; called in log order."""
+        """Set `number`, `stack` and `file` of the events, in place, and return the same object.
+
+        Numbers count on through all calls, which must be in the log's order. Adds file names to
+        `context.files`, and counts stacks that were not captured in `stacks.refused`.
+        """
         attach_stacks(events)
         self.stacks.count_refused(events.stack)
         attach_files(events, self.context.files)
@@ -309,7 +321,11 @@ class Trace:
         self.context.files.add_records(events)
 
     def _apply_notes(self) -> None:
-        """Take in the notes that the reader has met since the last call."""
+        """Apply the notes that the reader has met since the last call.
+
+        `devices`, `cgroups` and `mounts` go to the context, `stacks` to `stacks`; others are
+        ignored.
+        """
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:
@@ -324,7 +340,10 @@ class Trace:
                 self.context.files.add_mounts(payload)
 
     def _new_loss(self) -> LossWindows:
-        """Return the loss windows that the reader has met since the last call."""
+        """Return the loss windows that the reader has met since the last call, within the span.
+
+        Those of lost records, and a row for each chunk that cannot be read.
+        """
         losses = self.reader.losses[self._loss :]
         damaged = self.reader.damaged[self._damage :]
         self._loss += len(losses)
@@ -339,10 +358,11 @@ class Trace:
         return loss_windows(self.reader.losses, self.reader.damaged)
 
     def _close_window(self, result: Result, begin: int, end: int) -> Lifecycles:
-        """Return the window of a result, and add it to `account`.
+        """Return the window of a result, and add its ended rows and closed events to `account`.
 
-        Marks rows in flight during a loss as LOST (in `result`), and leaves out what lies before
-        the trace's part of the log and, unless asked for, the recording's own I/O.
+        begin, end: ns, of the window. Rows in flight during a loss become LOST, in the tables of
+        `result` itself. Left out are rows and events from before the span and, unless `own_io`, the
+        recording's own I/O.
         """
         loss = self._all_loss()
         mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
@@ -382,18 +402,3 @@ def _has_pointers(reader: Source) -> bool:
     bcc's stable tracepoint formats and blktrace's records have none.
     """
     return bool(reader.header.get("backend", "core") == "core")
-
-
-def _pieces(events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
-    """Yield (events, end): the events in windows of fewer than twice `size` events.
-
-    Events of one time stay together, so a window can hold more. The last `end` is `edge` (ns).
-    """
-    while len(events) >= 2 * max(size, 1):
-        end = int(events.ts[size])
-        cut = int(np.searchsorted(events.ts, end))
-        if not cut:
-            break
-        window, events = events.split(cut)
-        yield window, end
-    yield events, edge

@@ -139,6 +139,7 @@ def _usable(path: Path) -> bool:
 
 
 def _recorded(summary: Summary) -> str:
+    """Return a sentence with the recording's events, length, log size and CPU time."""
     about = "" if summary.events_exact else "about "
     return (
         f"Recorded {about}{units.plural(summary.events, 'event')} in "
@@ -157,7 +158,10 @@ def _sample(place: Path) -> Path:
 
 
 def _show(log: Path, place: Path) -> None:
-    """Convert the log to a Perfetto trace in `place`, and print a short report of it."""
+    """Convert the log to demo.pftrace in `place`, a Perfetto trace, and print a short report.
+
+    An older trace is replaced. Raises TraceError.
+    """
     trace = Trace(log)
     reporter = Reporter(trace.context)
     target = place / Path(SAMPLE).with_suffix(".pftrace")

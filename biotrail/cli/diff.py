@@ -142,7 +142,7 @@ def _name(side: tuple[str, ...]) -> str:
 def _read(side: tuple[str, ...], cut: Cut, associate: str) -> list[Recording]:
     """Read the recordings of A or of B to their ends, and return their figures."""
     with recordings(side, associate, twice=cut.needs_file()) as found:
-        return [told for _, told in of_each(found, lambda one: _read_one(one, cut))]
+        return [figures for _, figures in of_each(found, lambda one: _read_one(one, cut))]
 
 
 def _read_one(one: Given, cut: Cut) -> Recording:

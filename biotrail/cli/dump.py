@@ -122,7 +122,10 @@ def command(
 
 
 def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
-    """Yield the chosen records as blkparse's lines; learn task names from all records."""
+    """Yield the chosen records as blkparse's lines, in time order.
+
+    Task names are learned from all records (`trace.tasks`), whatever is chosen.
+    """
     from biotrail.converters.outputs.blktrace import blkparse
 
     tasks = trace.tasks

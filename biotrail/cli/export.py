@@ -165,7 +165,12 @@ def _table(
     reached: Callable[[int], None] | None,
     cell: Callable[[str], str],
 ) -> list[str]:
-    """Write a table to `stream`; return a line with its number of rows, and what it lacks."""
+    """Write a table to `stream`; return a line with its number of rows, and what it lacks.
+
+    what: "bios", "requests", "events", "calls" or "waits"; form: one of FORMATS but IOLOG. reached:
+    called with the bytes of the log read so far; None: not called. cell: converts a text to a CSV
+    cell.
+    """
     from biotrail.converters.calls.arrow import (
         CALL_SCHEMA,
         WAIT_SCHEMA,
@@ -199,7 +204,10 @@ def _table(
 
 
 def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:
-    """Write bios as an iolog to `stream`; return lines with its I/Os and what was left out."""
+    """Write bios as fio's iolog to `stream`; return lines with its I/Os and what was left out.
+
+    With devices chosen, their bios; else those of the uppermost devices. reached: as for `_table`.
+    """
     from biotrail.converters.outputs.tables import iolog as export_iolog
 
     windows, upper = _windows(source, reached), not source.cut.devices

@@ -110,14 +110,14 @@ def command(
     question = Question(measure, stage or Q2C, width, Scale(step), heatmap)
     with recordings(logs, associate, twice=cut.needs_file()) as found:
         several = len(found) > 1
-        told = of_each(found, lambda one: _read(one, cut, question))
+        drawings = of_each(found, lambda one: _read(one, cut, question))
     rows, name = hist_text.Rows(order, limit or 0), NAMES[chosen]
     if as_json:
-        each = [(one, as_dict(trace, drawn, name, rows)) for one, (trace, drawn) in told]
+        each = [(one, as_dict(trace, drawn, name, rows)) for one, (trace, drawn) in drawings]
         whole = {"format": FORMAT, "recordings": [one.marked(facts) for one, facts in each]}
         say_json(whole if several else each[0][1], indent=2)
         return
-    for number, (one, (trace, drawn)) in enumerate(told):
+    for number, (one, (trace, drawn)) in enumerate(drawings):
         blank = [""] if number else []
         lines = [*hist_text.lines(trace, drawn, name, rows), *read_lines(trace)]
         say_all([*blank, *one.head(), *lines])

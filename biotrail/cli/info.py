@@ -41,12 +41,12 @@ def command(logs: tuple[str, ...], associate: str, own_io: bool, as_json: bool) 
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with recordings(logs, associate, own_io) as found:
         several = len(found) > 1
-        told = of_each(found, _read)
+        traces = of_each(found, _read)
     if as_json:
-        each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in told]
+        each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in traces]
         say_json({"recordings": each} if several else each[0], indent=2)
         return
-    for number, (one, trace) in enumerate(told):
+    for number, (one, trace) in enumerate(traces):
         say_all([*([""] if number else []), *one.head(), *lines(one.name, trace)])
 
 
@@ -89,7 +89,11 @@ def facts(trace: Trace) -> dict[str, Any]:
 
 
 def lines(log: str, trace: Trace) -> list[str]:
-    """Return the output's lines. log: the name to print; trace: read to its end."""
+    """Return what `biotrail info` prints of one recording.
+
+    Recording, kinds, devices, losses and account, with a blank line between two of these. log:
+    the name to print; trace: read to its end.
+    """
     return [
         *_origin_lines(log, trace),
         "",
@@ -132,7 +136,8 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
 
 def _part_lines(trace: Trace) -> list[str]:
     """Return lines about a file of a rotated recording or a flight recorder's dump, else none."""
-    series, kept = (trace.context.header.get(key) for key in ("series", "kept"))
+    header = trace.context.header
+    series, kept = header.get("series"), header.get("kept")
     found = []
     if series:
         number, last = series.get("number"), series.get("last")
@@ -232,6 +237,10 @@ def _program_lines(end: Mapping[str, Any]) -> list[str]:
 
 
 def _kind_lines(trace: Trace) -> list[str]:
+    """Return a line with the number of all events, and a line per kind that the log has events of.
+
+    Kinds are in the schema's order.
+    """
     counts = trace.account.by_letter()
     rows = [
         f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
@@ -242,6 +251,7 @@ def _kind_lines(trace: Trace) -> list[str]:
 
 
 def _device_lines(trace: Trace) -> list[str]:
+    """Return a heading and a line per device with its events by letter; without any, one line."""
     table = device_kinds(trace)
     found = ["devices" if table else _field("devices", "none")]
     for dev, kinds in table.items():

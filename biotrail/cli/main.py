@@ -52,7 +52,10 @@ class LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a subcommand; None if `cmd_name` is not a subcommand."""
+        """Import and return a subcommand; None if `cmd_name` is not a subcommand.
+
+        numpy, where the subcommand imports it, starts no threads of its BLAS (`_one_thread`).
+        """
         if cmd_name not in _COMMANDS:
             return None
         with _one_thread():

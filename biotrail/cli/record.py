@@ -178,7 +178,10 @@ class LiveLine:
         self._shown = False
 
     def update(self, status: Status) -> None:
-        """Draw the status; print its note, if any, on a line of its own."""
+        """Draw the status; a note in it is printed on a line of its own instead.
+
+        The first time, prints what is recorded. Sets `_last`, from which the next rate is.
+        """
         if self._what:
             _say(f"biotrail: {self._what}")
             self._what = ""
@@ -192,6 +195,7 @@ class LiveLine:
         self._last = status
 
     def _text(self, status: Status) -> str:
+        """Return the line: seconds, events, their rate since the last status, losses, log size."""
         last = self._last or Status(0.0, 0, 0, 0)
         passed = status.seconds - last.seconds
         rate = round((status.events - last.events) / passed) if passed > 0 else 0
@@ -215,7 +219,11 @@ class LiveLine:
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
-    """Print the summary and losses; return the command's exit status. Raises summary.error."""
+    """Print the summary (unless `quiet`) and what was lost; return the exit status.
+
+    That is the status of the command that ran while recording, or 0. Raises summary.error, if
+    there is one, after lines on what it left.
+    """
     if not quiet:
         for line in _summary_lines(options, summary):
             _say(line)

@@ -75,6 +75,10 @@ class Asked:
             raise click.UsageError("--interval must be at least 1us")
 
     def _check_page(self, cut: Cut) -> None:
+        """Raise click.UsageError for options that --html cannot have, or a choice by outcome.
+
+        Outcomes are how long an I/O took and whether it failed (`cut.wish`).
+        """
         if (
             self.by
             or self.interval is not None
@@ -228,12 +232,16 @@ def _one_as_dict(one: Reported, limit: int | None) -> dict[str, Any]:
     from biotrail.converters.analysis.report.json import as_dict
 
     report, more = shortened(one.report, limit)
-    told = {**as_dict(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
-    return {**told, **({"left_out": more} if more else {})}
+    facts = {**as_dict(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
+    return {**facts, **({"left_out": more} if more else {})}
 
 
 def _write_pages(logs: tuple[str, ...], associate: str, cut: Cut, target: str, force: bool) -> None:
-    """Write a page for each recording; of several, each page's name gets the label."""
+    """Write a page for each recording; of several, each page's name gets the label.
+
+    Prints a line for each. force: replace files that exist; without it OutputError is raised
+    before any page is written.
+    """
     from biotrail.cli.reporting import page as page_file
     from biotrail.text import units
 
@@ -280,7 +288,10 @@ def _print_all(
 
 
 def _print(one: Reported, limit: int | None, order: Order | None) -> None:
-    """Print a report, what was chosen of the log, and what the log lacks."""
+    """Print a report, what was chosen of the log, and what the log lacks.
+
+    limit, order: as for `text.report.parts`.
+    """
     from biotrail.text.columns import console
     from biotrail.text.report import parts
 

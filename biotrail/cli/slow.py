@@ -196,11 +196,11 @@ def _several_as_dict(findings: Sequence[tuple[Given, Findings]]) -> dict[str, An
 
     Each I/O has its recording's label as `recording`.
     """
-    whole: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], "ios": []}
+    together: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], "ios": []}
     for one, found in findings:
         made = as_dict(found)
-        whole["wanted"] = made.pop("wanted")
-        whole["ios"] += [{"recording": one.label, **row} for row in made.pop("ios")]
+        together["wanted"] = made.pop("wanted")
+        together["ios"] += [{"recording": one.label, **row} for row in made.pop("ios")]
         del made["format"]
-        whole["recordings"].append(one.marked(made))
-    return whole
+        together["recordings"].append(one.marked(made))
+    return together

@@ -198,19 +198,19 @@ def _check_flame(target: str, force: bool) -> None:
 
 
 def _write_flame(
-    target: str, told: list[tuple[Given, Trace, StackTable]], by: Weight, force: bool
+    target: str, tables: list[tuple[Given, Trace, StackTable]], by: Weight, force: bool
 ) -> None:
     """Write one flame graph of all recordings; if they are several, each is an outermost frame."""
     from biotrail.cli.reporting import flame_graph
     from biotrail.converters.analysis.stacks.flame import Recorded
 
-    name = units.plural(len(told), "recording")
-    if len(told) == 1:
-        name = Path(told[0][0].name).name if told[0][0].paths != ["-"] else "standard input"
-    recorded = [Recorded(one.label, t.callers(), trace.stacks.all()) for one, trace, t in told]
+    name = units.plural(len(tables), "recording")
+    if len(tables) == 1:
+        name = Path(tables[0][0].name).name if tables[0][0].paths != ["-"] else "standard input"
+    recorded = [Recorded(one.label, t.callers(), trace.stacks.all()) for one, trace, t in tables]
     lines = [
         f"{one.label}: {line}" if one.label else line
-        for one, trace, table in told
+        for one, trace, table in tables
         for line in notes(trace, table, trace.stacks.all())
     ]
     with terminated_as_interrupted():

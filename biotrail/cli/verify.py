@@ -114,7 +114,10 @@ def check(path: str) -> Finding:
 
 
 def _check_log(source: LogSource, found: Finding) -> None:
-    """Read all chunks of a log, and fill in `found`."""
+    """Read all chunks of a log, and compare their number and size with those of its end.
+
+    Sets `found`'s kind, chunks and events; adds damaged ranges, problems and notes.
+    """
     found.kind = "log"
     raw = 0
     for chunk in source.reader.chunks():
@@ -126,16 +129,22 @@ def _check_log(source: LogSource, found: Finding) -> None:
     found.damaged += source.damaged
     if source.unreadable_bytes:
         found.problems.append(f"{source.unreadable_bytes} bytes of records are none of its schema")
-    told = (source.end or {}).get("log", {})
-    if not found.problems and told:
+    counts_at_end = (source.end or {}).get("log", {})
+    if not found.problems and counts_at_end:
         for name, there in (("chunks", found.chunks), ("raw_bytes", raw)):
-            if told.get(name) not in (None, there):
-                found.problems.append(f"has {there} {name} where its end says {told[name]}")
+            if counts_at_end.get(name) not in (None, there):
+                found.problems.append(
+                    f"has {there} {name} where its end says {counts_at_end[name]}"
+                )
     _notes(source, found)
 
 
 def _check_archive(source: Any, found: Finding) -> None:
-    """Read all of an archive, compare it with its account and blocks, and fill in `found`."""
+    """Read all of an archive, and compare it with its account of events and its checksums.
+
+    Sets `found`'s kind, chunks and events; adds problems and damaged ranges of the archive itself.
+    What was wrong with the log that it was made from becomes a note.
+    """
     found.kind = "archive"
     account = source.metadata.account
     kinds = _count(source, found)
@@ -177,6 +186,7 @@ def _is_table(path: str) -> bool:
 
 
 def _check_table(path: str, found: Finding) -> None:
+    """Check a dataset's table of bios or requests; set kind, bytes, events, problems and intact."""
     from biotrail.converters.inputs.parquet.source import check_table
 
     found.kind = "table"

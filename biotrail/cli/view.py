@@ -128,6 +128,11 @@ def is_trace(path: str) -> bool:
 
 
 def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
+    """Return whether the stream's first bytes are those of a Perfetto trace.
+
+    Of zstd data, the first decompressed bytes count. path: named by the LogFormatError that is
+    raised if the stream is empty. Leaves the stream anywhere.
+    """
     head = stream.read(4)
     if not head:
         raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
@@ -187,12 +192,12 @@ def wait_for(event: threading.Event, seconds: float) -> bool:
 
 def wait(server: TraceServer) -> None:
     """Wait until the trace has been fetched, or Ctrl-C; print refused requests to stderr."""
-    told = 0
+    printed = 0
     try:
         while not wait_for(server.fetched, 0.2):
-            for why in server.refused[told:]:
+            for why in server.refused[printed:]:
                 say(f"refused a request: {why}", err=True)
-                told += 1
+                printed += 1
     except KeyboardInterrupt:
         say("stopped")
         return

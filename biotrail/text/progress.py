@@ -32,10 +32,10 @@ def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
     if size <= 0 or not sys.stderr.isatty():
         yield None
         return
-    begun = time.monotonic()
+    began_at = time.monotonic()
 
     def rate(offset: int | None) -> str:
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - began_at
         return f"{units.size((offset or 0) / seconds)}/s" if seconds > 0 else ""
 
     with click.progressbar(

@@ -64,7 +64,10 @@ def lines_of_all(
 
 
 def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
-    """Yield how many I/Os are shown and left out, and which stages most time went to."""
+    """Yield how many I/Os are shown and left out, and which stages most time went to.
+
+    each: of every recording, cut to the I/Os that are shown.
+    """
     found = [slow for one in each for slow in one.found]
     counts, shown = _added([one.counts for one in each]), len(found)
     kind = "failed I/O" if wanted.failed else "I/O"
@@ -98,10 +101,10 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
 
 def _added(each: Sequence[Counts]) -> Counts:
     """Return the sums of all counts."""
-    whole = Counts()
-    for name in vars(whole):
-        setattr(whole, name, sum(getattr(one, name) for one in each))
-    return whole
+    sums = Counts()
+    for name in vars(sums):
+        setattr(sums, name, sum(getattr(one, name) for one in each))
+    return sums
 
 
 def _all_shown_by(shown: int) -> str:

@@ -34,7 +34,11 @@ def _named(step: Step, slow: SlowIO) -> str:
 
 
 def event_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
-    """Yield the I/O's events; without `verbose` the first and last SHOWN_EVENTS // 2."""
+    """Yield a heading and a line per event of the I/O, in time order; nothing without events.
+
+    Without `verbose`, of more than SHOWN_EVENTS the first and last half that many, and between
+    them how many are left out.
+    """
     if not slow.events:
         return
     yield f"  {'since Q':>15}  cpu  event          sector + sectors"

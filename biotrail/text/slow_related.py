@@ -14,7 +14,10 @@ SHOWN_OTHERS = 4
 
 
 def request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
-    """Yield the I/O's requests and the other I/Os in them."""
+    """Yield a line per request of the I/O, then the other I/Os in these requests.
+
+    Without `verbose`, of more than SHOWN_OTHERS requests those that were longest with the device.
+    """
     names = request_names(slow)
     shown = slow.requests
     more = len(shown) - SHOWN_OTHERS
@@ -86,7 +89,10 @@ def _below(slow: SlowIO) -> str:
 
 
 def _others(ios: list[IO], left_out: int, slow: SlowIO, verbose: bool) -> Iterator[str]:
-    """Yield other I/Os, without `verbose` SHOWN_OTHERS of them, and how many more there are."""
+    """Yield a line per I/O, without `verbose` of SHOWN_OTHERS, and how many more there are.
+
+    left_out: I/Os that are not in `ios`, counted as well. slow: times are since its beginning.
+    """
     shown = ios if verbose else ios[:SHOWN_OTHERS]
     for io in shown:
         yield f"    {_other(io, slow)}"

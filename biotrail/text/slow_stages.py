@@ -50,7 +50,11 @@ def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
 
 
 def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
-    """Return what the I/O waited for in a stage, and which part of that was a lower device's."""
+    """Return what the I/O waited for in a stage; empty for a stage without a meaning in MEANINGS.
+
+    Of D2C and bio-based, also whether more than half of that was before its lower I/O was queued,
+    or with the lower device.
+    """
     text = _joined(context, span, slow) if span.stage == "M2D" else MEANINGS.get(span.stage, "")
     if slow.io.under_way:
         return f"{text}, until the log's end, unless its completion was not seen"
@@ -68,7 +72,11 @@ def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
 
 
 def _joined(context: Context, span: Span, slow: SlowIO) -> str:
-    """Return the meaning of M2D: whether the joined request was plugged or in the scheduler."""
+    """Return the meaning of M2D: whether the joined request was plugged or in the scheduler.
+
+    By the last insertion of a request (I), against the middle of the stage; without an insertion,
+    plugged if the device has no scheduler; else both remain possible.
+    """
     inserted = max(map(_inserted, slow.requests), default=0)
     if inserted:
         plugged = inserted - span.start_ns > span.ns / 2
@@ -76,8 +84,8 @@ def _joined(context: Context, span: Span, slow: SlowIO) -> str:
         plugged = True
     else:
         return MEANINGS["M2D"]
-    held = "was held back (plugged)" if plugged else "waited in the scheduler"
-    return f"had joined a request that {held}"
+    where = "was held back (plugged)" if plugged else "waited in the scheduler"
+    return f"had joined a request that {where}"
 
 
 def _inserted(request: RequestFacts) -> int:

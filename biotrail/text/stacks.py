@@ -32,6 +32,10 @@ def ranked(groups: list[Group], order: Order | None) -> list[Group]:
 
 
 def _rank(one: Callers, order: Order) -> float:
+    """Return what `ranked` sorts by. Mean and total are of latency, in ns; no end: mean 0.
+
+    Order.P99 needs callers that were gathered with percentiles.
+    """
     return {
         Order.COUNT: one.bios,
         Order.BYTES: one.bytes,
@@ -161,6 +165,7 @@ def as_dict(
 
 
 def _group(group: Group) -> dict[str, Any]:
+    """Return one stack and its sums for JSON; `histogram` has the buckets that are not empty."""
     sums, stack = group.sums, group.stack
     return {
         "comm": sums.comm,

@@ -87,6 +87,7 @@ def _keys(stop: Callable[[], None]) -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
+        """Call `stop` when q or Q is pressed or standard input ends; return then or once `over`."""
         while not over.is_set():
             if not select.select([terminal], [], [], _LOOK_SECONDS)[0]:
                 continue

@@ -50,21 +50,21 @@ def _no_io(report: Report) -> Found | None:
 
 def _main_part(report: Report) -> Found | None:
     """One part of the way has MAIN_SHARE of the time or more."""
-    parts, whole = whole_time(report)
-    if not whole:
+    parts, total_ns = whole_time(report)
+    if not total_ns:
         return None
     [(part, ns)] = parts.most_common(1)
-    if ns < MAIN_SHARE * whole:
+    if ns < MAIN_SHARE * total_ns:
         return None
     device, one = max(upper_operations(report), key=lambda pair: time_by_part([pair[1]])[part])
     mine, name = time_by_part([one])[part], operation_name(one)
     text = (
-        f"{percent(ns / whole)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
+        f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
         f"that for {where_text(device, name)}, whose latency is {_duration(one)} on average"
     )
     figures = {
         "stages": list(STAGES[part]),
-        "share": round(ns / whole, 6),
+        "share": round(ns / total_ns, 6),
         "device": device,
         "operation": name,
         "operation_share": round(mine / ns, 6),
@@ -84,12 +84,12 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
 
     Nobody is named if some device is below another: the kernel's threads queue its bios.
     """
-    whole = report.total.bios.latency.sum
+    total_ns = report.total.bios.latency.sum
     known = [one for one in report.processes if one.name.get("process") is not None]
-    if not known or not whole or len(upper_devices(report)) < len(report.devices):
+    if not known or not total_ns or len(upper_devices(report)) < len(report.devices):
         return "", {}
     first = max(known, key=lambda one: one.latency.sum)
-    share = first.latency.sum / whole
+    share = first.latency.sum / total_ns
     if share < MAIN_SHARE:
         return "", {}
     name, pid = str(first.name["process"]), first.name["pid"]
@@ -99,15 +99,15 @@ def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
 
 def _spread(report: Report) -> Found | None:
     """No part of the way has MAIN_SHARE of the time."""
-    parts, whole = whole_time(report)
+    parts, total_ns = whole_time(report)
     ranked = parts.most_common(2)
-    if not whole or ranked[0][1] >= MAIN_SHARE * whole:
+    if not total_ns or ranked[0][1] >= MAIN_SHARE * total_ns:
         return None
-    shares = " and ".join(f"{percent(ns / whole)} {WORDS[part]}" for part, ns in ranked)
+    shares = " and ".join(f"{percent(ns / total_ns)} {WORDS[part]}" for part, ns in ranked)
     text = f"No part of the way has half of the time of I/O: most is {shares}"
     figures = {
         "stages": [stage for part, _ in ranked for stage in STAGES[part]],
-        "shares": [round(ns / whole, 6) for _, ns in ranked],
+        "shares": [round(ns / total_ns, 6) for _, ns in ranked],
     }
     return text, NEXT[ranked[0][0]], figures
 
@@ -150,21 +150,21 @@ def _flushes(report: Report) -> Found | None:
     found = []
     for device in upper_devices(report):
         parts = time_by_part(device.operations)
-        ns, whole = parts["flush"], sum(parts.values())
-        if device.flushes and device.flushes.requests and ns and ns >= FLUSH_SHARE * whole:
-            found.append((ns, whole, device.device, device.flushes))
+        ns, total_ns = parts["flush"], sum(parts.values())
+        if device.flushes and device.flushes.requests and ns and ns >= FLUSH_SHARE * total_ns:
+            found.append((ns, total_ns, device.device, device.flushes))
     if not found:
         return None
-    ns, whole, name, flushes = max(found, key=lambda one: one[:3])
+    ns, total_ns, name, flushes = max(found, key=lambda one: one[:3])
     each = f"{flushes.bios_per_request:.3g}"
     text = (
-        f"Flushes of {name} (fsync, FUA) are {percent(ns / whole)} of its I/O's "
+        f"Flushes of {name} (fsync, FUA) are {percent(ns / total_ns)} of its I/O's "
         f"time: {units.plural(flushes.requests, 'request')} of {units.duration(flushes.time.mean)} "
         f"on average, with {each} waiting {'bio' if each == '1' else 'bios'} for each"
     )
     figures = {
         "device": name,
-        "share": round(ns / whole, 6),
+        "share": round(ns / total_ns, 6),
         "count": flushes.requests,
         "bios_per_request": round(flushes.bios_per_request, 6),
         "mean_ns": round(flushes.time.mean, 3),

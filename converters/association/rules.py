@@ -36,7 +36,8 @@ class Rule(Generic[Rows]):
     name: unique in its table. holds: rows → mask (n,) of the rows that the rule marks, but for the
     exemptions. says: the condition in words. why: the kernel's reason, with its function, and its
     version where kernels differ. needed_by: what fails without the rule: `seed N`, a generated
-    history (tests/simulation), or a test's id below tests/unit/converters. unless: exemptions.
+    history (tests/simulation); `case`, the rule's own one in test_rules.py; or a test's id. unless:
+    exemptions.
     """
 
     name: str

@@ -55,12 +55,12 @@ class Alignment:
         return min(_ROUNDING + self.slept_within + max(doubts), np.iinfo(np.int64).max)
 
     def _uncertainty_at(self, boottime: int) -> int:
-        """Return the uncertainty (ns) of both wall clocks at the log's BOOTTIME."""
+        """Return the sum of both wall clocks' uncertainties (ns) at a BOOTTIME (ns) of the log."""
         there = self.reference.boottime(self.own.wall(boottime))
         return self.own.uncertainty_at(boottime) + self.reference.uncertainty_at(there)
 
     def times(self, monotonic: I64) -> I64:
-        """Return MONOTONIC times of the log as times of the timeline (ns, int64, at least 0).
+        """Return CLOCK_MONOTONIC times of the log as times of the timeline (ns, int64, at least 0).
 
         Negative values (NEVER) are returned unchanged.
         """
@@ -72,7 +72,10 @@ class Alignment:
         return found
 
     def _by_wall_clock(self, boottime: I64) -> I64:
-        """Return the log's BOOTTIME times as the reference's, by way of REALTIME."""
+        """Return BOOTTIME times of the log's machine as those of the reference's, by REALTIME (ns).
+
+        That is the time at which the reference's wall clock shows what the log's shows.
+        """
         own, to = self.own, self.reference
         # Integers except for the drift's share: float64 cannot hold today's times to the ns.
         wall = boottime + own.offset + _scaled(boottime - own.origin, own.rate)
@@ -85,7 +88,10 @@ class Alignment:
         return int(self.times(np.array([monotonic], dtype=np.int64))[0])
 
     def lifecycles(self, window: Lifecycles) -> Lifecycles:
-        """Return a copy of the window with all times converted to the timeline."""
+        """Return a copy of the window with all times converted to the timeline by `times`.
+
+        Of all its tables, those of its path too, and `begin` and `end`.
+        """
         tables = self._tables(window)
         if window.path is not None:
             tables["path"] = replace(window.path, **self._tables(window.path))
@@ -124,7 +130,10 @@ class Clocks:
 
     @classmethod
     def from_trace(cls, name: str, trace: Trace) -> "Clocks":
-        """Return the clocks of the log `name`. Raises ConversionError: it has no readings."""
+        """Return the clocks of a log. name: of the log, for messages.
+
+        Raises ConversionError: the log has no complete clock reading.
+        """
         found = readings(trace.reader)
         if not found:
             raise ConversionError(
@@ -146,14 +155,17 @@ class Clocks:
         return self.wall.wall(first.boottime), self.wall.wall(last.boottime)
 
     def compare(self, clocks: Iterable[Mapping[str, int]]) -> None:
-        """Compare `wall` with readings of the log; `wall.strayed` grows to the largest deviation.
+        """Compare `wall` with clock readings of the log; raise `wall.strayed` to the largest error.
 
-        clocks: readings as in `Context.clocks`; incomplete ones are ignored.
+        clocks: readings (name → ns) as in `Context.clocks`; incomplete ones are ignored.
         """
         self.wall.compare(reading for found in clocks for reading in Reading.from_clocks(found))
 
     def align_to(self, reference: "Clocks") -> Alignment:
-        """Return the conversion of this log's times to the reference's timeline."""
+        """Return the conversion of this log's times to the timeline of the log `reference`.
+
+        Exact if both are of one boot, else by both wall clocks.
+        """
         same = self.same_boot(reference)
         at, slept, within = _sleeps(self.readings, reference.readings[0].slept if same else None)
         span = (self.readings[0].boottime, self.readings[-1].boottime)
@@ -161,10 +173,13 @@ class Clocks:
 
 
 def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64, int]:
-    """Return (at, slept, slept_within) of `Alignment`, an entry for each reading after a suspend.
+    """Return (at, slept, slept_within): how long the machine had slept, from which time on.
 
-    A suspend shows as BOOTTIME - MONOTONIC growing by more than SLEPT. known: the reference's
-    difference (ns), used for entries that equal it within SLEPT; None: not of the same boot.
+    at, slept: int64; from MONOTONIC time at[i] on, BOOTTIME - MONOTONIC is slept[i] (ns). at[0] is
+    the least int64; an entry follows for each reading at which it had grown by more than SLEPT.
+    slept_within: largest uncertainty (ns) of the readings used. taken: readings in time order, at
+    least one. known: the reference's slept (ns), used for entries that equal it within SLEPT; None:
+    the logs are not of one boot.
     """
     at, slept = [np.iinfo(np.int64).min], [taken[0].slept]
     within = taken[0].uncertainty
@@ -179,10 +194,10 @@ def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64, int]:
 
 
 def choose_reference(logs: Sequence[Clocks]) -> int:
-    """Return the index of the log whose BOOTTIME is the timeline.
+    """Return the index of the log whose CLOCK_BOOTTIME is the timeline of all.
 
-    The first log whose machine was already running at the earliest reading of all, so that no
-    time becomes negative; if there is none, the log whose machine was booted first.
+    The first log whose machine was already running at the earliest reading of all, so that no time
+    becomes negative; if there is none, the log whose machine was booted first. logs: at least one.
     """
     earliest = min(log.times[0] for log in logs)
     for index, log in enumerate(logs):

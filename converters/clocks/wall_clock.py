@@ -43,7 +43,10 @@ class Reading:
 
     @classmethod
     def from_clocks(cls, clocks: Mapping[str, Any] | None) -> "list[Reading]":
-        """Return the reading in a log's `clocks` as a list of one; empty if a clock is missing."""
+        """Return the reading in a log's `clocks` (name → ns), as a list of one.
+
+        Empty if `clocks` is None, or monotonic, boottime or realtime is missing.
+        """
         found = clocks or {}
         if not {"monotonic", "boottime", "realtime"} <= found.keys():
             return []
@@ -58,10 +61,11 @@ class Reading:
 
 
 def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
-    """Return about `most` readings spread over a log, sorted by time.
+    """Return about `most` distinct clock readings spread over a log, in time order.
 
-    More where the clock was set or the machine was suspended, to find that time. Chunks of log
-    files are read by their index; other sources and pipes have the header's and end's readings.
+    More where the clock was set or the machine was suspended, to find that time. Of log files they
+    are of the chunks, found by the index; of other sources and pipes only of the header and the end
+    frame. Empty if there are none.
     """
     files = source.sources if isinstance(source, SeriesSource) else [source]
     found = [r for file in files for r in _of_file(file, max(most // len(files), 2))]
@@ -69,7 +73,11 @@ def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
 
 
 def _of_file(source: Source, most: int) -> list[Reading]:
-    """Return `readings` of a single source."""
+    """Return about `most` readings of a source that is no series of files, in time order.
+
+    More around steps of the wall clock and suspends. Other sources than log files have those of the
+    header and the end frame alone.
+    """
     ends = (source.header, source.end or {})
     known = {reading for end in ends for reading in Reading.from_clocks(end.get("clocks"))}
     if isinstance(source, LogSource):
@@ -83,7 +91,8 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
     """Add to `known` the readings of some chunks, and of the chunks around each step or suspend.
 
     times: last times (ns) of all chunks, sorted. chosen: indices into `times`; -1 is ignored.
-    Steps and suspends between two readings are located by bisection.
+    Between two readings with a step or suspend, the chunk in the middle is read, until both are of
+    neighbours.
     """
     found: dict[int, list[Reading]] = {}
     looking = {index for index in chosen if index >= 0}
@@ -153,7 +162,11 @@ class WallClock:
 
     @classmethod
     def fit(cls, taken: Iterable[Reading]) -> "WallClock":
-        """Return the line through readings, of which there is at least one."""
+        """Return the line through clock readings, of which there is at least one.
+
+        Drawn by those after the last step, through first and last; without a drift that exceeds
+        their uncertainty it is level, at the reading of least uncertainty. All fields are set.
+        """
         known = sorted(taken, key=lambda r: r.boottime)
         steps = [
             Step(a.boottime, b.boottime, b.wall - a.wall)
@@ -200,7 +213,7 @@ class WallClock:
 
 
 def _rate(first: Reading, last: Reading) -> float:
-    """Return the drift between two readings, ns per ns.
+    """Return the drift of REALTIME - BOOTTIME between two readings, ns per ns.
 
     0 if it does not exceed the readings' uncertainty, or exceeds FASTEST and so is a step.
     """

@@ -217,10 +217,10 @@ def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int
 
 
 def wrong_columns(schema: pa.Schema) -> str | None:
-    """Return the name of the first column that a table of events must not have so; None if all fit.
+    """Return the name of the first column that is missing or of a wrong type; None if all fit.
 
-    A column is wrong if it is of OWN and missing, or if its type is not that of SCHEMA (any
-    dictionary type passes for KIND). Columns of fields may be missing: those fields are then 0.
+    Only columns of OWN must be there: fields without a column are 0. Types are those of SCHEMA; for
+    KIND any dictionary type passes. schema: of a table of events.
     """
     for name, kind in (*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())):
         if schema.get_field_index(name) < 0:

@@ -3,13 +3,14 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.files import FileNames
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS
+from biotrail.recorder.schema.payloads import Header
 from biotrail.recorder.schema.records import BLK_STATUS
 
 OP_BITS = 8
@@ -46,7 +47,7 @@ class Context:
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         """Take the facts from a log's header (docs/log-format.md), which is kept, not copied."""
-        self.header = header
+        self.header = cast(Header, header)
         kernel = header.get("kernel", {})
         ops = _header_map(kernel, "op_enum", OPS)
         self._op_names = {number: name.lower() for name, number in ops.items()}

@@ -196,8 +196,7 @@ class Events:
     def field(self, kind: Kind, name: str, rows: EventRows) -> NDArray[Any]:
         """Return a field of the records at `rows`, all of `kind`, in the field's dtype; a copy.
 
-        name: a scalar field of at most 8 bytes; a copy is returned. Raises KeyError: the kind has
-        no such field.
+        name: a scalar field of at most 8 bytes. Raises KeyError: the kind has no such field.
         """
         dtype, offset = fields_of(kind)[name][:2]
         word = self.raw[:, offset // 8][rows] >> np.uint64(offset % 8 * 8)
@@ -241,9 +240,9 @@ class Events:
     def join(parts: Sequence["Events"]) -> "Events":
         """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
 
-        A single part with rows is returned itself, not copied. `members` is the last part's.
-        `stack` and `file` are -1 in rows of parts without that column; `doubt` is kept only if all
-        parts have it.
+        Parts without rows are ignored; a single other one is returned itself, not copied. `members`
+        is that of the last. `stack` and `file` are -1 in rows of parts without that column; `doubt`
+        is kept only if all parts have it.
         """
         parts = [p for p in parts if len(p)]
         if len(parts) <= 1:

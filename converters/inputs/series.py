@@ -86,8 +86,9 @@ class SeriesSource:
     def parts(self) -> Iterator[Part]:
         """Yield the chunks of all files, one file after the other; can be called once.
 
-        `offset` counts through all files. Notes, losses, damaged windows, unknown kinds and
-        unreadable bytes of the files are added to those of the series meanwhile.
+        `offset` counts through all files. Notes, losses and damaged windows of a file are added to
+        those of the series as they are met, unknown kinds and unreadable bytes after its last
+        chunk.
         """
         done = complete_to = 0
         for index, (_, source) in enumerate(self._files):

@@ -78,7 +78,7 @@ class Account:
         return sum(self.events.values())
 
     def by_letter(self) -> dict[str, int]:
-        """Return the number of events by letter."""
+        """Return the number of events by the kind's letter; kinds without events are missing."""
         counts: dict[str, int] = {}
         for (letter, _), count in self.events.items():
             counts[letter] = counts.get(letter, 0) + count
@@ -92,10 +92,11 @@ class Account:
         return counts
 
     def add_events(self, events: Events, used: Bool, own: Bool) -> None:
-        """Add time-sorted events that no later window will contain; update first_ns and last_ns.
+        """Count time-sorted events that no later window will contain, in `events` and `devices`.
 
-        used: per event, whether it is part of a lifecycle. own: per event, whether it belongs
-        only to I/O of the recording that is left out.
+        used: per event, whether it is part of a lifecycle. own: per event, whether it belongs only
+        to I/O of the recording that is left out, which is then its reason. Events without a device
+        are not in `devices`. Also widens `first_ns` and `last_ns`.
         """
         if not len(events):
             return
@@ -122,7 +123,11 @@ class Account:
         self.own_requests += int(requests.own.sum())
 
     def add_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
-        """Add the certainties of a window's rows, and its requests without a completion."""
+        """Count a window's rows by certainty, in `bios`, `requests` and `edges`.
+
+        Adds LOST requests without a completion to `completions_not_seen`. The tables hold rows that
+        ended in the window, so that each row is counted once.
+        """
         for table, counts in (
             (bios, self.bios),
             (requests, self.requests),
@@ -136,7 +141,7 @@ class Account:
         self.completions_not_seen += int(lost.sum())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all counts as plain values for JSON."""
+        """Return all counts as plain values for JSON: dicts, numbers and text; times in ns."""
         return {
             "events": self.total,
             "kinds": self.by_letter(),

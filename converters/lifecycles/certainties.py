@@ -1,107 +1,319 @@
 # SPDX-License-Identifier: Apache-2.0
 """The certainty of each bio and request: exact, by interval, or in doubt; docs/lifecycles.md."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from biotrail.converters.association.completion.carry_over import unanswered
 from biotrail.converters.association.completion.completion import RequestEnds
 from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.association import Association
+from biotrail.converters.association.rules import Exemption, Rows, Rule
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import OP_MASK, Context
-from biotrail.converters.events.tables import U8, U32, Bool, Certainty
-from biotrail.converters.lifecycles.stages import Milestones
+from biotrail.converters.events.tables import I64, U8, U32, Bool, Certainty
+from biotrail.converters.lifecycles.milestones import Milestones
 from biotrail.recorder.schema.records import Kind
 
 
 def may_flush(opf: U32, context: Context) -> Bool:
-    """Return per opf whether it is a write or flush, which without data asks for a cache flush.
+    """Return per opf whether its operation is write or flush.
 
-    Operations on zones have no data either, but are issued to the driver.
+    Only these ask for a cache flush when they have no data, and so may end without being issued.
+    Zone operations have no data either, but are issued to the driver.
     """
     names = (context.op_number("write"), context.op_number("flush"))
     return np.isin(opf & OP_MASK, names)
 
 
+@dataclass(frozen=True)
+class CertaintyRule(Rule[Rows]):
+    """A rule that gives the bios or requests it marks a certainty."""
+
+    gives: Certainty = Certainty.LOST
+
+
+def rated(rules: tuple[CertaintyRule[Rows], ...], rows: Rows, certainty: U8) -> U8:
+    """Return a copy of `certainty` (n,) in which each rule, in order, gave its rows its own."""
+    result = certainty.copy()
+    for rule in rules:
+        result[rule.marks(rows)] = rule.gives
+    return result
+
+
+@dataclass(frozen=True)
+class BioHistory:
+    """What is recorded of queued bios (n,), each with its pieces.
+
+    queued: whether the Q was recorded. completed: whether the end was. served: whether a request
+    of its final piece is known. issued: whether a D that carried that piece was recorded.
+    needs_issue: whether it can succeed only by an issue (anything but an empty flush). succeeded:
+    whether that request has no error, or completed some bytes. ended_twice: whether the request is
+    a flush sequence with several C. issue_implied: whether an event of the request later than the
+    bio's first one implies a D that was not recorded. behind_head: whether the last merge of the
+    piece was a back merge, and the first event of its request is a C. in_doubt: whether
+    the bio's association is AMBIGUOUS. completion_lost: `Whole.lost`.
+    """
+
+    queued: Bool
+    completed: Bool
+    served: Bool
+    issued: Bool
+    needs_issue: Bool
+    succeeded: Bool
+    ended_twice: Bool
+    issue_implied: Bool
+    behind_head: Bool
+    in_doubt: Bool
+    completion_lost: Bool
+
+
+_SEVERAL_CANDIDATES: Exemption[BioHistory] = Exemption(
+    "several-candidates",
+    lambda rows: rows.in_doubt & rows.queued,
+    "one with several candidates for its request: that hides its completion",
+)
+
+BIO_CERTAINTY_RULES: tuple[CertaintyRule[BioHistory], ...] = (
+    CertaintyRule(
+        "completed-without-issue",
+        lambda rows: (
+            rows.completed
+            & rows.served
+            & ~rows.issued
+            & rows.needs_issue
+            & rows.queued
+            & (rows.succeeded | rows.ended_twice)
+        ),
+        "it completed, and its request succeeded (or ended twice, in a flush sequence) without an "
+        "issue; not a flush without data",
+        "a request that succeeds was issued; a flush sequence that was not ends once "
+        "(blk_flush_complete_seq)",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
+        gives=Certainty.LOST,
+    ),
+    CertaintyRule(
+        "issue-implied",
+        lambda rows: rows.issue_implied,
+        "its request has a requeue or completion that an issue must have preceded",
+        "only an issued request completes bytes; an `R` before the first `D` implies none if the "
+        "log counts its losses: it is a busy driver's (BLK_STS_RESOURCE)",
+        "case",
+        gives=Certainty.LOST,
+    ),
+    CertaintyRule(
+        "behind-failed-head",
+        lambda rows: rows.served & ~rows.issued & rows.behind_head,
+        "it joined at the end of its request, of which only the `C` names it",
+        "`C` reports the head: the bios before it have completed, so the request was issued",
+        "seed 30019",
+        gives=Certainty.LOST,
+    ),
+    CertaintyRule(
+        "outside-the-log",
+        lambda rows: ~rows.queued | ~rows.completed,
+        "its `Q` or its end was not recorded",
+        "it began before the log, or ended after it",
+        "seed 20764",
+        unless=(_SEVERAL_CANDIDATES,),
+        gives=Certainty.INCOMPLETE,
+    ),
+    CertaintyRule(
+        "completion-lost",
+        lambda rows: rows.completion_lost & rows.queued,
+        "its end, or that of a piece, was not recorded though the log goes on",
+        "as the rules above show",
+        "seed 21322",
+        unless=(_SEVERAL_CANDIDATES,),
+        gives=Certainty.LOST,
+    ),
+)
+"""A rule further down overrides those above; without any, that of the association holds."""
+
+
 def bio_certainty(
     a: Association, ends: RequestEnds, whole: Whole, m: Milestones, context: Context
 ) -> U8:
-    """Return the certainty of each whole bio, uint8 (n,), before loss windows are considered.
+    """Return the certainty of each queued bio, uint8 (n,), before loss windows are considered.
 
-    LOST: its issue or completion was not recorded. INCOMPLETE: its Q, or its completion after the
-    log's end, is not in the log. Else the certainty of its association (`whole.certainty`).
+    n rows of `whole` and `m`. Where none of BIO_CERTAINTY_RULES applies, it is `whole.certainty`,
+    that of the association.
     """
-    certainty = whole.certainty.copy()
-    # A completion without an issue: the D record is missing. A failed request needs no issue.
-    no_issue = (m.request >= 0) & (m.issue < 0) & (m.complete >= 0)
-    issued = (a.facts.bytes[whole.gen] > 0) | ~may_flush(a.facts.opf[whole.gen], context)
-    no_issue &= issued & (m.queue >= 0)
-    if len(ends.unissued):
-        request = np.maximum(m.request, 0)
-        # If a request of the flush machinery was never issued, it completes only once
-        # (blk_flush_complete_seq); two completions mean that a D is missing.
-        twice = m.sequence & (ends.completions[request] > 1)
-        no_issue &= (ends.status[request] == 0) | (ends.good[request] > 0) | twice
-        no_issue |= (m.request >= 0) & (ends.unissued[request] > a.bios.birth[whole.gen])
-        # A C reports the request's first bio. A back-merged bio is first only after those before
-        # it have completed, so its request was issued.
-        behind = (m.merge >= 0) & (a.requests.birth_role[request] == Kind.C)
-        no_issue |= (m.request >= 0) & (m.issue < 0) & behind & _joined_behind(a, whole)
-    certainty[no_issue] = Certainty.LOST
-    unseen = m.queue < 0
-    # Several requests could be the bio's: that, not the end of the log, hides its completion.
-    hidden = (whole.certainty == Certainty.AMBIGUOUS) & ~unseen
-    certainty[(unseen | (m.complete < 0)) & ~hidden] = Certainty.INCOMPLETE
-    certainty[whole.lost & ~unseen & ~hidden] = Certainty.LOST
-    return certainty
+    needs_issue = (a.facts.bytes[whole.gen] > 0) | ~may_flush(a.facts.opf[whole.gen], context)
+    failed = take_or(ends.status, m.request, 0) != 0
+    birth_role = a.requests.birth_role if len(a.requests) else np.zeros(0, np.uint8)
+    rows = BioHistory(
+        queued=m.queue >= 0,
+        completed=m.complete >= 0,
+        served=m.request >= 0,
+        issued=m.issue >= 0,
+        needs_issue=needs_issue,
+        succeeded=~failed | (take_or(ends.good, m.request, 0) > 0),
+        ended_twice=m.sequence & (take_or(ends.completions, m.request, 0) > 1),
+        issue_implied=take_or(ends.unissued, m.request, -1) > _births(a, whole),
+        behind_head=(m.merge >= 0)
+        & (take_or(birth_role, m.request, 0) == Kind.C)
+        & _joined_behind(a, whole),
+        in_doubt=whole.certainty == Certainty.AMBIGUOUS,
+        completion_lost=whole.lost,
+    )
+    return rated(BIO_CERTAINTY_RULES, rows, whole.certainty)
+
+
+def _births(a: Association, whole: Whole) -> I64:
+    """Return per queued bio (n,) its first event."""
+    return a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
 
 
 def _joined_behind(a: Association, whole: Whole) -> Bool:
-    """Return per whole bio whether the last merge of its final piece was a back merge (M)."""
-    final = np.maximum(whole.final, 0)
-    return (whole.final >= 0) & (a.bios.last(Kind.M)[final] > a.bios.last(Kind.F)[final])
+    """Return per queued bio (n,) whether its final piece was last back-merged (M).
+
+    The final piece is the part of a split bio, or the bio itself, that completed last. False if
+    there is none, or if the last merge was a front merge (F).
+    """
+    back, front = a.bios.last(Kind.M), a.bios.last(Kind.F)
+    return take_or(back, whole.final, -1) > take_or(front, whole.final, -1)
 
 
 def fronts_elsewhere(a: Association, whole: Whole) -> Bool:
-    """Return per whole bio whether some of its front parts went to no known request.
+    """Return per queued bio (n,) whether some of its front pieces went to no known request.
 
-    Front parts are what a split cut off the bio's front. Only bios that have a completion event
-    (bio_endio) of their own count.
+    Front pieces are what a split cut off the bio's front. Only bios with a c of their own count,
+    False for all others. n rows of `whole`.
     """
     fronts = np.flatnonzero((a.root != np.arange(len(a.bios))) & ~a.is_piece)
     unknown = np.bincount(whole.row_of_gen[fronts], minlength=len(whole.gen)) > 0
     return np.asarray(unknown & (a.bios.last(Kind.BIO_COMPLETE)[whole.gen] >= 0), dtype=np.bool_)
 
 
-def request_certainty(a: Association, ends: RequestEnds, issued: Bool) -> U8:
-    """Return the certainty of each request, uint8 (n,), before loss windows are considered.
+@dataclass(frozen=True)
+class RequestHistory:
+    """What is recorded of requests (n,).
 
-    issued: per request, whether it can succeed only by being issued (anything but a flush).
-    LOST: its issue, completion or, for a failed request, a part of its bios was not recorded.
-    INCOMPLETE: its start is not in the log, its end may come after the log's end, or it was
-    merged into a request that could not be identified.
+    start_recorded: whether its beginning was. issued: whether it has a D. needs_issue: whether it
+    has data or completed some, or can succeed only by an issue (anything but a flush). succeeded:
+    whether it has no error, completed some bytes, or has several C. issue_implied: whether an event
+    implies a D that was not recorded. unknown_bios: whether it failed without an issue, and has
+    more bytes than its known bios. finished: whether no more C is to come. absorbed: whether it has
+    an m. absorber_known: whether the absorbing request is known. freed: whether its address was
+    reused, or those of all its bios were.
+    """
+
+    start_recorded: Bool
+    issued: Bool
+    needs_issue: Bool
+    succeeded: Bool
+    issue_implied: Bool
+    unknown_bios: Bool
+    finished: Bool
+    absorbed: Bool
+    absorber_known: Bool
+    freed: Bool
+
+
+REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
+    CertaintyRule(
+        "completed-without-issue",
+        lambda rows: (
+            rows.start_recorded & ~rows.issued & rows.needs_issue & rows.finished & rows.succeeded
+        ),
+        "it ended and succeeded, or ended twice, without an issue; not a flush without data",
+        "a request that succeeds was issued (blk_mq_start_request)",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
+        gives=Certainty.LOST,
+    ),
+    CertaintyRule(
+        "failed-with-unknown-bios",
+        lambda rows: rows.start_recorded & rows.unknown_bios,
+        "it failed without an issue, with more bytes than its known bios, where a merge did not "
+        "name its request",
+        "bios joined it by merges (attempt_merge), and some of them are not known",
+        "seed 81991",
+        gives=Certainty.LOST,
+    ),
+    CertaintyRule(
+        "issue-implied",
+        lambda rows: rows.start_recorded & rows.issue_implied,
+        "it has a requeue or completion that an issue must have preceded",
+        "only an issued request completes bytes; an `R` before the first `D` implies none if the "
+        "log counts its losses: it is a busy driver's (BLK_STS_RESOURCE)",
+        "case",
+        gives=Certainty.LOST,
+    ),
+    CertaintyRule(
+        "not-ended",
+        lambda rows: ~rows.finished & ~rows.absorbed,
+        "it has not ended",
+        "it ends after the log",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
+        gives=Certainty.INCOMPLETE,
+    ),
+    CertaintyRule(
+        "start-not-recorded",
+        lambda rows: ~rows.start_recorded & ~rows.absorbed,
+        "its beginning was not recorded",
+        "it began before the log",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
+        gives=Certainty.INCOMPLETE,
+    ),
+    CertaintyRule(
+        "completion-lost",
+        lambda rows: (
+            ~rows.finished
+            & ~rows.absorbed
+            & rows.start_recorded
+            & (rows.freed | rows.absorber_known)
+        ),
+        "it has not ended, but its address, or those of all its bios, were used again, or a later "
+        "chain shows that it was absorbed",
+        "an address is free after the end alone (blk_mq_free_request, bio_put)",
+        "seed 30290",
+        gives=Certainty.LOST,
+    ),
+    CertaintyRule(
+        "absorbed-by-unknown",
+        lambda rows: rows.absorbed & ~rows.absorber_known,
+        "it was merged into a request that could not be identified",
+        "block_rq_merge does not name the absorbing request",
+        "seed 46566",
+        gives=Certainty.INCOMPLETE,
+    ),
+)
+"""A rule further down overrides those above; without any, that of the identities holds."""
+
+
+def request_certainty(a: Association, ends: RequestEnds, needs_issue: Bool) -> U8:
+    """Return the certainty of each request, uint8 (q,), before loss windows are considered.
+
+    needs_issue: (q,) whether it can succeed only by being issued (anything but a flush). Where none
+    of REQUEST_CERTAINTY_RULES applies, it is that of the identities of the request's events.
     """
     r = a.requests
     certainty = np.zeros(len(r), dtype=np.uint8)
     if a.events.doubt is not None and len(r):
         certainty[:] = np.maximum.reduceat(a.events.doubt[r.row_event], r.start)
-    absorbed = r.first(Kind.RQ_MERGE) >= 0
-    start_recorded = _start_recorded(a, ends)
-    no_issue = (ends.issue < 0) & ((ends.total > 0) | (ends.good > 0) | issued) & ends.finished
-    no_issue &= (ends.status == 0) | (ends.good > 0) | (ends.completions > 1)
-    no_issue |= _incomplete_failures(a, ends)
-    certainty[(no_issue | (ends.unissued >= 0)) & start_recorded] = Certainty.LOST
-    unfinished = ~ends.finished & ~absorbed
-    certainty[unfinished | (~start_recorded & ~absorbed)] = Certainty.INCOMPLETE
-    gone = r.superseded | unanswered(a) | (a.absorbed_by >= 0)
-    certainty[unfinished & start_recorded & gone] = Certainty.LOST
-    certainty[absorbed & (a.absorbed_by < 0)] = Certainty.INCOMPLETE
-    return certainty
+    rows = RequestHistory(
+        start_recorded=_start_recorded(a, ends),
+        issued=ends.issue >= 0,
+        needs_issue=(ends.total > 0) | (ends.good > 0) | needs_issue,
+        succeeded=(ends.status == 0) | (ends.good > 0) | (ends.completions > 1),
+        issue_implied=ends.unissued >= 0,
+        unknown_bios=_incomplete_failures(a, ends),
+        finished=ends.finished,
+        absorbed=r.first(Kind.RQ_MERGE) >= 0,
+        absorber_known=a.absorbed_by >= 0,
+        freed=r.superseded | unanswered(a),
+    )
+    return rated(REQUEST_CERTAINTY_RULES, rows, certainty)
 
 
 def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
-    """Return per request whether it failed without an issue and has more bytes than its bios.
+    """Return per request whether it failed without an issue and has more bytes than its known bios.
 
-    Only requests with known bios count, and only where merged requests may explain the rest.
+    Then a bio of it is not known: the merge that brought it was not recorded, or does not name its
+    request. Only requests with known bios count, and only those that absorbed another request, or
+    on whose device some request merged into one that is not known.
     """
     failed = (ends.issue < 0) & (ends.end >= 0)
     if not failed.any():
@@ -118,22 +330,24 @@ def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
 
 
 def _unresolved_merges(a: Association) -> Bool:
-    """Return per request whether on its device some request was merged into an unknown one."""
+    """Return per request (q,) whether a request of its device was merged into an unknown one."""
     unresolved = (a.requests.first(Kind.RQ_MERGE) >= 0) & (a.absorbed_by < 0)
     devices = np.unique(a.events.dev[a.requests.birth[unresolved]])
     return np.isin(a.events.dev[a.requests.birth], devices)
 
 
 def _start_recorded(a: Association, ends: RequestEnds) -> Bool:
-    """Return per request whether its beginning is in the log.
+    """Return per request (q,) whether its beginning is in the log.
 
-    That is its s, the Q or G of a bio that it was allocated for, or, without bios, its I or D.
+    That is its s; the Q or G of a bio that it was allocated for, not one that was merged into it
+    unless that has a G; or, without known bios, its I or D.
     """
-    held = np.flatnonzero(a.request >= 0)
+    served_bio = np.flatnonzero(a.request >= 0)
     # Bios that were merged into the request do not show when it began.
-    alone = a.bios.first(Kind.M, Kind.F) < 0
-    told = ((a.queued[a.root] >= 0) & alone) | (a.bios.first(Kind.G) >= 0)
-    begun = ends.started >= 0
-    begun[a.request[held[told[held]]]] = True
-    alone = np.bincount(a.request[held], minlength=len(a.requests)) == 0
-    return np.asarray(begun | (alone & ((ends.issue >= 0) | (ends.insert >= 0))), dtype=np.bool_)
+    not_merged = a.bios.first(Kind.M, Kind.F) < 0
+    shows_start = ((a.queued[a.root] >= 0) & not_merged) | (a.bios.first(Kind.G) >= 0)
+    recorded = ends.started >= 0
+    recorded[a.request[served_bio[shows_start[served_bio]]]] = True
+    without_bios = np.bincount(a.request[served_bio], minlength=len(a.requests)) == 0
+    recorded |= without_bios & ((ends.issue >= 0) | (ends.insert >= 0))
+    return np.asarray(recorded, dtype=np.bool_)

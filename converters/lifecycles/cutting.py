@@ -50,7 +50,10 @@ class Span:
 
 
 def outside(span: Span, first: int, last: int, context: Context) -> ConversionError:
-    """Return the error to raise if a log from `first` to `last` (ns) has nothing of the span."""
+    """Return the error to raise if a log from `first` to `last` (ns) has nothing of the span.
+
+    context: by its clock readings the message also gives the log's times as UTC.
+    """
 
     def seconds(ns: int) -> str:
         """Return the offset of a time from the log's beginning, as `1.5 s`."""
@@ -68,7 +71,10 @@ def outside(span: Span, first: int, last: int, context: Context) -> ConversionEr
 
 
 def events_within(events: Events, begin: int, end: int) -> Events:
-    """Return the events with begin <= ts < end (ns); `events` itself if that is all of them."""
+    """Return the events with begin <= ts < end (ns), a copy; `events` itself if that is all.
+
+    `events` must be sorted by time.
+    """
     first, stop = np.searchsorted(events.ts, [begin, end]).tolist()
     if first == 0 and stop == len(events):
         return events
@@ -78,9 +84,9 @@ def events_within(events: Events, begin: int, end: int) -> Events:
 def clipped(window: T, begin: int) -> T:
     """Return a copy of the window without rows that ended before `begin` (ns).
 
-    Rows in flight at `begin` get `cut` = `begin`, at least INCOMPLETE, no queue or start time,
-    and none of their earlier stages; their other earlier times are set to `begin`. Calls entered
-    before `begin` are left out, and their waits.
+    Rows in flight at `begin` get `cut` = `begin`, are INCOMPLETE at least, and lose their queue (or
+    start) time and the stages that began before; their other earlier times become `begin`. Calls
+    entered before `begin` are left out, and their waits. The window is a Lifecycles or a Result.
     """
     found = restricted(
         window,
@@ -117,7 +123,7 @@ def _calls_from(path: PathTables | None, begin: int) -> PathTables | None:
 
 
 def losses_within(loss: LossWindows, span: Span) -> LossWindows:
-    """Return the loss windows that overlap the span, shortened to it."""
+    """Return the loss windows that overlap the span, shortened to it; a new table."""
     found = loss.take((loss.start < span.end) & (loss.end >= span.begin))
     return replace(
         found, start=np.maximum(found.start, span.begin), end=np.minimum(found.end, span.end)
@@ -128,8 +134,8 @@ def _ended_at(table: Bios | Requests) -> I64:
     """Return when each row ended (ns, int64).
 
     That is its completion or, if it has none and is known to be gone (LOST, merged into another
-    request, Q not recorded), the time of its last event. FAR: it may still be in flight. NEVER:
-    no time is known.
+    request, or a bio whose Q was not recorded), the time of its last event. FAR: it may still be in
+    flight. NEVER: no time is known.
     """
     first, last = first_seen(table), last_seen(table)
     gone = table.certainty == Certainty.LOST
@@ -145,7 +151,9 @@ def _ended_at(table: Bios | Requests) -> I64:
 def _cut(table: Table, begin: int) -> Table:
     """Return the table with rows that began before `begin` (ns) marked as cut there.
 
-    See `clipped`. The table itself is returned if there is no such row.
+    They get `cut` = `begin`, are INCOMPLETE at least, and lose their queue (or start) time; their
+    other times before `begin` become `begin`. The beginning is a row's earliest known time. The
+    table itself is returned if there is no such row.
     """
     crossing = first_seen(table) < begin
     if not crossing.any():
@@ -172,9 +180,10 @@ def _cut(table: Table, begin: int) -> Table:
 
 
 def _whole_stages(stages: Stages, owners: Bios | Requests, begin: int) -> Stages:
-    """Return the stages, leaving out stages of cut owners that began before `begin` (ns).
+    """Return the stages without those of cut owners (`cut` set) that began before `begin` (ns).
 
-    The part of a stage that lies in the cut is left out too: its duration would be wrong.
+    Also the part of such a stage after `begin` is left out: its duration would be wrong. owners:
+    the table whose numbers the stages refer to. `stages` itself is returned if no owner is cut.
     """
     if not (owners.cut != NEVER).any():
         return stages

@@ -28,13 +28,14 @@ class Histories(Table):
 
 
 def histories(result: Result, bios: I64) -> Histories:
-    """Return all events of the given bios, their pieces and their requests, as rows of Histories.
+    """Return all events of the given bios, of their pieces and of their requests.
 
-    bios: values of `Bios.number`; those that are not in the window have no rows.
+    bios: values of `Bios.number`; those that are not in the window have no rows. An event that
+    names both bio and request is listed once, with the request.
     """
     a = result.association
-    own_bio, own_event = _own(a, result.bio_number, bios)
-    request_bio, request, event = _of_requests(a, result, bios)
+    own_bio, own_event = _bio_events(a, result.bio_number, bios)
+    request_bio, request, event = _request_events(a, result, bios)
     # An event that names bio and request is listed once, as the request's: the sort is stable
     # and the requests' rows come first.
     bio = np.concatenate([request_bio, own_bio])
@@ -47,51 +48,56 @@ def histories(result: Result, bios: I64) -> Histories:
     return Histories(bio[new], about[new], event[new])
 
 
-def _own(a: Association, number: I64, bios: I64) -> tuple[I64, I64]:
+def _bio_events(a: Association, number: I64, bios: I64) -> tuple[I64, I64]:
     """Return (bio number, event index) of all events that name the bios or their pieces."""
     rows = np.flatnonzero(np.isin(number, bios)[a.bios.row_gen]) if len(number) else a.bios.row_gen
     return number[a.bios.row_gen[rows]], a.bios.row_event[rows]
 
 
-def _of_requests(a: Association, result: Result, bios: I64) -> tuple[I64, I64, I64]:
-    """Return (bio number, request number, event index) of all events of the bios' requests.
+def _request_events(a: Association, result: Result, bios: I64) -> tuple[I64, I64, I64]:
+    """Return (bio number, request number, event row) of all events of the bios' requests.
 
-    These are the requests that held any piece of the bios at any time.
+    bios: values of `Bios.number`. The requests are those that held any piece of the bios at any
+    time (`_request_pairs`). Three int64 arrays of one length; event rows index the window's events.
     """
-    piece, request = _held(a, np.isin(result.bio_number, bios))
+    piece, request = _request_pairs(a, np.isin(result.bio_number, bios))
     if not len(piece):
         none = np.zeros(0, dtype=np.int64)
         return none, none, none
     pairs = np.stack([result.bio_number[piece], request])
-    bio, held = np.unique(pairs, axis=1)
-    start = a.requests.start[held]
-    count = a.requests.ends[held] - start
+    bio, gen = np.unique(pairs, axis=1)
+    start = a.requests.start[gen]
+    count = a.requests.ends[gen] - start
     row = np.repeat(start - (np.cumsum(count) - count), count) + np.arange(count.sum())
-    number = result.request_number[held]
+    number = result.request_number[gen]
     return np.repeat(bio, count), np.repeat(number, count), a.requests.row_event[row]
 
 
-def _held(a: Association, ours: Bool) -> tuple[I64, I64]:
-    """Return (bio generation, request generation) pairs of the bios in the mask `ours`.
+def _request_pairs(a: Association, ours: Bool) -> tuple[I64, I64]:
+    """Return (bios, requests): pairs of a bio in the mask `ours` and a request that held it.
 
-    A request counts if an event names it with the bio, if it served the bio in the end, or if it
-    was merged into that request and had the bio before.
+    Both int64, indices of bios and requests of the association `a`, where each use of a kernel
+    address counts as one (a generation). A request counts if an event names it with the bio, if it
+    served the bio in the end, or if it was merged into that request and had the bio before. Pairs
+    may repeat.
     """
     named, by = edges_of_rows(a)
     served = np.flatnonzero((a.request >= 0) & ours)
-    passed, through = _passed_through(a, served)
+    absorbed_bio, absorbed_request = _absorbed_requests(a, served)
     chosen = ours[named]
     return (
-        np.concatenate([named[chosen], served, passed]),
-        np.concatenate([by[chosen], a.request[served], through]),
+        np.concatenate([named[chosen], served, absorbed_bio]),
+        np.concatenate([by[chosen], a.request[served], absorbed_request]),
     )
 
 
-def _passed_through(a: Association, served: I64) -> tuple[I64, I64]:
-    """Return (bio, absorbed request) generations where the merge's sector range holds the bio.
+def _absorbed_requests(a: Association, served: I64) -> tuple[I64, I64]:
+    """Return (bios, requests): pairs of a bio and a request that was merged with the bio in it.
 
-    served: bio generations that have a request. Where requests are merged one after the other, no
-    event names the bio together with the requests in between.
+    The pairs are found by range: the merge (m) came after the bio began, covers the bio's sector,
+    and is into the request that served the bio. Where requests are merged one after the other, no
+    event names the bio together with those in between. served, and both results: indices of bios
+    and requests of the association; those of `served` have a request.
     """
     event = a.requests.first(Kind.RQ_MERGE)
     absorbed = np.flatnonzero((a.absorbed_by >= 0) & (event >= 0))

@@ -2,10 +2,8 @@
 """Tables built from an association: one row per bio and request, with times and certainty."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.association.completion.carry_over import Kept, keep
 from biotrail.converters.association.completion.completion import (
@@ -23,22 +21,18 @@ from biotrail.converters.association.identity.association import Association
 from biotrail.converters.association.steps import associate
 from biotrail.converters.events.array_steps import has_no_sector
 from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
-from biotrail.converters.events.events import NO_STACK, Events
+from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import files_of
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
-    I32,
     I64,
     NEVER,
-    NO_CPU,
     U8,
-    U16,
     U32,
     Bios,
     Bool,
     Certainty,
     Edges,
-    EventRows,
     PathTables,
     RequestKind,
     Requests,
@@ -51,9 +45,11 @@ from biotrail.converters.lifecycles.certainties import (
     may_flush,
     request_certainty,
 )
+from biotrail.converters.lifecycles.milestones import Milestones, milestones
 from biotrail.converters.lifecycles.own_io import Own, own_io
 from biotrail.converters.lifecycles.path import path_tables
-from biotrail.converters.lifecycles.stages import Milestones, bio_stages, milestones, request_stages
+from biotrail.converters.lifecycles.stages import bio_stages, request_stages
+from biotrail.converters.lifecycles.submitters import Submitters
 from biotrail.recorder.schema.records import NO_TAG, Kind
 
 FIRST_UNRECORDED = 1 << 62
@@ -100,9 +96,15 @@ class Builder:
     """
 
     def __init__(self, context: Context, tasks: TaskNames, stacks: StackNames) -> None:
+        """Keep the header's facts, and the tables of names that window after window fills.
+
+        tasks, stacks: those of the Trace, which adds a window's names to `tasks` before `build`.
+        Devices that the header says make requests (a loop device, or any with hardware queues)
+        count as request-based from the beginning.
+        """
         self._context = context
         self._tasks = tasks
-        self._stacks = stacks
+        self._submitters = Submitters(tasks, stacks)
         self._reused = ReusedAddresses()
         self._first_request: dict[int, int] = {
             dev: -1
@@ -111,10 +113,12 @@ class Builder:
         }
 
     def build(self, events: Events, *, settled: int, final: bool) -> Result:
-        """Associate one window and return its tables.
+        """Associate one window (a stretch of the log's events) and return its tables.
 
-        events: those that the previous result kept, and the new ones, sorted. settled: ns; bios
-        and requests that ended before it are closed, others are kept. final: nothing is kept.
+        events: those that the previous result kept and the new ones, sorted by time. settled: ns;
+        bios and requests that ended before it are closed, others are kept. final: nothing is kept,
+        and all that is open is closed. Call it for each window, in order: what is known of the
+        reuse of addresses, and which devices are request-based, is remembered.
         """
         associated = associate(events, self._context, self._reused)
         a, ends = associated.association, associated.requests
@@ -132,7 +136,7 @@ class Builder:
         bios.own[:] = own.bios[whole.gen]
         bios.certainty[:] = bio_certainty(a, ends, whole, m, self._context)
         # The bio completed after the parts split off its front, whose requests no event names.
-        hidden = fronts_elsewhere(a, whole) & self._takes_requests(a, whole)
+        hidden = fronts_elsewhere(a, whole) & self._request_based(a, whole)
         bios.certainty[hidden & (bios.certainty < Certainty.AMBIGUOUS)] = Certainty.LOST
         requests = self._requests(a, ends, whole, family, request_number)
         requests.own[:] = own.requests
@@ -151,7 +155,7 @@ class Builder:
             _edges(a, whole, number, request_number, ~bio_open),
             bios.take(open_rows),
             requests.take(_in_order(request_number, kept.requests)),
-            bio_stages(a, self._context, whole, m, self._takes_requests(a, whole), number, rows),
+            bio_stages(a, self._context, whole, m, self._request_based(a, whole), number, rows),
             request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
             number[whole.row_of_gen] if len(number) else number,
             request_number,
@@ -164,11 +168,11 @@ class Builder:
             ),
         )
 
-    def _takes_requests(self, a: Association, whole: Whole) -> Bool:
-        """Return per whole bio whether its device is known to be request-based.
+    def _request_based(self, a: Association, whole: Whole) -> Bool:
+        """Return per queued bio (row of `whole`) whether its device is known to make requests.
 
-        Known by the header, or by a request that began before the bio ended. Adds the window's
-        requests to `_first_request`.
+        Known by the header, or by a request that began before the bio ended (before it began, if it
+        has no end). Adds the first requests of this window's devices to `_first_request`.
         """
         births = a.requests.birth if len(a.requests) else np.zeros(0, np.int64)
         births = births[np.argsort(a.events.number[births])]
@@ -192,9 +196,11 @@ class Builder:
         family: I64,
         request_number: I64,
     ) -> Bios:
-        """Return one row per whole bio, with certainty and own still 0.
+        """Return one row per queued bio (row of `whole`), with certainty and own still 0.
 
-        m, number, family: per whole bio. request_number: per request generation.
+        m, number, family: per row, its times, `Bios.number` and `Bios.family`. request_number:
+        `Requests.number` by request generation (one use of a request's address), as `m.request`
+        indexes it.
         """
         gen = whole.gen
         queued = a.bios.first(Kind.Q)[gen]
@@ -206,7 +212,7 @@ class Builder:
             sector=a.facts.sector[gen],
             bytes=np.maximum(a.facts.bytes[gen], 0).astype(np.uint32),
             opf=a.facts.opf[gen],
-            **self._submitters(a.events, queued, m.queue, a.facts.dev[gen]),
+            **self._submitters.columns(a.events, queued, m.queue, a.facts.dev[gen]),
             file=files_of(a.events, queued, above),
             queue=m.queue,
             getrq=m.getrq,
@@ -227,51 +233,14 @@ class Builder:
             cut=np.full(len(gen), NEVER, np.int64),
         )
 
-    def _submitters(
-        self, events: Events, queued: EventRows, queue_time: I64, dev: U32
-    ) -> dict[str, NDArray[Any]]:
-        """Return the columns of `Bios` that say who submitted each bio and how, from its Q.
-
-        By column name: part, tid, task, cgroup, ioprio, hint, stack, cpu. Without a Q part is
-        `dev`, task and stack are -1, cpu is NO_CPU, the others are 0.
-
-        queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns). dev:
-        per bio, the disk (dev_t).
-        """
-        recorded = queued >= 0
-
-        def field_of_q(name: str, dtype: type) -> NDArray[Any]:
-            """Return a field of each bio's Q; 0 where Q was not recorded."""
-            if not len(events):
-                return np.zeros(len(queued), dtype)
-            value = events.field(Kind.Q, name, np.maximum(queued, 0))
-            return np.where(recorded, value, 0).astype(dtype)
-
-        tid = field_of_q("tid", np.uint32)
-        return {
-            "part": np.where(recorded, field_of_q("part", np.uint32), dev).astype(np.uint32),
-            "tid": tid,
-            "task": np.where(recorded, self._tasks.rows(tid, queue_time), -1).astype(np.int32),
-            "cgroup": field_of_q("cgroup", np.uint64),
-            "ioprio": field_of_q("ioprio", np.uint16),
-            "hint": field_of_q("hint", np.uint8),
-            "stack": self._stack_rows(events, queued),
-            "cpu": _cpus(events, queued),
-        }
-
-    def _stack_rows(self, events: Events, queued: I64) -> I32:
-        """Return the row in the trace's stacks of each Q; -1: no Q (-1) or no stack."""
-        if events.stack is None:
-            return np.full(len(queued), -1, dtype=np.int32)
-        ids = np.where(queued >= 0, events.stack[np.maximum(queued, 0)], NO_STACK)
-        return self._stacks.rows(ids)
-
     def _requests(
         self, a: Association, ends: RequestEnds, whole: Whole, family: I64, number: I64
     ) -> Requests:
-        """Return one row per request generation, with own still False.
+        """Return one row per request generation (one use of an address), with own still False.
 
-        family: per whole bio. number: per request generation.
+        family: `Bios.family` per queued bio (row of `whole`). number: `Requests.number` per
+        request. dev, sector, bytes and opf are those of the first D, without one of the first
+        event.
         """
         r, events = a.requests, a.events
         bio = np.flatnonzero(a.request >= 0)
@@ -308,7 +277,10 @@ class Builder:
         )
 
     def _request_kind(self, opf: U32, sector: np.ndarray) -> U8:
-        """Return the RequestKind of each request by its operation and first sector."""
+        """Return the RequestKind of each request, uint8, by its cmd_flags and first sector.
+
+        FLUSH: REQ_OP_FLUSH without a sector. PASSTHROUGH: a driver's operation. Else NORMAL.
+        """
         kind = np.zeros(len(opf), dtype=np.uint8)
         flush = (opf & OP_MASK) == self._context.op_number("flush")
         kind[flush & has_no_sector(sector)] = RequestKind.FLUSH
@@ -320,7 +292,11 @@ class Builder:
 
 
 def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
-    """Return (number, family) of each whole bio; see `Bios`."""
+    """Return (number, family) of each queued bio (row of `whole`), int64 each; see `Bios`.
+
+    If the bio's beginning (Q, A or X) was not recorded, the number is FIRST_UNRECORDED + _SLOTS
+    times that of its first event, plus the bio's place among those that the event names.
+    """
     birth = a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
     number = a.events.number[birth] if len(whole.gen) else whole.gen
     role = a.bios.birth_role[whole.gen] if len(whole.gen) else np.zeros(0, np.uint8)
@@ -343,10 +319,11 @@ def _request_numbers(a: Association) -> I64:
 
 
 def _request_families(a: Association, first: I64, family: I64, number: I64) -> I64:
-    """Return per request the family of its first bio, or of its upper device's request.
+    """Return per request the family of its first bio, or of its topmost parent's, int64.
 
-    first: per request, row of its first whole bio, -1 none. family: per whole bio. number: per
-    request; stands for the family where no bio is known.
+    first: per request, row of its first bio in `family`, -1 none. family: per queued bio,
+    `Bios.family`. number: per request; stands for the family where no bio is known. A parent is the
+    upper device's request (`a.above`, request-based dm).
     """
     top = np.where(a.above >= 0, a.above, np.arange(len(number)))
     first = first[top]
@@ -364,14 +341,6 @@ def _numbers_at(number: I64, row: I64) -> I64:
     return np.where(row >= 0, number[np.maximum(row, 0)], NEVER).astype(np.int64)
 
 
-def _cpus(events: Events, queued: EventRows) -> U16:
-    """Return the CPU of each Q, uint16; NO_CPU where its row `queued` is -1."""
-    if not len(events):
-        return np.full(len(queued), NO_CPU, dtype=np.uint16)
-    cpu = events.cpu[np.maximum(queued, 0)]
-    return np.where(queued >= 0, cpu, NO_CPU).astype(np.uint16)
-
-
 def _tags(a: Association, index: I64, name: str) -> np.ndarray:
     """Return field `name` of each D (event index); NO_TAG where `index` is -1."""
     if not len(a.events):
@@ -381,7 +350,11 @@ def _tags(a: Association, index: I64, name: str) -> np.ndarray:
 
 
 def _starts(a: Association, ends: RequestEnds) -> I64:
-    """Return the start of each request (ns): s, else the earlier of its first G and first event."""
+    """Return the start of each request (ns): its s, else the earlier of first G and first event.
+
+    Only the G of bios that were in this request from the beginning counts, not of those that came
+    with an absorbed request.
+    """
     birth = times(a, a.requests.birth) if len(a.requests) else np.zeros(0, np.int64)
     got = a.bios.first(Kind.G)
     own = (a.request >= 0) & (got >= 0)
@@ -401,7 +374,11 @@ def _in_order(number: I64, rows: Bool) -> I64:
 
 
 def _edges(a: Association, whole: Whole, number: I64, request_number: I64, rows: Bool) -> Edges:
-    """Return the edges of the whole bios in the mask `rows`: one per piece with a request."""
+    """Return the edges of the queued bios in the mask `rows`: one per piece that has a request.
+
+    number: `Bios.number` per row of `whole`, as `rows`. request_number: `Requests.number` per
+    request generation (one use of an address).
+    """
     piece = np.flatnonzero(a.request >= 0)
     piece = piece[rows[whole.row_of_gen[piece]]] if len(rows) else piece
     row = whole.row_of_gen[piece]

@@ -39,7 +39,11 @@ class Own:
 
 
 def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
-    """Return which bio and request generations of a window are the recording's own."""
+    """Return which bio and request generations of a window are the recording's own, as masks.
+
+    Own is a bio whose Q has Q_FLAG_OWN, and every bio that lower devices made for it; a request, if
+    all its bios are (`_own_requests`).
+    """
     queued = a.bios.first(Kind.Q)[whole.gen]
     rows = np.zeros(len(whole.gen), dtype=np.bool_)
     seen = np.flatnonzero(queued >= 0)
@@ -59,10 +63,12 @@ def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
 
 
 def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
-    """Return per request whether it is own: all of its bios are known and own (`own`, per bio).
+    """Return per request generation whether it is the recording's own.
 
-    An absorbed request whose bios are not known is own if the absorbing request is. A lower
-    device's request (request-based dm) is own if the upper one is.
+    own: per bio generation. A request is own if it has bios, all of them are known and own: no
+    chain cut short (D_FLAG_CHAIN_CUT), none left out by filters. A request that was absorbed is
+    judged by the bios it had before or, if none is known, as the absorbing one. A lower device's
+    request (request-based dm) is own, too, if the upper one is.
     """
     flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
     cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
@@ -85,7 +91,7 @@ def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
 def _all_own(request: I64, own: Bool, count: int) -> Bool:
     """Return per request (count,) whether it has bios and all of them are own.
 
-    request, own: per bio, its request generation (-1 none) and whether it is own.
+    request: per bio, index of its request, -1 none. own: per bio, whether it is own.
     """
     bio = np.flatnonzero(request >= 0)
     bios = np.bincount(request[bio], minlength=count)
@@ -96,7 +102,8 @@ def _all_own(request: I64, own: Bool, count: int) -> Bool:
 def without_own(result: "Result") -> "Result":
     """Return a copy of the result whose tables leave out own bios and requests.
 
-    Remaining requests count the bios that were left out in `others` instead of `bios`.
+    Remaining requests count the bios that were left out in `others` instead of `bios`. An open own
+    request stays until it is issued: bios that are not own may still merge into it.
     """
     bios, requests, edges = result.bios, result.requests, result.edges
     ours = np.isin(edges.bio, bios.number[bios.own])
@@ -136,7 +143,10 @@ def _path_without(result: "Result") -> PathTables | None:
 
 
 def own_events(result: "Result") -> Bool:
-    """Return per event of the window whether it belongs to own I/O and to no other."""
+    """Return per event of the window whether it belongs to own I/O and to no other.
+
+    All False if no bio is own.
+    """
     a = result.association
     if not result.own:
         return np.zeros(len(a.events), np.bool_)
@@ -157,10 +167,14 @@ class OwnEventFilter:
         self._own = np.zeros(0, np.int64)
 
     def release(self, fresh: Events, result: "Result", most: int) -> Events:
-        """Queue `fresh` events and return those that are now known not to be own, by time.
+        """Add `fresh` events to the queue; remove and return those whose owner is decided, by time.
 
-        result: the window that `fresh` belongs to. most: if as many events wait, all are decided
-        by what is known now.
+        Events of own I/O are dropped. An event waits behind the first event of a request that may
+        still turn out not to be own: it was not issued yet, so that bios of others may merge into
+        it, or was absorbed by a request not known yet.
+
+        result: the window that `fresh` belongs to. most: if as many events wait, all are decided by
+        what is known now.
         """
         a = result.association
         self._waiting = Events.join([self._waiting, fresh])

@@ -28,8 +28,8 @@ FAR = np.iinfo(np.int64).max
 def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requests: Bool) -> T:
     """Return a copy of the window with only the masked rows, their stages and the bios' edges.
 
-    Each mask is as long as the table of the window with its name. `path` keeps what it has of these
-    bios and requests, and all calls and waits.
+    The window is a Lifecycles or a Result. Each mask is as long as the table of the window with its
+    name. `path` keeps what it has of these bios and requests, and all calls and waits.
     """
     kept = window.bios.take(bios)
     kept_requests = window.requests.take(requests)
@@ -67,7 +67,7 @@ def _of(stages: Stages, numbers: I64, rows: Bool) -> Stages:
 
 
 def first_seen(table: Bios | Requests) -> I64:
-    """Return per row its earliest known time (ns), `cut` included; NEVER if it has none."""
+    """Return per row its earliest known time (ns, int64), `cut` included; NEVER if it has none."""
     starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
     times = np.stack([table.cut, *starts, table.insert, table.issue, table.complete])
     start = np.where(times != NEVER, times, FAR).min(axis=0)
@@ -75,7 +75,7 @@ def first_seen(table: Bios | Requests) -> I64:
 
 
 def last_seen(table: Bios | Requests) -> I64:
-    """Return per row its latest known time (ns), without `cut`; NEVER if it has none."""
+    """Return per row its latest known time (ns, int64), `cut` not counted; NEVER if it has none."""
     starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
     found: I64 = np.stack([*starts, table.insert, table.issue, table.complete]).max(axis=0)
     return found

@@ -41,7 +41,9 @@ def max_rss_bytes() -> int:
 def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
     """Return a row per program for the END frame: its counters' growth from `then` to `now`.
 
-    `then` None: since the programs were loaded. run_ns is in ns.
+    A row is {"name", "letter", "attached", "run_count", "run_ns" (ns), "recursion_misses"}, in the
+    order of `now`. `then` None: since the programs were loaded; likewise for a program that `then`
+    has not (told apart by letter and tracepoint).
     """
     before = {} if then is None else {(p.letter, p.tracepoint): p for p in then.programs}
     rows = []
@@ -64,6 +66,7 @@ class Losses:
     """Sums over the loss windows of one file, for its END frame."""
 
     def __init__(self) -> None:
+        """Begin with sums of 0, for a file without loss windows."""
         self.lost: dict[str, int] = {}
         """Records lost to full rings or too deep nesting, by kind number as text."""
         self.too_deep = 0
@@ -72,12 +75,17 @@ class Losses:
         """Events whose program was already running, by letter; "?" for a kind without one."""
 
     def add(self, windows: Sequence[Window]) -> None:
-        """Add the counts of windows that were written to the file."""
+        """Add the counts of loss windows written to the file to `lost`, `too_deep` and `skipped`.
+
+        A window of cpu NOT_ONE_CPU (-1) counts events whose program was already running, into
+        `skipped` by letter; any other counts lost records, into `lost` by kind and, where its level
+        is LEVELS or more (too deep nesting), also into `too_deep`.
+        """
         for window in windows:
             kind, count = window["kind"], window["count"]
             if window["cpu"] == NOT_ONE_CPU:
-                known = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
-                letter = known.letter if known else "?"
+                record = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
+                letter = record.letter if record else "?"
                 self.skipped[letter] = self.skipped.get(letter, 0) + count
                 continue
             self.lost[str(kind)] = self.lost.get(str(kind), 0) + count
@@ -89,9 +97,11 @@ def end_facts(
 ) -> dict[str, Any]:
     """Return the statistics for the END frame of one file; the log writer adds the log's size.
 
-    `reason`: why the file ended, such as "rotated". `began`, `now`: totals when it began and ended.
-    `losses`: sums of its loss windows. `stopped`: the clocks (name → ns) when its last records
-    were copied from the rings.
+    {"reason", "seconds" (`began` to `now`), "stopped", "clocks" (read now), "lost", "too_deep",
+    "skipped" (sums of `losses`), "programs" (see `program_rows`), "recorder": {"cpu_seconds",
+    "max_rss_bytes"}}. `reason`: why the file ended, such as "rotated". `began`, `now`: totals when
+    it began and ended. `losses`: sums of its loss windows. `stopped`: the clocks (name → ns) when
+    its last records were copied from the rings.
     """
     return {
         "reason": reason,

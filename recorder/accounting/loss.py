@@ -20,7 +20,7 @@ class LossCounters:
     """The counters' last samples, and sums of what was lost. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, start_ns: int) -> None:
-        """`start_ns`: start of the first windows."""
+        """Begin with sums of 0. `start_ns`: CLOCK_MONOTONIC, start of the first windows."""
         self._ring_ns = start_ns
         self._program_ns = start_ns
         self._ring: NDArray[np.uint64] | None = None
@@ -44,7 +44,8 @@ class LossCounters:
 
         `lost`: running totals of records lost to full rings, (cpus, levels, 256) by kind.
         `too_deep`: running totals of events lost to too deep nesting, (cpus, 256) by kind; their
-        windows have as level the number of levels. `now_ns`: the windows' end.
+        windows have as level the number of levels. `now_ns`: the windows' end; they start with the
+        last sample. Empty where no total has grown. Changes `by_kind` and `too_deep`.
         """
         totals = np.concatenate([lost, too_deep[:, np.newaxis, :]], axis=1)
         before, since = self._ring, self._ring_ns
@@ -61,8 +62,10 @@ class LossCounters:
     def sample_programs(self, misses: dict[str, int], now_ns: int) -> list[Window]:
         """Return windows for events skipped since the last sample, and add them to `skipped`.
 
-        `misses`: running totals by letter. The windows' cpu is NOT_ONE_CPU, their level 0; their
-        kind is 0 for a letter without record.
+        `misses`: running totals by letter of events whose program the kernel did not run because it
+        was already running. `now_ns`: the windows' end; they start with the last sample. Their cpu
+        is NOT_ONE_CPU, their level 0; their kind is that of the letter's record, 0 for a letter
+        without.
         """
         since, self._program_ns = self._program_ns, now_ns
         windows = []

@@ -25,6 +25,7 @@ class Meter:
     """Sums of events and bytes over chunks."""
 
     def __init__(self) -> None:
+        """Begin with no events and no bytes; `exact` until a chunk is estimated."""
         self.events = 0.0
         """Number of events, estimated unless `exact`."""
         self.exact = True
@@ -33,22 +34,30 @@ class Meter:
         """Size of the chunks' records."""
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Add the events, counted or estimated, and the bytes of one chunk; may clear `exact`."""
+        """Add the events and bytes of one chunk's segments to `events` and `bytes`.
+
+        A chunk of at most 32 KiB (SAMPLES blocks of 4096 bytes) is counted; of a larger one the
+        events are estimated from SAMPLES blocks, and `exact` becomes False.
+        """
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total
         if total <= SAMPLES * BLOCK_BYTES:
             self.events += sum(_count(*block) for s in segments for block in _blocks(s))
             return
         self.exact = False
-        seen, counted = 0, 0
+        sampled_bytes, sampled_events = 0, 0
         for data, start, end in _spread(segments, total):
-            counted += _count(data, start, end)
-            seen += end - start
-        self.events += total * counted / seen
+            sampled_events += _count(data, start, end)
+            sampled_bytes += end - start
+        self.events += total * sampled_events / sampled_bytes
 
 
 def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """Yield (data, start, end) for each block of a segment; the first and last may be partial."""
+    """Yield (data, start, end) for each block of a segment: records are in data[start:end].
+
+    A block is 4096 bytes of the ring, so the first and the last may be partial; each begins with a
+    record. `data` is the segment's.
+    """
     start = 0
     while start < len(segment.data):
         end = start + BLOCK_BYTES - (segment.position + start) % BLOCK_BYTES
@@ -59,9 +68,9 @@ def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
 def _spread(
     segments: Sequence[Segment], total: int
 ) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """Yield SAMPLES blocks (data, start, end) at even distances over all segments' bytes.
+    """Yield SAMPLES different blocks (data, start, end) at even distances over all segments' bytes.
 
-    `total`: size of all segments in bytes.
+    As `_blocks`. `total`: size of all segments in bytes, more than SAMPLES blocks.
     """
     picks = iter([(2 * i + 1) * total // (2 * SAMPLES) for i in range(SAMPLES)])
     pick, base = next(picks), 0
@@ -76,7 +85,10 @@ def _spread(
 
 
 def _count(data: bytes | memoryview, start: int, end: int) -> int:
-    """Count the events in data[start:end], up to padding; a record begins at `start`."""
+    """Return the number of events in data[start:end], up to padding or an unknown kind.
+
+    A record begins at `start`. Records of _NO_EVENTS are not counted.
+    """
     events = 0
     while start < end:
         kind = _HEAD.unpack_from(data, start)[0] >> TIMESTAMP_BITS

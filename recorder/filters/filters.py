@@ -9,12 +9,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from biotrail.recorder.host import cgroups, device_paths, devices
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.rights import rights
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import FilterFacts
 
 REASONS = ("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup", "no_bio")
 """Why something was left out, in the order of enum bt_reason (bpf/filters.h).
@@ -67,7 +68,11 @@ class Filters:
 
     @property
     def judge_bios(self) -> bool:
-        """Whether any filter other than the device is given, so that each bio has to be judged."""
+        """Whether any filter by a bio's properties or its task is given.
+
+        If so, each bio has to be judged. Devices, `children`, `below`, `own_io` and `max_followed`
+        alone do not count.
+        """
         return bool(
             self.pids
             or self.tids
@@ -79,12 +84,13 @@ class Filters:
             or self.sectors
         )
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> FilterFacts:
         """Return the filters as JSON for the log's header; a filter that is not given has no key.
 
-        flags: joined by "+"; `max_followed` is not included.
+        Each is under its attribute's name: tuples as lists, a set of flags as their names joined by
+        "+". `max_followed` is not included.
         """
-        given: dict[str, Any] = {
+        given: FilterFacts = {
             "pids": list(self.pids),
             "children": self.children,
             "tids": list(self.tids),
@@ -97,7 +103,7 @@ class Filters:
             "below": self.below,
             "own_io": self.own_io,
         }
-        return {name: value for name, value in given.items() if value}
+        return cast(FilterFacts, {name: value for name, value in given.items() if value})
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,11 @@ class LeftOut:
     unfollowed: int = 0
 
     def account(self) -> dict[str, Any]:
-        """Return the counts as JSON for the log's END frame; kinds are decimal strings."""
+        """Return the counts as JSON for the log's END frame: {"bios", "events", "unfollowed"}.
+
+        "bios": number by reason; "events": number by record kind, a decimal string; "unfollowed":
+        number of bios.
+        """
         return {
             "bios": dict(self.bios),
             "events": {str(kind): count for kind, count in self.events.items()},
@@ -124,7 +134,9 @@ class LeftOut:
 def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
     """Return what was left out from the counters of `bpf/ring.h`; counts of 0 get no key.
 
-    `bios`: by index in REASONS, then TABLE_FULL and BY_OWN. `events`: by record kind.
+    `bios`: numbers of bios by index in REASONS (the filter that they did not match), then
+    TABLE_FULL (`unfollowed` in the result) and BY_OWN (the recorder's own, key OWN). `events`:
+    numbers of events by record kind.
     """
     by_reason = {**dict(zip(REASONS, bios, strict=False)), OWN: bios[BY_OWN]}
     return LeftOut(
@@ -135,10 +147,10 @@ def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
 
 
 def check_tasks(filters: Filters) -> None:
-    """Raise ProbeError where a process or thread of `pids` or `tids` does not exist.
+    """Raise ProbeError where a process or thread of `filters` (pids, tids) does not exist.
 
     Also where this is a container with a pid namespace of its own: the kernel side compares the
-    host's numbers.
+    host's numbers. Does nothing where no process or thread is given.
     """
     if not filters.pids and not filters.tids:
         return
@@ -163,21 +175,27 @@ def _seen() -> str:
 
 
 def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
-    """Return the pids of all running descendants of `pids`, without `pids` themselves."""
+    """Return the pids of all running descendants of `pids`, without `pids` themselves.
+
+    `proc`: where procfs is mounted. Only processes that /proc shows are found.
+    """
     parents = {}
     for name in os.listdir(proc):
         if name.isdecimal() and (parent := _parent(proc / name / "stat")) is not None:
             parents[int(name)] = parent
-    found: set[int] = set()
+    children: set[int] = set()
     while True:
-        more = {c for c, p in parents.items() if p in found or p in pids} - found
+        more = {c for c, p in parents.items() if p in children or p in pids} - children
         if not more:
-            return found - set(pids)
-        found |= more
+            return children - set(pids)
+        children |= more
 
 
 def _parent(stat: Path) -> int | None:
-    """Return the parent's pid from /proc/PID/stat; None where the process has ended."""
+    """Return the parent's pid from /proc/PID/stat; None where the process has ended.
+
+    `stat`: path of that file.
+    """
     try:
         # The name, in parentheses, may hold blanks and parentheses itself.
         return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
@@ -189,8 +207,8 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
     """Return the id of a cgroup: the inode number of its directory.
 
     `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`). `where`:
-    the mounted hierarchy, None: there is none. Raises ProbeError where there is no hierarchy or
-    no such cgroup (also where it is removed or cannot be read meanwhile), or the cgroup has no io
+    the mounted hierarchy, None: there is none. Raises ProbeError where there is no hierarchy or no
+    such cgroup (also where it is removed or cannot be read meanwhile), or the cgroup has no io
     controller, so that its I/O is charged to a parent.
     """
     if where is None:
@@ -228,7 +246,11 @@ def _has_io_controller(directory: Path) -> bool:
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
-    """Return the directory of the cgroup at `path`; None where it is not below the mount."""
+    """Return the directory of the cgroup at `path`, without links; None: not below the mount point.
+
+    `path`: the cgroup's directory, or its path in the hierarchy `where` (also with the path that is
+    mounted, `where.root`, in front); the directory is tried first.
+    """
     mount = os.path.realpath(where.mount)
     inside = path
     if where.root != "/" and (path + "/").startswith(where.root.rstrip("/") + "/"):
@@ -240,28 +262,29 @@ def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
     return None
 
 
-def masks(names: Sequence[str], known: Mapping[str, int], option: str) -> list[int]:
-    """Return the numbers of the named operations or flags, in order.
+def masks(names: Sequence[str], kernel_numbers: Mapping[str, int], option: str) -> list[int]:
+    """Return the numbers of the named operations or flags, in order of `names`.
 
-    `names`: in any case, with "-" or "_"; "ra" and "readahead" are RAHEAD. `known`: this kernel's
-    numbers by upper-case name. `option`: of the command line, for the ProbeError that is raised
-    where a name is not known.
+    `names`: in any case, with "-" or "_"; "ra" and "readahead" are RAHEAD. `kernel_numbers`: this
+    kernel's numbers of operations, or bits of flags, by upper-case name. `option`: of the command
+    line, for the ProbeError that is raised where a name is not one of them.
     """
-    found = []
+    numbers = []
     for name in names:
         wanted = _ALIASES.get(name.lower(), name.upper().replace("-", "_"))
-        if wanted not in known:
-            have = ", ".join(sorted(n.lower() for n in known))
+        if wanted not in kernel_numbers:
+            have = ", ".join(sorted(n.lower() for n in kernel_numbers))
             raise ProbeError(f"{option} {name}: this kernel knows {have}")
-        found.append(known[wanted])
-    return found
+        numbers.append(kernel_numbers[wanted])
+    return numbers
 
 
 def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return `chosen` and every device below them, each once, upper devices first.
 
-    Below a device are those it is stacked on (dm, md) and, for a loop device, the device with its
-    file. Devices are pairs (dev_t of the disk, dev_t of the partition or 0 for the whole disk).
+    Below a device are those it is stacked on (dm, md, the paths of NVMe multipath) and, for a loop
+    device, the device with its file. Devices are pairs (dev_t of the disk, dev_t of the partition
+    or 0 for the whole disk); what a partition's disk is stacked on counts as below the partition.
     """
     entries = {int(e["dev"]): e for e in devices.snapshot()}
     pending, found = list(chosen), []
@@ -280,9 +303,10 @@ def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def is_stacked(disk: int) -> bool:
-    """Return whether the disk (dev_t) is stacked on others, so that its bios may end on those.
+    """Return whether the disk is stacked on others, so that its bios may end on those.
 
-    An NVMe multipath disk counts only if it has paths that may not be recorded with it
+    `disk`: kernel dev_t. From its `slaves` in sysfs; a loop device is not stacked. An NVMe
+    multipath disk counts only if it has paths that may not be recorded with it
     (`device_paths.is_spread`).
     """
     try:

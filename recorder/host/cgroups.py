@@ -23,11 +23,11 @@ class Hierarchy:
 
 
 def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
-    """Return the v1 hierarchy with the blkio controller, else cgroup2; None: neither is mounted.
+    """Return the hierarchy that block I/O is charged in; None: none is mounted.
 
-    `mountinfo`: path of a file as mountinfo(5), whose first matching line counts; one that cannot
-    be read counts as empty. A bio is charged in the hierarchy that has the controller. Ids are
-    unique within one hierarchy only, so the two are never mixed.
+    That is the v1 hierarchy with the blkio controller or, where none is mounted, cgroup2; of
+    several mounts the first. Ids are unique within one hierarchy only, so the two are never mixed.
+    `mountinfo`: path of a file as mountinfo(5); one that cannot be read counts as empty.
     """
     unified: Hierarchy | None = None
     for line in read_lines(str(mountinfo)):
@@ -42,11 +42,12 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
 
 
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
-    """Return {cgroup id: path from the hierarchy's root}, without a stat() of each cgroup.
+    """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 
-    Empty where `where` is None or its mount point cannot be read. Cgroups that are removed
-    during the walk are left out. The walk stops after the directory with which at least `limit`
-    cgroups are found.
+    The id is the inode number of the cgroup's directory; there is no stat() of each. `where`: the
+    mounted hierarchy; the result is empty where that is None or its mount point cannot be read.
+    Cgroups that are removed during the walk are left out. The walk stops after the directory with
+    which at least `limit` cgroups are found.
     """
     if where is None:
         return {}
@@ -65,7 +66,10 @@ def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
 
 
 def _directories(directory: str) -> list[tuple[str, int]]:
-    """Return (name, inode) of the subdirectories; none where the directory cannot be read."""
+    """Return (name, inode) of the subdirectories of the directory at path `directory`.
+
+    Symbolic links are left out. Empty where the directory cannot be read.
+    """
     try:
         with os.scandir(directory) as entries:
             return [(e.name, e.inode()) for e in entries if e.is_dir(follow_symlinks=False)]

@@ -9,16 +9,18 @@ _TRIES = 7
 def reading() -> dict[str, int]:
     """Return {"monotonic", "boottime", "realtime", "uncertainty"}, all in ns.
 
-    BOOTTIME and REALTIME are read between two readings of MONOTONIC; of several tries the one
-    with the shortest time between those is returned. "monotonic" is their middle; the values that
-    the other two clocks had at that instant differ from the returned ones by at most
-    "uncertainty".
+    BOOTTIME and REALTIME are read between two readings of MONOTONIC; of _TRIES tries the one with
+    the shortest time between those is returned. "monotonic" is their middle; the values that the
+    other two clocks had at that instant differ from the returned ones by at most "uncertainty".
     """
     return min((_bracket() for _ in range(_TRIES)), key=lambda taken: taken["uncertainty"])
 
 
 def _bracket() -> dict[str, int]:
-    """Return one reading, in the form that `reading` returns."""
+    """Return one reading, in the form that `reading` returns.
+
+    "uncertainty" is half the time that the reading took, rounded up.
+    """
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     realtime = time.clock_gettime_ns(time.CLOCK_REALTIME)

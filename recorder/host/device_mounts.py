@@ -34,20 +34,24 @@ class Mounts:
     """Device → mount points, in the order of mounting; "[SWAP]" for swap space."""
     devices: dict[int, list[int]] = field(default_factory=dict)
     """st_dev → the file system's block devices."""
-    at: dict[str, int] = field(default_factory=dict)
+    st_devs: dict[str, int] = field(default_factory=dict)
     """Mount point → st_dev of the newest mount there."""
 
     def devices_of(self, st_dev: int) -> list[int]:
-        """Return the block devices of the file system with `st_dev`; empty: it has none."""
+        """Return the block devices (dev_t) of the file system with `st_dev`; empty: it has none."""
         return self.devices.get(st_dev, [])
 
     def add(self, mount: Mount, devices: Iterable[int]) -> None:
-        """Add a mount, of a file system on `devices`, to all three mappings."""
-        self.at[mount.point] = mount.st_dev
+        """Add a mount, of a file system on `devices`, to all three mappings.
+
+        Changes `st_devs`, where it replaces an older mount at the same point, `devices` and
+        `points`. `devices`: kernel dev_t; one that is there already is not added twice.
+        """
+        self.st_devs[mount.point] = mount.st_dev
         for dev in devices:
-            known = self.devices.setdefault(mount.st_dev, [])
-            if dev not in known:
-                known.append(dev)
+            devices_there = self.devices.setdefault(mount.st_dev, [])
+            if dev not in devices_there:
+                devices_there.append(dev)
             self.add_point(dev, mount.point)
 
     def add_point(self, dev: int, point: str) -> None:
@@ -58,20 +62,20 @@ class Mounts:
 
 
 def read_mounts(
-    sys: str, proc: str, known: set[int], number: Callable[[str], int | None]
+    sys: str, proc: str, block_devices: set[int], number: Callable[[str], int | None]
 ) -> Mounts:
     """Return the mounts of this process's mount namespace, and the swap space in use.
 
-    `sys`, `proc`: where sysfs and procfs are mounted. `known`: dev_t of all block devices.
+    `sys`, `proc`: where sysfs and procfs are mounted. `block_devices`: dev_t of all block devices.
     `number`: returns the dev_t of the block device node at a path, None where it is none. Files
-    that cannot be read count as empty.
+    that cannot be read count as empty. Device numbers are kernel dev_t.
     """
     found = Mounts()
     pools = _btrfs_pools(sys)
     for line in read_lines(f"{proc}/self/mountinfo"):
         mount = parse_mount(line)
         if mount is not None:
-            found.add(mount, _devices(mount, known, number, pools))
+            found.add(mount, _devices(mount, block_devices, number, pools))
     for line in read_lines(f"{proc}/swaps")[1:]:
         dev = number(unescape(re.split("[ \t]", line)[0])) if line else None
         if dev is not None:
@@ -80,7 +84,10 @@ def read_mounts(
 
 
 def parse_mount(line: str) -> Mount | None:
-    """Return the mount of a line of mountinfo(5); None where the line is malformed."""
+    """Return the mount of a line of mountinfo(5); None where the line is malformed.
+
+    `line`: without its line feed. Paths and the source are unescaped.
+    """
     left, dash, right = line.partition(" - ")
     fields, rest = left.split(" "), right.split(" ")
     if not dash or len(fields) < 5 or len(rest) < 2:
@@ -101,15 +108,18 @@ def unescape(text: str) -> str:
 
 def _devices(
     mount: Mount,
-    known: set[int],
+    block_devices: set[int],
     number: Callable[[str], int | None],
     pools: list[set[int]],
 ) -> list[int]:
     """Return the block devices (dev_t) of a mounted file system; empty where it has none.
 
-    `pools`: devices of each btrfs. `known` and `number` as for `read_mounts`.
+    The mount's st_dev if that is one of `block_devices`, the dev_t of all; else, for btrfs and
+    bcachefs, the devices that its source names (paths, with colons between), or all of the pool
+    that one of these is in. `pools`: dev_t of the devices of each btrfs. `number`: as for
+    `read_mounts`.
     """
-    if mount.st_dev in known:
+    if mount.st_dev in block_devices:
         return [mount.st_dev]
     # The st_dev of btrfs and bcachefs belongs to no device; their source is one of their devices,
     # or all of them with colons between.
@@ -123,7 +133,7 @@ def _devices(
 
 
 def _btrfs_pools(sys: str) -> list[set[int]]:
-    """Return the devices (dev_t) of each mounted btrfs, from /sys/fs/btrfs/UUID/devices."""
+    """Return the devices (dev_t) of each mounted btrfs, from /fs/btrfs/UUID/devices below `sys`."""
     pools = []
     root = f"{sys}/fs/btrfs"
     for uuid in _names(root):

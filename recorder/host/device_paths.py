@@ -17,7 +17,9 @@ _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 def hidden(roots: Roots = REAL) -> dict[int, str]:
     """Return {kernel dev_t: sysfs directory} of all path disks.
 
-    Only /proc/diskstats has their dev_t; a path that has none there is left out.
+    A path disk is the hidden disk that NVMe multipath has for each path to a namespace, such as
+    nvme0c1n1. Only /proc/diskstats has its dev_t; one that is not listed there, or with dev_t 0, is
+    left out. `roots`: where sysfs and procfs are.
     """
     directories = _directories(roots)
     numbers = _numbers(roots) if directories else {}
@@ -25,7 +27,11 @@ def hidden(roots: Roots = REAL) -> dict[int, str]:
 
 
 def _directories(roots: Roots) -> dict[str, str]:
-    """Return {name: sysfs directory} of all path disks."""
+    """Return {name: sysfs directory} of all path disks (see `hidden`), with or without a dev_t.
+
+    That is, disks with a path's name (nvme0c1n1) whose attribute `hidden` is 1. Empty where sysfs
+    cannot be read.
+    """
     base = f"{roots.sys}/class/block"
     try:
         names = [name for name in os.listdir(base) if _PATH.fullmatch(name)]
@@ -38,7 +44,7 @@ def _directories(roots: Roots) -> dict[str, str]:
 def _numbers(roots: Roots) -> dict[str, int]:
     """Return {name: kernel dev_t} of all disks in /proc/diskstats, without those of dev_t 0.
 
-    Old kernels report 0 for path disks.
+    Old kernels report 0 for NVMe multipath's hidden disks. Empty where the file cannot be read.
     """
     try:
         with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
@@ -52,7 +58,9 @@ def _numbers(roots: Roots) -> dict[str, int]:
 def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:
     """Return {disk's name: sorted dev_t of its path disks}.
 
-    `paths`: {dev_t: name or sysfs directory} of path disks, as `hidden` returns.
+    `paths`: {kernel dev_t: name or sysfs directory}; those that are not named like a path disk are
+    left out. The name of a path's disk is its own without the controller: nvme0c1n1 is a path to
+    nvme0n1.
     """
     found: dict[str, list[int]] = {}
     for dev, path in sorted(paths.items()):
@@ -76,7 +84,8 @@ def _name(disk: int, roots: Roots) -> str:
 def is_spread(disk: int, roots: Roots = REAL) -> bool:
     """Return whether a disk's bios may go to path disks that are not known while recording.
 
-    True with several paths, which may come and go, and where a path's dev_t is not reported.
+    `disk`: kernel dev_t of an NVMe multipath disk or any other. True with several paths, which may
+    come and go, and where a path's dev_t is not reported. False for a disk without paths.
     """
     name = _name(disk, roots)
     count = len(by_disk(dict(enumerate(_directories(roots)))).get(name, []))
@@ -86,7 +95,8 @@ def is_spread(disk: int, roots: Roots = REAL) -> bool:
 def with_paths(chosen: Sequence[tuple[int, int]], roots: Roots = REAL) -> list[tuple[int, int]]:
     """Return `chosen` and the path disks of each whole disk in it, which have its requests.
 
-    Without duplicates. Devices are pairs (dev_t of the disk, dev_t of the partition or 0).
+    A path disk is the hidden disk of one path of NVMe multipath. Without duplicates, the path disks
+    last. Devices are pairs (dev_t of the disk, dev_t of the partition or 0 for the whole disk).
     """
     more = [(path, 0) for disk, part in chosen if not part for path in paths_of(disk, roots)]
     return list(dict.fromkeys([*chosen, *more]))

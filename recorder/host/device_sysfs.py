@@ -15,7 +15,7 @@ from biotrail.recorder.host.device_mounts import Mounts
 
 
 def block_number(path: str) -> int | None:
-    """Return the kernel dev_t of the block device node at `path`, which may be a link.
+    """Return the kernel dev_t of the block device node at `path`, which may be a link to one.
 
     None: nothing can be found there, or it is no block device.
     """
@@ -97,7 +97,7 @@ def read(path: str) -> str | None:
 
 
 def _bytes(path: str) -> bytes:
-    """Return the first 4096 bytes of a file; none where it cannot be read."""
+    """Return the first 4096 bytes of the file at `path`; b"" where it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -116,7 +116,10 @@ def _clean(data: bytes) -> str | None:
 
 
 def number(path: str) -> int | None:
-    """Return the integer in a sysfs attribute; None: absent, or no integer."""
+    """Return the integer in the sysfs attribute at `path`.
+
+    None: it is absent, cannot be read, or holds no integer.
+    """
     text = read(path)
     try:
         return None if text is None else int(text)
@@ -135,7 +138,10 @@ def dev_number(text: str | None) -> int | None:
 def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
     """Return the facts of the block device `dev` (kernel dev_t), as in a log's header.
 
-    `path`: its sysfs directory. None where the device has gone, also while it was read.
+    {"dev", "name", "kind", "disk" (a partition's, else `dev`), "start", "sectors" (512 bytes),
+    "read_only", "stacked_on", "mounts"} and, of whole devices, those of `_disk`; device numbers are
+    kernel dev_t. `path`: its sysfs directory. `mounts`: of all devices. A fact that is not known,
+    does not apply or is empty has no key. None where the device has gone, also while it was read.
     """
     sectors = number(f"{path}/size")
     if sectors is None or not _is_there(path):
@@ -162,7 +168,7 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
 
 
 def _is_there(path: str) -> bool:
-    """Return whether a device's sysfs directory is still valid.
+    """Return whether the sysfs directory `path` is still that of a device.
 
     It has the attribute `dev`, except for NVMe multipath's path disks, which are `hidden`.
     """
@@ -172,16 +178,21 @@ def _is_there(path: str) -> bool:
 def kind(path: str, name: str) -> str:
     """Return the kind of a whole device, such as "dm", "loop" or "disk".
 
-    From the directory that dm, md and loop create in sysfs, else from the name; "disk" otherwise.
+    `path`: its sysfs directory; dm, md and loop create one of their name in it. Otherwise the kind
+    follows from `name`, the kernel's name for it ("zram0" is "zram"; see _KINDS); "disk" where that
+    says nothing.
     """
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):
             return directory
-    return next((known for pattern, known in _KINDS if pattern.match(name)), "disk")
+    return next((kind for pattern, kind in _KINDS if pattern.match(name)), "disk")
 
 
 def slaves(path: str) -> list[int]:
-    """Return the devices that a device is directly stacked on: sorted kernel dev_t."""
+    """Return the devices that a device is directly stacked on: sorted kernel dev_t.
+
+    `path`: its sysfs directory. Empty where it is stacked on none, or that cannot be read.
+    """
     try:
         names = os.listdir(f"{path}/slaves")
     except OSError:
@@ -191,7 +202,11 @@ def slaves(path: str) -> list[int]:
 
 
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
-    """Return the facts that only whole devices have; None or {} where one is not known."""
+    """Return the facts that only whole devices have; None or {} where one does not apply.
+
+    "scheduler", "queue", "md", "loop", "model", "driver" and others, as in a log's header. `path`:
+    the device's sysfs directory. `roots`, `mounts`: for a loop device's file (see `_loop`).
+    """
     return {
         "dm_name": read(f"{path}/dm/name"),
         "dm_uuid": read(f"{path}/dm/uuid"),
@@ -215,7 +230,8 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 def _queue(path: str) -> dict[str, Any]:
     """Return the device's queue limits and settings, and its number of hardware queues.
 
-    {attribute of _QUEUE_NUMBERS: integer, "nr_hw_queues": number}; what is not known has no key.
+    `path`: the device's sysfs directory. {attribute of _QUEUE_NUMBERS: integer, "nr_hw_queues":
+    number}; what is not known has no key. Only request-based devices have "nr_hw_queues".
     """
     found: dict[str, Any] = {}
     for name in _QUEUE_NUMBERS:
@@ -231,8 +247,7 @@ def _queue(path: str) -> dict[str, Any]:
 def _md(path: str) -> dict[str, Any]:
     """Return the facts of an md array: "level", "disks" (number), "chunk_bytes" and "state".
 
-    path: the device's directory in sysfs. A fact that is not known has no key; {} for other
-    devices.
+    `path`: the device's sysfs directory. A fact that is not known has no key; {} for other devices.
     """
     found = {
         "level": read(f"{path}/md/level"),
@@ -246,10 +261,10 @@ def _md(path: str) -> dict[str, Any]:
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     """Return the facts of a loop device and its file; {} for others, and without a file.
 
-    path: the device's directory in sysfs. "file": the file's path. "direct_io": whether the device
+    `path`: the device's sysfs directory. "file": the file's path. "direct_io": whether the device
     bypasses the page cache. "offset", "size_limit" (0: none): the part of the file, in bytes.
     "backing_dev": kernel dev_t of the file if it is a block device, else of the one block device
-    that its file system is on. A fact that is not known has no key.
+    that its file system is on (`mounts`). A fact that is not known has no key.
     """
     file = read(f"{path}/loop/backing_file")
     if file is None:
@@ -267,9 +282,9 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 def _file_dev(file: str, path: str, roots: Roots) -> int | None:
     """Return the st_dev (kernel dev_t) of `file`, the file of a loop device.
 
-    path: the loop device's directory in sysfs; its last component is the node's name in
-    `roots.dev`. From stat() or, where that fails, from the loop driver. None: the driver does not
-    tell it either (see `_loop_status_dev`).
+    `path`: the loop device's sysfs directory; its last component is the node's name in `roots.dev`.
+    From stat() or, where that fails, from the loop driver. None: the driver does not report it
+    either (see `_loop_status_dev`).
     """
     try:
         return kernel_dev(os.stat(file).st_dev)
@@ -280,9 +295,9 @@ def _file_dev(file: str, path: str, roots: Roots) -> int | None:
 def _loop_status_dev(node: str) -> int | None:
     """Return the st_dev of a loop device's file as the loop driver knows it, as kernel dev_t.
 
-    That is lo_device, the first word of `struct loop_info64` (LOOP_GET_STATUS64). node: path of
-    the device's node. None: the node cannot be opened, the loop device has no file any more, or
-    the ioctl fails otherwise, as on other devices.
+    That is lo_device, the first word of `struct loop_info64` (LOOP_GET_STATUS64). `node`: path of
+    the device's node. None: the node cannot be opened, the loop device has no file any more, or the
+    ioctl fails otherwise, as on other devices.
     """
     answer = bytearray(_LOOP_INFO_BYTES)
     try:

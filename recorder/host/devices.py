@@ -22,13 +22,14 @@ _NAMED_AT_MOST = 8
 
 
 def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str, Any]]:
-    """Return the facts of all block devices and partitions, as in a log's header, by `dev`.
+    """Return the facts of all block devices and partitions, as in a log's header, sorted by dev_t.
 
-    `only`: read the devices with these dev_t alone, which is quicker on hosts with many.
+    `roots`: where sysfs, /dev and procfs are. `only`: read the devices with these dev_t alone,
+    which is quicker on hosts with many; None: all.
 
     dev, disk, stacked_on, loop.backing_dev are kernel dev_t (major << 20 | minor); start and
-    sectors are in 512-byte sectors. A fact that is not known has no key. A device that is removed
-    meanwhile is left out.
+    sectors are in 512-byte sectors. A disk with NVMe multipath is stacked on its path disks. A fact
+    that is not known has no key. A device that is removed meanwhile is left out.
     """
     paths = _paths(roots)
     mounts = _mounts(roots, paths)
@@ -43,7 +44,10 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
 
 
 def _paths(roots: Roots) -> dict[int, str]:
-    """Return {kernel dev_t: sysfs directory} of all block devices and NVMe path disks."""
+    """Return {kernel dev_t: sysfs directory} of all block devices, partitions and NVMe path disks.
+
+    Empty where sysfs cannot be read.
+    """
     directory = f"{roots.sys}/dev/block"
     try:
         names = os.listdir(directory)
@@ -65,17 +69,17 @@ def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
 def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
     """Return (dev_t of the disk, dev_t of the partition or 0) of the device that `spec` names.
 
-    `spec`: a name (vda1), a path or link (/dev/disk/by-id/…), a mapper name, major:minor, UUID=,
-    LABEL= or another key of _TAGS, or a mount point. Raises ProbeError where it is none of these
-    (the message suggests similar names), where the device has gone, and where the mounted file
-    system has no block device or several.
+    Kernel dev_t. `spec`: a name (vda1), a path or link (/dev/disk/by-id/…), a mapper name,
+    major:minor, UUID=, LABEL= or another key of _TAGS, or a mount point. Raises ProbeError where it
+    is none of these (the message suggests similar names), where the device has gone, and where the
+    mounted file system has no block device or several.
     """
     paths = _paths(roots)
-    dev = _named(spec, roots, paths)
+    dev = _find_by_name(spec, roots, paths)
     if dev is None:
-        dev = _mounted(spec, roots, paths)
+        dev = _find_by_mount_point(spec, roots, paths)
     if dev is None:
-        raise ProbeError(_unknown(spec, roots, paths))
+        raise ProbeError(_unknown_message(spec, roots, paths))
     path = paths.get(dev)
     if path is None:
         raise ProbeError(
@@ -90,8 +94,14 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
     return disk, dev
 
 
-def _named(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Return the dev_t of the device with this number, path, tag or name; None: there is none."""
+def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
+    """Return the dev_t of the device that `spec` names, unless by its mount point; None: no device.
+
+    Tried in this order: major:minor of a device in `paths` (dev_t → sysfs directory); a path;
+    UUID=, LABEL=, PARTUUID=, PARTLABEL= or ID= (links below /dev/disk); the kernel's or the
+    mapper's name; a link in /dev, /dev/mapper, /dev/disk/by-id or /dev/md. A path or tag that leads
+    to no device is not tried otherwise.
+    """
     by_number = device_sysfs.dev_number(spec)
     if by_number is not None and by_number in paths:
         return by_number
@@ -111,29 +121,33 @@ def _named(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
 
 
 def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield (dev_t, names) of every device: the kernel's name and, of dm, the mapper's."""
+    """Yield (dev_t, names) of every device in `paths`: the kernel's name and, of dm, the mapper's.
+
+    `paths`: {kernel dev_t: sysfs directory}.
+    """
     for dev, path in paths.items():
         names = [os.path.basename(path).replace("!", "/")]
         mapper = device_sysfs.read(f"{path}/dm/name")
         yield dev, names if mapper is None else [*names, mapper]
 
 
-def _mounted(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
+def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
     """Return the dev_t of the device mounted at `spec`; None where it is no mount point.
 
-    Raises ProbeError where the file system there has no block device, or several.
+    `spec` must be absolute, else None; links in it are resolved. `paths`: {dev_t: sysfs directory}
+    of all devices. Raises ProbeError where the file system there has no block device, or several.
     """
     if not spec.startswith("/"):
         return None
     mounts = _mounts(roots, paths)
-    point = _first(mounts.at, os.path.normpath(spec), os.path.realpath(spec))
+    point = _first(mounts.st_devs, os.path.normpath(spec), os.path.realpath(spec))
     if point is None:
         return None
-    below = mounts.devices_of(mounts.at[point])
+    below = mounts.devices_of(mounts.st_devs[point])
     if not below:
         raise ProbeError(
             f"{spec}: is a mount point of no block device (in memory, or remote); "
-            f"name the device to record: {_known(paths)}"
+            f"name the device to record: {_list_names(paths)}"
         )
     if len(below) > 1:
         named = ", ".join(_name(dev, paths) for dev in below)
@@ -141,28 +155,43 @@ def _mounted(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
     return below[0]
 
 
-def _first(known: dict[str, int], *candidates: str) -> str | None:
-    """Return the first candidate that is a key of `known`; None: there is none."""
-    return next((candidate for candidate in candidates if candidate in known), None)
+def _first(mapping: dict[str, int], *candidates: str) -> str | None:
+    """Return the first candidate that is a key of `mapping`; None: there is none."""
+    return next((candidate for candidate in candidates if candidate in mapping), None)
 
 
-def _unknown(spec: str, roots: Roots, paths: dict[int, str]) -> str:
-    """Return the message for a `spec` that is no block device: what it is, what to give instead."""
-    if os.path.exists(spec) and "/" in spec:
+def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
+    """Return the message for a `spec` that is no block device: what it is, what to give instead.
+
+    For the path of another file, the devices that it lies on; else similar names, or the names of
+    some devices. `paths`: {dev_t: sysfs directory} of all devices.
+    """
+    st_dev = _st_dev(spec) if "/" in spec else None
+    if st_dev is not None:
         mounts = _mounts(roots, paths)
-        below = ", ".join(
-            _name(dev, paths) for dev in mounts.devices_of(kernel_dev(os.stat(spec).st_dev))
-        )
-        instead = f"it lies on {below}: name that" if below else f"name one of {_known(paths)}"
+        below = ", ".join(_name(dev, paths) for dev in mounts.devices_of(st_dev))
+        instead = f"it lies on {below}: name that" if below else f"name one of {_list_names(paths)}"
         return f"{spec}: is neither a block device nor a mount point; {instead}"
     names = [name for _, several in _names(paths) for name in several]
     near = difflib.get_close_matches(os.path.basename(spec), names, n=_NAMED_AT_MOST, cutoff=0.5)
-    hint = f"did you mean {', '.join(near)}?" if near else f"this host has {_known(paths)}"
+    hint = f"did you mean {', '.join(near)}?" if near else f"this host has {_list_names(paths)}"
     return f"{spec}: there is no such block device or mount point; {hint} (`lsblk` lists them)"
 
 
-def _known(paths: dict[int, str]) -> str:
-    """Return the names of up to _NAMED_AT_MOST devices, for a message: "sda, sdb and 3 more"."""
+def _st_dev(path: str) -> int | None:
+    """Return the st_dev (kernel dev_t) of the file at `path`; None: it cannot be found."""
+    try:
+        return kernel_dev(os.stat(path).st_dev)
+    except OSError:
+        return None
+
+
+def _list_names(paths: dict[int, str]) -> str:
+    """Return the names of up to _NAMED_AT_MOST devices, for a message: "sda, sdb and 3 more".
+
+    `paths`: {dev_t: sysfs directory}; devices of no size are left out. "no block device": none is
+    left.
+    """
     # A device without a size, such as a loop device without a file, is not worth suggesting.
     used = {d: p for d, p in paths.items() if device_sysfs.read(f"{p}/size") not in (None, "0")}
     names = sorted(name for _, several in _names(used) for name in several)

@@ -10,11 +10,12 @@ _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
 def facts(root: Path = _ROOT) -> dict[str, Any]:
-    """Return {"name", "machine", "cpus", "boot_id", "os", "cpu_model", "memory_bytes", …}.
+    """Return facts of the host: {"name", "machine", "cpus", "boot_id", "os", "cpu_model", …}.
 
-    Also "hypervisor", "product" and "kernel": {"release", "version"}. cpus: the number of
-    configured CPUs, online or not, so that the log's CPU numbers fit. The kernel's
-    op enums come from its BTF instead. `root`: directory with /proc, /sys and /etc.
+    Also "memory_bytes", "hypervisor" (Xen's), "product" and "kernel": {"release", "version"}. cpus:
+    the number of configured CPUs, online or not, so that the log's CPU numbers fit. A fact that is
+    not known has no key. `root`: directory with proc, sys and etc; the name, the kernel and the
+    sizes are this host's in any case.
     """
     system = os.uname()
     found: dict[str, Any] = {
@@ -33,7 +34,10 @@ def facts(root: Path = _ROOT) -> dict[str, Any]:
 
 
 def _os_name(root: Path) -> str | None:
-    """Return PRETTY_NAME of os-release(5); None where there is none."""
+    """Return PRETTY_NAME of os-release(5) without quotes; None where there is none.
+
+    `root`: directory with etc and usr.
+    """
     for name in _OS_RELEASE:
         for line in (_text(root / name) or "").splitlines():
             key, _, value = line.partition("=")
@@ -43,7 +47,10 @@ def _os_name(root: Path) -> str | None:
 
 
 def _cpu_model(root: Path) -> str | None:
-    """Return the first CPU's model from /proc/cpuinfo; None where it is not listed."""
+    """Return the first CPU's "model name" or "Model" from /proc/cpuinfo; None: neither is listed.
+
+    `root`: directory with proc.
+    """
     for line in (_text(root / "proc/cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model"):

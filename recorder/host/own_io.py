@@ -29,24 +29,25 @@ class OwnFile(NamedTuple):
     generation: int | None
 
 
-def tell_files(mark: Callable[[OwnFile], None]) -> Callable[[BinaryIO], None]:
+def own_file_marker(mark: Callable[[OwnFile], None]) -> Callable[[BinaryIO], None]:
     """Return a function to be called with every file that the recorder opens for writing.
 
     It passes the file's identity to `mark` (a backend's `own_file`); it does nothing for streams
     that are no regular files.
     """
 
-    def tell(stream: BinaryIO) -> None:
+    def mark_file(stream: BinaryIO) -> None:
         if file := own_file(stream.fileno()):
             mark(file)
 
-    return tell
+    return mark_file
 
 
 def pid_namespace() -> tuple[int, int] | None:
     """Return (dev, inode) of this process's pid namespace; None where it is the initial one.
 
-    dev: kernel dev_t. None too where /proc/self/ns/pid cannot be read.
+    dev: kernel dev_t of the file system of namespaces, inode: the namespace's number there. None
+    too where /proc/self/ns/pid cannot be read.
     """
     try:
         status = os.stat("/proc/self/ns/pid")
@@ -58,7 +59,7 @@ def pid_namespace() -> tuple[int, int] | None:
 
 
 def own_file(fd: int) -> OwnFile | None:
-    """Return the identity of an open file; None where the descriptor is no regular file."""
+    """Return the identity of the file open as `fd`; None: no regular file, or not open."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -77,7 +78,10 @@ def _kernel_dev(dev: int) -> int:
 
 
 def _generation(fd: int) -> int | None:
-    """Return the generation (FS_IOC_GETVERSION) of the inode open as `fd`; None: not supported."""
+    """Return the generation (FS_IOC_GETVERSION) of the inode open as `fd`.
+
+    None: its file system does not report one.
+    """
     try:
         answer = fcntl.ioctl(fd, _GETVERSION, bytes(8))
     except OSError:
@@ -89,7 +93,7 @@ def _super_block(fd: int) -> int | None:
     """Return the kernel dev_t of the super block of the file open as `fd`.
 
     From the file's mount in mountinfo, because on btrfs fstat() reports the dev_t of a subvolume
-    instead. None: /proc does not tell the mount or its device.
+    instead. None: /proc does not report the mount or its device.
     """
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:

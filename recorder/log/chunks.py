@@ -68,7 +68,8 @@ class Chunk:
 def unwrap(low: int, near: int) -> int:
     """Return the CLOCK_MONOTONIC time closest to `near` (ns) whose low 56 bits are `low`.
 
-    At least 0. 2^55 ns, over a year, is the most that the two may be apart.
+    At least 0: times just before 0 become 0. 2^55 ns, over a year, is the most that the two may be
+    apart.
     """
     delta = (low - near) & _TIME_MASK
     return max(0, near + (delta - (1 << TIMESTAMP_BITS) if delta >= _HALF else delta))
@@ -78,7 +79,8 @@ def first_time(segments: Sequence[Segment], monotonic: int) -> int:
     """Return the earliest time of a record in `segments`, in ns, at most `monotonic`.
 
     `monotonic`: CLOCK_MONOTONIC at the drain, ns; also the result where there is no record but
-    PADs. Only the first record of each segment is read, for a ring's records are in time order.
+    PADs. Only the first record of each segment that is no PAD is read, for a ring's records are in
+    time order.
     """
     first = monotonic
     for segment in segments:
@@ -89,7 +91,10 @@ def first_time(segments: Sequence[Segment], monotonic: int) -> int:
 
 
 def _first_head(segment: Segment) -> int | None:
-    """Return the head word of the segment's first record that is no PAD; None: only PADs."""
+    """Return the head word (kind, low 56 bits of the time) of the segment's first record but PADs.
+
+    None: the segment is empty or has only PADs.
+    """
     at = 0
     while at + _HEAD.size <= len(segment.data):
         head: int = _HEAD.unpack_from(segment.data, at)[0]
@@ -102,8 +107,10 @@ def _first_head(segment: Segment) -> int | None:
 def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[list[Segment]]:
     """Yield groups of segments, in order, each with at most `limit` bytes of records.
 
-    A segment that does not fit is cut at a multiple of 4096 of its position, which no record
-    crosses; its parts share its memory. Yields one empty group where `segments` is empty.
+    `limit`: at least 4096. A segment that does not fit is cut at a multiple of 4096 of its
+    position, which no record crosses; its parts share its memory. Segments without bytes are left
+    out. Yields one empty group where `segments` is empty, none where it has only segments without
+    bytes.
     """
     group: list[Segment] = []
     room = limit
@@ -124,7 +131,7 @@ def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[
 
 
 def _cut(segment: Segment, at: int) -> tuple[Segment, Segment]:
-    """Return the first `at` bytes of a segment, and the rest, both without a copy."""
+    """Return the first `at` bytes of a segment, and the rest, both in the memory of `segment`."""
     data = memoryview(segment.data)
     return (
         Segment(segment.cpu, segment.level, segment.position, data[:at]),
@@ -135,10 +142,11 @@ def _cut(segment: Segment, at: int) -> tuple[Segment, Segment]:
 def encode_chunk(
     segments: Sequence[Segment], clock: dict[str, Any], *, columns: bool = True
 ) -> bytes:
-    """Return a chunk's payload: `clock` (ns by CLOCK_KEYS name), segment table, segments.
+    """Return a chunk's payload, not compressed: clock reading, segment table, segments' bytes.
 
-    With `columns`, records are stored as columns, except for segments that cannot be parsed;
-    those, and all segments without `columns`, are stored as they were in the ring.
+    `clock`: ns by CLOCK_KEYS name, all of which it has. With `columns`, records are stored as
+    columns, except for segments that cannot be parsed; those, and all segments without `columns`,
+    are stored as they were in the ring.
     """
     table: list[bytes] = []
     bodies: list[bytes | memoryview] = []
@@ -155,8 +163,10 @@ def encode_chunk(
 def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     """Return (clock reading: ns by CLOCK_KEYS name, segments) of a chunk's decompressed payload.
 
-    Segments that are stored as in the ring share the payload's memory. Raises DamagedError where
-    the segment table does not fit the bytes, a segment cannot be decoded, or a limit is exceeded.
+    The segments are in the order of the table; those that are stored as in the ring share the
+    payload's memory. Raises DamagedError where the segment table does not fit the bytes, a segment
+    cannot be decoded, a clock is above MAX_NS, or the segments or their bytes are more than a chunk
+    may have.
     """
     if len(payload) < _META.size:
         raise DamagedError("is too short for a chunk")
@@ -190,9 +200,9 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
 def may_hold(payload: bytes, kinds: Collection[int]) -> list[int]:
     """Return the indices of the payload's segments that may hold records of one of `kinds`.
 
-    A segment of columns lists its kinds, so that it need not be decoded. Segments stored as in
-    the ring are always included. A payload too short for its segment table never gives an empty
-    list, so that the caller goes on to `decode_chunk`, which raises.
+    `payload`: decompressed. A segment of columns lists its kinds, so that it need not be decoded.
+    Segments stored as in the ring are always included. A payload too short for its segment table
+    never gives an empty list, so that the caller goes on to `decode_chunk`, which raises.
     """
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
     at, indices = _META.size + count * _ENTRY.size, []
@@ -208,7 +218,12 @@ def may_hold(payload: bytes, kinds: Collection[int]) -> list[int]:
 
 
 def _records(body: memoryview, length: int, layout: int) -> bytes | memoryview:
-    """Return the `length` bytes of a segment's records as in the ring; raises DamagedError."""
+    """Return the `length` bytes of a segment's records as in the ring.
+
+    `body`: the segment's bytes in the payload. `layout`: _ROWS or _COLUMNS. Rows are `body` itself,
+    columns are decoded to a buffer of their own. Raises DamagedError: another layout, or `body`
+    does not make `length` bytes.
+    """
     if layout == _COLUMNS:
         return unpack(body, length)
     if layout != _ROWS:

@@ -47,43 +47,45 @@ Index = NDArray[np.int64]
 def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | None:
     """Return the records in `data` as columns, or None where `data` cannot be parsed as records.
 
-    `position`: running byte position of `data[0]` in its ring. The result is a list of byte
-    strings to be written one after the other. None: no bytes, a length or position that is no
-    multiple of 8, an unknown kind, or records that do not fill `data` exactly. The bytes between
-    a PAD's head and the next multiple of 4096 are not stored: `unpack` returns zeros for them.
+    `data`: records of one ring, as in the ring. `position`: running byte position of `data[0]` in
+    its ring. The result is the segment as drawn above, in byte strings to be written one after the
+    other. None: no bytes, a length or position that is no multiple of 8, an unknown kind, or
+    records that do not fill `data` exactly. The bytes between a PAD's head and the next multiple of
+    4096 of the position are not stored: `unpack` returns zeros for them.
     """
     if len(data) % 8 or position % 8 or not len(data):
         return None
     words: Words = np.frombuffer(data, dtype="<u8")
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
-    at = record_starts(tops, position // 8)
-    kinds = tops.take(at)
-    if not _fills(at, kinds, position // 8, len(words)):
+    starts = record_starts(tops, position // 8)
+    kinds = tops.take(starts)
+    if not _fills(starts, kinds, position // 8, len(words)):
         return None
     table: list[bytes] = []
     columns: list[bytes | memoryview] = []
     # numpy sorts single bytes by counting, which is cheaper than a mask for every kind.
-    by_kind = at.take(np.argsort(kinds, kind="stable"))
+    by_kind = starts.take(np.argsort(kinds, kind="stable"))
     counts = np.bincount(kinds, minlength=256)
     ends = np.cumsum(counts)
     for kind in np.flatnonzero(counts):
-        where = by_kind[ends[kind] - counts[kind] : ends[kind]]
+        of_kind = by_kind[ends[kind] - counts[kind] : ends[kind]]
         if kind == Kind.PAD:
-            gap = _block_ends(where, position // 8, len(words)) - where
-            columns += [(words[where] & _TIME_MASK).tobytes(), gap.astype("<u8").tobytes()]
-            table.append(_KIND.pack(kind, _PAD_WORDS, 0, len(where)))
+            gap = _block_ends(of_kind, position // 8, len(words)) - of_kind
+            columns += [(words[of_kind] & _TIME_MASK).tobytes(), gap.astype("<u8").tobytes()]
+            table.append(_KIND.pack(kind, _PAD_WORDS, 0, len(of_kind)))
         else:
-            columns += _gather(words, where, int(_WORDS[kind]) - 1)
-            table.append(_KIND.pack(kind, _WORDS[kind], 0, len(where)))
-    times = words.take(at[kinds != Kind.PAD]) & _TIME_MASK
+            columns += _gather(words, of_kind, int(_WORDS[kind]) - 1)
+            table.append(_KIND.pack(kind, _WORDS[kind], 0, len(of_kind)))
+    times = words.take(starts[kinds != Kind.PAD]) & _TIME_MASK
     head = _HEAD.pack(len(kinds), len(table))
     return [head, *table, *columns, kinds.data, _planes(times)]
 
 
 def kinds_of(body: memoryview) -> set[int]:
-    """Return the kinds of the records in a segment of columns, read from its table of kinds.
+    """Return the numbers of the kinds in a segment of columns, read from its table of kinds.
 
-    Of a segment that is cut within this table, the kinds up to the cut.
+    `body`: the bytes that `pack` returned, joined. If they end within the table, the kinds listed
+    before the end; if within the 8 bytes in front of the table, none.
     """
     if len(body) < _HEAD.size:
         return set()
@@ -94,55 +96,64 @@ def kinds_of(body: memoryview) -> set[int]:
 def record_starts(tops: Bytes, position: int) -> Index:
     """Return the indices of the words at which a record starts, ascending, int64.
 
-    `tops`: the top byte of every word (n,), which is the kind where the word is a record's head.
-    `position`: of the first word in its ring, in words. The result is right only if `tops` are
-    of whole records, which the caller has to check. All blocks are walked in parallel.
+    `tops`: the top byte of every word (n,), n > 0, uint8, which is the kind where the word is a
+    record's head. `position`: of word 0 in its ring, in 8-byte words. In each block of 4096 bytes
+    of the ring, the first word is taken for a head, and each kind's size leads to the next; a PAD
+    or an unknown kind is the block's last. So the result is right only if `tops` are of whole
+    records, which the caller has to check. All blocks are walked in parallel.
     """
     count = len(tops)
     ends = np.arange(_BLOCK_WORDS - position % _BLOCK_WORDS, count + _BLOCK_WORDS, _BLOCK_WORDS)
     word = np.concatenate(([0], ends[:-1]))
     ends[-1] = count
-    starts = []
+    parts = []
     while len(word):
-        starts.append(word)
+        parts.append(word)
         word = word + _STEPS.take(tops.take(word))
         inside = word < ends
         if not inside.all():
             word, ends = word[inside], ends[inside]
     # A boolean mask yields the indices in order without a sort.
     marked = np.zeros(count, dtype=bool)
-    marked[np.concatenate(starts)] = True
-    at: Index = np.flatnonzero(marked)
-    return at
+    marked[np.concatenate(parts)] = True
+    starts: Index = np.flatnonzero(marked)
+    return starts
 
 
-def _fills(at: Index, kinds: Bytes, position: int, count: int) -> bool:
-    """Return whether the records starting at words `at` have known kinds and fill `count` words.
+def _fills(starts: Index, kinds: Bytes, position: int, count: int) -> bool:
+    """Return whether records of known kinds fill `count` words without gap or overlap.
 
-    Each must end where the next begins, the last at `count`. `position`: as in `record_starts`.
+    `starts`, `kinds`: index of the first word, and kind, of each record (m,), ascending. Each
+    record must end where the next begins, the last at `count`; a PAD ends with its block.
+    `position`: as in `record_starts`.
     """
-    end = at + _WORDS.take(kinds)
+    ends = starts + _WORDS.take(kinds)
     pads = np.flatnonzero(kinds == Kind.PAD)
-    end[pads] = _block_ends(at[pads], position, count)
-    return bool(end[-1] == count and np.array_equal(end[:-1], at[1:]))
+    ends[pads] = _block_ends(starts[pads], position, count)
+    return bool(ends[-1] == count and np.array_equal(ends[:-1], starts[1:]))
 
 
-def _block_ends(at: Index, position: int, count: int) -> Index:
-    """Return for each word `at` the index of the first word behind its block, at most `count`."""
-    ends: Index = np.minimum(at + _BLOCK_WORDS - (at + position) % _BLOCK_WORDS, count)
+def _block_ends(starts: Index, position: int, count: int) -> Index:
+    """Return for each word of `starts` the index of the first word behind its block of the ring.
+
+    At most `count`, the number of words. `position`: of word 0 in its ring, in words.
+    """
+    to_end = _BLOCK_WORDS - (starts + position) % _BLOCK_WORDS
+    ends: Index = np.minimum(starts + to_end, count)
     return ends
 
 
-def _gather(words: Words, where: Index, columns: int) -> list[memoryview]:
-    """Return the next `columns` words after each word `where`: a byte view for each column."""
-    behind = [words[i:].take(where) for i in range(1, columns + 1)]
+def _gather(words: Words, starts: Index, columns: int) -> list[memoryview]:
+    """Return the `columns` words behind each word of `starts`: a byte view for each column."""
+    behind = [words[i:].take(starts) for i in range(1, columns + 1)]
     return [column.view(np.uint8).data for column in behind]
 
 
 def _planes(times: Words) -> bytes:
     """Return the low 56 bits of the differences of `times` (n,) as 7 planes of n bytes.
 
-    The planes of the lowest bytes come first; the first difference is to 0.
+    `times`: uint64, ns, low 56 bits, in the order of the records; they need not ascend. Plane 0 has
+    the lowest byte of every difference, plane 6 the highest. The first difference is to 0.
     """
     deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
     return deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
@@ -151,7 +162,8 @@ def _planes(times: Words) -> bytes:
 def unpack(packed: memoryview, length: int) -> memoryview:
     """Return the `length` bytes of records that `pack` encoded, in a buffer of their own.
 
-    Raises DamagedError where the columns contradict each other, or do not make `length` bytes.
+    `packed`: the segment as columns. Raises DamagedError where the columns contradict each other,
+    or do not make `length` bytes, which have to be a multiple of 8.
     """
     try:
         words = _unpack(packed, length // 8)
@@ -163,9 +175,10 @@ def unpack(packed: memoryview, length: int) -> memoryview:
 
 
 def _unpack(packed: memoryview, length: int) -> Words:
-    """Return the records as `length` words, uint64.
+    """Return the records of the columns `packed` as `length` 8-byte words, uint64, as in the ring.
 
-    Raises ValueError or struct.error where the columns do not fit together.
+    The words between a PAD's head and the next record are 0. Raises ValueError or struct.error
+    where the columns do not fit together.
     """
     count, kind_count = _HEAD.unpack_from(packed)
     table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]
@@ -184,26 +197,27 @@ def _unpack(packed: memoryview, length: int) -> Words:
         cells = np.frombuffer(packed, "<u8", (width - 1) * number, offset)
         columns[kind] = cells.reshape(width - 1, number)
         offset += cells.nbytes
-    at = _places(kinds, columns, length)
+    starts = _starts(kinds, columns, length)
     words = np.zeros(length, dtype="<u8")
     for kind, cells in columns.items():
-        where = at[kinds == kind]
+        of_kind = starts[kinds == kind]
         if kind == Kind.PAD:
-            words[where] = (cells[0] & _TIME_MASK) | np.uint64(kind << TIMESTAMP_BITS)
+            words[of_kind] = (cells[0] & _TIME_MASK) | np.uint64(kind << TIMESTAMP_BITS)
             continue
         for i, column in enumerate(cells):
-            words[where + (i + 1)] = column
+            words[of_kind + (i + 1)] = column
     timed = kinds != Kind.PAD
-    words[at[timed]] = _times(planes) | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
+    words[starts[timed]] = _times(planes) | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
     return words
 
 
-def _places(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
-    """Return the index of each record's first word, int64.
+def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
+    """Return the index of each record's first word (n,), int64, in the order of `kinds`.
 
     `kinds`: of every record (n,). `columns`: by kind, the words (w - 1, c) behind the heads of its
-    c records; of PAD, row 1 is the words to the next record. Raises ValueError where the counts
-    differ, or the records do not make `length` words.
+    c records of w words; of PAD, row 1 is the words to the next record instead. Raises ValueError
+    where there is no record, the records of a kind are not c or have no column, a pad is longer
+    than a block, or all records do not make `length` words.
     """
     width = np.zeros(256, dtype=np.int64)
     for kind, cells in columns.items():
@@ -223,7 +237,10 @@ def _places(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
 
 
 def _times(planes: Bytes) -> Words:
-    """Return the low 56 bits of every time (n,), from 7 byte planes of their differences."""
+    """Return the low 56 bits of every time (n,), ns, uint64, from planes of their differences.
+
+    `planes`: as `_planes` returns, 7 n bytes.
+    """
     deltas = np.zeros((planes.size // _TIME_BYTES, 8), dtype=np.uint8)
     deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
     times: Words = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK

@@ -28,7 +28,8 @@ class Facts:
 def pack_facts(facts: Facts) -> dict[str, str]:
     """Return the facts as JSON text by name: "header", "notes", "losses", "end".
 
-    notes: a list of {"name", "payload"}. end: {"end": …}, or {} where there is none.
+    notes: a list of {"name", "payload"}. end: {"end": …}, or {} where there is none. Bytes that are
+    no UTF-8 become U+FFFD. Raises DamagedError where a value is nested too deeply.
     """
     return {
         "header": pack_json(facts.header),
@@ -49,8 +50,9 @@ def pack_json(value: Any) -> str:
 def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
     """Return the facts that `pack_facts` packed, checked as a log's are (validation.py).
 
-    `name`: of the file, for messages. Raises LogFormatError where a part is missing, is no valid
-    JSON, or has another shape.
+    `name`: of the file, for messages. `packed`: JSON in UTF-8 by name, as `pack_facts` gives; other
+    keys are ignored. Raises LogFormatError where a part is missing, is no valid JSON, or has
+    another shape.
     """
     try:
         header = _plain(packed["header"], dict)
@@ -74,10 +76,10 @@ def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
 
 
 def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
-    """Return the object that `data` holds as JSON.
+    """Return the object that `data` holds as JSON, without checking its shape.
 
-    `name`, `what`: the file and the part of it, for messages. Raises LogFormatError where `data`
-    is no valid JSON or no object.
+    `name`, `what`: the file and the part of it ("the …"), for messages. Bytes that are no UTF-8
+    become surrogate escapes. Raises LogFormatError where `data` is no valid JSON or no object.
     """
     try:
         value: dict[str, Any] = decode_json(data, dict)
@@ -87,14 +89,19 @@ def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
 
 
 def _plain(data: bytes, expected: type) -> Any:
-    """Return the JSON value, an `expected`, with U+FFFD for bytes that are no UTF-8."""
+    """Return the JSON value, an `expected` (list or dict), with U+FFFD for bytes that are no UTF-8.
+
+    Raises DamagedError as `decode_json` does, and where the value is nested too deeply.
+    """
     return validation.plain(decode_json(data, expected))
 
 
 def read_note(value: Any) -> Note:
     """Return (name, payload) of a note's decoded JSON, with the payload's shape checked.
 
-    Raises DamagedError where `value` is no note, or its payload has another shape.
+    `value`: {"name": text, "payload": object}. The payload of a note whose name is not known
+    (validation.py) may hold anything. Raises DamagedError where `value` is no note, or its payload
+    has another shape.
     """
     if isinstance(value, dict):
         name, payload = value.get("name"), value.get("payload")

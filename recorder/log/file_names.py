@@ -28,9 +28,11 @@ def slot(inode: int, dev: int) -> int:
 
 
 def paths(rows: Rows) -> Iterator[Rows]:
-    """Yield a copy of the records of each complete path, the file's own name first.
+    """Yield a copy of the records of each complete path (m, 8), the file's own name first.
 
-    `rows`: by time. Records of a path whose first or last record is missing are skipped.
+    `rows`: by time. A path ends at a record with FILE_NAME_LAST and begins with level 0, piece 0;
+    its records have the same time, inode, device and generation. Records of a path whose first or
+    last record is missing are skipped.
     """
     last = np.flatnonzero(rows[:, 3] >> np.uint64(_FLAGS_SHIFT) & np.uint64(FILE_NAME_LAST))
     begin = 0
@@ -38,7 +40,7 @@ def paths(rows: Rows) -> Iterator[Rows]:
         path = rows[begin:end]
         begin = end
         # Records of a path that was cut short for lack of room may stand right before: drop those
-        # of another time, inode or device.
+        # of another time, inode, device or generation.
         path = path[(path[:, :3] == path[-1, :3]).all(axis=1)]
         if int(path[0, 3]) & 0xFFFF == 0:
             yield path
@@ -51,12 +53,16 @@ class FileNames:
         self._slots: dict[int, Rows] = {}
 
     def learn(self, rows: Rows) -> None:
-        """Update the slots with a chunk's FILE_NAME records, which are ordered by time."""
+        """Update the slots of the kernel's cache of file names with a chunk's FILE_NAME records.
+
+        `rows`: (n, 8) uint64, by time. A complete path replaces that of its slot, unless that is
+        newer; incomplete ones are ignored.
+        """
         for path in paths(rows):
-            place = slot(int(path[0, 1]), int(path[0, 2]) & _LOW_32)
-            known = self._slots.get(place)
-            if known is None or known[0, 0] <= path[0, 0]:
-                self._slots[place] = path
+            number = slot(int(path[0, 1]), int(path[0, 2]) & _LOW_32)
+            previous = self._slots.get(number)
+            if previous is None or previous[0, 0] <= path[0, 0]:
+                self._slots[number] = path
 
     def rows(self) -> Rows:
         """Return a copy of the records of all paths (n, 8)."""

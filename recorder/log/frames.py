@@ -147,7 +147,8 @@ def encode_preamble(major: int = MAJOR, minor: int = MINOR) -> bytes:
 def decode_preamble(data: bytes) -> tuple[int, int] | None:
     """Return the format's (major, minor); None where `data` does not start with an intact preamble.
 
-    None: too short, another magic, or a wrong checksum.
+    `data`: a log's first bytes. None: fewer than PREAMBLE_BYTES, another magic, or a wrong
+    checksum.
     """
     if len(data) < PREAMBLE_BYTES:
         return None
@@ -169,9 +170,10 @@ def encode_frame(
 ) -> bytes:
     """Return the FRAME_BYTES of a frame's header; `stored`, its payload, is not included.
 
-    `kind`: a FrameType. `sequence`: taken modulo 2^32. `tag`: CRC-32 of the log's header JSON.
-    `raw`: bytes of the payload when decompressed; None: it is not compressed. `words`: the two
-    values that the drawing above lists by frame type.
+    `kind`: a FrameType. `stored`: the payload as in the file, compressed by `codec`. `sequence`:
+    the frame's number in the log, taken modulo 2^32. `tag`: CRC-32 of the log's header JSON. `raw`:
+    bytes of the payload when decompressed; None: it is not compressed. `words`: the two values that
+    the drawing above lists by frame type.
     """
     head = _FRAME.pack(
         SYNC,
@@ -192,8 +194,8 @@ def encode_frame(
 def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
     """Return the frame header that `data` starts with, or None where none that is intact is there.
 
-    `offset`: file offset of `data`. None: too short, no marker, a wrong checksum, or a stored
-    length over MAX_STORED. The payload is not looked at.
+    `offset`: file offset of `data`. None: fewer than FRAME_BYTES, no marker, a wrong checksum of
+    the header, or a stored length over MAX_STORED. The payload is not looked at.
     """
     if len(data) < FRAME_BYTES or data[:4] != SYNC:
         return None
@@ -209,23 +211,24 @@ def possible_frames(data: bytes, tag: int | None) -> list[int]:
     """Return the offsets in `data`, ascending, at which a whole frame header may stand.
 
     The bytes there have the marker, a stored length of at most MAX_STORED and, unless `tag` is
-    None, this tag. The header's checksum is not computed, so a match may still be no header.
+    None, this tag (CRC-32 of the log's header JSON). The header's checksum is not computed, so a
+    match may still be no header.
     """
     if len(data) < FRAME_BYTES or SYNC not in data:
         return []
     view = np.frombuffer(data, dtype=np.uint8)
     count = len(data) - FRAME_BYTES + 1
-    found = np.flatnonzero(view[:count] == SYNC[0])
-    expected = {at: value for at, value in enumerate(SYNC) if at}
+    starts = np.flatnonzero(view[:count] == SYNC[0])
+    expected = {byte: value for byte, value in enumerate(SYNC) if byte}
     if tag is not None:
-        expected |= {_TAG_AT + at: value for at, value in enumerate(_CRC.pack(tag))}
-    for at, value in expected.items():
-        found = found[view[found + at] == value]
-    lengths = np.zeros(len(found), dtype=np.uint32)
-    for at in range(_CRC.size):
-        lengths |= view[found + _STORED_AT + at].astype(np.uint32) << np.uint32(8 * at)
-    places: list[int] = found[lengths <= MAX_STORED].tolist()
-    return places
+        expected |= {_TAG_AT + byte: value for byte, value in enumerate(_CRC.pack(tag))}
+    for byte, value in expected.items():
+        starts = starts[view[starts + byte] == value]
+    lengths = np.zeros(len(starts), dtype=np.uint32)
+    for byte in range(_CRC.size):
+        lengths |= view[starts + _STORED_AT + byte].astype(np.uint32) << np.uint32(8 * byte)
+    offsets: list[int] = starts[lengths <= MAX_STORED].tolist()
+    return offsets
 
 
 def most_raw(stored: int) -> int:
@@ -237,7 +240,8 @@ def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
     """Return the decompressed payload of `frame`, of exactly `frame.raw` bytes.
 
     `stored`: the payload as read from the file. Raises DamagedError where `stored` is cut short,
-    fails its checksum, is larger than the format allows, or does not decompress to `frame.raw`.
+    fails its checksum, is larger than the format allows, has an unknown codec, or does not
+    decompress to `frame.raw` bytes.
     """
     if len(stored) != frame.stored:
         raise DamagedError("is cut short")
@@ -257,10 +261,10 @@ def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
 
 
 def _decompress(stored: bytes | memoryview, raw: int) -> bytes:
-    """Return the content of one zstd frame, allocating at most `raw` bytes.
+    """Return the content of one zstd frame, `raw` bytes long, allocating no more.
 
-    Raises DamagedError where the zstd frame declares another length than `raw`, exceeds
-    MAX_RATIO, or does not decompress.
+    `stored`: the zstd frame, without bytes behind it. Raises DamagedError where it declares another
+    length than `raw`, `raw` is more than `most_raw` allows, or it does not decompress.
     """
     try:
         if zstandard.frame_content_size(stored) != raw:
@@ -286,8 +290,9 @@ def encode_json(value: Any) -> bytes:
 def decode_json(data: bytes, expected: type) -> Any:
     """Return the value of a JSON payload; bytes that are no UTF-8 become surrogate escapes.
 
-    Raises DamagedError where `data` is no valid JSON, its outermost value is not an `expected`
-    (list or dict), or it has more than MAX_JSON_VALUES values.
+    `expected`: list or dict. Raises DamagedError where `data` is no valid JSON or nested too
+    deeply, its outermost value is not an `expected`, or it may have more than MAX_JSON_VALUES
+    values (counted by its commas and brackets).
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
         raise DamagedError(f"holds JSON of more than {MAX_JSON_VALUES} values")

@@ -45,16 +45,20 @@ _TABLES = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
 _FORMS = (*_TABLES, _Form(Kind.FILE_NAME, 8, 0))
 
 
-class Found(NamedTuple):
-    """Name records of one chunk, by time: (n, 4), (n, 8), (n, 8) uint64, words as in the ring."""
+class NameRecords(NamedTuple):
+    """Name records of one chunk: (n, 4), (n, 8), (n, 8) uint64, words as in the ring; by time."""
 
     tasks: Rows
     cgroups: Rows
     files: Rows
 
 
-def find(segments: Sequence[Segment]) -> Found:
-    """Return a copy of the TASK, CGROUP and FILE_NAME records in a chunk's segments, by time."""
+def name_records(segments: Sequence[Segment]) -> NameRecords:
+    """Return a copy of the TASK, CGROUP and FILE_NAME records in a chunk's segments, by time.
+
+    `segments`: records as in the rings, in any order of rings; a record that goes past its
+    segment's end is left out. Of a kind without records, no rows.
+    """
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for segment in segments:
         word_count = len(segment.data) // 8
@@ -63,28 +67,30 @@ def find(segments: Sequence[Segment]) -> Found:
         likely = [bool((tops == form.kind).any()) for form in _FORMS]
         if not word_count or not any(likely):  # most chunks: no need to walk over all records
             continue
-        at = record_starts(tops, segment.position // 8)
+        starts = record_starts(tops, segment.position // 8)
+        kinds = tops.take(starts)
         for form, rows in zip(_FORMS, parts, strict=True):
-            where = at[(tops.take(at) == form.kind) & (at + form.words <= len(words))]
-            rows.append(words[where[:, np.newaxis] + np.arange(form.words)])
-    return Found(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
+            of_kind = starts[(kinds == form.kind) & (starts + form.words <= len(words))]
+            rows.append(words[of_kind[:, np.newaxis] + np.arange(form.words)])
+    return NameRecords(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
 
 
 def for_notes(segments: Sequence[Segment]) -> dict[int, bytes]:
-    """Return the segments' records of NOTED kinds: kind → their bytes, as in the ring, by time.
+    """Return the segments' records of NOTED kinds (TASK, FILE_NAME): kind → their bytes, by time.
 
-    A kind without records has no key.
+    The bytes are as in the ring. A kind without records has no key.
     """
-    found = find(segments)
-    rows = {Kind.TASK: found.tasks, Kind.FILE_NAME: found.files}
+    records = name_records(segments)
+    rows = {Kind.TASK: records.tasks, Kind.FILE_NAME: records.files}
     return {int(kind): rows[kind].tobytes() for kind in NOTED if len(rows[kind])}
 
 
 def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]:
-    """Return the payload of a "names" note: {"monotonic", "count" of records, "records"}.
+    """Return the payload of a "names" note: {"monotonic": ns, "count": of records, "records"}.
 
-    `records`: by kind, as `for_notes` returns; they become base64 by kind. `near_ns`:
-    CLOCK_MONOTONIC, within a year of the records' times, which have its low 56 bits only.
+    `records`: by kind, lists of byte strings as `for_notes` returns; "records" has the joined ones
+    as base64, by the kind's number as text. `near_ns`: CLOCK_MONOTONIC within a year of the
+    records' times, of which they have the low 56 bits only.
     """
     joined = {kind: b"".join(parts) for kind, parts in records.items()}
     return {
@@ -97,7 +103,9 @@ def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]
 def chunk_of(payload: Mapping[str, Any]) -> Chunk:
     """Return the records of a "names" note's payload as a chunk: a segment for each kind.
 
-    The segments' cpu is NO_CPU; the chunk's clock has "monotonic" alone, its offset is 0.
+    The segments' cpu is NO_CPU, their level counts the kinds from 0, their position is 0. The
+    chunk's clock has "monotonic" alone, the payload's, which is `last_ns` too; `first_ns`, offset
+    and sequence are 0.
     """
     near = int(payload["monotonic"])
     segments = [
@@ -108,7 +116,10 @@ def chunk_of(payload: Mapping[str, Any]) -> Chunk:
 
 
 def _sorted(parts: list[Rows], words: int) -> Rows:
-    """Return the rows of all parts, (n, words), ordered by their head word: by time."""
+    """Return the rows of all `parts`, (n, words) uint64, ordered by their head word: by time.
+
+    Rows of one part with the same head keep their order. No parts: shape (0, words).
+    """
     if not parts:
         return np.empty((0, words), np.uint64)
     rows = np.concatenate(parts)
@@ -122,10 +133,14 @@ class Names:
         self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _TABLES]
         self._files = FileNames()
 
-    def learn(self, found: Found) -> None:
-        """Update the slots with the name records of the next chunk; older records are ignored."""
-        self._files.learn(found.files)
-        for table, rows, form in zip(self._tables, found[:-1], _TABLES, strict=True):
+    def learn(self, records: NameRecords) -> None:
+        """Put a chunk's name records into their slots, each unless the slot's record is newer.
+
+        `records`: by time. A slot is that of the kernel's cache of names: the low bits of the
+        thread's or cgroup's id, or of the file's hash.
+        """
+        self._files.learn(records.files)
+        for table, rows, form in zip(self._tables, records[:-1], _TABLES, strict=True):
             slots = (rows[:, 1] & _LOW_32 & np.uint64(form.slots - 1)).astype(np.intp)
             # Rings are drained one by one, so a later chunk may hold older records.
             newer = rows[:, 0] >= table[slots, 0]
@@ -134,12 +149,14 @@ class Names:
     def segments(self, at_ns: int) -> list[Segment]:
         """Return all names as segments for a log's first chunk, one for each kind that has any.
 
-        The records' times become `at_ns` (CLOCK_MONOTONIC, ns); the segments' cpu is NO_CPU.
+        The records' times become `at_ns` (CLOCK_MONOTONIC, ns), so that they precede the file's
+        events. The segments' cpu is NO_CPU, their level the kind's index in _FORMS, their position
+        0.
         """
-        found = []
+        segments = []
         tables = [*(table[table[:, 0] != 0] for table in self._tables), self._files.rows()]
         for level, (rows, form) in enumerate(zip(tables, _FORMS, strict=True)):
             rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
             if len(rows):
-                found.append(Segment(NO_CPU, level, 0, rows.tobytes()))
-        return found
+                segments.append(Segment(NO_CPU, level, 0, rows.tobytes()))
+        return segments

@@ -50,10 +50,10 @@ class Opening:
 
 
 def read_opening(source: Source) -> Opening:
-    """Read the preamble and the header, from its copy where the first is damaged.
+    """Read the preamble and the header, from the header's second copy where the first is damaged.
 
-    Raises LogFormatError where the log is empty, foreign, cut within its header, newer than
-    this reader, damaged in both copies of the header, or has a header of another shape.
+    Raises LogFormatError where the log is empty, foreign, cut within its header, newer than this
+    reader, damaged in both copies of the header, or has a header of another shape.
     """
     problems: dict[int, str] = {}
     _check_version(source, problems)
@@ -77,7 +77,8 @@ def read_opening(source: Source) -> Opening:
 def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of `header` with U+FFFD for bytes that are no UTF-8.
 
-    Raises LogFormatError where its shape is not validation.HEADER.
+    `frame`: the HEADER frame that it came from, for the message. Raises LogFormatError where the
+    shape of `header` is not validation.HEADER.
     """
     try:
         plain: dict[str, Any] = validation.plain(header)
@@ -93,7 +94,9 @@ def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, 
 def _check_version(source: Source, problems: dict[int, str]) -> None:
     """Check that the log is of a version that this reader reads; add damage to `problems`.
 
-    Raises LogFormatError where the log is empty, foreign or newer.
+    `problems`: sentences by file offset; a damaged preamble, behind which a header was found, is
+    added with offset 0. Raises LogFormatError where the log is empty, foreign, cut within its
+    preamble, or of a higher major version than MAJOR.
     """
     data = source.read_at(0, PREAMBLE_BYTES)
     if not data:
@@ -112,8 +115,9 @@ def _check_version(source: Source, problems: dict[int, str]) -> None:
 def _version_without_preamble(source: Source, data: bytes) -> tuple[int, int]:
     """Return (major, 0) from the first header frame, where the preamble is damaged.
 
-    `data`: the log's first PREAMBLE_BYTES bytes. Raises LogFormatError where the log ends within
-    the preamble, or no header frame follows it: the file is no log.
+    `data`: the log's first bytes, PREAMBLE_BYTES or as many as there are. Raises LogFormatError
+    where the log ends within the preamble, or no intact header frame is right behind it: the file
+    is no log.
     """
     if len(data) < PREAMBLE_BYTES and MAGIC.startswith(data[: len(MAGIC)]):
         raise LogFormatError(
@@ -122,10 +126,10 @@ def _version_without_preamble(source: Source, data: bytes) -> tuple[int, int]:
     frame = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
     if frame is not None and frame.type == FrameType.HEADER:
         return frame.major, 0
-    known = [what for magic, what in _OTHERS.items() if data.startswith(magic)]
+    formats = [what for magic, what in _OTHERS.items() if data.startswith(magic)]
     raise LogFormatError(
         f"{source.name}: is not a biotrail log: it begins with {data[:8]!r}"
-        + (f", which is {known[0]}" if known else "; give a file that `biotrail record` wrote")
+        + (f", which is {formats[0]}" if formats else "; give a file that `biotrail record` wrote")
     )
 
 
@@ -141,6 +145,7 @@ def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> in
     """Return the file offset behind both copies of the header; add a damaged one to `problems`.
 
     `frame`: the copy that was decoded; its sequence number is 0 for the first, 1 for the second.
+    `problems`: sentences by file offset. The second copy is not checked if the log ends within it.
     """
     if frame.sequence > 0:
         problems.setdefault(PREAMBLE_BYTES, f"header at offset {PREAMBLE_BYTES} is damaged")
@@ -158,7 +163,11 @@ def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> in
 
 
 def _no_header(source: Source, problems: dict[int, str]) -> LogFormatError:
-    """Return the exception to raise where no copy of the header can be decoded."""
+    """Return the exception to raise where no copy of the header can be decoded.
+
+    It says that the log ends within its header, if it does and `problems` (sentences by file
+    offset) has none of an offset above 0; else that both copies are damaged.
+    """
     first = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
     cut = source.size < (PREAMBLE_BYTES + FRAME_BYTES if first is None else first.next)
     if cut and not any(offset > 0 for offset in problems):

@@ -47,7 +47,7 @@ class Packer:
         """Return the payload as a frame stores it, and its codec.
 
         Codec NONE, and the payload itself: level 0, an empty payload, or one that compresses by
-        more than MAX_RATIO, which a reader would refuse.
+        more than MAX_RATIO, which a reader would refuse. Else codec ZSTD.
         """
         if self._compressor is None or not payload:
             return payload, Codec.NONE
@@ -59,8 +59,9 @@ class Packer:
     def chunks(self, segments: Sequence[Segment], clock: dict[str, Any]) -> list[Packed]:
         """Return the segments of one drain of the rings as compressed chunks, in order.
 
-        `clock`: reading after the drain, ns by CLOCK_KEYS name. More than 8 MiB of records become
-        several chunks, cut between records; without any record there is one empty chunk.
+        `clock`: reading after the drain, ns by CLOCK_KEYS name; every chunk has it, and its
+        "monotonic" as `last_ns`. More than 8 MiB of records become several chunks, cut between
+        records; without any record there is one empty chunk.
         """
         last = int(clock["monotonic"])
         packed = []
@@ -75,7 +76,10 @@ class Packer:
 
 
 def _compressor(level: int) -> zstandard.ZstdCompressor:
-    """Return a compressor whose window holds a whole chunk: each column can match any other."""
+    """Return a zstd compressor whose window holds a whole chunk: each column can match any other.
+
+    `level`: zstd's, not 0; at level 1 the fast strategy is set for columns (see _FAST).
+    """
     parameters = zstandard.ZstdCompressionParameters.from_level(
         level,
         source_size=frames.MAX_CHUNK_DATA,

@@ -14,7 +14,6 @@ from biotrail.recorder.log import names, validation
 from biotrail.recorder.log.chunks import Chunk, decode_chunk, may_hold
 from biotrail.recorder.log.facts import read_note
 from biotrail.recorder.log.frames import (
-    FRAME_BYTES,
     INDEX_ENTRY,
     DamagedError,
     Frame,
@@ -22,21 +21,11 @@ from biotrail.recorder.log.frames import (
     decode_json,
     unpack_payload,
 )
+from biotrail.recorder.log.index import ENTRY, read_index
 from biotrail.recorder.log.opening import read_opening
 from biotrail.recorder.log.source import Source, frame_at
 from biotrail.recorder.log.survey import Survey
 from biotrail.recorder.schema.errors import LogFormatError
-
-_ENTRY = np.dtype(
-    [
-        ("offset", "<u8"),
-        ("word0", "<u8"),
-        ("word1", "<u8"),
-        ("sequence", "<u4"),
-        ("type", "u1"),
-        ("zero", "V3"),
-    ]
-)
 
 
 class LogReader:
@@ -59,9 +48,10 @@ class LogReader:
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Open a log and read its header; of a file also its index, or all frame headers.
 
-        Raises LogFormatError where the file is empty, foreign, cut within its header, newer
-        than this reader, or damaged in both copies of the header; LogNotFoundError where there
-        is no such file.
+        `path`: the log's path, or an open stream, whose current position is the log's start and
+        which `close` leaves open. Raises LogFormatError where the file is empty, foreign, cut
+        within its header, newer than this reader, damaged in both copies of the header, or cannot
+        be read; LogNotFoundError where there is no such file.
         """
         self._source = Source(path)
         self.name = self._source.name
@@ -96,6 +86,7 @@ class LogReader:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Close the file, unless it was given as a stream."""
         self.close()
 
     def close(self) -> None:
@@ -111,7 +102,8 @@ class LogReader:
     def problems(self) -> list[str]:
         """What is wrong with the log: a sentence each, in order of file offset.
 
-        Then a sentence for each type of frame that this reader does not know.
+        Then a sentence for each type of frame that this reader does not know. Chunks' damage is
+        included once they were read; a pipe's, once `chunks()` is exhausted.
         """
         sentences = [self._problems[offset] for offset in sorted(self._problems)]
         return sentences + [
@@ -129,20 +121,23 @@ class LogReader:
 
     @property
     def has_names(self) -> bool:
-        """Whether the notes repeat all records of names.NOTED kinds that the chunks hold.
+        """Whether the log's notes repeat all TASK and FILE_NAME records that the chunks hold.
 
-        False where the log has no end, or a note of names is missing or damaged.
+        True if the notes called "names" have together as many records as the END frame counts.
+        False where the log has no END frame or one without this number (an older recorder's), or
+        such a note is missing or damaged.
         """
         repeated = (self.end or {}).get("log", {}).get("names")
         counts = (int(payload["count"]) for name, payload in self.notes if name == names.NOTE)
         return repeated is not None and sum(counts) == repeated
 
     def name_chunks(self, end_ns: int) -> Iterator[Chunk]:
-        """Yield chunks that hold all records of names.NOTED kinds of before `end_ns` (ns).
+        """Yield chunks that hold all TASK and FILE_NAME records of before `end_ns`.
 
-        They may hold other records too. With `has_names`, each note of names as a chunk, whatever
-        `end_ns` is, in the order of writing. Otherwise the file's own chunks, skipping those
-        without such records before they are decoded; of a pipe, nothing.
+        `end_ns`: CLOCK_MONOTONIC. They may hold other records too. With `has_names`, each note of
+        names as a chunk, whatever `end_ns` is, in the order of writing. Otherwise the file's own
+        chunks that begin before `end_ns`, skipping those without such records before they are
+        decoded; of a pipe, nothing.
         """
         if self.has_names:
             yield from (names.chunk_of(note) for name, note in self.notes if name == names.NOTE)
@@ -152,9 +147,10 @@ class LogReader:
     def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
         """Yield the chunks that overlap [start_ns, end_ns] (ns, both inclusive), in file order.
 
-        None: no limit. Chunks outside are skipped by the times in their frame header or index
-        entry, without reading their payload. Damaged chunks are left out and added to `problems`
-        and `damaged`. Raises LogFormatError where a pipe is read a second time, or reading fails.
+        CLOCK_MONOTONIC; None: no limit. Chunks outside are skipped by the times in their frame
+        header or index entry, without reading their payload. Damaged chunks are left out and added
+        to `problems` and `damaged`. Of a pipe, reading to the end also completes all other
+        attributes. Raises LogFormatError where a pipe is read a second time, or reading fails.
         """
         first = 0 if start_ns is None else max(0, start_ns)
         last = (1 << 64) - 1 if end_ns is None else end_ns
@@ -168,9 +164,10 @@ class LogReader:
     def _chunks_of_file(
         self, first: int, last: int, holding: Collection[int] | None = None
     ) -> Iterator[Chunk]:
-        """Yield the file's chunks that overlap [first, last] (ns).
+        """Yield the file's chunks that overlap [first, last] (ns, both inclusive), in file order.
 
-        `holding`: only chunks with records of one of these kinds; None: all.
+        `holding`: only chunks that may hold records of one of these kinds; None: all. Damaged
+        chunks are left out and added to `_problems` and `damaged`.
         """
         entries, ends = self._entries, self._ends
         assert entries is not None
@@ -182,7 +179,11 @@ class LogReader:
                 yield chunk
 
     def _chunks_of_pipe(self, first: int, last: int) -> Iterator[Chunk]:
-        """Yield the pipe's chunks that overlap [first, last] (ns); absorb its other frames."""
+        """Yield the pipe's chunks that overlap [first, last] (ns, inclusive), in order of writing.
+
+        Absorbs its other frames: sets `_consumed`, and what `_survey`, `_absorb` and `_decode` set.
+        Raises LogFormatError where `_consumed` is set already, or reading fails.
+        """
         if self._consumed:
             raise LogFormatError(
                 f"{self.name}: is a pipe and was read already; save it to a file to read it twice"
@@ -199,8 +200,8 @@ class LogReader:
     ) -> Chunk | None:
         """Return the chunk of an index entry; None where it is damaged or holds none of `holding`.
 
-        `end`: file offset of the next frame, None where it is not known. Damage is added to
-        `problems` and `damaged`.
+        `entry`: of dtype ENTRY. `end`: file offset of the next frame, None where it is not known.
+        `holding`: as in `_chunks_of_file`. Damage is added to `_problems` and `damaged`.
         """
         frame = self._frame_of(entry, end)
         if frame is not None:
@@ -212,8 +213,9 @@ class LogReader:
     def _frame_of(self, entry: np.void, end: int | None) -> Frame | None:
         """Return the frame of an index entry; None where no whole frame is at its offset.
 
-        None too where its type or number differs, or it extends past `end`, the next frame's
-        offset (None: not checked): frames never overlap, so each byte is read once at most.
+        `entry`: of dtype ENTRY. None too where the frame is another log's, its type or sequence
+        number differs from the entry's, or it extends past `end`, the next frame's offset (None:
+        not checked): frames never overlap, so each byte is read once at most.
         """
         frame = frame_at(self._source, int(entry["offset"]), self._tag)
         listed = int(entry["type"]), int(entry["sequence"])
@@ -222,7 +224,10 @@ class LogReader:
         return frame if end is None or frame.next <= end else None
 
     def _decode(self, frame: Frame, holding: Collection[int] | None = None) -> Chunk | None:
-        """Return the chunk of a CHUNK frame; None as for `_chunk_at`."""
+        """Return the chunk of a CHUNK frame; None where it is damaged or holds none of `holding`.
+
+        `holding`: record kinds, None: not checked. Damage is added to `_problems` and `damaged`.
+        """
         try:
             payload = self._payload(frame)
             if holding is not None and not may_hold(payload, holding):
@@ -235,11 +240,19 @@ class LogReader:
         return Chunk(frame.offset, frame.sequence, frame.word0, frame.word1, clock, segments)
 
     def _payload(self, frame: Frame) -> bytes:
-        """Return the decompressed payload of a frame; raises DamagedError."""
+        """Return the decompressed payload of a frame, read from the file or pipe.
+
+        Raises DamagedError where it is damaged; LogFormatError where reading fails.
+        """
         return unpack_payload(frame, self._source.read_at(frame.payload, frame.stored))
 
     def _damage(self, offset: int, what: str, window: tuple[int, int]) -> None:
-        """Add `what` to `_problems` and `window` (ns) to `damaged`, once for each `offset`."""
+        """Add `what` to `_problems` and `window` to `damaged`, once for each `offset`.
+
+        `offset`: of the damaged frame in the file. `what`: a sentence without its end. `window`:
+        first and last time in ns, in which events are missing. Does nothing where `_problems` has
+        `offset`.
+        """
         if offset in self._problems:
             return
         self._problems[offset] = f"{what}: left out"
@@ -247,16 +260,20 @@ class LogReader:
         self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
     def _load(self) -> NDArray[np.void]:
-        """Return an index entry per frame from the INDEX frames, or per chunk by a walk.
+        """Return an entry per frame from the index or, where it is not usable, per chunk by a walk.
 
-        Absorbs the frames that are no chunks, adds damaged frame headers to `_problems`.
+        (n,) of dtype ENTRY, in file order. Absorbs the frames that are no chunks (see `_absorb`),
+        adds damaged frame headers to `_problems`, and sets `_ends`. Without a usable index (see
+        `read_index`), follows the frame headers: `_ends` stays None, and `_survey` reports what is
+        missing.
         """
-        entries = self._load_index()
-        if entries is None or self._ends is None:
+        index = read_index(self._source, self._tag, self._problems)
+        if index is None:
             rows = bytearray()
             for f in self._survey():
                 rows += INDEX_ENTRY.pack(f.offset, f.word0, f.word1, f.sequence, f.type)
-            return np.frombuffer(bytes(rows), dtype=_ENTRY)
+            return np.frombuffer(bytes(rows), dtype=ENTRY)
+        entries, self._ends = index
         for row in np.flatnonzero(entries["type"] != FrameType.CHUNK):
             entry, offset = entries[row], int(entries["offset"][row])
             frame = self._frame_of(entry, int(self._ends[row]))
@@ -267,63 +284,12 @@ class LogReader:
                 self._absorb(frame)
         return entries
 
-    def _load_index(self) -> NDArray[np.void] | None:
-        """Return the entries of all INDEX frames, in file order, and set `_ends`.
-
-        None: the log has no trailer at its end, an INDEX frame is damaged, or the number of
-        entries is not the trailer's. `_ends` stays None where the entries' frames would overlap:
-        then the entries must not be used. A damaged INDEX or overlap is added to `_problems`.
-        """
-        trailer = frame_at(self._source, self.size - FRAME_BYTES, self._tag)
-        if trailer is None or trailer.type != FrameType.TRAILER:
-            return None
-        parts: list[NDArray[np.void]] = []
-        borders = [trailer.offset]
-        at, below, room = trailer.word0, trailer.offset, self.size // FRAME_BYTES
-        while at:
-            part = self._index_part(at, below, room)
-            if part is None:
-                self._problems[at] = (
-                    f"index at offset {at} is damaged or not there: read without it"
-                )
-                return None
-            frame, rows = part
-            parts.append(rows)
-            borders.append(at)
-            room -= len(rows)
-            at, below = frame.word0, at
-        entries = np.concatenate(parts[::-1]) if parts else np.empty(0, dtype=_ENTRY)
-        if len(entries) + len(parts) != trailer.word1:
-            return None
-        self._ends = _ends(entries["offset"], borders)
-        if self._ends is None:
-            self._problems[trailer.word0] = (
-                f"index at offset {trailer.word0} has frames that overlap: read without it"
-            )
-        return entries
-
-    def _index_part(
-        self, offset: int, below: int, room: int
-    ) -> tuple[Frame, NDArray[np.void]] | None:
-        """Return the INDEX frame at `offset` and its entries; None where it is not intact.
-
-        `below`: offset of the next INDEX frame or the trailer, where it must end at the latest,
-        and the last INDEX exactly. `room`: most entries to accept, as many as frames may fit.
-        """
-        frame = frame_at(self._source, offset, self._tag)
-        if frame is None or frame.type != FrameType.INDEX or frame.word1 > room:
-            return None
-        if frame.next > below or (below == self.size - FRAME_BYTES and frame.next != below):
-            return None
-        try:
-            return frame, np.frombuffer(self._payload(frame), dtype=_ENTRY)
-        except (DamagedError, ValueError):
-            return None
-
     def _survey(self) -> Iterator[Frame]:
         """Walk over all frames behind the header: yield CHUNK frames, absorb the others.
 
-        At its end, adds what is missing to `_problems` and `damaged`, and sets `interrupted`.
+        At its end, adds what is missing to `_problems` and `damaged`, and sets `interrupted`. A
+        CHUNK frame's payload has to be read before the next frame is asked for, if the log is a
+        pipe.
         """
         survey = Survey(self._source, self._opening, _monotonic(self.header))
         for frame in survey.frames():
@@ -337,17 +303,22 @@ class LogReader:
         self.interrupted = survey.interrupted
 
     def _json(self, frame: Frame, expected: type, shape: validation.Shape | None = None) -> Any:
-        """Return a frame's JSON, an `expected` of this `shape`; raises DamagedError."""
+        """Return a frame's JSON, an `expected`: list or dict.
+
+        Bytes that are no UTF-8 are replaced by U+FFFD. `shape`: check of the value (validation.py);
+        None: not checked. Raises DamagedError where the payload is damaged or has another shape.
+        """
         value = validation.plain(decode_json(self._payload(frame), expected))
         if shape is not None:
             shape(value, "")
         return value
 
     def _absorb(self, frame: Frame) -> None:
-        """Store the content of a frame that is no chunk: in `losses`, `notes` or `end`.
+        """Store the content of a frame by its type, in `losses`, `notes` or `end`.
 
-        A frame of a type that this reader does not know is counted in `_unknown`; a damaged one
-        is added to `_problems`, and to `damaged` where its words look like a chunk's times.
+        HEADER, CHUNK, INDEX and TRAILER frames are ignored. A frame of a type that this reader does
+        not know is counted in `_unknown`. A damaged one, or one of type 0, is added to `_problems`;
+        that of type 0 also to `damaged`, if its header has times (word 1), as only a CHUNK's has.
         """
         try:
             if frame.type == FrameType.LOSS:
@@ -367,20 +338,6 @@ class LogReader:
             self._problems[frame.offset] = f"{what}: left out"
 
 
-def _ends(offsets: NDArray[np.uint64], borders: list[int]) -> NDArray[np.uint64] | None:
-    """Return per frame (n,) the file offset of the next frame; None where frames would overlap.
-
-    None too where `offsets` (n,), of the frames in the index, do not ascend. `borders`: offsets
-    of the INDEX frames and the TRAILER, which the index does not list.
-    """
-    starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
-    ascending = (np.diff(offsets.astype(np.int64)) > 0).all() if len(offsets) else True
-    if not ascending or (len(starts) > 1 and np.diff(starts).min() < FRAME_BYTES):
-        return None
-    ends = starts[np.minimum(np.searchsorted(starts, offsets) + 1, len(starts) - 1)]
-    return ends if (ends > offsets).all() else None
-
-
 _CALLED: dict[int, str] = {
     FrameType.LOSS: "frame of loss windows",
     FrameType.NOTE: "note",
@@ -393,7 +350,7 @@ def _called(kind: int) -> str:
 
 
 def _monotonic(owner: dict[str, Any]) -> int:
-    """Return CLOCK_MONOTONIC (ns) from the "clocks" of a header or end; 0 where there is none."""
+    """Return CLOCK_MONOTONIC (ns) from the "clocks" of a header or END frame; 0: there is none."""
     clocks = owner.get("clocks")
     value = clocks.get("monotonic") if isinstance(clocks, dict) else None
     return value if isinstance(value, int) else 0

@@ -36,8 +36,8 @@ class Source:
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Open `path`, or use an open stream, whose current position is the log's start.
 
-        Raises LogNotFoundError where the path does not exist, LogFormatError where it cannot be
-        opened.
+        Of a file, finds its size. Raises LogNotFoundError where the path does not exist,
+        LogFormatError where it cannot be opened.
         """
         if isinstance(path, str | os.PathLike):
             self.name = os.fspath(path)
@@ -64,8 +64,9 @@ class Source:
     def read_at(self, offset: int, count: int) -> bytes:
         """Return the `count` bytes at `offset`, fewer where the log ends before.
 
-        Of a pipe, `offset` must not be below the last `release`d one. Raises LogFormatError where
-        reading fails.
+        `offset`: from the log's start; of a file, bytes outside are none. Of a pipe, `offset` must
+        not be below the last `release`d one; waits for the bytes, and keeps all from the last
+        released one. Raises LogFormatError where reading fails.
         """
         if not self.seekable:
             self._fill(offset + count)
@@ -80,7 +81,10 @@ class Source:
             raise self._failed(offset, error) from error
 
     def reaches(self, end: int) -> bool:
-        """Return whether the log has all bytes before the offset `end`; reads a pipe up to it."""
+        """Return whether the log has all bytes before the offset `end`; reads a pipe up to it.
+
+        Raises LogFormatError where reading fails.
+        """
         if not self.seekable:
             self._fill(end)
         return end <= self.size
@@ -88,7 +92,8 @@ class Source:
     def release(self, offset: int) -> None:
         """Drop a pipe's buffered bytes before `offset`, which cannot be read again.
 
-        Does nothing to a file.
+        Reads the pipe up to `offset` first. Does nothing to a file. Raises LogFormatError where
+        reading fails.
         """
         if self.seekable:
             return
@@ -99,7 +104,10 @@ class Source:
             self._start += drop
 
     def _fill(self, end: int) -> None:
-        """Read the pipe into `_kept` up to offset `end`, or to the pipe's end."""
+        """Read the pipe into `_kept` up to offset `end`, or to the pipe's end.
+
+        Does nothing where `_kept` reaches that far. Raises LogFormatError where reading fails.
+        """
         missing = end - self._start - len(self._kept)
         if missing <= 0:
             return
@@ -122,7 +130,10 @@ class Source:
 
 
 def _open(path: str) -> BinaryIO:
-    """Return the file, unbuffered. Raises LogNotFoundError, LogFormatError."""
+    """Return the file at `path`, open for reading, unbuffered.
+
+    Raises LogNotFoundError where it does not exist, LogFormatError where it cannot be opened.
+    """
     try:
         return open(path, "rb", buffering=0)
     except FileNotFoundError:
@@ -137,7 +148,7 @@ def _open(path: str) -> BinaryIO:
 def _read_all(stream: BinaryIO, count: int) -> bytes:
     """Return the next `count` bytes of the stream, fewer only at its end.
 
-    Waits where the stream is non-blocking and has no data yet.
+    Waits where the stream is non-blocking and has no data yet. Raises OSError.
     """
     parts: list[bytes] = []
     read: Callable[[int], bytes | None] = stream.read
@@ -169,11 +180,12 @@ class Gap:
 def frame_at(
     source: Source, offset: int, tag: int | None, header: bytes | None = None
 ) -> Frame | None:
-    """Return the frame at `offset`, or None where no whole frame is there.
+    """Return the frame at file offset `offset`, or None where no whole frame is there.
 
-    None: the header is not intact, the log ends within the payload, or the frame has another tag
-    than `tag` (None: frames of any log count). The payload's checksum is not computed. `header`:
-    the frame's first FRAME_BYTES bytes, where the caller has them already.
+    None: the header there is not intact, the log ends within the payload, or the frame has another
+    tag (CRC-32 of the log's header JSON) than `tag` (None: frames of any log count). The payload's
+    checksum is not computed. `header`: the frame's first FRAME_BYTES bytes, where the caller has
+    them already. Raises LogFormatError where reading fails.
     """
     data = source.read_at(offset, FRAME_BYTES) if header is None else header
     frame = decode_frame(data, offset)
@@ -190,7 +202,10 @@ class FrameFinder:
     """
 
     def __init__(self, source: Source, tag: int | None) -> None:
-        """Accept only frames with the log's `tag`; None: frames of any log."""
+        """Find frames of `source` with the log's `tag`; None: of any log. Reads nothing yet.
+
+        `tag`: CRC-32 of the log's header JSON.
+        """
         self._source = source
         self._tag = tag
         self._block = b""
@@ -199,10 +214,11 @@ class FrameFinder:
         """Offsets in `_block` where a frame header may stand, descending: pop gives the next."""
 
     def first(self, offset: int) -> Frame | None:
-        """Return the first whole frame at or after `offset`; None where the log has none.
+        """Return the first whole frame at or after file offset `offset`; None: the log has none.
 
-        `offset` must not be below that of an earlier call. Releases what a pipe buffered before
-        the scanned block.
+        `offset` must not be below that of an earlier call. Releases what a pipe buffered before the
+        scanned block. Payloads' checksums are not computed. Raises LogFormatError where reading
+        fails.
         """
         # An intact frame right at `offset` must not wait until a pipe has filled a whole block.
         if (frame := frame_at(self._source, offset, self._tag)) is not None:
@@ -229,7 +245,9 @@ class FrameFinder:
     def _load(self, offset: int) -> bool:
         """Set `_block` to one that holds a whole frame header at `offset`, and its candidates.
 
-        Returns False where the log ends within this header.
+        Keeps the present block where it holds that; else reads one that begins at `offset` (`_at`),
+        finds `_candidates` in it, and releases a pipe's bytes before. Returns False where the log
+        ends within this header.
         """
         if self._at <= offset < self._end:
             return True
@@ -256,8 +274,9 @@ class _Overlaps:
     def allow(self, frame: Frame, tag: int) -> bool:
         """Return whether `frame` may be read, and add it to the account of overlaps.
 
-        False once overlapping frames that no whole frame follows directly exceed MOST_OVERLAP
-        times the log's size. Frames have to come in file order.
+        A frame that begins within an earlier one, and that no whole frame follows directly, adds
+        its stored bytes to `_spent`. False once these exceed MOST_OVERLAP times the log's size.
+        `tag`: CRC-32 of the log's header JSON. Frames have to come in file order.
         """
         inside = frame.offset < self._reach
         if inside and frame_at(self._source, frame.next, tag) is None:
@@ -269,7 +288,7 @@ class _Overlaps:
 
 
 def find_frame(source: Source, offset: int, tag: int | None) -> Frame | None:
-    """Return the first whole frame at or after `offset`; None where the log has none.
+    """Return the first whole frame at or after file offset `offset`; None where the log has none.
 
     `tag`: of the log whose frames count; None: frames of any log.
     """
@@ -279,14 +298,15 @@ def find_frame(source: Source, offset: int, tag: int | None) -> Frame | None:
 def walk(source: Source, offset: int, tag: int) -> Iterator[Frame | Gap]:
     """Yield the whole frames from `offset` on in file order, and a Gap where there is damage.
 
-    Ends after the TRAILER, at the end of the bytes, or with a Gap that is the tail. A yielded
-    frame's payload can be read from a pipe until the generator is advanced; its checksum is for
-    the caller to check.
+    `offset`: of the first frame behind the header. `tag`: CRC-32 of the header's JSON, which the
+    log's frames have. Ends after the TRAILER, at the end of the bytes, or with a Gap that is the
+    tail. A yielded frame's payload can be read from a pipe until the generator is advanced; its
+    checksum is for the caller to check. Raises LogFormatError where reading fails.
 
-    The cost is bounded by the file's size: each byte is scanned at most once for markers. Before
-    a gap, the payload of the frame in front of it is read, to see whether that frame lacks bytes:
-    once where frames do not overlap, at most MOST_OVERLAP times the file's size in all where
-    they do.
+    The cost is bounded by the file's size: each byte is scanned at most once for markers. Before a
+    gap, the payload of the frame in front of it is read, to see whether that frame lacks bytes:
+    once where frames do not overlap, at most MOST_OVERLAP times the file's size in all where they
+    do.
     """
     finder, overlaps = FrameFinder(source, tag), _Overlaps(source)
     before: Frame | None = None

@@ -22,9 +22,10 @@ class Survey:
     """
 
     def __init__(self, source: Source, opening: Opening, start_ns: int) -> None:
-        """Survey the frames behind the header of `source`.
+        """Survey the frames behind the header of `source`; reads nothing yet.
 
-        `start_ns`: CLOCK_MONOTONIC when recording began, ns; no event is older.
+        `opening`: the log's decoded start. `start_ns`: CLOCK_MONOTONIC when recording began, ns,
+        from which the first window of missing events counts; 0: not known.
         """
         self._source = source
         self._opening = opening
@@ -39,9 +40,10 @@ class Survey:
         self.interrupted = False
 
     def frames(self) -> Iterator[Frame]:
-        """Yield each whole frame once, except for HEADER, INDEX and TRAILER frames.
+        """Yield each whole frame once, except for HEADER, INDEX and TRAILER frames, in file order.
 
-        Updates `problems` and `damaged` on the way. May be called once.
+        Frames with a sequence number that was passed already are left out. Updates `problems` and
+        `damaged` on the way. May be called once. Raises LogFormatError where reading fails.
         """
         for item in walk(self._source, self._opening.first, self._opening.tag):
             if isinstance(item, Gap):
@@ -56,8 +58,9 @@ class Survey:
     def finish(self, end_ns: int) -> None:
         """Set `interrupted`, end the windows of `damaged` still open, and report trailing bytes.
 
-        `end_ns`: CLOCK_MONOTONIC when recording ended, ns; 0: not known, so that a window still
-        open ends where it starts.
+        Bytes behind the last frame or the trailer are added to `problems`. `end_ns`:
+        CLOCK_MONOTONIC when recording ended, ns; 0: not known, so that a window still open ends
+        where it starts. To be called once `frames` is exhausted.
         """
         for window in self._open_windows:
             window["end"] = max(window["start"], end_ns)
@@ -76,8 +79,11 @@ class Survey:
     def _accept(self, frame: Frame) -> bool:
         """Return whether `frame` is new, and record what is missing before it.
 
-        False for a frame with a sequence number that was passed already. Changes `problems`,
-        `damaged`, the expected sequence number and the state of open windows.
+        False for a frame with a sequence number that was passed already; unless it is a HEADER, it
+        is added to `problems`. A jump of the number is that many missing frames (see `_lose`);
+        without one, a gap before the frame is bytes of another origin, and added to `problems`.
+        Changes `_expected`, `_types`, `_gap` (to None); with a chunk, ends open windows; with the
+        trailer, sets `_log_end`.
         """
         gap, self._gap = self._gap, None
         missing = _ahead(frame.sequence, self._expected)
@@ -100,7 +106,12 @@ class Survey:
         return True
 
     def _lose(self, offset: int, missing: int) -> None:
-        """Record `missing` lost frames in `problems` and `damaged`, with a window to be closed."""
+        """Record `missing` lost frames in `problems` and `damaged`, with a window to be closed.
+
+        `offset`: in the file, where they are missing. The window, also added to `_open_windows`,
+        starts with the latest time of the chunks before, in ns; the next chunk, or `finish`, sets
+        its end.
+        """
         frames = "1 frame is" if missing == 1 else f"{missing} frames are"
         self.problems[offset] = f"{frames} damaged or missing from offset {offset} on: left out"
         window = {"offset": offset, "start": self._last_ns, "end": self._last_ns}

@@ -49,7 +49,12 @@ def _flag(value: Any, where: str) -> None:
 
 
 def _number(least: float, most: float, *, whole: bool = True) -> Shape:
-    """Return the shape of numbers from `least` to `most`; with `whole`, of integers alone."""
+    """Return a check that a value is a number from `least` to `most`, both inclusive.
+
+    The check is a Shape: a function of a value and its place in the JSON that raises DamagedError
+    for any other value. With `whole`, integers alone; else floats too. true and false are no
+    numbers.
+    """
     kinds = int if whole else int | float
     what = "a whole number" if whole else "a number"
 
@@ -61,7 +66,11 @@ def _number(least: float, most: float, *, whole: bool = True) -> Shape:
 
 
 def _each(shape: Shape) -> Shape:
-    """Return the shape of a list with items of `shape`."""
+    """Return a check that a value is a list, of any length, whose items all pass the check `shape`.
+
+    A Shape, as is `shape`: a function of a value and its place in the JSON that raises
+    DamagedError.
+    """
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, list):
@@ -73,9 +82,19 @@ def _each(shape: Shape) -> Shape:
 
 
 def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
-    """Return the shape of an object: values by key, where the key is there; keys it must have."""
+    """Return a check that a value is an object whose values pass the checks of their keys.
+
+    A Shape: a function of a value and its place in the JSON that raises DamagedError. `shapes`: the
+    check by key; a key that is absent from the object is not checked, and one that is not listed
+    may have any value. `needed`: keys that the object must have.
+    """
 
     def check(value: Any, where: str) -> None:
+        """Check an object: its type, the needed keys, then the values of the listed keys.
+
+        `where`: its place in the JSON, for messages. Raises DamagedError at the first that is
+        wrong.
+        """
         if not isinstance(value, dict):
             raise _fail(value, where, "an object")
         for key in needed:
@@ -89,7 +108,11 @@ def _object(shapes: Mapping[str, Shape], *needed: str) -> Shape:
 
 
 def _names(shape: Shape) -> Shape:
-    """Return the shape of an object with any keys, and values of `shape`."""
+    """Return a check that a value is an object, with any keys, whose values pass the check `shape`.
+
+    A Shape, as is `shape`: a function of a value and its place in the JSON that raises
+    DamagedError.
+    """
 
     def check(value: Any, where: str) -> None:
         _object({})(value, where)
@@ -108,7 +131,7 @@ def _cgroups(value: Any, where: str) -> None:
 
 
 def _mounts(value: Any, where: str) -> None:
-    """Check an object: dev_t, in decimal → a list of [root, mount point]."""
+    """Check an object: dev_t, in decimal, from 0 to _MAX_DEV → a list of [root, mount point]."""
     _names(_each(_root_and_point))(value, where)
     for key in value:
         if not key.isdecimal() or not 0 <= int(key[:11]) <= _MAX_DEV:
@@ -131,7 +154,11 @@ def _stacks(value: Any, where: str) -> None:
 
 
 def _frame(value: Any, where: str) -> None:
-    """Check a stack's frame: [function, module or file, offset in bytes]."""
+    """Check a stack's frame: [function, module or file, offset in bytes].
+
+    That is two texts and a whole number from 0 to 2^64 - 1. `where`: its place in the JSON. Raises
+    DamagedError for any other value.
+    """
     _each(_any)(value, where)
     if len(value) != 3:
         raise _fail(value, where, "a function, a place and an offset")
@@ -140,7 +167,11 @@ def _frame(value: Any, where: str) -> None:
 
 
 def _records(value: Any, where: str) -> None:
-    """Check an object: record kind, in decimal → records in base64."""
+    """Check an object: record kind, in decimal → text, records in base64.
+
+    A kind has at most three digits. The records themselves are not checked. `where`: the object's
+    place in the JSON. Raises DamagedError for any other value.
+    """
     _names(_text)(value, where)
     for key, text in value.items():
         if not key.isdecimal() or len(key) > 3:
@@ -308,9 +339,10 @@ _NOTES: dict[str, Shape] = {
 
 
 def note(name: str, payload: dict[str, Any]) -> None:
-    """Check the payload of a note called `name`; raises DamagedError where its shape is another.
+    """Check the payload of a note called `name`: that its values have the types readers rely on.
 
-    The payload of a note with a name that is not known here may hold anything.
+    The payload of a note with a name that is not a key of _NOTES may hold anything. Raises
+    DamagedError, which names the first value that is wrong.
     """
     if name in _NOTES:
         _NOTES[name](payload, name)
@@ -319,10 +351,10 @@ def note(name: str, payload: dict[str, Any]) -> None:
 def plain(value: Any, depth: int = 0) -> Any:
     """Return a copy of a JSON value in which all texts, keys too, are valid Unicode.
 
-    Lone surrogates, which stand for bytes of file names and command lines that are no UTF-8,
-    become U+FFFD. Control characters stay: machine formats quote them, and text for people is
-    escaped by `recorder.schema.strings` when it is printed. `depth`: levels above `value`.
-    Raises DamagedError where lists and objects are nested more than _MAX_DEPTH deep.
+    Lone surrogates, which stand for bytes of file names and command lines that are no UTF-8, become
+    U+FFFD. Control characters stay: machine formats quote them, and text for people is escaped by
+    `recorder.schema.strings` when it is printed. `depth`: levels of lists and objects around
+    `value`. Raises DamagedError where lists and objects are nested more than _MAX_DEPTH deep.
     """
     if isinstance(value, str):
         return characters(value)

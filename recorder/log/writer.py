@@ -7,7 +7,7 @@ import os
 import select
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from biotrail.recorder.log import frames, names
@@ -40,7 +40,7 @@ class LogWriter:
     def __init__(
         self,
         stream: BinaryIO,
-        header: dict[str, Any],
+        header: Mapping[str, Any],
         *,
         level: int = 1,
         sync: bool = False,
@@ -48,9 +48,11 @@ class LogWriter:
     ) -> None:
         """Write the preamble, and the header twice.
 
-        `header`: JSON values; a copy with the key "format" is written. `level`: zstd's; 0 stores
-        without compression. `sync`: call fdatasync after every frame; raises OutputError where
-        the stream is no regular file. `name`: the log's name in messages, if not the stream's.
+        `stream`: open for writing at the log's start; buffering is bypassed, and closing it is left
+        to the caller. `header`: JSON values; a copy with the key "format" is written. `level`:
+        zstd's; 0 stores without compression. `sync`: call fdatasync after every frame; raises
+        OutputError where the stream is no regular file. `name`: the log's name in messages, if not
+        the stream's.
         """
         self._stream = _unbuffered(stream)
         self._name = name or _name(stream)
@@ -79,7 +81,8 @@ class LogWriter:
         """Write the segments of one drain of the rings as chunks; return the bytes written.
 
         `clock`: reading after the drain, ns by CLOCK_KEYS name. More than 8 MiB of records become
-        several chunks, cut between records.
+        several chunks, cut between records; without any record there is one empty chunk. The bytes
+        include a note of names, if one was due (see `write_packed`).
         """
         before = self.size
         for packed in self._packer.chunks(segments, clock):
@@ -87,7 +90,11 @@ class LogWriter:
         return self.size - before
 
     def write_packed(self, chunk: Packed) -> None:
-        """Write a chunk that `Packer.chunks` encoded; and a note of names, if enough are due."""
+        """Write a chunk that `Packer.chunks` encoded; and a note of names, if enough are due.
+
+        Adds to `chunks` and `raw_bytes`. The chunk's name records are collected; once they have
+        _MOST_NAMES bytes, a note repeats them.
+        """
         words = (chunk.first_ns, chunk.last_ns)
         self._frame(FrameType.CHUNK, chunk.stored, words, packed=(chunk.codec, chunk.raw))
         self.chunks += 1
@@ -100,22 +107,23 @@ class LogWriter:
             self._write_names()
 
     def write_loss(self, windows: list[dict[str, int]]) -> None:
-        """Write a LOSS frame: {"start", "end" (ns), "cpu", "level", "kind", "count"} per window.
+        """Write a LOSS frame of loss windows, in which records were lost.
 
-        kind: of the lost records; 0: unknown.
+        A window is {"start", "end" (ns of CLOCK_MONOTONIC), "cpu", "level", "kind", "count"}; kind:
+        of the lost records; 0: unknown.
         """
         self._frame(FrameType.LOSS, frames.encode_json(windows))
 
-    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+    def write_note(self, name: str, payload: Mapping[str, Any]) -> None:
         """Write a NOTE frame: facts learned while recording, by a name such as "cgroups"."""
         self._frame(FrameType.NOTE, frames.encode_json({"name": name, "payload": payload}))
 
-    def close(self, end: dict[str, Any]) -> None:
+    def close(self, end: Mapping[str, Any]) -> None:
         """Write the names still due, the END frame, the index and the trailer.
 
         The END frame is `end` (statistics, clocks) with "log" added: {"chunks", "raw_bytes" (of
-        records), "bytes" (of the file before the frame), "names" (records repeated in notes)}.
-        The stream stays open.
+        records), "bytes" (of the file before the frame), "names" (records repeated in notes)}. The
+        stream stays open.
         """
         if self._names:
             self._write_names()
@@ -133,7 +141,8 @@ class LogWriter:
     def _write_names(self) -> None:
         """Write a note that repeats the collected name records, and forget them.
 
-        The kernel writes a name once; a reader of a part of the log finds it in the note.
+        Adds their number to `_noted`; clears `_names` and `_names_bytes`. The kernel writes a name
+        once; a reader of a part of the log finds it in the note.
         """
         note = names.note(self._names, self._named_at)
         self.write_note(names.NOTE, note)
@@ -149,8 +158,9 @@ class LogWriter:
     ) -> None:
         """Write a frame and add it to the index; write an INDEX frame when that is full.
 
-        `words`: the frame header's word 0 and 1. `packed`: codec and decompressed bytes of a
-        `payload` that is compressed already; None: it is compressed here.
+        `kind`: neither INDEX nor TRAILER. `words`: the frame header's word 0 and 1 (frames.py).
+        `packed`: codec and decompressed bytes of a `payload` that is compressed already; None: it
+        is compressed here. With `sync`, the frame is on the disk when the call returns.
         """
         entry = INDEX_ENTRY.pack(self.size, *words, self._sequence & 0xFFFFFFFF, kind)
         if packed is None:
@@ -163,7 +173,10 @@ class LogWriter:
         self._flush_to_disk()
 
     def _write_index(self) -> None:
-        """Write the entries collected since the last INDEX frame as another, and forget them."""
+        """Write the entries of `_index` as an INDEX frame, which points to the one before.
+
+        Sets `_last_index` to its file offset, and clears `_index`. An empty index is written too.
+        """
         offset = self.size
         count = len(self._index) // INDEX_ENTRY.size
         self._emit(FrameType.INDEX, bytes(self._index), (self._last_index, count))
@@ -171,7 +184,11 @@ class LogWriter:
         self._index.clear()
 
     def _emit(self, kind: FrameType, payload: bytes, words: tuple[int, int]) -> None:
-        """Compress `payload` and write its frame; raises OutputError where it is over MAX_RAW."""
+        """Compress `payload` and write its frame, without an entry in the index.
+
+        `words`: the frame header's word 0 and 1. Raises OutputError where `payload` is over MAX_RAW
+        bytes.
+        """
         if len(payload) > frames.MAX_RAW:
             raise OutputError(
                 f"{self._name}: a {kind.name} frame of {len(payload)} bytes is more than the "
@@ -182,7 +199,10 @@ class LogWriter:
     def _emit_stored(
         self, kind: FrameType, stored: bytes, codec: Codec, raw: int, words: tuple[int, int]
     ) -> None:
-        """Write a frame around `stored`, `raw` bytes when decompressed; advance the sequence."""
+        """Write a frame around `stored`, a payload compressed by `codec`; advance `_sequence`.
+
+        `raw`: bytes of the payload when decompressed. `words`: the frame header's word 0 and 1.
+        """
         head = frames.encode_frame(
             kind,
             stored,
@@ -202,8 +222,9 @@ class LogWriter:
     def _write(self, data: bytes) -> None:
         """Write all of `data` to the stream, flush it, and add the length of `data` to `size`.
 
-        Raises OutputError where the stream fails, and the same again in every later call, which
-        writes nothing. A call that fails leaves `size` as it was, even if a part was written.
+        Waits where the stream is a full pipe. Raises OutputError where the stream fails, and the
+        same again in every later call, which writes nothing. A call that fails leaves `size` as it
+        was, even if a part was written.
         """
         if self._failure is not None:
             raise self._failure
@@ -219,7 +240,8 @@ class LogWriter:
     def _some(self, view: memoryview) -> int:
         """Write a part of `view` and return its length in bytes.
 
-        Waits for room, then returns 0, where the stream is a full non-blocking pipe.
+        Where the stream is a full non-blocking pipe, waits for room, then returns 0. Raises
+        OSError.
         """
         done = self._stream.write(view)
         if not done:
@@ -227,7 +249,7 @@ class LogWriter:
         return done or 0
 
     def _flush_to_disk(self) -> None:
-        """With `sync`, call fdatasync; else do nothing.
+        """Call fdatasync if the log is written with `sync`; else do nothing.
 
         Raises OutputError where that fails; every later write then raises the same.
         """
@@ -241,7 +263,8 @@ class LogWriter:
     def _failed(self, error: OSError) -> OutputError:
         """Set `_failure` to the exception to raise for `error`, now and in later writes; return it.
 
-        ReaderGoneError for EPIPE, else OutputError; the text names the offset and a remedy.
+        ReaderGoneError for EPIPE, else OutputError; the text names the offset and a remedy, which
+        depends on the errno.
         """
         if error.errno == errno.EPIPE:
             advice = "the reader of the pipe has closed it: see to its error and record again"
@@ -260,7 +283,10 @@ class LogWriter:
 
 
 def _unbuffered(stream: BinaryIO) -> BinaryIO | io.RawIOBase:
-    """Return the raw stream below a buffered one, after flushing it, so that no frame waits."""
+    """Return the raw stream below a buffered one, so that no frame waits in the buffer.
+
+    The buffer is flushed first. A stream that is no io.BufferedWriter is returned itself.
+    """
     if not isinstance(stream, io.BufferedWriter):
         return stream
     stream.flush()
@@ -275,7 +301,7 @@ def _name(stream: BinaryIO) -> str:
 
 
 def _is_file(stream: BinaryIO) -> bool:
-    """Return whether the stream is a regular file."""
+    """Return whether the stream is a regular file; False where it has no descriptor."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except OSError:

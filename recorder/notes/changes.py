@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues the notes of a recording's surroundings: devices, cgroups and mounts that appear."""
 
-from typing import Any
-
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import CgroupWatch, DeviceWatch
 from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.schema.payloads import Device
 
 
 class ChangeNotes:
     """Looks for changes when they are due; the writer thread does the looking."""
 
-    def __init__(
-        self, devices: list[dict[str, Any]], files: FileWatch, writer: WriterThread
-    ) -> None:
-        """Queue notes of all cgroups and, if files are recorded, all mounts.
+    def __init__(self, devices: list[Device], files: FileWatch, writer: WriterThread) -> None:
+        """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
-        `devices`: the header's device entries; only others will be noted.
+        `devices`: the header's device entries; `look` notes devices that are not like one of them.
         """
         self._writer = writer
         self._devices = DeviceWatch(devices)
@@ -27,9 +24,10 @@ class ChangeNotes:
             writer.submit(job)
 
     def look(self, now_ns: int) -> None:
-        """Queue a note of each kind that is due at `now_ns` (CLOCK_MONOTONIC).
+        """Queue a job for each kind (devices, cgroups, mounts) whose look is due at `now_ns`.
 
-        A note is skipped until the next call if the writer's queue is full.
+        The job looks for changes and writes a note if there are any. It is skipped until the next
+        call if the writer's queue is full. `now_ns`: CLOCK_MONOTONIC.
         """
         if self._devices.due(now_ns):
             self._writer.offer(self._writer.note("devices", self._devices.changes))

@@ -7,13 +7,13 @@ it. Notes say what is mounted where, in the mount namespace of the recorder.
 
 import time
 from pathlib import Path
-from typing import Any
 
 from biotrail.recorder.host.device_mounts import parse_mount
 from biotrail.recorder.notes.hotplug import Periodic
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import Header, MountsNote
 
 PERIOD_NS = 500_000_000
 """Time between two readings of mountinfo, at least."""
@@ -25,10 +25,15 @@ class FileWatch:
     """A session's part in recording files: a header entry, and notes of mounts."""
 
     def __init__(self, wanted: bool, probes: Probes) -> None:
-        """`probes`: open. Raises ProbeError: files are `wanted`, and the backend records none."""
+        """Find out what the backend records of files, and set `lacking` and `facts`.
+
+        `wanted`: whether files are to be recorded; else nothing is asked of the probes. `probes`:
+        open. Mounts are noted only if files are recorded. Raises ProbeError: files are wanted, and
+        the backend records none on any kernel.
+        """
         self.lacking = ""
         """Message saying why files are not recorded though wanted; else ""."""
-        self.facts: dict[str, Any] = {}
+        self.facts: Header = {}
         """For the log's header: {"files": {"direct": whether files of iomap's direct I/O are
         recorded}}, or {} where files are not recorded."""
         self._mounts: MountWatch | None = None
@@ -42,11 +47,14 @@ class FileWatch:
             self.facts = {"files": {"direct": probes.files.iomap_end_io != 0}}
 
     def jobs(self, writer: WriterThread) -> list[Job]:
-        """Return the jobs that write a note of new mounts, if there are any; [] without files."""
+        """Return the jobs that note new mounts, if there are any then; [] without files."""
         return [] if self._mounts is None else [writer.note("mounts", self._mounts.changes)]
 
     def look(self, writer: WriterThread, now_ns: int) -> None:
-        """Queue the jobs if a look is due at `now_ns`; skipped if the writer's queue is full."""
+        """Queue the job for new mounts if a look is due at `now_ns` (CLOCK_MONOTONIC).
+
+        Skipped until the next call if the writer's queue is full; nothing without files.
+        """
         if self._mounts is not None and self._mounts.due(now_ns):
             for job in self.jobs(writer):
                 writer.offer(job)
@@ -60,49 +68,53 @@ class MountWatch(Periodic):
         super().__init__(PERIOD_NS)
         self._proc = proc
         self._text = ""
-        self._known: dict[str, list[list[str]]] = {}
+        self._known: MountsNote = {}
 
-    def changes(self) -> dict[str, Any] | None:
-        """Return a `mounts` note of new and changed file systems; None: there are none.
+    def changes(self) -> MountsNote | None:
+        """Return a `mounts` note of new and changed file systems, and plan the next look.
 
-        {dev_t of the super block, as text: [[root within the file system, mount point], …]}.
+        {dev_t of the super block, as text: [[directory in the file system, mount point], …]}; a
+        changed file system with all its mounts, one that is gone not at all. None: nothing is new.
+        The first call returns all. Sets what is known (`_text`, `_known`). Runs in the writer
+        thread.
         """
         began = time.monotonic_ns()
         text = _read(self._proc / "self" / "mountinfo")
         if text == self._text:
-            self.looked(began)
+            self.schedule_next(began)
             return None
         self._text = text
         now = self._mounts(text)
         fresh = {dev: pairs for dev, pairs in now.items() if self._known.get(dev) != pairs}
         self._known = now
-        self.looked(began)
+        self.schedule_next(began)
         return fresh or None
 
-    def _mounts(self, text: str) -> dict[str, list[list[str]]]:
-        """Return the mounts of file systems with a device in a mountinfo `text`, as `changes`.
+    def _mounts(self, text: str) -> MountsNote:
+        """Return the mounts in a mountinfo `text` of file systems with a device, as `changes` does.
 
-        Of each root one mount point, the first; a mount of the whole file system alone if any.
+        Of each directory in a file system the first mount point; if the whole file system is
+        mounted anywhere, that mount alone. At most MOUNTS_PER_DEVICE for each file system.
         """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}
-        found: dict[str, list[list[str]]] = {}
-        for line in text.splitlines():
+        by_device: MountsNote = {}
+        for line in text.split("\n"):  # the kernel escapes no other end of a line in paths
             mount = parse_mount(line)
             if mount is None or mount.fstype in without_device:
                 continue
-            pairs = found.setdefault(str(mount.st_dev), [])
-            known = {root for root, _ in pairs}
-            if mount.root == "/" and "/" not in known:
+            pairs = by_device.setdefault(str(mount.st_dev), [])
+            roots = {root for root, _ in pairs}
+            if mount.root == "/" and "/" not in roots:
                 pairs[:] = [["/", mount.point]]  # covers every path, so mounts of parts go
-            elif not known & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
+            elif not roots & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
                 pairs.append([mount.root, mount.point])
-        return found
+        return by_device
 
 
 def _read(path: Path) -> str:
     """Return a file's text; "" if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
+        return path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return ""

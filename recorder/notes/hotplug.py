@@ -3,9 +3,9 @@
 
 import os
 import time
-from typing import Any
 
 from biotrail.recorder.host import cgroups, devices
+from biotrail.recorder.schema.payloads import CgroupsNote, Device, DevicesNote
 
 DEVICE_PERIOD_NS = 1_000_000_000
 CGROUP_PERIOD_NS = 10_000_000_000
@@ -19,25 +19,27 @@ _BLOCK = "/sys/dev/block"
 def fingerprint() -> dict[str, str]:
     """Return {"major:minor": disk sequence number as text, "" if unknown} of all block devices.
 
-    It changes when a device is added, removed or set up anew. The sequence number (since 5.15)
+    It changes when a device is added, removed or set up anew: the sequence number (since 5.15)
     grows when a loop device gets another file, or a drive another medium. It is unknown for
-    partitions, on older kernels, and for a device that has just been removed.
+    partitions, on older kernels, and for a device that has just been removed. Raises OSError: no
+    sysfs.
     """
-    found = {}
+    sequence_numbers = {}
     for name in os.listdir(_BLOCK):
         try:
             with open(f"{_BLOCK}/{name}/diskseq") as file:
-                found[name] = file.read()
+                sequence_numbers[name] = file.read()
         except OSError:  # a partition, an old kernel, or just removed
-            found[name] = ""
-    return found
+            sequence_numbers[name] = ""
+    return sequence_numbers
 
 
 def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
     """Return the dev_t of devices that are new or changed; None: look at all devices.
 
-    None with at most MANY_DEVICES, as a change may also concern devices above the changed one.
-    Reading a device's sysfs entries takes about a millisecond, too long for thousands.
+    `before`, `now`: two results of `fingerprint`. None with at most MANY_DEVICES, as a change may
+    also concern devices above the changed one. Reading a device's sysfs entries takes about a
+    millisecond, too long for thousands.
     """
     if len(now) <= MANY_DEVICES:
         return None
@@ -57,10 +59,11 @@ class Periodic:
         """Return whether a look is due at `now_ns` (CLOCK_MONOTONIC)."""
         return now_ns >= self._next
 
-    def looked(self, began_ns: int) -> None:
+    def schedule_next(self, began_ns: int) -> None:
         """Set the time of the next look, after one that took from `began_ns` until now.
 
-        After a period, or after COST_SHARE times the look's duration if that is longer.
+        After a period, or after COST_SHARE times the look's duration if that is longer. `began_ns`:
+        CLOCK_MONOTONIC.
         """
         now = time.monotonic_ns()
         self._next = now + max(self._period, (now - began_ns) * COST_SHARE)
@@ -69,21 +72,22 @@ class Periodic:
 class DeviceWatch(Periodic):
     """Finds devices that are new or changed since the header, or since the last look."""
 
-    def __init__(self, known: list[dict[str, Any]]) -> None:
-        """`known`: the header's device entries (host.devices.snapshot)."""
+    def __init__(self, entries: list[Device]) -> None:
+        """`entries`: the header's device entries (host.devices.snapshot)."""
         super().__init__(DEVICE_PERIOD_NS)
-        self._known = {int(entry["dev"]): entry for entry in known}
+        self._known = {int(entry["dev"]): entry for entry in entries}
         self._seen = fingerprint()
 
-    def changes(self) -> dict[str, Any] | None:
-        """Return a `devices` note with the new and changed entries; None: there are none.
+    def changes(self) -> DevicesNote | None:
+        """Return a `devices` note with the new and changed entries, and plan the next look.
 
-        Removed devices are not reported.
+        Entries as in the header, in the order of dev_t. None: nothing is new; removed devices are
+        not reported. Sets what is known (`_seen`, `_known`). Runs in the writer thread.
         """
         began = time.monotonic_ns()
         now = fingerprint()
         if now == self._seen:
-            self.looked(began)
+            self.schedule_next(began)
             return None
         before, self._seen = self._seen, now
         fresh = [
@@ -92,7 +96,7 @@ class DeviceWatch(Periodic):
             if self._known.get(int(e["dev"])) != e
         ]
         self._known.update({int(entry["dev"]): entry for entry in fresh})
-        self.looked(began)
+        self.schedule_next(began)
         return {"devices": fresh} if fresh else None
 
 
@@ -105,11 +109,14 @@ class CgroupWatch(Periodic):
         self._where = cgroups.hierarchy()
         self._known: dict[int, str] = {}
 
-    def changes(self) -> dict[str, Any] | None:
-        """Return a `cgroups` note {id as text: path} of new cgroups; None: there are none."""
+    def changes(self) -> CgroupsNote | None:
+        """Return a `cgroups` note {id as text: path} of new and renamed ones; plan the next look.
+
+        None: there are none. The first call returns all. Sets `_known`. Runs in the writer thread.
+        """
         began = time.monotonic_ns()
         now = cgroups.paths(self._where)
         fresh = {number: path for number, path in now.items() if self._known.get(number) != path}
         self._known = now  # without removed cgroups, whose ids are not reused
-        self.looked(began)
+        self.schedule_next(began)
         return {str(number): path for number, path in fresh.items()} or None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.output.stack_notes import pieces
+from biotrail.recorder.output.stack_notes import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.stack_maps import BY_BUILD_ID, Stacks
@@ -43,8 +43,9 @@ class StackWatch:
     def __init__(self, wanted: Stacks, probes: Probes, command: Sequence[str] = ()) -> None:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
-        `probes`: open. `command`: the command whose run is recorded; its program is searched for
-        names too. Raises ProbeError: stacks are wanted, and the backend records none.
+        `wanted`: which call stacks are recorded. `probes`: open. `command`: the command whose run
+        is recorded; its program is searched for names too, though it does not run yet. Raises
+        ProbeError: stacks are wanted, and the backend records none.
         """
         self._probes: Probes | None = None
         self._user: UserSymbols | None = None
@@ -61,14 +62,15 @@ class StackWatch:
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
     @property
-    def nameless(self) -> bool:
+    def lacks_names(self) -> bool:
         """Whether stacks are recorded and the kernel hides its symbols from this process."""
-        return self._probes is not None and not self._kernel.known
+        return self._probes is not None and not self._kernel.available
 
-    def hurry(self, writer: WriterThread) -> Callable[[int], None]:
+    def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
         """Return a function to call every HURRIED_NS with the time (ns of CLOCK_MONOTONIC).
 
-        It queues jobs for new stacks, if user stacks are recorded and a look is due.
+        If stacks of programs are recorded and a look is due, the function queues a job that finds
+        and writes new stacks; else, and if the writer's queue is full, it does nothing.
         """
 
         def look(now_ns: int) -> None:
@@ -90,10 +92,12 @@ class StackWatch:
         return [] if self._probes is None else [writer.notes("stacks", self.changes)]
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return `stacks` notes of the new stacks: {"kernel" or "user": {id as text: [Frame, …]}}.
+        """Return `stacks` notes of the stacks that are new since the last call; [] without any.
 
-        Runs in the writer thread. Adds to `count`, and sets when the next look is due: not before
-        COST_SHARE times what reading the maps took.
+        Each {"kernel" or "user": {id as text: [Frame, …]}}, frames innermost first; several notes
+        where one would be too large. Adds to `count`, and sets when the next look is due: not
+        before COST_SHARE times what reading the maps took. Runs in the writer thread. Raises
+        RefusedError.
         """
         if self._probes is None:
             return []
@@ -106,7 +110,7 @@ class StackWatch:
         self._kernel.refresh()
         self.count += len(fresh.kernel) + len(fresh.user)
         kernel = {("kernel", str(n)): self._kernel_frames(a) for n, a in fresh.kernel.items()}
-        return pieces({**kernel, **self._user_stacks(fresh.user)})
+        return split_into_notes({**kernel, **self._user_stacks(fresh.user)})
 
     def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:
         return [self._kernel_frame(address) for address in addresses.tolist()]
@@ -114,15 +118,23 @@ class StackWatch:
     def _kernel_frame(self, address: int) -> Frame:
         # A return address may lie behind its function's end, if the call does not return; the byte
         # before it is the call's.
-        found = self._kernel.find(address - 1)
-        return ["", "", address] if found is None else [found.name, found.module, found.offset + 1]
+        function = self._kernel.find(address - 1)
+        if function is None:
+            return ["", "", address]
+        return [function.name, function.module, function.offset + 1]
 
     def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
-        """Return the frames of user stacks by ("user", id as text), after finding their files."""
+        """Return the frames of user stacks by ("user", id as text), after finding their files.
+
+        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first; likewise the result.
+        {} where no user stacks are recorded.
+        """
         if self._user is None:
             return {}
-        known = [frames[frames["status"] == BY_BUILD_ID] for frames in stacks.values()]
-        self._user.look_for(bytes(build_id) for frames in known for build_id in frames["build_id"])
+        with_file = [frames[frames["status"] == BY_BUILD_ID] for frames in stacks.values()]
+        self._user.look_for(
+            bytes(build_id) for frames in with_file for build_id in frames["build_id"]
+        )
         return {
             ("user", str(number)): [
                 self._user_frame(frame, called=place > 0) for place, frame in enumerate(frames)
@@ -131,7 +143,10 @@ class StackWatch:
         }
 
     def _user_frame(self, frame: np.void, *, called: bool) -> Frame:
-        """Return a BUILD_ID_FRAME's names. `called`: it is a return address, so not innermost."""
+        """Return a BUILD_ID_FRAME's names as a Frame; only its address if its file is not known.
+
+        `called`: it is a return address, so not innermost.
+        """
         place = int(frame["ip"])
         if self._user is None or frame["status"] != BY_BUILD_ID:
             return ["", "", place]

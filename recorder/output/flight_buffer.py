@@ -14,24 +14,26 @@ from typing import Any, NamedTuple
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.accounting.meter import Meter
-from biotrail.recorder.log import LogWriter, Segment, names
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.log.names import NameRecords, name_records
 from biotrail.recorder.log.packing import Packed, Packer
 from biotrail.recorder.output.output import explain
-from biotrail.recorder.output.series import Background, Clock, Facts, Series, shifted
+from biotrail.recorder.output.series import Background, Facts, Series, shifted
 from biotrail.recorder.output.sinks import Limit, Programs
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 
 
 class _Kept(NamedTuple):
     """The records of one write_chunk call.
 
-    chunks: compressed. size: their bytes in memory. found: name records in them. events: estimated
+    chunks: compressed. size: their bytes in memory. names: name records in them. events: estimated
     number. last_ns: time of the newest record (CLOCK_MONOTONIC), or of the call if there is none.
     """
 
     chunks: list[Packed]
     size: int
-    found: names.Found
+    names: NameRecords
     events: float
     last_ns: int
 
@@ -43,7 +45,7 @@ class _Dump(NamedTuple):
     header's key "kept": reason, seconds, limit.
     """
 
-    header: dict[str, Any]
+    header: Header
     opening: Facts
     chunks: list[Packed]
     losses: list[Window]
@@ -53,16 +55,17 @@ class _Dump(NamedTuple):
     """Number of events in `chunks`, estimated."""
 
 
-class KeptLog:
+class FlightBuffer:
     """A sink that keeps the newest chunks in memory, within a limit of bytes, seconds, or both."""
 
     def __init__(
-        self, series: Series, header: dict[str, Any], limit: Limit, programs: Programs, level: int
+        self, series: Series, header: Header, limit: Limit, programs: Programs, level: int
     ) -> None:
-        """Begin without chunks; no file is made.
+        """Begin a flight recorder's memory without chunks; no file is made.
 
-        `series`: the dumps' files. `header`: the recording's. `programs`: returns the probes'
-        programs with their counters. `level`: of compression.
+        `series`: the dumps' files; a dump is the log that is written of the memory. `header`: the
+        recording's. `limit`: of the chunks in memory, which are dropped beyond it. `programs`:
+        returns the probes' programs with their counters. `level`: of compression.
         """
         self._series = series
         self._limit = limit
@@ -93,9 +96,9 @@ class KeptLog:
         return self._series.deleted
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of dumps that others deleted, moved away or replaced."""
-        return self._series.gone
+        return self._series.taken_away
 
     @property
     def busy(self) -> bool:
@@ -105,46 +108,58 @@ class KeptLog:
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
         """Add records to the memory, drop the oldest beyond the limit; return the bytes added.
 
-        `clock`: read when the records were copied from the rings. The newest call's chunks stay
-        even if they alone are larger than the limit of bytes.
+        `clock`: read when the records were copied from the rings. The bytes, also those of the
+        limit, are of compressed chunks. The newest call's chunks stay even if they alone are larger
+        than the limit of bytes.
         """
         chunks = self._packer.chunks(segments, clock)
         size = sum(len(chunk.stored) for chunk in chunks)
         meter = Meter()
         meter.add(segments)
         last = max((chunk.last_ns for chunk in chunks), default=clock["monotonic"])
-        self._kept.append(_Kept(chunks, size, names.find(segments), meter.events, last))
+        self._kept.append(_Kept(chunks, size, name_records(segments), meter.events, last))
         self.size += size
         self._clock = clock
         most = self._limit.bytes
         while len(self._kept) > 1 and most is not None and self.size > most:
-            self._let_go()
-        self._forget_old()
+            self._drop_oldest()
+        self._drop_old()
         return size
 
-    def _forget_old(self) -> None:
+    def _drop_old(self) -> None:
         """Drop chunks and losses that are older than the limit of seconds, reckoned from `_clock`.
 
-        Counting from the newest event would keep old chunks on a host that has become idle.
+        Does nothing without such a limit. Losses are dropped with the chunks of their time; without
+        any chunk left, all that ended before the limit. Counting from the newest event would keep
+        old chunks on a host that has become idle.
         """
         seconds = self._limit.seconds
         if seconds is None:
             return
         begins = self._clock["monotonic"] - round(seconds * 1e9)
         while self._kept and self._kept[0].last_ns < begins:
-            self._let_go()
+            self._drop_oldest()
         if not self._kept:
-            self._forget_losses(begins)
+            self._drop_losses(begins)
 
-    def _let_go(self) -> None:
-        """Drop the oldest call's chunks, but not their names, and losses older than the rest."""
+    def _drop_oldest(self) -> None:
+        """Drop the chunks of the oldest write_chunk call from `_kept`, and earlier loss windows.
+
+        Those are the windows that ended before the oldest chunk that is left; none without one. The
+        chunks' names go to `_background`, for later dumps; `size` is reduced; `_first_clock`
+        becomes the dropped chunks' clock, from which on all records are there.
+        """
         oldest = self._kept.popleft()
         self.size -= oldest.size
-        self._background.learn(oldest.found)
+        self._background.learn(oldest.names)
         self._first_clock = oldest.chunks[-1].clock
-        self._forget_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
+        self._drop_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
 
-    def _forget_losses(self, before_ns: int) -> None:
+    def _drop_losses(self, before_ns: int) -> None:
+        """Drop loss windows that ended before `before_ns` (CLOCK_MONOTONIC) from `_losses`.
+
+        Stops at the first that ended later.
+        """
         while self._losses and self._losses[0]["end"] < before_ns:
             self._losses.popleft()
 
@@ -152,32 +167,35 @@ class KeptLog:
         """Add loss windows, which are kept as long as the chunks of their time."""
         self._losses.extend(windows)
 
-    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+    def write_note(self, name: str, payload: Note) -> None:
         """Add a note's facts (devices, cgroups, mounts, stacks), which every later dump repeats."""
         self._background.note(name, payload)
 
     def dump(self, facts: dict[str, Any], clock: Clock | None = None) -> None:
-        """Start a thread that writes the chunks in memory to a new file. Not while `busy`.
+        """Start a thread that writes the chunks in memory to a new file.
 
-        `facts`: {"reason", "trigger", …} for the header. `clock`: the dump's end, up to which all
-        records were passed to write_chunk; None: that of the last chunk. The thread puts a
-        message about success or failure into `messages`.
+        Not to be called while `busy`. `facts`: {"reason", "trigger", …} for the header's key
+        "kept". `clock`: the dump's end, up to which all records were passed to write_chunk; None:
+        that of the last chunk. The chunks stay in memory, but for those that are too old by
+        `clock`. Sets `_thread`, which puts a message about success or failure into `messages`.
         """
         made = self._snapshot(facts, clock or self._clock)
         self._thread = threading.Thread(
-            target=self._write_and_tell, args=(made,), name="biotrail-dump", daemon=True
+            target=self._write_in_thread, args=(made,), name="biotrail-dump", daemon=True
         )
         self._thread.start()
 
-    def close(self, end: dict[str, Any]) -> None:
-        """Wait for the dump under way, then write the last dump in this thread.
+    def close(self, end: End) -> None:
+        """Wait for the file being written, then write the last one from memory, in this thread.
 
-        `end`: facts of the whole recording, for "run" in the END frame. Raises OutputError.
+        `end`: facts of the whole recording, for "run" in the END frame; its "stopped" is the file's
+        end, its "reason", "trigger" and "triggers_let_pass" go to the header's key "kept". Raises
+        OutputError.
         """
         if self._thread is not None:
             self._thread.join()
         keys = ("reason", "trigger", "triggers_let_pass")
-        why: dict[str, Any] = {key: end[key] for key in keys if key in end}
+        why: dict[str, Any] = {key: value for key, value in end.items() if key in keys}
         made = self._snapshot(why, end["stopped"])
         self._write(made._replace(end={**made.end, "run": end}))
 
@@ -192,10 +210,14 @@ class KeptLog:
         return False
 
     def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
-        """Return a dump of what is kept up to `moment`; first drops what is too old by then."""
+        """Return what a file is made of: copies of the chunks, losses and facts in memory.
+
+        First drops what is too old by `moment`, the file's end; `_clock` is advanced to it if it is
+        later. `facts`: for the header's key "kept". The END frame's "stopped" is `_clock`.
+        """
         if moment["monotonic"] > self._clock["monotonic"]:
             self._clock = moment
-        self._forget_old()
+        self._drop_old()
         chunks = [chunk for kept in self._kept for chunk in kept.chunks]
         clock = self._begin_of(chunks)
         losses = cost.Losses()
@@ -216,11 +238,11 @@ class KeptLog:
         )
 
     def _begin_of(self, chunks: list[Packed]) -> Clock:
-        """Return the clocks at the beginning of the period that the dump covers.
+        """Return the clocks at the beginning of the period that a file of `chunks` covers.
 
         That is the time of the last dropped chunk (or the recording's beginning), since when all
         records are there, but not before the limit of seconds; earlier only if a chunk has an older
-        event.
+        event. The other clocks are reckoned from the next reading after that time.
         """
         begin, seconds = self._first_clock["monotonic"], self._limit.seconds
         if seconds is not None:
@@ -230,7 +252,7 @@ class KeptLog:
         nearest = next(reading for reading in readings if reading["monotonic"] >= begin)
         return shifted(nearest, begin)
 
-    def _write_and_tell(self, dump: _Dump) -> None:
+    def _write_in_thread(self, dump: _Dump) -> None:
         """Write a dump in its own thread; a failure becomes a message."""
         try:
             self._write(dump)
@@ -240,8 +262,9 @@ class KeptLog:
     def _write(self, dump: _Dump) -> None:
         """Write a dump to the series' next file, and delete the oldest files beyond the limit.
 
-        Runs in the dump's thread; the last dump's in the writer thread. Puts a message of success.
-        Raises OutputError, which says how many events are not in the file.
+        A dump is the snapshot of one file. Runs in its thread; the last dump's in the writer
+        thread. Puts a message of success into `messages`. Raises OutputError, which says how many
+        events are not in the file; a file without its final name is deleted.
         """
         log: LogWriter | None = None
         try:
@@ -269,7 +292,9 @@ def _period(dump: _Dump) -> str:
 def _missing(dump: _Dump, log: LogWriter | None) -> str:
     """Return a text about how many events of a failed dump are not in its file.
 
-    `log`: the file's log; None: it was not begun, and all events are missing.
+    Such as "about 20 of its 1,204 events (…) are not in it"; the number follows from the bytes of
+    records written. `dump`: the snapshot of the file. `log`: the file's log; None: it was not
+    begun, and all events are missing.
     """
     total = sum(chunk.records for chunk in dump.chunks)
     written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
@@ -278,7 +303,10 @@ def _missing(dump: _Dump, log: LogWriter | None) -> str:
 
 
 def _write_all(log: LogWriter, dump: _Dump) -> None:
-    """Write everything behind the header, and close the log."""
+    """Write everything behind the header of a flight recorder's file, and close the log.
+
+    Repeated facts, chunks, loss windows, END, from the snapshot `dump`. Raises OutputError.
+    """
     dump.opening.write(log)
     for chunk in dump.chunks:
         log.write_packed(chunk)

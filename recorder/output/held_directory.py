@@ -34,8 +34,9 @@ class HeldDirectory:
     def __init__(self, path: str, *, shown: str = "") -> None:
         """Open the directory and its parent, without checking whether files can be made in it.
 
-        `path`: "" is the working directory. `shown`: the file that an error message names; "" for
-        `path`. Raises OutputError: there is no such directory, or it is not accessible.
+        `path`: of the directory; "" is the working directory. `shown`: the file that an error
+        message names; "" for `path`. Raises OutputError: there is no such directory, or it is not
+        accessible.
         """
         self.path = path
         try:
@@ -57,14 +58,20 @@ class HeldDirectory:
     def fd(self) -> int:
         """The directory's descriptor (O_PATH), for the argument `dir_fd`. Raises OSError.
 
-        Looks for a new directory first where the held one was deleted. close() closes it.
+        Where the held directory was deleted, first replaced by that of a new one with the same name
+        in the same parent, no link and of the same owner; without one it stays, and making a file
+        in it fails with ENOENT. close() closes it.
         """
         if os.fstat(self._fd).st_nlink == 0:
             self._look_again()
         return self._fd
 
     def _look_again(self) -> None:
-        """Replace the descriptor of the deleted directory by that of a new one, if it qualifies."""
+        """Replace the descriptor of the deleted directory by that of a new one, if one qualifies.
+
+        It must have the same name in the same parent, be no symbolic link, and have the same owner.
+        Sets `_fd` and its entry in `_closing`, and closes the old one; else changes nothing.
+        """
         with suppress(OSError):  # making a file in the deleted directory fails with ENOENT
             found = os.open(self._name, _HOLD | os.O_NOFOLLOW, dir_fd=self._above)
             status = os.fstat(found)
@@ -78,7 +85,8 @@ class HeldDirectory:
     def place(self) -> str:
         """Return a path to the directory: the given one, or where it was moved to.
 
-        The given one too where neither leads to it, as for a deleted directory.
+        Of a deleted directory that was not made again, the kernel's name for it, which ends in "
+        (deleted)". The given one too where /proc cannot be read.
         """
         try:
             if os.path.samestat(os.stat(self.path or "."), os.fstat(self.fd)):
@@ -90,7 +98,10 @@ class HeldDirectory:
         return self.path
 
     def holds(self, name: str, file: FileId) -> bool:
-        """Return whether `name` in the directory is `file`; False if it cannot be looked up."""
+        """Return whether `name` in the directory is `file`; False if it cannot be looked up.
+
+        `name`: of an entry, without a directory; a symbolic link is not followed.
+        """
         try:
             status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError:
@@ -98,7 +109,10 @@ class HeldDirectory:
         return (status.st_dev, status.st_ino) == file
 
     def remove(self, name: str, file: FileId) -> bool:
-        """Delete `name` if it is `file`; return whether it was deleted."""
+        """Delete the entry `name` of the directory if it is `file`; return whether it was deleted.
+
+        False too where deleting fails; then it stays.
+        """
         if not self.holds(name, file):
             return False
         try:

@@ -70,9 +70,9 @@ def ensure_free(
 ) -> None:
     """Raise OutputError unless nothing is at `path`, or what is there may be replaced.
 
-    With `force` a regular file (or, with `directory`, a directory) may be replaced; symbolic
-    links, devices and the like never. `at`: descriptor of the directory that `path` is relative
-    to. `shown`: the path in error messages; None: `path`.
+    With `force` a regular file (or, with `directory`, a directory) may be replaced; symbolic links,
+    devices and the like never. `at`: descriptor of the directory that `path` is relative to; None:
+    the working directory. `shown`: the path in error messages; None: `path`. Changes nothing.
     """
     called = os.fspath(path if shown is None else shown)
     try:
@@ -95,10 +95,11 @@ def create(
     force: bool = False,
     shown: str | os.PathLike[str] | None = None,
 ) -> BinaryIO:
-    """Make a private file (mode 0600) at `path`; return it open and unbuffered.
+    """Make a private file (mode 0600) at `path`; return it open for writing and unbuffered.
 
-    With `force` an existing regular file is unlinked first: whoever has it open keeps the
-    old one. The directory is looked up once. `shown`: as in `ensure_free`. Raises OutputError.
+    It belongs to the user who called sudo, if any. With `force` an existing regular file is
+    unlinked first: whoever has it open keeps the old one. The directory is looked up once. `shown`:
+    as in `ensure_free`. Raises OutputError, also where a file exists and `force` is not given.
     """
     called = os.fspath(path if shown is None else shown)
     directory, name = os.path.split(os.fspath(path))
@@ -115,7 +116,10 @@ def create(
 
 
 def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryIO:
-    """As `create`, for a file `name` in the directory whose descriptor is `at`."""
+    """Make a file as `create` does, in the directory whose descriptor is `at`.
+
+    `name`: without a directory. `shown`: its path in error messages. Raises OutputError.
+    """
     ensure_free(name, force, at=at, shown=shown)
     try:
         if force:
@@ -131,7 +135,11 @@ def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryI
 
 
 def _open_private(at: int, name: str, shown: str) -> BinaryIO:
-    """Create a file with O_EXCL, set mode and owner, and return it open; deleted if that fails."""
+    """Create a file with O_EXCL, set mode and owner, and return it open for writing, unbuffered.
+
+    `name`: in the directory with descriptor `at`. `shown`: its path in error messages. If mode or
+    owner cannot be set, the file is deleted. Raises OSError, OutputError.
+    """
 
     def opener(_shown: str, _flags: int) -> int:
         return os.open(name, _CREATE, PRIVATE_FILE, dir_fd=at)
@@ -148,7 +156,10 @@ def _open_private(at: int, name: str, shown: str) -> BinaryIO:
 
 
 def _give_to_owner(fd: int, shown: str) -> None:
-    """Change a file's owner to the user who called sudo, if any. Raises OutputError."""
+    """Change the owner of the file open as `fd` to the user who called sudo, if any.
+
+    `shown`: its path in error messages. Raises OutputError.
+    """
     if (ids := owner()) is None:
         return
     try:
@@ -170,7 +181,8 @@ def replacing(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[
     """Yield a buffered private file that gets the name `path` when the block ends without error.
 
     Until then the file is beside `path` under an unguessable name; an error deletes it. `force`:
-    replace an existing regular file. Raises OutputError, also for an OSError inside the block.
+    replace an existing regular file; without it, one at `path`, before or after the block, is an
+    OutputError. Raises OutputError, also for an OSError inside the block.
     """
     final = Path(path)
     ensure_free(final, force)
@@ -192,9 +204,10 @@ def publish(
 ) -> None:
     """Give the file `part` its final name, in the same directory.
 
-    Without `force` by a hard link if possible, so that `part` is left as a second name. `at`:
-    descriptor of the directory that both are relative to. `shown`: the path in error messages; ""
-    for `final`. Raises OutputError: `final` may not be replaced; OSError.
+    Without `force` by a hard link if possible, so that `part` is left as a second name; else by a
+    rename, with `force` over an existing regular file. `at`: descriptor of the directory that both
+    are relative to; None: the working directory. `shown`: the path in error messages; "" for
+    `final`. Raises OutputError: `final` may not be replaced; OSError.
     """
     called = shown or os.fspath(final)
     ensure_free(final, force, at=at, shown=called)
@@ -205,6 +218,7 @@ def publish(
         os.link(part, final, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
     except FileExistsError:
         ensure_free(final, force, at=at, shown=called)
+        raise  # deleted by now
     except OSError:  # a file system without hard links
         ensure_free(final, force, at=at, shown=called)
         os.rename(part, final, src_dir_fd=at, dst_dir_fd=at)
@@ -246,9 +260,10 @@ def adding_to_directory(
 ) -> Iterator[Path]:
     """Yield a private directory whose files move into `path` when the block ends without error.
 
-    `path` is made if it does not exist; otherwise it has to be empty or have an entry that matches
-    the glob pattern `marker`. `force`: replace files of the same name; without it, such a file is
-    an OutputError, and none is moved. Raises OutputError, also for an OSError inside the block.
+    Files in folders of it move into the same folders of `path`. `path` is made if it does not
+    exist; otherwise it has to be empty or have an entry that matches the glob pattern `marker`.
+    `force`: replace files of the same name; without it, such a file is an OutputError, and none is
+    moved. Raises OutputError, also for an OSError inside the block.
     """
     final = Path(path)
     if not os.path.lexists(final):
@@ -274,7 +289,10 @@ def adding_to_directory(
 
 
 def _make_parents(root: Path, file: Path) -> None:
-    """Make the missing private directories between `root` and root / file."""
+    """Make the missing private directories between `root` and root / file, for the user of sudo.
+
+    `file`: relative to `root`. Raises OSError.
+    """
     for parent in reversed(file.parents[:-1]):
         folder = root / parent
         if not folder.exists():
@@ -286,7 +304,8 @@ def _make_parents(root: Path, file: Path) -> None:
 def _ensure_ours(final: Path, force: bool, marker: str) -> None:
     """Raise OutputError unless `final` is free, or a directory that may be replaced.
 
-    As `ensure_free`; besides, the directory has to be empty or match `marker`.
+    That takes `force`, and a directory that is empty or has an entry that matches the glob pattern
+    `marker`; a link to one may never be replaced.
     """
     ensure_free(final, force, directory=True)
     if final.exists() and any(final.iterdir()) and not any(final.glob(marker)):
@@ -296,7 +315,11 @@ def _ensure_ours(final: Path, force: bool, marker: str) -> None:
 
 
 def _make_private(directory: Path) -> None:
-    """Set private modes, and the owner, of a directory and all that is in it."""
+    """Set private modes, and the user of sudo as owner, of a directory and all that is in it.
+
+    Modes 0700 of directories, 0600 of files; the owner stays where sudo was not called. Raises
+    OSError.
+    """
     ids = owner()
     for folder, _, names in os.walk(directory):
         os.chmod(folder, PRIVATE_DIRECTORY)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides in the poll loop when a rotating log needs a new file; the writer thread makes it."""
 
-from biotrail.recorder.output.series import Clock
 from biotrail.recorder.output.sinks import LogSink, RotatingLog, Sink
 from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.schema.payloads import Clock
 
 
 class Rotation:
@@ -28,7 +28,7 @@ class Rotation:
     def due(self, _now_ns: int) -> bool:
         """Return whether the present file has reached its limit, or was deleted by others.
 
-        False while an ordered rotation is under way.
+        False while an ordered rotation is under way, and where the sink does not rotate.
         """
         sink = self._sink
         if sink is None or self._ordered:
@@ -36,18 +36,23 @@ class Rotation:
         return sink.due() or sink.removed()
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of files that others deleted, moved away or replaced."""
-        return 0 if self._sink is None else self._sink.gone
+        return 0 if self._sink is None else self._sink.taken_away
 
     def order(self, clock: Clock) -> None:
-        """Queue the end of the present file behind all other jobs, unless the queue is full.
+        """Queue a job that ends the present file behind all other jobs of the writer thread.
 
-        `clock`: read when the last records of the present file left the rings.
+        `clock`: read when the last records of the present file left the rings. Sets `_ordered`
+        until the job has run, so that `due` is False. Where the queue is full nothing happens. Only
+        to be called if `due`.
         """
 
         def rotate(_log: LogSink) -> None:
-            """End the present file, unless writing failed; runs in the writer thread."""
+            """End the present file, unless writing failed; clear `_ordered` in any case.
+
+            Runs in the writer thread.
+            """
             try:
                 if self._sink is not None and self._writer.error is None:
                     self._sink.rotate(clock)

@@ -10,13 +10,12 @@ from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from biotrail.recorder.log import LogWriter, Segment
-from biotrail.recorder.log.names import Found, Names
+from biotrail.recorder.log.names import NameRecords, Names
 from biotrail.recorder.output import output
 from biotrail.recorder.output.held_directory import FileId, HeldDirectory, identity
 from biotrail.recorder.output.stack_notes import StackNotes
+from biotrail.recorder.schema.payloads import Clock, Header, Note
 
-Clock = dict[str, int]
-"""A reading of the clocks: ns by name ("monotonic", "boottime", "realtime", "uncertainty")."""
 OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
 MAX_CGROUPS = 1 << 16
@@ -24,9 +23,10 @@ MAX_CGROUPS = 1 << 16
 
 
 def shifted(clock: Clock, monotonic: int) -> Clock:
-    """Return a copy of a clock reading, moved back to `monotonic` (ns), with the same uncertainty.
+    """Return a copy of a clock reading, moved to the time `monotonic` (ns).
 
-    Right if no clock was stepped in between.
+    All clocks move by as much, none below 0; "uncertainty" stays. Right if no clock was stepped in
+    between.
     """
     back = clock["monotonic"] - monotonic
     # A clock never reads less than 0, but soon after boot the shift can be more than its time.
@@ -36,8 +36,12 @@ def shifted(clock: Clock, monotonic: int) -> Clock:
 class Background:
     """Facts recorded so far that every later file has to repeat, as it must be readable alone."""
 
-    def __init__(self, header: dict[str, Any]) -> None:
-        """`header`: the recording's first, with the devices at its beginning."""
+    def __init__(self, header: Header) -> None:
+        """Begin with the devices of a header.
+
+        `header`: the recording's first, with the devices at its beginning; later files' headers are
+        copies with changes.
+        """
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
         self._cgroups: dict[str, str] = {}
@@ -45,8 +49,13 @@ class Background:
         self._stacks = StackNotes()
         self._names = Names()
 
-    def note(self, name: str, payload: dict[str, Any]) -> None:
-        """Add the facts of a note ("devices", "cgroups", "mounts" or "stacks"); ignore others."""
+    def note(self, name: str, payload: Note) -> None:
+        """Add the facts of a note to those that later files repeat.
+
+        `name`: "devices", "cgroups", "mounts" or "stacks"; others are ignored. `payload`: the
+        note's. A device, cgroup, mount or stack that was added before is replaced; of more than
+        MAX_CGROUPS cgroups the first added are dropped.
+        """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
         elif name == "cgroups":
@@ -58,13 +67,14 @@ class Background:
         elif name == "stacks":
             self._stacks.add(payload)
 
-    def learn(self, found: Found) -> None:
+    def learn(self, records: NameRecords) -> None:
         """Add the name records of a chunk."""
-        self._names.learn(found)
+        self._names.learn(records)
 
-    def header(self, clock: Clock, facts: dict[str, Any]) -> dict[str, Any]:
+    def header(self, clock: Clock, facts: Header) -> Header:
         """Return the header of a file that begins at `clock`, with a log_id of its own.
 
+        A copy of the recording's first header with this clock, and the devices added by now.
         `facts`: more keys for the header, such as "series" or "kept".
         """
         return {
@@ -95,7 +105,11 @@ class Facts(NamedTuple):
     clock: Clock
 
     def write(self, log: LogWriter) -> None:
-        """Write the notes, then the chunk of names; none that would be empty."""
+        """Write the facts to the beginning of a log: notes, then a chunk of name records.
+
+        "cgroups", "mounts", then "stacks", as many as there are; none that would be empty. Raises
+        OutputError.
+        """
         if self.cgroups:
             log.write_note("cgroups", dict(self.cgroups))
         if self.mounts:
@@ -123,9 +137,10 @@ class Series:
     ) -> None:
         """Make no file yet.
 
-        `path`: the stem, with or without SUFFIX. `max_files`: see `delete_old`; None: no limit.
-        `force`: replace existing files. `on_file`: called with each new file, in the thread that
-        makes it. `directory`: that of `path`; None: it is opened when the first file is made.
+        `path`: the stem: a file's path without SUFFIX, or with, to which each file's time and
+        number are added. `max_files`: how many `delete_old` leaves; None: all. `force`: replace
+        existing files. `on_file`: called with each new file, in the thread that makes it.
+        `directory`: that of `path`; None: it is opened when the first file is made.
         """
         self._on_file = on_file
         self.stem = path.removesuffix(SUFFIX)
@@ -146,16 +161,18 @@ class Series:
     def files(self) -> list[str]:
         """Paths of published files that still exist, oldest first.
 
-        In the directory's new place, if it was moved.
+        In the directory's new place, if it was moved. Empty before the directory is opened.
         """
-        held = self._held
-        if held is None:
+        directory = self._held
+        if directory is None:
             return []
-        place = held.place()
-        return [os.path.join(place, name) for name, file in self._files if held.holds(name, file)]
+        place = directory.place()
+        return [
+            os.path.join(place, name) for name, file in self._files if directory.holds(name, file)
+        ]
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of published files that others have deleted, moved away or replaced."""
         return self._gone + len(self._files) - len(self.files)
 
@@ -166,7 +183,11 @@ class Series:
         return self._held
 
     def create(self) -> BinaryIO:
-        """Make the next file, with a hidden name until `publish`; return it open. OutputError."""
+        """Make the next file, with a hidden name until `publish`; return it open and unbuffered.
+
+        Sets `next` to the path that it will have; calls `on_file`. Raises OutputError, also where a
+        file has that name and may not be replaced; OSError: the directory cannot be looked at.
+        """
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.next = f"{self.stem}-{when}-{self.made + 1:06d}{SUFFIX}"
         self._name = os.path.basename(self.next)
@@ -181,7 +202,8 @@ class Series:
         """Give the file that was created last its name, and count it as made.
 
         Called when the header is written, so that a file with this name always reads as a log.
-        `stream`: that file. Raises OutputError.
+        `stream`: that file. Adds to `made` and `_files`. Raises OutputError; the file then still
+        has its hidden name.
         """
         at = self._directory().fd
         try:
@@ -205,11 +227,15 @@ class Series:
             self._delete(*self._files.popleft())
 
     def _delete(self, name: str, file: FileId) -> None:
-        """Delete a file; count it in `deleted`, or as gone where others deleted or replaced it."""
-        held = self._directory()
-        if held.remove(name, file):
+        """Delete a file; count it in `deleted`, or in `_gone` where others deleted or replaced it.
+
+        `name`: in the series' directory. `file`: its identity when it was made. A file that cannot
+        be deleted is not counted. Raises OutputError.
+        """
+        directory = self._directory()
+        if directory.remove(name, file):
             self.deleted += 1
-        elif not held.holds(name, file):
+        elif not directory.holds(name, file):
             self._gone += 1
 
     def discard(self) -> None:

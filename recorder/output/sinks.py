@@ -13,9 +13,10 @@ from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.log import LogWriter, Segment, names
 from biotrail.recorder.log.chunks import first_time
-from biotrail.recorder.output.series import Background, Clock, Series, removed, shifted
+from biotrail.recorder.output.series import Background, Series, removed, shifted
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 
 Programs = Callable[[], list[ProgramInfo]]
 """Returns the probes' programs with their counters."""
@@ -41,10 +42,10 @@ class LogSink(Protocol):
     def write_loss(self, windows: list[Window]) -> None:
         """Write loss windows."""
 
-    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+    def write_note(self, name: str, payload: Note) -> None:
         """Write a note."""
 
-    def close(self, end: dict[str, Any]) -> None:
+    def close(self, end: End) -> None:
         """Write the END frame, with the facts `end` of the whole recording, and end the log."""
 
 
@@ -69,12 +70,12 @@ class PlainLog:
     """A sink that writes one log to one file or pipe."""
 
     def __init__(
-        self, stream: BinaryIO, path: str | None, header: dict[str, Any], level: int, sync: bool
+        self, stream: BinaryIO, path: str | None, header: Header, level: int, sync: bool
     ) -> None:
-        """Write the header to `stream`. Raises OSError.
+        """Write the header to `stream`. Raises OSError, OutputError.
 
-        `path`: of the file; None for standard output. `level`: of compression. `sync`: see
-        LogWriter.
+        `stream`: the file or pipe, at its beginning. `path`: of the file; None for standard output.
+        `level`: of compression. `sync`: as LogWriter's.
         """
         self._stream = stream
         self._path = path
@@ -118,7 +119,7 @@ class RotatingLog:
     def __init__(
         self,
         series: Series,
-        header: dict[str, Any],
+        header: Header,
         limit: Limit,
         programs: Programs,
         level: int,
@@ -126,8 +127,9 @@ class RotatingLog:
     ) -> None:
         """Make the first file of `series`. Raises OutputError or OSError.
 
-        `limit`: of each file. `programs`: returns the probes' programs with their counters.
-        `level`, `sync`: as in PlainLog.
+        `header`: the recording's, of which each file's is a copy with changes. `limit`: of each
+        file. `programs`: returns the probes' programs with their counters. `level`: of compression.
+        `sync`: as LogWriter's.
         """
         self._series = series
         self._limit = limit
@@ -153,9 +155,9 @@ class RotatingLog:
         return self._series.deleted
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of files that others deleted, moved away or replaced."""
-        return self._series.gone
+        return self._series.taken_away
 
     def _open(self, clock: Clock) -> LogWriter:
         """Begin the next file at `clock`: header, repeated facts, and losses that wait for a file.
@@ -165,7 +167,7 @@ class RotatingLog:
         OutputError or OSError; a file that has not got its name yet is then deleted. `_log` is set
         only after header and facts were written.
         """
-        facts = {"series": {"run": self._run, "number": self._series.made + 1}}
+        facts: Header = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
         self._stream = stream = self._series.create()
         header = self._background.header(clock, facts)
@@ -191,13 +193,18 @@ class RotatingLog:
         self._losses.add(windows)
 
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
-        """Write a chunk to the present file, or to a new one after `rotate`; return its bytes."""
+        """Write a chunk to the present file, or to a new one after `rotate`; return its bytes.
+
+        A new file begins at the border between both, or earlier if a record is older. `clock`: read
+        when the records were copied from the rings. Learns the chunk's names, for later files. The
+        bytes are those that LogWriter.write_chunk returns, without the new file's header.
+        """
         log = self._log
         if log is None:
             border = first_time(segments, self._clock["monotonic"])
             log = self._open(shifted(self._clock, border))
         size = log.write_chunk(segments, clock)
-        self._background.learn(names.find(segments))
+        self._background.learn(names.name_records(segments))
         self._clock = clock
         return size
 
@@ -208,14 +215,17 @@ class RotatingLog:
         else:
             self._put_losses(self._log, windows)
 
-    def write_note(self, name: str, payload: dict[str, Any]) -> None:
+    def write_note(self, name: str, payload: Note) -> None:
         """Write a note to the present file, if any; every later file repeats its facts."""
         if self._log is not None:
             self._log.write_note(name, payload)
         self._background.note(name, payload)
 
     def due(self) -> bool:
-        """Return whether the present file has reached its limit; False between two files."""
+        """Return whether the present file has reached its limit of bytes or seconds.
+
+        False between two files. Seconds count from the end of the file before.
+        """
         log, limit = self._log, self._limit
         if log is None:
             return False
@@ -228,7 +238,8 @@ class RotatingLog:
         """End the present file, if any; the next chunk begins a new one.
 
         `clock`: the border, up to which all records were passed to `write_chunk`: the present
-        file's "stopped", and the beginning of the next file; None: the last chunk's.
+        file's "stopped", and the beginning of the next file; None: the last chunk's clock. Raises
+        OutputError.
         """
         self._clock = clock or self._clock
         if self._log is not None:
@@ -237,7 +248,10 @@ class RotatingLog:
     def _end(self, reason: str, stopped: Clock, run: dict[str, Any]) -> None:
         """Write the present file's END frame and close the file.
 
-        `run`: more facts for the frame: {"run": …} at the recording's end, else {}.
+        `reason`: for the frame, such as "rotated". `stopped`: the clocks up to which the file has
+        all records. `run`: more facts for the frame: {"run": …} at the recording's end, else {}.
+        Sets `_log` and `_stream` to None, `_began` to the totals now. Raises OutputError, also
+        between two files.
         """
         if self._log is None:
             raise OutputError("the log was ended already")  # not reached: callers check _log
@@ -248,8 +262,11 @@ class RotatingLog:
         self._log = None
         self.release()
 
-    def close(self, end: dict[str, Any]) -> None:
-        """End the last file, whose END frame also has `end`, of the whole recording, as "run"."""
+    def close(self, end: End) -> None:
+        """End the last file, whose END frame also has `end`, of the whole recording, as "run".
+
+        Between two files, makes one more, so that the recording has such an end.
+        """
         if self._log is None:
             self._open(self._clock)
         self._end(end["reason"], end["stopped"], {"run": end})

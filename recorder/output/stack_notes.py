@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from biotrail.recorder.schema.payloads import Note
+
 STACKS_PER_NOTE = 1000
 """Stacks in one note, so few that however deep they are no note reaches the log's size limit."""
 
@@ -13,20 +15,24 @@ class StackNotes:
     def __init__(self) -> None:
         self._stacks: dict[tuple[str, str], list[Any]] = {}
 
-    def add(self, payload: dict[str, Any]) -> None:
-        """Add the stacks of a note {"kernel" or "user": {id: frames}}."""
+    def add(self, payload: Note) -> None:
+        """Add the stacks of a `stacks` note; one with an id that was added before replaces it.
+
+        `payload`: {"kernel" or "user": {id: frames}}.
+        """
         for side, stacks in payload.items():
             self._stacks.update({(side, number): frames for number, frames in stacks.items()})
 
     def all(self) -> list[dict[str, Any]]:
         """Return notes that together hold all stacks."""
-        return pieces(self._stacks)
+        return split_into_notes(self._stacks)
 
 
-def pieces(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str, Any]]:
-    """Split stacks into notes {side: {id: frames}} of at most STACKS_PER_NOTE stacks.
+def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str, Any]]:
+    """Return payloads of `stacks` notes, each of at most STACKS_PER_NOTE stacks.
 
-    `stacks`: frames by (side, id), where side is "kernel" or "user".
+    A payload is {side: {id: frames}}. `stacks`: frames by (side, id), where side is "kernel" or
+    "user". In its order; no payload without stacks.
     """
     items = list(stacks.items())
     found = []

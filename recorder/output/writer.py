@@ -5,13 +5,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import Segment
-from biotrail.recorder.output.series import Clock
 from biotrail.recorder.output.sinks import LogSink
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Clock, Note
 
 QUEUE_JOBS = 64
 """Jobs that may wait in the queue."""
@@ -37,7 +36,10 @@ class WriterThread:
     """
 
     def __init__(self, log: LogSink) -> None:
-        """Start the thread; every job is called with `log`."""
+        """Start the thread; it calls every job with `log`, one after the other.
+
+        A job is a function that writes to the log it is given; see `chunk`, `note`, `loss`.
+        """
         self._log = log
         self._jobs: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS)
         self._thread = threading.Thread(target=self._run, name="biotrail-write", daemon=True)
@@ -61,7 +63,11 @@ class WriterThread:
         self._thread.start()
 
     def ready(self) -> bool:
-        """Return whether more records may be copied from the rings: the queue has room."""
+        """Return whether more records may be copied from the rings.
+
+        That is, fewer than 64 MiB of records (QUEUE_BYTES) wait to be written, and the queue has
+        room for a job.
+        """
         return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
 
     def submit(self, job: Job) -> None:
@@ -69,7 +75,7 @@ class WriterThread:
         self._jobs.put(job)
 
     def offer(self, job: Job) -> bool:
-        """Queue a job unless the queue is full; return whether it was queued."""
+        """Queue a job unless the queue is full; return whether it was queued. Never waits."""
         try:
             self._jobs.put_nowait(job)
         except queue.Full:
@@ -84,8 +90,9 @@ class WriterThread:
     def finish(self, last: Job, waited: Callable[[], bool]) -> bool:
         """Have the thread run all queued jobs, then `last`, and wait for its end.
 
-        `waited` is called about every 0.1 s; when it returns True, waiting is given up.
-        Returns whether the thread has ended.
+        `waited` is called about every 0.1 s; when it returns True, waiting is given up, and the
+        thread goes on by itself. Returns whether the thread has ended; it may have ended by an
+        error, without `last`.
         """
         for job in (last, None):
             while self._thread.is_alive():
@@ -102,7 +109,11 @@ class WriterThread:
         return True
 
     def _run(self) -> None:
-        """Run jobs until None is queued; the first error stays in `error`."""
+        """Run jobs until None is queued; the first error stays in `error`.
+
+        After each job sets `progress_ns`. Goes on after OSError, OutputError and MemoryError;
+        another exception ends the thread, and is an error too.
+        """
         try:
             while (job := self._jobs.get()) is not None:
                 try:
@@ -118,14 +129,20 @@ class WriterThread:
                 self.error = self.error or OutputError(_FELL_OVER)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """Return a job that writes the segments as one chunk.
+        """Return a job that writes the segments as one chunk, those of each ring joined.
 
-        The job adds to the counters, and to `unwritten` where nothing was written. `clock`: read
-        when the segments were copied from the rings.
+        To be queued for the writer thread, which calls it with the log. It adds to the counters,
+        and to `unwritten` where nothing was written: by its own error, or because `error` was set
+        before. `clock`: ns by name, read when the segments were copied from the rings.
         """
         raw = sum(len(segment.data) for segment in segments)
 
         def write(log: LogSink) -> None:
+            """Write the chunk unless `error` is set, and count its bytes as no longer waiting.
+
+            If nothing was written, for that reason or by an error here, count its records in
+            `unwritten`. Raises OSError, OutputError.
+            """
             chunks, merged = self.chunks, merge(segments)
             try:
                 if self.error is None:
@@ -138,7 +155,11 @@ class WriterThread:
         return write
 
     def offer_chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> bool:
-        """Queue a chunk's job unless the queue is full; return whether it was queued."""
+        """Queue a chunk's job unless the queue is full; return whether it was queued.
+
+        Arguments as for `chunk`. The segments' bytes count as waiting (see `ready`) until the job
+        has run.
+        """
         if not self.offer(self.chunk(segments, clock)):
             return False
         self._given += sum(len(segment.data) for segment in segments)
@@ -147,17 +168,22 @@ class WriterThread:
     def _write_chunk(
         self, log: LogSink, segments: list[Segment], clock: dict[str, int], raw: int
     ) -> None:
-        """Write a chunk of `raw` bytes of records and add it to the counters; writer thread."""
+        """Write a chunk of `raw` bytes of records and add it to the counters; in the writer thread.
+
+        Adds to `log_bytes`, `raw_bytes`, `chunks` and `meter`, and sets `until` to `clock`. Raises
+        OSError, OutputError; then nothing is added.
+        """
         self.log_bytes += log.write_chunk(segments, clock)
         self.raw_bytes += raw
         self.chunks += 1
         self.until = clock
         self.meter.add(segments)
 
-    def note(self, name: str, make: Callable[[], dict[str, Any] | None]) -> Job:
+    def note(self, name: str, make: Callable[[], Note | None]) -> Job:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.
 
-        `make` runs in the writer thread, so that slow look-ups do not delay the poll loop.
+        To be queued for the writer thread, so that slow look-ups in `make` do not delay the poll
+        loop. Does nothing once `error` is set.
         """
 
         def write(log: LogSink) -> None:
@@ -166,8 +192,11 @@ class WriterThread:
 
         return write
 
-    def notes(self, name: str, make: Callable[[], list[dict[str, Any]]]) -> Job:
-        """Return a job that calls `make` and writes each note that it returns, as `note` does."""
+    def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
+        """Return a job that calls `make` and writes each payload that it returns as note `name`.
+
+        To be queued for the writer thread, as that of `note`. Does nothing once `error` is set.
+        """
 
         def write(log: LogSink) -> None:
             if self.error is None:
@@ -177,7 +206,10 @@ class WriterThread:
         return write
 
     def loss(self, windows: list[dict[str, int]]) -> Job:
-        """Return a job that writes loss windows (accounting.loss.Window)."""
+        """Return a job that writes loss windows, unless `error` is set by then.
+
+        To be queued for the writer thread. `windows`: accounting.loss.Window each.
+        """
 
         def write(log: LogSink) -> None:
             if self.error is None:
@@ -189,9 +221,9 @@ class WriterThread:
 def merge(segments: Sequence[Segment]) -> list[Segment]:
     """Join consecutive segments of each ring; return them by ring, in order of first appearance.
 
-    A chunk holds the segments of many polls, which are contiguous in each ring, so one segment per
-    ring is left and the log saves the framing of the others. A segment that has none to join is
-    returned itself; joined data is a copy.
+    A ring is a (cpu, level). A chunk holds the segments of many polls, which are contiguous in each
+    ring, so one segment per ring is left and the log saves the framing of the others. A segment
+    that has none to join is returned itself; joined data is a copy.
     """
     rings: dict[tuple[int, int], list[list[Segment]]] = {}
     for segment in segments:

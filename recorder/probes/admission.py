@@ -15,15 +15,9 @@ from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.probes.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import Stacks
+from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
-
-MAX_DEVICES = 32
-"""Devices that one recording can be limited to: BT_MAX_FILTERS of bpf/config.h."""
-MAX_COMMS = 8
-"""Task names in one recording's filter (BT_MAX_COMMS); the next three likewise."""
-MAX_CGROUPS = 16
-MAX_FLAGS = 8
-MAX_RANGES = 8
+from biotrail.recorder.schema.payloads import KernelEnums
 
 ID_PID = 1 << 32
 """Marks a key of the map bt_ids as a process id (the lower 32 bits); ID_TID: as a thread id."""
@@ -35,78 +29,35 @@ _OWN_OPS = ("DRV_IN", "DRV_OUT", "SCSI_IN", "SCSI_OUT")
 _FILE_OPS = ("WRITE", "ZONE_APPEND")
 _MAX_OP = 63
 
-Enums = Mapping[str, Mapping[str, int]]
-
 
 class DeviceFilter(ctypes.Structure):
-    """`struct bt_filter` (bpf/config.h): a disk, or a partition with its sectors on the disk.
+    """`struct bt_filter`: a disk, or a partition with its sectors on the disk."""
 
-    disk, part: dev_t; part is 0 for a whole disk. start, end: first 512-byte sector of the
-    partition on the disk, and the sector after its last; 0 for a whole disk.
-    """
-
-    _fields_ = (
-        ("disk", ctypes.c_uint32),
-        ("part", ctypes.c_uint32),
-        ("start", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-    )
+    _fields_ = shared.fields(shared.FILTER)
 
 
 class _Comm(ctypes.Structure):
     """`struct bt_comm`: a task name, and a mask of 255 for each byte that has to be equal."""
 
-    _fields_ = (("name", ctypes.c_char * 16), ("mask", ctypes.c_uint8 * 16))
+    _fields_ = shared.fields(shared.COMM)
 
 
 class _Range(ctypes.Structure):
     """`struct bt_range`: 512-byte sectors from `start` up to, not including, `end`."""
 
-    _fields_ = (("start", ctypes.c_uint64), ("end", ctypes.c_uint64))
+    _fields_ = shared.fields(shared.RANGE)
 
 
 class Config(ctypes.Structure):
-    """`struct bt_config` (bpf/config.h), which says what each member means."""
+    """`struct bt_config`: recorder/schema/shared.py says what each member means."""
 
-    _fields_ = (
-        ("ring_bytes", ctypes.c_uint32),
-        ("upper_bytes", ctypes.c_uint32),
-        ("area_bytes", ctypes.c_uint32),
-        ("nr_filters", ctypes.c_uint32),
-        ("no_data_ops", ctypes.c_uint64),
-        ("filters", DeviceFilter * MAX_DEVICES),
-        ("follow", ctypes.c_uint32),
-        ("by_pid", ctypes.c_uint32),
-        ("by_tid", ctypes.c_uint32),
-        ("nr_comms", ctypes.c_uint32),
-        ("nr_cgroups", ctypes.c_uint32),
-        ("nr_flags", ctypes.c_uint32),
-        ("nr_ranges", ctypes.c_uint32),
-        ("min_bytes", ctypes.c_uint32),
-        ("ops", ctypes.c_uint64),
-        ("own_ops", ctypes.c_uint64),
-        ("flush_op", ctypes.c_uint32),
-        ("preflush", ctypes.c_uint32),
-        ("sequence", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32 * MAX_FLAGS),
-        ("cgroups", ctypes.c_uint64 * MAX_CGROUPS),
-        ("comms", _Comm * MAX_COMMS),
-        ("ranges", _Range * MAX_RANGES),
-        ("kernel_stacks", ctypes.c_uint32),
-        ("user_stacks", ctypes.c_uint32),
-        ("file_ops", ctypes.c_uint64),
-        ("ns_dev", ctypes.c_uint64),
-        ("ns_inode", ctypes.c_uint64),
-        ("recorder", ctypes.c_uint32),
-        ("leave_own", ctypes.c_uint32),
-        ("files", ctypes.c_uint32),
-        ("hold_irqs", ctypes.c_uint32),
-        ("iomap_end_io", ctypes.c_uint64),
+    _fields_ = shared.fields(
+        shared.CONFIG, {"bt_filter": DeviceFilter, "bt_comm": _Comm, "bt_range": _Range}
     )
 
 
 def _partition_sectors(dev: int) -> tuple[int, int]:
-    """Return a partition's first sector on its disk and the sector after its last, from sysfs.
+    """Return (first sector, sector after the last) of a partition on its disk, from sysfs.
 
     `dev`: the partition's dev_t. Sectors of 512 bytes. Raises ProbeError: sysfs has no such
     partition.
@@ -123,13 +74,14 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
 
 
 def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
-    """Return a DeviceFilter for each (dev_t of the disk, dev_t of the partition or 0).
+    """Return a DeviceFilter for each of `devices`, in their order; a partition's with its sectors.
 
-    Raises ProbeError: more than MAX_DEVICES, or a partition that sysfs does not have.
+    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0). Raises ProbeError: more than
+    shared.MAX_FILTERS, or a partition that sysfs does not have.
     """
-    if len(devices) > MAX_DEVICES:
+    if len(devices) > shared.MAX_FILTERS:
         raise ProbeError(
-            f"{len(devices)} devices were named, at most {MAX_DEVICES} can be: "
+            f"{len(devices)} devices were named, at most {shared.MAX_FILTERS} can be: "
             "record all devices and choose when converting"
         )
     return [
@@ -141,23 +93,30 @@ def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     """Return whether the programs keep a table of admitted bios from Q to completion.
 
-    Not needed where only whole disks without lower devices are chosen: every event of such an
-    I/O carries the disk's number. `devices`: as in `device_filters`.
+    So with any filter by I/O, and where a partition or a disk that stands on others is chosen. Not
+    needed where only whole disks without lower devices are: every event of such an I/O carries the
+    disk's number. `devices`: as in `device_filters`; empty for all, which needs no table either.
     """
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 
 
 def _comm(name: str) -> _Comm:
-    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *."""
+    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *.
+
+    Only the first 15 bytes of the name count, as the kernel keeps no more (TASK_COMM_LEN).
+    """
     prefix = name.endswith("*")
     text = (name[:-1] if prefix else name).encode()[:_COMM_BYTES]
-    length = len(text) if prefix else len(text) + 1
-    return _Comm(text, (ctypes.c_uint8 * 16)(*[255] * length))
+    mask = b"\xff" * (len(text) if prefix else len(text) + 1)
+    return _Comm.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
 
 
-def _bits(names: Sequence[str], known: Mapping[str, int]) -> int:
-    """Return a mask with bit N set for each name that has number N; other names add no bit."""
-    numbers = (known.get(name) for name in names)
+def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
+    """Return a mask with bit N set for each name that `number_of` gives a number N of 0 to 63.
+
+    Other names add no bit: this kernel lacks them.
+    """
+    numbers = (number_of.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
 
 
@@ -170,25 +129,26 @@ def config(
     sizes: RingSizes,
     devices: list[tuple[int, int]],
     filters: Filters,
-    enums: Enums,
+    enums: KernelEnums,
     stacks: Stacks = Stacks.NONE,
     files: Files = NO_FILES,
 ) -> Config:
     """Return the programs' whole configuration, but for `hold_irqs`, which the caller sets.
 
-    `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for all. `enums`: this
-    kernel's `op_enum` and `flag_bits` (btf.kernel_enums). Raises ProbeError: too many devices or
-    filter values, or a partition, cgroup, operation or flag that this machine does not have.
+    `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
+    all. `enums`: this kernel's `op_enum` and `flag_bits` (btf.kernel_enums). `stacks`, `files`:
+    which call stacks and file facts are recorded. Raises ProbeError: too many devices or filter
+    values, or a partition, cgroup, operation or flag that this machine does not have.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
     chosen = device_filters(devices)
-    found = Config(
+    made = Config(
         ring_bytes=sizes.ring_bytes,
         upper_bytes=sizes.upper_bytes,
         area_bytes=sizes.area_bytes,
         nr_filters=len(chosen),
         no_data_ops=_bits(_NO_DATA_OPS, ops),
-        filters=(DeviceFilter * MAX_DEVICES)(*chosen),
+        filters=(DeviceFilter * shared.MAX_FILTERS)(*chosen),
         follow=follows(filters, devices),
         by_pid=bool(filters.pids),
         by_tid=bool(filters.tids),
@@ -203,38 +163,44 @@ def config(
         files=files.recorded,
         iomap_end_io=files.iomap_end_io,
     )
-    _set_lists(found, filters, bits)
-    _set_own(found, filters, ops)
-    return found
+    _set_lists(made, filters, bits)
+    _set_own(made, filters, ops)
+    return made
 
 
-def _set_own(found: Config, filters: Filters, ops: Mapping[str, int]) -> None:
-    """Set in `found` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
+def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
+    """Set in `made` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
 
-    Its files are not known yet: each is passed to OwnFiles when it is opened.
+    Sets file_ops, recorder and leave_own; ns_dev and ns_inode unless the pid namespace is the
+    initial one. `ops`: this kernel's numbers of operations by name. The recorder's files are not
+    known yet: each is passed to OwnFiles when it is opened.
     """
     space = pid_namespace()
-    found.file_ops = _bits(_FILE_OPS, ops)
-    found.recorder, found.leave_own = os.getpid(), not filters.own_io
+    made.file_ops = _bits(_FILE_OPS, ops)
+    made.recorder, made.leave_own = os.getpid(), not filters.own_io
     if space is not None:
-        found.ns_dev, found.ns_inode = space
+        made.ns_dev, made.ns_inode = space
 
 
-def _set_lists(found: Config, filters: Filters, bits: Mapping[str, int]) -> None:
-    """Set in `found` the task names, flags, cgroups and sector ranges of `filters`."""
-    _refuse_many(len(filters.comms), MAX_COMMS, "task names")
-    _refuse_many(len(filters.cgroups), MAX_CGROUPS, "cgroups")
-    _refuse_many(len(filters.flags), MAX_FLAGS, "sets of flags")
-    _refuse_many(len(filters.sectors), MAX_RANGES, "ranges of sectors")
+def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
+    """Set in `made` the task names, flags, cgroups and sector ranges of `filters`, and how many.
+
+    `bits`: this kernel's flag bits by name. Raises ProbeError: more of a kind than the programs
+    have room for, or a flag or cgroup that does not exist.
+    """
+    _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
+    _refuse_many(len(filters.cgroups), shared.MAX_CGROUPS, "cgroups")
+    _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
+    _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")
     flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
     where = cgroups.hierarchy() if filters.cgroups else None
-    found.nr_comms, found.nr_flags = len(filters.comms), len(flags)
-    found.nr_cgroups, found.nr_ranges = len(filters.cgroups), len(filters.sectors)
+    made.nr_comms, made.nr_flags = len(filters.comms), len(flags)
+    made.nr_cgroups, made.nr_ranges = len(filters.cgroups), len(filters.sectors)
     for place, name in enumerate(filters.comms):
-        found.comms[place] = _comm(name)
+        made.comms[place] = _comm(name)
     for place, mask in enumerate(flags):
-        found.flags[place] = mask
+        made.flags[place] = mask
     for place, path in enumerate(filters.cgroups):
-        found.cgroups[place] = cgroup_id(path, where)
+        made.cgroups[place] = cgroup_id(path, where)
     for place, (first, last) in enumerate(filters.sectors):
-        found.ranges[place] = _Range(first, last + 1)
+        made.ranges[place] = _Range(first, last + 1)

@@ -6,7 +6,7 @@ one of them can do is declared in its `capabilities`; every backend has all the 
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from biotrail.recorder.probes.file_maps import Files
 from biotrail.recorder.probes.path_maps import PathChoice
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks, Stacks
+from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 
 
 @dataclass
@@ -101,6 +102,12 @@ class Probes(Protocol):
     def path(self) -> PathChoice:
         """Which parts of the path are recorded, once open; none if none were asked for."""
 
+    def timed_calls(self) -> int:
+        """Return how many system calls entered the kernel while calls were timed, since open."""
+
+    def stop_timing(self) -> None:
+        """Time no calls and waits any more; calls that run now stay unrecorded."""
+
     def open(self) -> None:
         """Load programs and maps. Raises ProbeError."""
 
@@ -128,10 +135,10 @@ class Probes(Protocol):
     def left_out(self) -> LeftOut:
         """Return running totals of the bios and events that the filters left out."""
 
-    def kernel_enums(self) -> dict[str, dict[str, int]]:
+    def kernel_enums(self) -> KernelEnums:
         """Return the header's `op_enum` and `flag_bits`: numbers by name."""
 
-    def backend_facts(self) -> dict[str, Any]:
+    def backend_facts(self) -> BackendFacts:
         """Return the log header's entries about the backend, once open; "backend" is its name."""
 
     def programs(self) -> list[ProgramInfo]:

@@ -11,6 +11,7 @@ from typing import Self
 
 from biotrail.recorder.probes.libbpf import load_library
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import KernelEnums
 
 _KIND_PTR = 2
 _KIND_STRUCT = 4
@@ -63,7 +64,7 @@ class KernelBtf:
     """The running kernel's BTF, parsed by libbpf; a context manager that frees it."""
 
     def __init__(self) -> None:
-        """Load /sys/kernel/btf/vmlinux. Raises ProbeError: the file cannot be read."""
+        """Load /sys/kernel/btf/vmlinux by libbpf. Raises ProbeError: it cannot be read."""
         self._lib = load_library()
         self._btf: int | None = self._lib.pointer(
             "the kernel's type information (BTF) cannot be read from /sys/kernel/btf/vmlinux, "
@@ -81,7 +82,7 @@ class KernelBtf:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Free the BTF."""
+        """Free the BTF; an exception passes."""
         self.close()
 
     def close(self) -> None:
@@ -96,7 +97,11 @@ class KernelBtf:
         return number if number > 0 else None
 
     def _address(self, number: int) -> int:
-        """Return the address of the `struct btf_type` with this id. Raises ProbeError."""
+        """Return the address of the `struct btf_type` with this id, in memory that `close` frees.
+
+        What belongs to the type (members, values, parameters) follows it. Raises RefusedError: no
+        such id.
+        """
         doing = f"type {number} of the kernel's BTF cannot be read"
         return self._lib.pointer(doing, "btf__type_by_id", self._btf, number)
 
@@ -106,7 +111,9 @@ class KernelBtf:
     def parameters(self, tracepoint: str) -> int | None:
         """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
 
-        Raises ProbeError: `btf_trace_{tracepoint}` is no function type.
+        `tracepoint`: its name, as block_rq_issue. The count is that of the function type
+        btf_trace_NAME without the first parameter, the probe's own data. Raises ProbeError: that is
+        no function type.
         """
         number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF)
         if number is None:
@@ -119,7 +126,10 @@ class KernelBtf:
         return kind.count - 1  # the first is the probe's own data
 
     def enum(self, name: str) -> dict[str, int] | None:
-        """Return an enum's values by name (kernel names in full); None: no such enum."""
+        """Return an enum's values by name, in the kernel's order and with their whole names.
+
+        None: there is no enum `name`.
+        """
         number = self._find(name, _KIND_ENUM)
         if number is None:
             return None
@@ -133,7 +143,10 @@ class KernelBtf:
         return self._find(name, _KIND_FUNC) is not None
 
     def members(self, name: str) -> list[str] | None:
-        """Return the names of a struct's direct members ("" if anonymous); None: no such struct."""
+        """Return the names of a struct's direct members, in order; "" for an anonymous one.
+
+        None: there is no struct `name`.
+        """
         number = self._find(name, _KIND_STRUCT)
         if number is None:
             return None
@@ -151,7 +164,10 @@ class KernelBtf:
         return number is not None and self._holds(number, member)
 
     def _holds(self, number: int, member: str) -> bool:
-        """As `has_member`, for the id of a struct or union; descends into anonymous members."""
+        """Return whether the struct or union of BTF id `number` has `member`.
+
+        Directly, or in an anonymous struct or union inside, however deep.
+        """
         address = self._address(number)
         count = _Type.from_address(address).count
         members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
@@ -169,9 +185,10 @@ class KernelBtf:
 
 
 def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dict[str, int]:
-    """Return the values whose name begins with `prefix`, named without it, but those in `without`.
+    """Return the values whose name begins with `prefix`, by the rest of their name.
 
-    `without`: full names, such as the last value that only counts the others.
+    `values`: an enum's, by whole name. `without`: whole names that are left out, such as the last
+    value, which only counts the others.
     """
     return {
         name.removeprefix(prefix): value
@@ -180,12 +197,13 @@ def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dic
     }
 
 
-def kernel_enums(btf: KernelBtf) -> dict[str, dict[str, int]]:
-    """Return the log header's `op_enum` {"READ": 0, …} and `flag_bits` {"SYNC": bit number, …}.
+def kernel_enums(btf: KernelBtf) -> KernelEnums:
+    """Return the numbers by which this kernel's `opf` is decoded, as in a log's header.
 
-    Raises ProbeError: the kernel's BTF lacks one of the enums.
+    `op_enum`: {"READ": 0, …} from enum req_op (req_opf up to 5.19). `flag_bits`: {"SYNC": bit
+    number, …} from enum req_flag_bits. Raises ProbeError: the kernel's BTF lacks one of the enums.
     """
-    ops = next((found for name in _OP_ENUMS if (found := btf.enum(name))), None)
+    ops = next((values for name in _OP_ENUMS if (values := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)
     if ops is None or flags is None:
         raise ProbeError(

@@ -45,7 +45,7 @@ class Check:
 
 
 def missing_rights() -> list[str]:
-    """Return the names of the capabilities that this process lacks for recording.
+    """Return the names of the capabilities that this process lacks for recording; [] if none.
 
     CAP_SYS_ADMIN alone suffices; otherwise CAP_BPF and CAP_PERFMON are needed.
     """
@@ -55,7 +55,7 @@ def missing_rights() -> list[str]:
 
 
 def require_rights() -> None:
-    """Raise ProbeError where this process may not load BPF programs for tracing."""
+    """Raise ProbeError, with a remedy, unless this process may load BPF programs for tracing."""
     if missing := missing_rights():
         raise ProbeError(
             f"recording needs {' and '.join(missing)}, which this process lacks: {_RIGHTS_REMEDY}"
@@ -74,7 +74,10 @@ def _rights() -> Check:
 
 
 def _lacking() -> list[Check]:
-    """Return a check for each optional right: what works with it, or what is lacking without."""
+    """Return a check for each optional right (rights.LACKS), none of them `required`.
+
+    Named by what works with the right; it fails with what is lacking without, and the remedy.
+    """
     missing = {lack.key for lack in rights.lacking()}
     return [
         Check(lack.works, False, str(lack), lack.remedy, required=False)
@@ -85,6 +88,7 @@ def _lacking() -> list[Check]:
 
 
 def _btf() -> Check:
+    """Return the check that the kernel's type information (BTF_PATH) is readable; required."""
     if not os.access(BTF_PATH, os.R_OK):
         return Check(
             "kernel types (BTF)",
@@ -111,7 +115,10 @@ def _object() -> Check:
 
 
 def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
-    """Return whether a program fits this kernel's tracepoint; required for ESSENTIAL events."""
+    """Return a check whether a program fits this kernel's tracepoint.
+
+    Required for ESSENTIAL events; any other is only not recorded where the check fails.
+    """
     program, reason = offered(probe, btf)
     name = f"event {probe.letter} ({probe.tracepoint})"
     required = probe.letter in ESSENTIAL
@@ -124,7 +131,8 @@ def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
 def _kernel() -> list[Check]:
     """Return the checks that read the kernel's BTF: operations, tracepoints, preemption, memory.
 
-    One failed check in their place where BTF cannot be read.
+    One check per tracepoint, in the order of PROBES. A single failed check in place of all where
+    BTF cannot be read.
     """
     try:
         with KernelBtf() as btf:
@@ -145,10 +153,10 @@ def _locked_memory(btf: KernelBtf) -> Check:
 
 
 def locked_memory_problem(btf: KernelBtf) -> str | None:
-    """Return why RLIMIT_MEMLOCK limits BPF maps here; None: it does not.
+    """Return why RLIMIT_MEMLOCK limits BPF maps here, for the user; None: it does not.
 
-    Kernels before 5.11 charge maps against the limit; they are known by struct bpf_map_memory.
-    None too where this process has CAP_SYS_RESOURCE, or where the limit is infinity.
+    Kernels before 5.11 charge maps against the limit; they are known by struct bpf_map_memory. None
+    too where this process has CAP_SYS_RESOURCE, or where the soft or hard limit is infinity.
     """
     if btf.members("bpf_map_memory") is None or capabilities.holds("CAP_SYS_RESOURCE"):
         return None
@@ -166,7 +174,10 @@ def _tracefs() -> Check:
 
 
 def _lockdown() -> Check:
-    """Return a check that fails in lockdown mode "confidentiality", which forbids BPF to read."""
+    """Return a check that fails in lockdown mode "confidentiality", which forbids BPF to read.
+
+    It passes where there is no lockdown, or where that cannot be found out.
+    """
     try:
         text = _LOCKDOWN.read_text().strip()
     except OSError:
@@ -183,6 +194,7 @@ def _lockdown() -> Check:
 
 
 def _symbols() -> Check:
+    """Return the check that the kernel shows its symbols (kptr_restrict); not required."""
     name = "kernel symbols"
     if symbols_shown():
         return Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
@@ -198,7 +210,8 @@ def _symbols() -> Check:
 def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
     """Return a check that never fails: the sysctl's value and what that value means.
 
-    `path`: its file. `meanings`: text by value.
+    `name`: of the check. `path`: the sysctl's file. `meanings`: text by value; a value that is not
+    there reads "unknown value", a file that cannot be read "not known".
     """
     try:
         value = Path(path).read_text().strip()
@@ -208,6 +221,7 @@ def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
 
 
 def _unprivileged() -> Check:
+    """Return a check with the value of kernel.unprivileged_bpf_disabled; it never fails."""
     return _setting(
         "unprivileged BPF",
         "/proc/sys/kernel/unprivileged_bpf_disabled",
@@ -220,6 +234,10 @@ def _unprivileged() -> Check:
 
 
 def _jit() -> Check:
+    """Return the check that BPF programs are compiled (bpf_jit_enable); not required.
+
+    It passes, as not known, where this user may not read the setting.
+    """
     path = Path("/proc/sys/net/core/bpf_jit_enable")
     try:
         on = path.read_text().strip() != "0"
@@ -232,13 +250,17 @@ def _jit() -> Check:
 
 
 def report() -> list[Check]:
-    """Return the checks of all that the core backend depends on, in the order to fix them."""
-    checks: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
-    rest: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
-    found = [*(check() for check in checks), *_kernel(), *(check() for check in rest)]
-    return [*found, *_lacking()]
+    """Return the checks of all that the core backend depends on, in the order to fix them.
+
+    Rights, BTF, libbpf and the object; what the kernel's BTF says, with a check per tracepoint; the
+    host's settings; the optional rights.
+    """
+    first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
+    others: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]
+    checks = [*(check() for check in first), *_kernel(), *(check() for check in others)]
+    return [*checks, *_lacking()]
 
 
 def possible(checks: list[Check]) -> bool:
-    """Return whether the core backend can record: every required check of `report` is ok."""
+    """Return whether the core backend can record, given `report`: every required check is ok."""
     return all(check.ok for check in checks if check.required)

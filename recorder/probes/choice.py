@@ -11,7 +11,7 @@ BACKENDS = ("auto", "core", "bcc")
 
 
 def make_probes(backend: str, config: ProbeConfig) -> Probes:
-    """Return the probes of a backend ("auto", "core" or "bcc"), not yet open.
+    """Return the probes of a backend ("auto", "core" or "bcc") for `config`, not yet open.
 
     "auto" is core if /sys/kernel/btf/vmlinux exists, else bcc. Raises ProbeError: another name.
     """

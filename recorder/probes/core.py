@@ -6,7 +6,7 @@ import errno
 import resource
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
@@ -32,6 +32,7 @@ from biotrail.recorder.probes.ring import SMALLEST_RING_BYTES, Rings, RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks, StackMaps
 from biotrail.recorder.probes.trigger_maps import TriggerMaps
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 
 _OLD_LIMIT = 4 << 20
 """Largest array element, in bytes, that old kernels (5.10) accept: KMALLOC_MAX_SIZE."""
@@ -48,7 +49,10 @@ class _Data(ctypes.Structure):
 
 
 def _allow_locked_memory() -> None:
-    """Raise RLIMIT_MEMLOCK as far as permitted: kernels before 5.11 charge BPF maps to it."""
+    """Raise this process's RLIMIT_MEMLOCK as far as permitted, to infinity at best.
+
+    Kernels before 5.11 charge BPF maps to it. Without CAP_SYS_RESOURCE it becomes the hard limit.
+    """
     try:
         resource.setrlimit(
             resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -60,10 +64,11 @@ def _allow_locked_memory() -> None:
 
 
 def _may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
-    """Return whether smaller rings may load where these were refused.
+    """Return whether smaller rings may load where rings of `sizes` were refused.
 
-    `number`: the errno. E2BIG: the element is larger than _OLD_LIMIT. ENOMEM (a cgroup's limit)
-    and, if `locked`, EPERM: the ring is larger than the smallest. `locked`: maps are charged to
+    `number`: the errno. With E2BIG if an element of the array of rings (all rings of one CPU) is
+    larger than _OLD_LIMIT. With ENOMEM (memory, or a cgroup's limit), and with EPERM if `locked`,
+    if a ring is larger than the smallest. False for any other errno. `locked`: maps are charged to
     RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
     """
     if number == errno.E2BIG:
@@ -87,7 +92,7 @@ class CoreProbes(MappedProbes):
         """Keep the arguments; nothing is loaded. `object_path`: None for the installed object."""
         super().__init__()
         self.config = config
-        self.enums: dict[str, dict[str, int]] = {}
+        self.enums: KernelEnums = {}
         self.sizes: RingSizes | None = None
         self._path = object_path
         self._object: BpfObject | None = None
@@ -110,15 +115,15 @@ class CoreProbes(MappedProbes):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close; an exception passes."""
         self.close()
 
     def open(self) -> None:
         """Load the programs and map the rings; nothing is recorded until attach().
 
-        Sets `enums`, `sizes`, `counts_skips`, `files` and `path`. Raises ProbeError: rights, BTF,
-        libbpf, the object file or an essential tracepoint is missing, a filter is invalid, or the
-        kernel refuses the programs.
+        Sets `enums`, `sizes`, `counts_skips`, `path`, and `files` if the configuration asks for
+        files; raises RLIMIT_MEMLOCK. Raises ProbeError: rights, BTF, libbpf, the object file or an
+        essential tracepoint is missing, a filter is invalid, or the kernel refuses the programs.
         """
         require_rights()
         check_tasks(self.config.filters)
@@ -152,9 +157,11 @@ class CoreProbes(MappedProbes):
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
-        Where memory was short (ENOMEM), the sizes that fit are halved once more: the recorder
-        needs memory of the same cgroup and would be killed by the OOM killer. Raises ProbeError
-        where even the smallest rings do not fit, or for any other refusal.
+        `path`: of the object. `cpus`: possible CPUs. Where memory was short (ENOMEM), the sizes
+        that fit are halved once more: the recorder needs memory of the same cgroup and would be
+        killed by the OOM killer. Sets `_object`; what was loaded is closed again before another
+        try, and by an error. Raises ProbeError where even the smallest rings do not fit, or for any
+        other refusal.
         """
         short_of_memory = False
         while True:
@@ -195,7 +202,12 @@ class CoreProbes(MappedProbes):
                 )
 
     def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:
-        """Size the maps of `bpf`, load it, fill in the process and thread ids, map the rings."""
+        """Size the maps of `bpf`, load it, fill in the process and thread ids, map the rings.
+
+        `bpf`: opened. `config`: its .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets
+        `_triggers`, `_stacks`, `_own_files` and `_rings`. Raises RefusedError; `bpf` is then to be
+        closed.
+        """
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
@@ -221,7 +233,9 @@ class CoreProbes(MappedProbes):
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        Raises ProbeError: not open, or a program cannot be attached.
+        With `--children`, forks are followed first. Completions come first and Q last. Adds each
+        program to `_attached`. Raises ProbeError: not open, or a program cannot be attached; those
+        before it stay attached until detach() or close().
         """
         bpf = self._opened()
         if self.config.filters.children:
@@ -234,16 +248,17 @@ class CoreProbes(MappedProbes):
                 self._attached.add(choice.program)
 
     def _follow_forks(self, bpf: BpfObject) -> None:
-        """Add the chosen processes' descendants to bt_ids, now and whenever they fork.
+        """Add the descendants of the chosen processes to the map bt_ids, present and future ones.
 
-        The fork program comes first, so that no child forked meanwhile is missed.
+        The fork program is attached first, then descendants are looked for until there are no new
+        ones: so no child that was forked meanwhile is missed. Raises RefusedError.
         """
         bpf.attach(_FORK_PROGRAM)
-        known: set[int] = set()
-        while more := descendants(self.config.filters.pids) - known:
-            for pid in more:
+        added: set[int] = set()
+        while new := descendants(self.config.filters.pids) - added:
+            for pid in new:
                 bpf.add_key("bt_ids", admission.ID_PID | pid)
-            known |= more
+            added |= new
 
     def detach(self) -> None:
         """Detach the programs, which stops recording; the rings can still be drained.
@@ -255,7 +270,8 @@ class CoreProbes(MappedProbes):
     def close(self) -> None:
         """Switch the run statistics off, unmap the rings, and detach and unload the programs.
 
-        Closing again has no effect, nor has closing before open().
+        Sets `_rings` and `_object` to None; closing again has no effect, nor has closing before
+        open().
         """
         self._run_stats.switch(False)
         if self._rings is not None:
@@ -279,15 +295,23 @@ class CoreProbes(MappedProbes):
         """Return the call stacks that appeared in the kernel's maps since the last call."""
         return self._stacks.fresh()
 
+    def timed_calls(self) -> int:
+        """Return how many system calls entered the kernel while calls were timed, since open."""
+        return self._path_maps.entered()
+
+    def stop_timing(self) -> None:
+        """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
+        self._path_maps.stop_timing()
+
     def own_file(self, file: OwnFile) -> None:
         """Have the programs mark write-back of this file's pages as the recording's own I/O."""
         self._own_files.add(file)
 
-    def kernel_enums(self) -> dict[str, dict[str, int]]:
+    def kernel_enums(self) -> KernelEnums:
         """Return `op_enum` and `flag_bits` of this kernel (btf.kernel_enums), once open."""
         return self.enums
 
-    def backend_facts(self) -> dict[str, Any]:
+    def backend_facts(self) -> BackendFacts:
         """Return {"backend": "core", "counts_skips": `counts_skips`} for the log's header."""
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
@@ -304,7 +328,11 @@ class CoreProbes(MappedProbes):
         return [self._program_info(choice) for choice in self._choices]
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters. Raises RefusedError."""
+        """Return a tracepoint's program with the kernel's counters; where none fits, the reason.
+
+        Raises ProbeError: not open, though a program was chosen; RefusedError: counters not
+        readable.
+        """
         letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
         if choice.program is None:
             return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)

@@ -42,15 +42,16 @@ NO_FILES = Files()
 def files_of(btf: KernelBtf) -> Files:
     """Return which file facts can be recorded on this kernel.
 
-    `lacking` is set where a struct member is missing. `iomap_end_io` stays 0 where iomap's structs
-    are not in BTF, or where the kernel hides its symbols.
+    Where a struct member that the programs follow is missing, `recorded` is False and `lacking`
+    says so, for the user. `iomap_end_io` stays 0 where iomap's structs are not in BTF, or where the
+    kernel hides its symbols: files of direct I/O are then not recorded.
     """
     missing = [f"{name}.{member}" for name, member in _MEMBERS if not btf.has_member(name, member)]
     if missing:
         lacking = f"files are not recorded: this kernel has no {' and no '.join(missing)}"
         return Files(lacking=lacking)
-    known = btf.has_member("iomap_dio", "iocb") and btf.has_member("kiocb", "ki_filp")
-    return Files(True, address_of(_END_OF_DIRECT) if known else 0)
+    has_iomap = btf.has_member("iomap_dio", "iocb") and btf.has_member("kiocb", "ki_filp")
+    return Files(True, address_of(_END_OF_DIRECT) if has_iomap else 0)
 
 
 def set_size(bpf: BpfObject, files: Files) -> None:

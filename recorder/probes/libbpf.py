@@ -116,7 +116,7 @@ class Libbpf:
     """Checked calls of libbpf, and the warnings that libbpf printed since the last failure."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Declare the functions of `_SIGNATURES`, and take over libbpf's output.
+        """Declare the functions of `_SIGNATURES` on `library`, and take over what libbpf prints.
 
         Raises ProbeError: the library lacks one of the functions.
         """
@@ -136,7 +136,11 @@ class Libbpf:
         library.libbpf_set_print(self._print)
 
     def _keep_message(self, level: int, template: bytes, arguments: int) -> int:
-        """Add a formatted message to `_messages`; libbpf_print_fn_t, `arguments` is the va_list."""
+        """Add a message's lines to `_messages`, unless `level` is LIBBPF_DEBUG; return 0.
+
+        Called by libbpf (libbpf_print_fn_t). `template`: printf's. `arguments`: address of its
+        va_list.
+        """
         buffer = ctypes.create_string_buffer(1 << 16)
         self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
         if level < 2:  # LIBBPF_DEBUG
@@ -153,9 +157,10 @@ class Libbpf:
             return "below 0.6"
 
     def call(self, doing: str, name: str, *arguments: Any) -> int:
-        """Call function `name` and return its result, 0 or more.
+        """Call function `name` with `arguments` and return its result, 0 or more.
 
-        Raises RefusedError where the result is negative. `doing`: how the error's message begins.
+        Raises RefusedError, with the errno, where the result is negative. `doing`: how the error's
+        message begins.
         """
         ctypes.set_errno(0)
         result = int(getattr(self._library, name)(*arguments))
@@ -165,9 +170,10 @@ class Libbpf:
         return result
 
     def pointer(self, doing: str, name: str, *arguments: Any) -> int:
-        """Call function `name` and return the address of the object that it returns.
+        """Call function `name` with `arguments` and return the address that it returns.
 
-        Raises RefusedError for NULL and for an ERR_PTR. `doing`: how the error's message begins.
+        Raises RefusedError for NULL and for an ERR_PTR, an address that stands for an errno.
+        `doing`: how the error's message begins.
         """
         ctypes.set_errno(0)
         result = getattr(self._library, name)(*arguments)
@@ -190,7 +196,7 @@ class Libbpf:
     def _failure(self, doing: str, number: int) -> RefusedError:
         """Return an error that quotes libbpf's last messages, and forget all messages so far.
 
-        `number`: the errno; 0 reads "not found".
+        `doing`: how its message begins. `number`: the errno; 0 reads "not found".
         """
         said = [line for line in self._messages if line.strip()][-_QUOTED_MESSAGES:]
         self._messages.clear()
@@ -202,7 +208,11 @@ class Libbpf:
 
 @cache
 def load_library() -> Libbpf:
-    """Return the distribution's libbpf, loaded once. Raises ProbeError: none is installed."""
+    """Return the distribution's libbpf (1 or 0), loaded once for the whole process.
+
+    Raises ProbeError: none is installed, or it is too old. A failure is not kept: the next call
+    tries again.
+    """
     for name in _NAMES:
         try:
             return Libbpf(ctypes.CDLL(name, use_errno=True))
@@ -220,7 +230,7 @@ class BpfObject:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open and parse `path`; nothing is loaded. Raises RefusedError."""
+        """Open and parse the object file `path`; nothing is loaded. Raises ProbeError."""
         self._lib = load_library()
         self._links: dict[str, int] = {}
         self._object: int | None = self._lib.pointer(
@@ -231,7 +241,7 @@ class BpfObject:
         )
 
     def _program(self, name: str) -> int:
-        """Return the `struct bpf_program *` of a program. Raises RefusedError: there is none."""
+        """Return the address of a `struct bpf_program`. Raises RefusedError: no such program."""
         return self._lib.pointer(
             f"the BPF object has no program {name}",
             "bpf_object__find_program_by_name",
@@ -240,7 +250,10 @@ class BpfObject:
         )
 
     def _map(self, name: str) -> int:
-        """Return the `struct bpf_map *` of a map or section. Raises RefusedError: there is none."""
+        """Return the address of the `struct bpf_map` of a map or section, valid until close().
+
+        Raises RefusedError: there is none.
+        """
         return self._lib.pointer(
             f"the BPF object has no map {name}",
             "bpf_object__find_map_by_name",
@@ -261,7 +274,10 @@ class BpfObject:
         self._lib.call(f"map {name}", "bpf_map__set_max_entries", bpf_map, max_entries)
 
     def set_initial_value(self, name: str, value: ctypes.Structure) -> None:
-        """Set the content of a section (".rodata") before load(); `value` has exactly its size."""
+        """Set the content of a section (".rodata") before load(); `value` has exactly its size.
+
+        Raises RefusedError: another size, no such section, or load() was called.
+        """
         self._lib.call(
             f"section {name}",
             "bpf_map__set_initial_value",
@@ -279,7 +295,11 @@ class BpfObject:
         return self._lib.call(f"map {name}", "bpf_map__fd", self._map(name))
 
     def update_section(self, name: str, value: ctypes.Structure) -> None:
-        """Replace the content of a writable section (".data"), after load()."""
+        """Replace the whole content of a writable section (".data"), after load().
+
+        `value`: of exactly the section's size. Raises RefusedError: there is none of that name, or
+        the kernel refuses.
+        """
         self._lib.call(
             f"section {name}",
             "bpf_map_update_elem",
@@ -290,14 +310,20 @@ class BpfObject:
         )
 
     def read_section(self, name: str, value: ctypes.Structure) -> None:
-        """Copy the content of a writable section (".data") into `value`, after load()."""
+        """Copy the whole content of a writable section (".data") into `value`, after load().
+
+        `value`: of exactly the section's size. Raises RefusedError: there is none of that name.
+        """
         fd = self.map_fd(name)
         self._lib.call(
             f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)
         )
 
     def keys(self, name: str) -> Iterator[int]:
-        """Yield a map's keys, 32-bit numbers, while programs may add more."""
+        """Yield the keys of a loaded map with 32-bit keys, while programs may add more.
+
+        A key that is added meanwhile may be left out. Ends at the last key, and at any error.
+        """
         fd = self.map_fd(name)
         step = self._lib.get("bpf_map_get_next_key")
         key, following = c_uint32(0), c_uint32(0)
@@ -308,12 +334,18 @@ class BpfObject:
             yield key.value
 
     def read_value(self, name: str, key: int, value: "ctypes.Array[ctypes.c_char]") -> bool:
-        """Copy the value of a 32-bit key into `value`; return whether the map has that key."""
+        """Copy a loaded map's value of a 32-bit key into `value`; return whether there is one.
+
+        `value`: at least as large as the map's values; unchanged where the key is missing.
+        """
         look_up = self._lib.get("bpf_map_lookup_elem")
         return bool(look_up(self.map_fd(name), byref(c_uint32(key)), byref(value)) == 0)
 
     def add_key(self, name: str, key: int) -> None:
-        """Add a 64-bit key with the 64-bit value 1 to a hash map."""
+        """Set a 64-bit key of a loaded hash map, whose values are 64-bit, to the value 1.
+
+        Raises RefusedError: the map is full, or there is none of that name.
+        """
         self._lib.call(
             f"map {name}",
             "bpf_map_update_elem",
@@ -324,7 +356,10 @@ class BpfObject:
         )
 
     def attach(self, program: str) -> None:
-        """Attach a loaded program. The kernel detaches it when this process ends. RefusedError."""
+        """Attach a loaded program to its tracepoint, until detach(), close() or this process's end.
+
+        Raises RefusedError.
+        """
         self._links[program] = self._lib.pointer(
             f"program {program} cannot be attached",
             "bpf_program__attach",
@@ -332,7 +367,10 @@ class BpfObject:
         )
 
     def info(self, program: str) -> ProgInfo:
-        """Return the kernel's description and counters of a loaded program. Raises RefusedError."""
+        """Return the kernel's description and counters of a loaded program, as of now.
+
+        Raises RefusedError.
+        """
         info = ProgInfo()
         size = c_uint32(ctypes.sizeof(info))
         fd = self._lib.call(f"program {program}", "bpf_program__fd", self._program(program))

@@ -57,6 +57,13 @@ class MappedProbes:
         """Return counts of bios and events that the filters left out, since open."""
         return read_left_out(*self._mapped().left_out())
 
+    def timed_calls(self) -> int:
+        """Return 0: for a backend that does not time system calls."""
+        return 0
+
+    def stop_timing(self) -> None:
+        """Do nothing: for a backend that does not time system calls."""
+
     def fill(self) -> float:
         """Return the used share of the fullest ring, 0 to 1."""
         return self._mapped().fill()

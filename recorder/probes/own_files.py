@@ -7,27 +7,20 @@ from collections import deque
 
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes.libbpf import BpfObject
-
-FILES = 8
-"""BT_OWN_FILES of bpf/own.h. More than one, as write-back reaches the disk up to 30 s later."""
+from biotrail.recorder.schema import shared
+from biotrail.recorder.schema.shared import OWN_FILES
 
 
 class _File(ctypes.Structure):
     """`struct bt_own_file`."""
 
-    _fields_ = (
-        ("inode", ctypes.c_uint64),
-        ("dev", ctypes.c_uint32),
-        ("generation", ctypes.c_uint32),
-        ("has_generation", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-    )
+    _fields_ = shared.fields(shared.OWN_FILE)
 
 
 class Section(ctypes.Structure):
     """Section .data.own, `bt_own_files`."""
 
-    _fields_ = (("files", _File * FILES),)
+    _fields_ = (("files", _File * OWN_FILES),)
 
 
 class OwnFiles:
@@ -36,29 +29,34 @@ class OwnFiles:
     def __init__(self, bpf: BpfObject) -> None:
         """Begin without files. `bpf` is loaded by the time of the first `add`."""
         self._bpf = bpf
-        self._newest: deque[OwnFile] = deque(maxlen=FILES)
+        self._newest: deque[OwnFile] = deque(maxlen=OWN_FILES)
         self._lock = threading.Lock()
 
     def add(self, file: OwnFile) -> None:
-        """Add a file to .data.own; beyond FILES the oldest is dropped. Any thread may call.
+        """Add a file to those that the programs know as the recorder's. Any thread may call.
 
-        Raises RefusedError: the section cannot be written.
+        Beyond OWN_FILES the oldest is dropped, and so is every file before this one whose
+        generation is not known: its inode number may have been reused by another process's file.
+        Writes .data.own. Raises RefusedError: the section cannot be written.
         """
         with self._lock:
             # A file without generation is dropped when the next comes: its inode number may have
             # been freed and reused by another process's file.
             sure = [known for known in self._newest if known.generation is not None]
-            self._newest = deque([*sure, file], FILES)
+            self._newest = deque([*sure, file], OWN_FILES)
             self._bpf.update_section(".data.own", section(self._newest))
 
 
 def section(files: "deque[OwnFile]") -> Section:
-    """Return the content of .data.own for `files` (oldest first): the newest first.
+    """Return the content of .data.own for at most OWN_FILES `files` (oldest first), reversed.
 
-    The programs compare from the start, and the newest file is written most.
+    The programs compare from the start, and the newest file is written most. Slots without a file
+    are 0.
     """
-    found = Section()
+    content = Section()
     for place, file in enumerate(reversed(files)):
         generation = file.generation
-        found.files[place] = _File(file.inode, file.dev, generation or 0, generation is not None, 0)
-    return found
+        content.files[place] = _File(
+            file.inode, file.dev, generation or 0, generation is not None, 0
+        )
+    return content

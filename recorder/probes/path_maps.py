@@ -5,17 +5,16 @@ import ctypes
 import platform
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from biotrail.recorder.probes.btf import KernelBtf
 from biotrail.recorder.probes.libbpf import BpfObject
-from biotrail.recorder.schema import syscalls
+from biotrail.recorder.schema import shared, syscalls
+from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
 
 _NEEDS = {"wait": "time"}
 """A part that says nothing without another: the waits are those of timed calls."""
 
-_CALL_NUMBERS = 512
 _CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
 _DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 48
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
@@ -24,23 +23,25 @@ _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2
 class _Path(ctypes.Structure):
     """`struct bt_path`, the section .rodata.path."""
 
-    _fields_ = (
-        ("call", ctypes.c_uint32),
-        ("time", ctypes.c_uint32),
-        ("wait", ctypes.c_uint32),
-        ("irq", ctypes.c_uint32),
-        ("dirty", ctypes.c_uint32),
-        ("block_softirq", ctypes.c_uint32),
-        ("over_ns", ctypes.c_uint64),
-        ("timed", ctypes.c_uint64 * (_CALL_NUMBERS // 64)),
-        ("reaps", ctypes.c_uint64 * (_CALL_NUMBERS // 64)),
-    )
+    _fields_ = shared.fields(shared.PATH)
 
 
 class _Timing(ctypes.Structure):
     """Section .data.timing: another number voids the calls that were begun under the last one."""
 
     _fields_ = (("timing", ctypes.c_uint64),)
+
+
+class _EnteredSlot(ctypes.Structure):
+    """`struct bt_entered`, one CPU's."""
+
+    _fields_ = shared.fields(shared.ENTERED)
+
+
+class _Entered(ctypes.Structure):
+    """Section .data.entered: a slot per CPU."""
+
+    _fields_ = (("slots", _EnteredSlot * shared.PATH_CPUS),)
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,14 @@ class PathChoice:
     programs: tuple[tuple[str, str], ...] = ()
     lacking: dict[str, str] = field(default_factory=dict)
 
-    def header(self) -> dict[str, Any]:
-        """Return the log header's entry `path`; empty if no part was asked for."""
+    def facts(self) -> PathFacts | None:
+        """Return the log header's entry `path`; None if no part was asked for."""
         if not self.parts and not self.lacking:
-            return {}
-        missing = [{"part": part, "reason": why} for part, why in self.lacking.items()]
-        parts = [part for part in PATH_PARTS if part in self.parts]
-        return {"path": {"parts": parts, "missing": missing}}
+            return None
+        missing: list[MissingPart] = [
+            {"part": part, "reason": why} for part, why in self.lacking.items()
+        ]
+        return {"parts": [part for part in PATH_PARTS if part in self.parts], "missing": missing}
 
     def messages(self) -> list[str]:
         """Return a message for each part that was asked for and is not recorded."""
@@ -177,6 +179,12 @@ class PathMaps:
         for _, program in self._choice.programs:
             self._bpf.attach(program)
 
+    def entered(self) -> int:
+        """Return how many calls entered the kernel while calls were timed. Raises RefusedError."""
+        counts = _Entered()
+        self._bpf.read_section(".data.entered", counts)
+        return sum(slot.calls for slot in counts.slots)
+
     def stop_timing(self) -> None:
         """Detach the programs of timed calls and waits; calls that run now stay unrecorded."""
         self._timing += 1
@@ -198,7 +206,7 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
 
 
 def _set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
-    """Set in `words`, 64 bits each, the bits of these numbers below _CALL_NUMBERS."""
+    """Set in `words`, 64 bits each, the bits of these numbers that they have room for."""
     for number in numbers:
-        if number < _CALL_NUMBERS:
+        if number < len(words) * 64:
             words[number >> 6] |= 1 << (number & 63)

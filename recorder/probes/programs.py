@@ -68,14 +68,14 @@ class Choice:
 
 
 def wanted_letters(events: str, has_start: bool) -> str:
-    """Return the letters of event set `events` ("minimal", "lifecycle" or "all").
+    """Return the letters of event set `events` ("minimal", "lifecycle" or "all"), in no order.
 
-    `has_start`: the kernel has block_io_start; else G joins a set that has s without G. Raises
-    ProbeError: there is no such set.
+    `has_start`: the kernel has block_io_start; else G joins a set that has s without G, to say when
+    a request's life begins. Raises ProbeError: there is no such set.
     """
     if events not in EVENT_SETS:
-        known = ", ".join(EVENT_SETS)
-        raise ProbeError(f"there is no event set {events!r}: choose one of {known}")
+        names = ", ".join(EVENT_SETS)
+        raise ProbeError(f"there is no event set {events!r}: choose one of {names}")
     letters = EVENT_SETS[events]
     if _WITHOUT_START in letters and not has_start and "G" not in letters:
         letters += "G"
@@ -105,8 +105,9 @@ def all_programs() -> list[str]:
 def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list[Choice]:
     """Return a Choice for each tracepoint, in the order of PROBES.
 
-    `events`: the event set. `preemptible`: load the programs that disable preemption; None: as
-    `is_preemptible` says. Raises ProbeError: there is no such set.
+    Its program is None where the kernel lacks the tracepoint, no program fits its prototype, or
+    `events`, the event set, does not have its letter. `preemptible`: load the programs that disable
+    preemption; None: as `is_preemptible` says. Raises ProbeError: there is no such set.
     """
     if preemptible is None:
         preemptible = is_preemptible(btf)
@@ -120,10 +121,11 @@ def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list
 
 
 def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
-    """Return the choices for a recording of some devices, without P and U before 5.17.
+    """Return the choices for a recording of some devices: before 5.17 without P and U.
 
-    A plug event carries a request_queue only, and queues had no pointer to their disk then; on
-    later kernels `choices` is returned itself.
+    A plug event carries a request_queue only, and queues had no pointer to their disk then. On
+    later kernels, whose request_queue has the member disk, `choices` is returned itself; else a new
+    list in the same order, in which the choices of P and U have no program but a reason.
     """
     if btf.has_member("request_queue", "disk"):
         return choices
@@ -149,7 +151,11 @@ def _choose_one(probe: Probe, letters: str, events: str, btf: KernelBtf) -> Choi
 
 
 def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
-    """Return (program that fits this kernel's prototype, ""), or (None, reason)."""
+    """Return (program that fits this kernel's prototype, "") of a tracepoint, or (None, reason).
+
+    The prototype is known by its number of arguments. None where the kernel lacks the tracepoint,
+    or it has a number of arguments that no program is for.
+    """
     count = btf.parameters(probe.tracepoint)
     if count is None:
         return None, f"this kernel has no tracepoint {probe.tracepoint}"

@@ -80,8 +80,8 @@ class RingSizes:
     def choose(cls, cpus: int, ring_bytes: int | None = None) -> "RingSizes":
         """Return ring sizes for `cpus` possible CPUs: powers of two, an eighth above level 0.
 
-        `ring_bytes`: the size of level 0, rounded up to a power of two. None: 16 MiB, or less so
-        that all rings together take about 256 MiB, but at least 64 KiB. Raises ProbeError:
+        `ring_bytes`: bytes of the ring at level 0, rounded up to a power of two. None: 16 MiB, or
+        less so that all rings together take about 256 MiB, but at least 64 KiB. Raises ProbeError:
         `ring_bytes` is not between 64 KiB and 128 MiB.
         """
         if ring_bytes is not None:
@@ -101,12 +101,12 @@ class RingSizes:
 
 
 def rings_note(wanted: int | None, levels: list[int]) -> str:
-    """Return a message if level 0 of the rings is smaller than wanted; else, or without rings, "".
+    """Return a message for the user if the rings are smaller than wanted; "" if they are not.
 
-    `wanted`: the bytes asked for; None: the default for this number of CPUs, of which 2 MiB are
-    enough, as old kernels allow no more. The message blames a lack of memory. `levels`: sizes in
-    bytes of a CPU's rings, by level; only the first is compared. Raises ProbeError as
-    `RingSizes.choose`.
+    `wanted`: bytes of the ring at level 0, as the user asked; None: the default for this number of
+    CPUs, of which 2 MiB are enough, as old kernels allow no more. `levels`: sizes in bytes of a
+    CPU's rings by level, of which only the first is compared; empty, without rings: "". The message
+    blames a lack of memory. Raises ProbeError as `RingSizes.choose`.
     """
     least = RingSizes.choose(os.cpu_count() or 1, wanted).ring_bytes
     if not levels or levels[0] >= (least if wanted else min(least, _OLD_RING_BYTES)):
@@ -150,9 +150,10 @@ class Membarrier:
     _PAUSE_SECONDS = 0.001
 
     def __init__(self) -> None:
-        """Query the kernel's commands. Raises ProbeError: membarrier(2) lacks GLOBAL_EXPEDITED.
+        """Query which commands of membarrier(2) the kernel has.
 
-        Also for a machine whose number of the system call is not known.
+        Raises ProbeError: it lacks GLOBAL_EXPEDITED, or this machine's number of the system call is
+        not known.
         """
         libc = ctypes.CDLL(None, use_errno=True)
         number = _MEMBARRIER.get(platform.machine())
@@ -165,7 +166,10 @@ class Membarrier:
         self._has_global = bool(offered & self._GLOBAL)
 
     def acquire(self) -> None:
-        """Have every CPU execute a full barrier; called once per drain that found records."""
+        """Have every CPU execute a full barrier, or wait until each must have; once per drain.
+
+        GLOBAL where the kernel has it; else a pause of 1 ms and GLOBAL_EXPEDITED.
+        """
         if self._has_global:
             self._call(self._GLOBAL)
         else:
@@ -188,7 +192,11 @@ class Rings:
     def __init__(
         self, buffer: mmap.mmap | bytearray, cpus: int, sizes: RingSizes, barrier: Barrier
     ) -> None:
-        """Make views of the counters in `buffer`: `cpus` elements of `sizes.area_bytes` each."""
+        """Make views of the counters in `buffer`: `cpus` elements of `sizes.area_bytes` each.
+
+        Element n is CPU n's. Draining goes on from the tails in the buffer. `barrier`: this
+        machine's.
+        """
         self.sizes = sizes
         self.cpus = cpus
         self._buffer = buffer
@@ -206,7 +214,11 @@ class Rings:
 
     @classmethod
     def map(cls, fd: int, cpus: int, sizes: RingSizes) -> "Rings":
-        """Map the BPF array of descriptor `fd`, which may be closed then. Raises ProbeError."""
+        """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then.
+
+        `cpus`: its elements, one per possible CPU. Raises ProbeError: it cannot be mapped, or the
+        machine has no barriers (machine_barrier).
+        """
         length = -(-cpus * sizes.area_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             mapping = mmap.mmap(fd, length)
@@ -220,14 +232,14 @@ class Rings:
     def _words(
         self, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]
     ) -> NDArray[np.uint64]:
-        """Return a view of 64-bit words of the buffer; `offset` and `strides` in bytes."""
+        """Return a view of the buffer's 64-bit words; `offset` and `strides` are in bytes."""
         return np.ndarray(shape, np.dtype("<u8"), self._bytes, offset, strides)
 
     def drain(self) -> list[Segment]:
         """Copy all committed records, then advance the tails, which frees their space.
 
-        Returns a Segment per (cpu, level) that had records, in that order. Raises ProbeError: a
-        head is more than a ring ahead of its tail.
+        Returns a Segment per (cpu, level) that had records, in that order; [] if none had. Raises
+        ProbeError: a head is more than a ring ahead of its tail.
         """
         heads = self._heads.copy()
         busy = np.argwhere(heads != self._done)
@@ -244,7 +256,11 @@ class Rings:
         return segments
 
     def _copy(self, cpu: int, level: int, tail: int, head: int) -> bytes:
-        """Return a copy of a ring's bytes at positions [tail, head), which may wrap around."""
+        """Return a copy of a ring's bytes at positions [tail, head), which may wrap around.
+
+        Positions count bytes since the recording began, and head is not tail. Raises ProbeError:
+        the range is larger than the ring.
+        """
         size = self.sizes.by_level[level]
         base = cpu * self.sizes.area_bytes + self.sizes.offset(level)
         first, last = base + tail % size, base + head % size
@@ -265,7 +281,7 @@ class Rings:
     def lost(self) -> NDArray[np.uint64]:
         """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.
 
-        A copy, as of the next two methods.
+        A copy, as that of `too_deep`; kinds from KINDS on are 0.
         """
         totals = np.zeros((self.cpus, LEVELS, 256), dtype=np.uint64)
         totals[:, :, :KINDS] = self._lost
@@ -285,7 +301,7 @@ class Rings:
         return self._left_out.sum(axis=0).tolist(), self._left_events.sum(axis=0).tolist()
 
     def close(self) -> None:
-        """Unmap the rings; no method may be called afterwards."""
+        """Unmap the rings; no method may be called afterwards, nor this one again."""
         del self._heads, self._tails, self._lost, self._too_deep
         del self._left_out, self._left_events
         self._bytes.release()

@@ -24,7 +24,11 @@ class RunStats:
         self._fd = -1  # -1: off
 
     def switch(self, on: bool) -> None:
-        """Switch the counting; nothing happens where CAP_SYS_ADMIN is missing."""
+        """Switch the kernel's counting of runs on or off, for all BPF programs of the host.
+
+        On while this process, or another one, holds a descriptor from BPF_ENABLE_STATS; switching
+        to the present state does nothing, nor does switching on without CAP_SYS_ADMIN.
+        """
         if on and self._fd < 0:
             with suppress(ProbeError):
                 self._fd = load_library().call(
@@ -39,7 +43,10 @@ class StatsChild:
     """As RunStats, by a child process (stats_child.py), so that this one can give up the right."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Start the child. `tell`: called with a message once it has ended. Raises OSError."""
+        """Start the child process; it counts nothing yet. Raises OSError: it cannot be started.
+
+        `tell`: called with a message for the user once the child turns out to have ended.
+        """
         self._tell = tell
         self._on = False
         self._process = subprocess.Popen(
@@ -53,7 +60,10 @@ class StatsChild:
         )
 
     def switch(self, on: bool) -> None:
-        """Switch the counting. Calls `tell` once if the child has ended; then does nothing."""
+        """Have the child switch the counting of runs on or off; nothing if it is so already.
+
+        If the child has ended, calls `tell` once; later calls do nothing.
+        """
         if on == self._on or self._process.stdin is None:
             return
         self._on = on
@@ -64,7 +74,7 @@ class StatsChild:
             self._tell("run time of programs: not known, the process that switches it has ended")
 
     def close(self) -> None:
-        """End the child and with it the counting; the child is killed after a second."""
+        """End the child and the counting: by the end of its input, after a second by SIGKILL."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:

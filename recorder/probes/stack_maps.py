@@ -45,10 +45,9 @@ class FreshStacks(NamedTuple):
 
 
 def max_depth() -> int:
-    """Return the most frames that are recorded of a stack.
+    """Return the most frames that are recorded of a stack, 1 to 127.
 
-    The sysctl kernel.perf_event_max_stack, at least 1 and at most 127, which stands in for a value
-    that cannot be read.
+    The sysctl kernel.perf_event_max_stack within these bounds; 127 where it cannot be read.
     """
     try:
         return max(1, min(_MAX_DEPTH, int(_MAX_STACK.read_text())))
@@ -60,7 +59,11 @@ class StackMaps:
     """Both stack maps of one object. No stack is removed, so an id never changes its meaning."""
 
     def __init__(self, bpf: BpfObject, wanted: Stacks) -> None:
-        """Set the sizes of the maps that `wanted` needs, before `bpf` is loaded."""
+        """Set the sizes of the maps that `wanted` needs, before `bpf` is loaded.
+
+        A map's value has room for `max_depth` frames: 8 bytes each for the kernel's, BUILD_ID_FRAME
+        for those of programs. A map that is not needed keeps the object's size.
+        """
         self._bpf = bpf
         depth = max_depth()
         self._known: dict[str, set[int]] = {}
@@ -73,9 +76,12 @@ class StackMaps:
         self._value = ctypes.create_string_buffer(depth * BUILD_ID_FRAME.itemsize)
 
     def fresh(self) -> FreshStacks:
-        """Return the stacks that are new since the last call. Raises RefusedError."""
+        """Return the stacks that are new in the kernel's maps since the last call.
+
+        None of them is returned again. Empty where no stacks are recorded. Raises RefusedError.
+        """
         return FreshStacks(
-            {n: _whole(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},
+            {n: _before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},
             {
                 n: _with_frames(np.frombuffer(data, BUILD_ID_FRAME))
                 for n, data in self._read(_USER_MAP, BUILD_ID_FRAME.itemsize)
@@ -83,23 +89,24 @@ class StackMaps:
         )
 
     def _read(self, name: str, frame: int) -> list[tuple[int, bytes]]:
-        """Return (id, frames of `frame` bytes each) of a map's new stacks, and add them to _known.
+        """Return (id, frames) of a map's stacks that are new since the last call; extends `_known`.
 
-        Empty for a map that is not in use.
+        `name`: the map. `frame`: bytes of a frame; the frames of a stack are bytes of max_depth()
+        of them, zeros behind the last. Empty for a map that is not in use. Raises RefusedError.
         """
-        known = self._known.get(name)
-        if known is None:
+        returned_ids = self._known.get(name)
+        if returned_ids is None:
             return []
         size = max_depth() * frame
-        found = []
+        fresh = []
         for key in self._bpf.keys(name):
-            if key not in known and self._bpf.read_value(name, key, self._value):
-                found.append((key, self._value.raw[:size]))
-        known.update(key for key, _ in found)
-        return found
+            if key not in returned_ids and self._bpf.read_value(name, key, self._value):
+                fresh.append((key, self._value.raw[:size]))
+        returned_ids.update(key for key, _ in fresh)
+        return fresh
 
 
-def _whole(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a view of the addresses before the first 0: the kernel zeroes unused entries."""
     empty = np.flatnonzero(addresses == 0)
     return addresses[: empty[0]] if len(empty) else addresses

@@ -28,7 +28,11 @@ def _library() -> ctypes.CDLL:
 
 
 def _main() -> None:
-    """Keep CAP_SYS_ADMIN alone, then switch as standard input says, until its end."""
+    """Drop all capabilities but CAP_SYS_ADMIN, then switch the counting of BPF runs as input says.
+
+    Each byte of standard input switches: b"1" on, any other off. Returns at the input's end; the
+    kernel then closes the descriptor that keeps the counting on.
+    """
     # python -I -S: site-packages, and so an installed biotrail, is not on sys.path.
     sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
     from biotrail.recorder.rights import capabilities

@@ -37,17 +37,21 @@ class Format:
 
 
 def parse(name: str, text: str) -> Format:
-    """Return the format in `text`, of tracepoint `name`. Raises ProbeError: no ID or no field."""
+    """Return the format that is in `text`, the content of tracepoint `name`'s file `format`.
+
+    Fields of the common header (common_type, …) are among its fields. Raises ProbeError: the text
+    has no ID or no field.
+    """
     number = re.search(r"^ID:\s*(\d+)\s*$", text, re.MULTILINE)
     fields = {}
     for line in text.splitlines():
-        found = _FIELD.match(line)
-        if found is None:
+        match = _FIELD.match(line)
+        if match is None:
             continue
         # "char rwbs[10]", "__data_loc char[] cmd", "unsigned int nr_sector"
-        declared = re.sub(r"\[[^\]]*\]", "", found["declaration"]).split()[-1].lstrip("*")
-        size, offset = int(found["size"]), int(found["offset"])
-        fields[declared] = Field(declared, offset, size, found["signed"] == "1")
+        declared = re.sub(r"\[[^\]]*\]", "", match["declaration"]).split()[-1].lstrip("*")
+        size, offset = int(match["size"]), int(match["offset"])
+        fields[declared] = Field(declared, offset, size, match["signed"] == "1")
     if number is None or not fields:
         raise ProbeError(
             f"the format of tracepoint {name} cannot be understood: it begins with {text[:40]!r}; "
@@ -74,7 +78,7 @@ def remedy() -> str:
 
 
 def find() -> Path:
-    """Return where tracefs is, after mounting it at PLACES[0] if it is not mounted.
+    """Return the directory of tracefs, after mounting it at PLACES[0] if it is not mounted.
 
     Raises ProbeError: access is denied, mount(2) failed, or there are no events after it.
     """
@@ -100,11 +104,12 @@ def find() -> Path:
 
 
 def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
-    """Return the formats by tracepoint name; names that this kernel does not have are left out.
+    """Return the formats of a system's tracepoints by name, from the directory `tracefs`.
 
-    Raises ProbeError: a format cannot be read or parsed.
+    `system`: such as "block". `names`: of tracepoints; those that this kernel does not have are
+    left out. Raises ProbeError: a format cannot be read or parsed.
     """
-    found = {}
+    formats = {}
     for name in names:
         try:
             text = (tracefs / "events" / system / name / "format").read_text()
@@ -114,5 +119,5 @@ def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
             raise ProbeError(
                 f"{error.filename} cannot be read: {error.strerror}; run as root"
             ) from error
-        found[name] = parse(name, text)
-    return found
+        formats[name] = parse(name, text)
+    return formats

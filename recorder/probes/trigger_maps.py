@@ -7,10 +7,10 @@ import time
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.log.chunks import unwrap
 from biotrail.recorder.probes.libbpf import BpfObject
+from biotrail.recorder.schema import shared
 
 _INFLIGHT_SLOTS = 65536
 _DEPTH_SLOTS = 4096
-_FIRED_SLOTS = 64
 _INFLIGHT_BYTES = 24
 _NAMES = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
 
@@ -18,30 +18,19 @@ _NAMES = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
 class _Triggers(ctypes.Structure):
     """`struct bt_triggers`, the section .rodata.trigger."""
 
-    _fields_ = (
-        ("slow_ns", ctypes.c_uint64),
-        ("failed", ctypes.c_uint32),
-        ("depth", ctypes.c_uint32),
-    )
+    _fields_ = shared.fields(shared.TRIGGERS)
 
 
 class _Fired(ctypes.Structure):
     """`struct bt_fired`, one CPU's slot."""
 
-    _fields_ = (
-        ("armed", ctypes.c_uint64),
-        ("now", ctypes.c_uint64),
-        ("sector", ctypes.c_uint64),
-        ("value", ctypes.c_int64),
-        ("dev", ctypes.c_uint32),
-        ("trigger", ctypes.c_uint32),
-    )
+    _fields_ = shared.fields(shared.FIRED)
 
 
 class _AllFired(ctypes.Structure):
     """Section .data.fired: a slot per CPU."""
 
-    _fields_ = (("slots", _Fired * _FIRED_SLOTS),)
+    _fields_ = (("slots", _Fired * shared.FIRED_SLOTS),)
 
 
 class _Armed(ctypes.Structure):
@@ -54,7 +43,10 @@ class TriggerMaps:
     """The trigger maps of one object."""
 
     def __init__(self, bpf: BpfObject, triggers: Triggers) -> None:
-        """Set the triggers' constants and the tables' sizes, before `bpf` is loaded."""
+        """Set the triggers' constants and the tables' sizes, before `bpf` is loaded.
+
+        A table that no trigger needs keeps its single entry.
+        """
         self._bpf = bpf
         self._armed = 1
         value = _Triggers(triggers.slow_ns, triggers.failed, triggers.depth)
@@ -69,18 +61,19 @@ class TriggerMaps:
     def hits(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU since the last call, ordered by time.
 
-        If there is any, arms the triggers again. Raises RefusedError.
+        CPUs whose numbers are equal modulo 64 count as one. If there is any, arms the triggers
+        again, so that the next one of each CPU is kept. Raises RefusedError.
         """
         fired = _AllFired()
         self._bpf.read_section(".data.fired", fired)
-        fresh = [slot for slot in fired.slots if slot.armed == self._armed]
-        if not fresh:
+        fired_slots = [slot for slot in fired.slots if slot.armed == self._armed]
+        if not fired_slots:
             return []
         self._armed += 1
         self._bpf.update_section(".data.armed", _Armed(self._armed))
         near = time.monotonic_ns()
-        found = [
+        hits = [
             Hit(_NAMES.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value)
-            for s in fresh
+            for s in fired_slots
         ]
-        return sorted(found, key=lambda hit: hit.monotonic)
+        return sorted(hits, key=lambda hit: hit.monotonic)

@@ -52,7 +52,10 @@ def _check(result: int, name: str) -> None:
 
 
 def current() -> Sets:
-    """Return the calling thread's capabilities. Raises OSError."""
+    """Return the calling thread's effective, permitted and inheritable capabilities.
+
+    A bit mask each, by capability number. Raises OSError.
+    """
     data = (_Data * 2)()
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.capget(byref(_Header(_VERSION_3, 0)), data), "capget")
@@ -65,9 +68,10 @@ def current() -> Sets:
 
 
 def become(effective: int, permitted: int, inheritable: int) -> None:
-    """Set the calling thread's capabilities: a bit mask for each set. Raises OSError.
+    """Set the calling thread's capabilities: a bit mask, by capability number, for each set.
 
-    The kernel also clears ambient capabilities that are no longer inheritable or permitted.
+    The kernel also clears ambient capabilities that are no longer inheritable or permitted. Raises
+    OSError, for one where the thread may not have such sets.
     """
     sets = (effective, permitted, inheritable)
     low, high = ([bits >> shift & 0xFFFFFFFF for bits in sets] for shift in (0, 32))
@@ -79,7 +83,7 @@ def become(effective: int, permitted: int, inheritable: int) -> None:
 def gain_no_more() -> None:
     """Set no_new_privs: programs that this thread starts get no more capabilities than it has.
 
-    Not even set-user-ID programs or root do. Raises OSError.
+    Not even set-user-ID programs or root do. It cannot be undone. Raises OSError.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     one, zero = c_ulong(1), c_ulong(0)
@@ -93,8 +97,8 @@ def mask(names: Iterable[str]) -> int:
 
 def names(bits: int) -> list[str]:
     """Return the names of the capabilities in a bit mask, by number; `cap_N` if not in NUMBERS."""
-    known = {number: name for name, number in NUMBERS.items()}
-    return [known.get(n, f"cap_{n}") for n in range(bits.bit_length()) if bits >> n & 1]
+    name_of = {number: name for name, number in NUMBERS.items()}
+    return [name_of.get(n, f"cap_{n}") for n in range(bits.bit_length()) if bits >> n & 1]
 
 
 def holds(name: str) -> bool:

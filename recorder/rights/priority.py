@@ -35,12 +35,17 @@ class Urgency:
         self.times = 0
         """How often the threads were made real-time."""
 
-    def concerns(self, thread: int | None = None) -> None:
+    def add_thread(self, thread: int | None = None) -> None:
         """Add a thread of this process by its kernel id; None: the calling thread."""
         self._threads.append(threading.get_native_id() if thread is None else thread)
 
-    def found(self, fill: float) -> None:
-        """Make the threads real-time or normal, given how full the fullest ring is (0 to 1)."""
+    def adapt(self, fill: float) -> None:
+        """Make the threads added so far real-time or normal, given how full the fullest ring is.
+
+        `fill`: 0 to 1. From a quarter on (FILLED), they become real-time, which counts in `times`;
+        they stay so until `fill` was below for more than 10 s (LONG_NS). Where this is not
+        permitted, the scheduling stays.
+        """
         if fill >= FILLED:
             if self._since is None:
                 self.times += 1
@@ -50,14 +55,17 @@ class Urgency:
             self.relax()
 
     def relax(self) -> None:
-        """Return the threads to normal scheduling, if they are real-time."""
+        """Return the threads to normal scheduling; do nothing unless they were made real-time."""
         if self._since is not None:
             self._since = None
             # SCHED_RESET_ON_FORK stays set: clearing it needs CAP_SYS_NICE, which may be given up.
             self._schedule(os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, 0)
 
     def _schedule(self, policy: int, priority: int) -> None:
-        """Set policy and priority of all threads, where that is permitted."""
+        """Set policy and priority (sched_setscheduler(2)) of all threads that were added.
+
+        Threads that have ended, and those for which that is not permitted, are skipped.
+        """
         for thread in self._threads:
             # Not permitted, or the control group has no real-time bandwidth: scheduling stays.
             with suppress(PermissionError, ProcessLookupError):
@@ -71,7 +79,7 @@ def permitted() -> bool:
 
 
 def permit() -> None:
-    """Raise RLIMIT_RTPRIO to PRIORITY, so that CAP_SYS_NICE is not needed later.
+    """Raise RLIMIT_RTPRIO, both limits, to PRIORITY, so that CAP_SYS_NICE is not needed later.
 
     Does nothing where the limit suffices or may not be raised.
     """

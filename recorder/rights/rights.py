@@ -67,7 +67,11 @@ LACKS = (_PROGRAM_TIMES, _PRIORITY, _PROCESSES)
 
 
 def lacking() -> list[Lack]:
-    """Return the LACKS that apply to the calling thread, in order."""
+    """Return the LACKS that apply to the calling thread, in order.
+
+    Run statistics need CAP_SYS_ADMIN or kernel.bpf_stats_enabled=1, a raised priority CAP_SYS_NICE
+    or RLIMIT_RTPRIO, other users' processes a /proc that shows them. Raises OSError.
+    """
     works = {
         _PROGRAM_TIMES: capabilities.holds("CAP_SYS_ADMIN") or _always_counted(),
         _PRIORITY: capabilities.holds("CAP_SYS_NICE") or priority.permitted(),
@@ -102,8 +106,9 @@ def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
 
     Each trial is run with `keep` alone effective; if it fails, the capabilities that it needs are
     kept as well. Only capabilities that are effective now can be kept. Programs started later get
-    no more, not even as root (no_new_privs). The bounding set is not changed: that would only
-    take rights from commands that were started already. Raises OSError.
+    no more, not even as root (no_new_privs). The bounding set is not changed: that would only take
+    rights from commands that were started already. Raises OSError, and what a trial raises beside
+    OSError and TraceError; then the capabilities are given up, but no_new_privs is not set.
     """
     effective, permitted, _ = capabilities.current()
     kept = mask(keep) & effective
@@ -119,7 +124,7 @@ def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
 
 
 def _works(trial: Trial) -> bool:
-    """Run a trial; return False where it raises OSError or TraceError."""
+    """Run a trial; return whether it worked: False where it raises OSError or TraceError."""
     try:
         trial.run()
     except (OSError, TraceError):
@@ -130,8 +135,8 @@ def _works(trial: Trial) -> bool:
 def threads_with_more(kept: int, tasks: Path = Path("/proc/self/task")) -> list[str]:
     """Return the names of this process's threads with permitted capabilities not in `kept`.
 
-    `kept`: bit mask. `tasks`: /proc/PID/task of the process. Threads that end meanwhile are
-    skipped.
+    `kept`: bit mask. `tasks`: /proc/PID/task of the process. Sorted by the threads' ids as text.
+    Threads that end meanwhile are skipped.
     """
     found = []
     for task in sorted(tasks.iterdir()):

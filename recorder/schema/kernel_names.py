@@ -95,7 +95,7 @@ IOERR = 10
 
 
 def opf_of(rwbs: str, other: str = "WRITE_ZEROES") -> int:
-    """Return bi_opf or cmd_flags from RWBS letters, in the numbers of OPS and FLAGS.
+    """Return bi_opf or cmd_flags from RWBS letters, in the numbers of OPS and FLAGS (Linux 6.18).
 
     The letters are [F for PREFLUSH] operation [flags], as blk_fill_rwbs writes them: "FWFS" is a
     WRITE with PREFLUSH, FUA and SYNC; "FF" a FLUSH with PREFLUSH. `other`: the operation (key of

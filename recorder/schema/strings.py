@@ -53,8 +53,8 @@ def characters(text: str) -> str:
 def guarded(text: str) -> str:
     """Return the text as a CSV cell that no spreadsheet evaluates as a formula.
 
-    A text that begins with one of GUARDED_BEGINNINGS, of which the apostrophe is one, gets an
-    apostrophe in front; any other is returned as it is. So removing one leading apostrophe restores
-    any text.
+    A text that begins with one of GUARDED_BEGINNINGS (= + - @, tab, CR, LF, their full-width forms,
+    an apostrophe) gets an apostrophe in front; any other is returned as it is. So removing one
+    leading apostrophe from a cell restores the text.
     """
     return GUARD + text if text[:1] and text[0] in GUARDED_BEGINNINGS else text

@@ -20,9 +20,9 @@ class Child:
     def __init__(self, command: Sequence[str], *, stdout: int | None = None) -> None:
         """Keep the command, and check that its program is found in PATH; start nothing yet.
 
-        Raises TraceError: there is no such program, or it is not executable. `command`: program
-        (name or path) and arguments; at least the program. `stdout`: descriptor for the command's
-        standard output; None: this process's.
+        `command`: program (name or path) and arguments; at least the program. `stdout`: descriptor
+        for the command's standard output; None: this process's. Sets `pidfd` to None. Raises
+        TraceError: there is no such program, or it is not executable.
         """
         self._command = list(command)
         self._stdout = stdout
@@ -35,10 +35,10 @@ class Child:
             )
 
     def start(self) -> None:
-        """Start the command. Raises TraceError.
+        """Start the command, once. Raises TraceError: its program cannot be executed.
 
-        Sets `pidfd`, a descriptor that is readable once the command has ended; it stays None
-        before 5.3.
+        Sets `pidfd` to a new descriptor that is readable once the command has ended; it stays None
+        where the kernel has no pidfd_open(2) (before 5.3) or refuses.
         """
         try:
             self._process = subprocess.Popen(self._command, stdout=self._stdout)
@@ -54,7 +54,10 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """Exit status as a shell reports it (128 + signal); None until the command has ended."""
+        """Exit status as a shell reports it: 128 + number for a command that a signal ended.
+
+        None while the command runs, and if it was never started.
+        """
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
@@ -70,9 +73,9 @@ class Child:
                 self._process.send_signal(signal.SIGTERM)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long for the command's end; return False if it still runs.
+        """Wait at most `seconds` for the command's end; return whether it has ended.
 
-        True also if it was never started.
+        True at once if it was never started.
         """
         if self._process is None:
             return True

@@ -39,10 +39,11 @@ class CostWatch:
         max_cpu: float | None,
         now_ns: int,
     ) -> None:
-        """Begin at `now_ns`.
+        """Begin the first window of WINDOW_NS at `now_ns`; the counting is not switched yet.
 
-        `programs`: returns the programs with their counters. `count_runs`: switches the kernel's
-        counting of runs. `max_cpu`: per cent of one core, above which `tick` warns; None: never.
+        `programs`: returns the programs with their running totals. `count_runs`: called with True
+        or False to switch the kernel's counting of program runs on or off. `max_cpu`: per cent of
+        one core above which `tick` warns; None: never.
         """
         self._programs = programs
         self._count_runs = count_runs
@@ -58,9 +59,13 @@ class CostWatch:
         """Number of windows of WINDOW_NS in which `max_cpu` was exceeded."""
 
     def tick(self, now_ns: int, events: float) -> str:
-        """Switch the counting of runs; return a warning if `max_cpu` is exceeded, else "".
+        """Switch the counting of runs for this tick; return a warning for the user, or "".
 
-        To be called every TICK_NS. `events`: number recorded so far.
+        To be called every TICK_NS, at `now_ns`. `events`: number of events recorded so far. Runs
+        are counted in the ticks of EARLY_TICKS and in every SAMPLE_TICKS-th one. If recorder and
+        programs took more than `max_cpu` since the last look, at least WINDOW_NS ago, 1 is added to
+        `warnings`, and the warning is returned unless the last one was less than QUIET_NS ago.
+        Without `max_cpu` always "".
         """
         self._ticks += 1
         self._count(self._ticks in EARLY_TICKS or self._ticks % SAMPLE_TICKS == 0)
@@ -78,17 +83,22 @@ class CostWatch:
             "fewer devices (-d) or events (--events minimal), or compress less (--level 0)"
         )
 
-    def took(self, taken_bytes: int) -> None:
-        """End a sample that is large enough; called each round of the poll loop.
+    def end_full_sample(self, taken_bytes: int) -> None:
+        """Switch the counting of runs off if the present sample is large enough, else do nothing.
 
-        `taken_bytes`: bytes of records copied from the rings so far.
+        `taken_bytes`: bytes of records copied from the rings since the recording began; the sample
+        ends SAMPLE_BYTES after the value at its beginning. Called in each round of the poll loop.
+        Keeps `taken_bytes`, as the beginning of the next sample.
         """
         self._taken_bytes = taken_bytes
         if self._counting and taken_bytes - self._sample_bytes >= SAMPLE_BYTES:
             self._count(False)
 
     def _count(self, on: bool) -> None:
-        """Switch the kernel's counting, and remember where the sample began."""
+        """Switch the kernel's counting of runs; a sample begins at the bytes copied by now.
+
+        Sets `_sample_bytes` and `_counting`, and calls `count_runs`, also where nothing changes.
+        """
         self._sample_bytes = self._taken_bytes
         self._counting = on
         self._count_runs(on)
@@ -96,7 +106,10 @@ class CostWatch:
     def _share(self, now_ns: int, events: float) -> float:
         """Return the per cent of one core that the recorder and the programs took since last call.
 
-        The programs' time is estimated: events times the mean time of the sampled runs.
+        `events`: number of events recorded by `now_ns`. The recorder's time is its CPU time; the
+        programs' is estimated: the new events times the mean time of the runs that the kernel
+        counted. Sets `_since_ns`, `_cpu` and `_events`, from which the next call goes on; the first
+        call measures from the object's making.
         """
         cpu = cost.read(()).cpu_seconds
         kernel = (events - self._events) * ns_per_run(self._programs()) / 1e9

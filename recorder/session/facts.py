@@ -5,61 +5,77 @@ import platform
 import secrets
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Any
+from typing import cast
 
 from biotrail.recorder.host import devices, host
 from biotrail.recorder.probes.path_maps import NO_PATH, PathChoice
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.schema import records
+from biotrail.recorder.schema.payloads import (
+    BackendFacts,
+    Clock,
+    EventFacts,
+    FilterFacts,
+    Header,
+    HostFacts,
+    KernelEnums,
+    KernelFacts,
+    RightFacts,
+    RingFacts,
+)
 
 
 def versions(created_by: str) -> dict[str, str]:
     """Return the versions of biotrail (`created_by`), python, numpy and zstandard by name."""
-    found = {"biotrail": created_by, "python": platform.python_version()}
+    by_name = {"biotrail": created_by, "python": platform.python_version()}
     for name in ("numpy", "zstandard"):
-        found[name] = metadata.version(name)
-    return found
+        by_name[name] = metadata.version(name)
+    return by_name
 
 
 def header(
     *,
     created_by: str,
-    clock: dict[str, int],
+    clock: Clock,
     command: Sequence[str],
-    kernel_enums: dict[str, Any],
-    filters: dict[str, Any],
-    events: dict[str, Any],
-    rings: dict[str, Any],
-    rights: dict[str, Any],
-    backend: dict[str, Any],
-    files: dict[str, Any],
+    kernel_enums: KernelEnums,
+    filters: FilterFacts,
+    events: EventFacts,
+    rings: RingFacts,
+    rights: RightFacts,
+    backend: BackendFacts,
+    files: Header,
     stacks: Stacks = Stacks.NONE,
     path: PathChoice = NO_PATH,
-) -> dict[str, Any]:
+) -> Header:
     """Return the header of a new log; the log writer adds the format's version.
 
-    clock: read before the programs were attached, so that no event is older. kernel_enums:
-    `op_enum` and `flag_bits`. backend: as Probes.backend_facts. files: FileWatch.facts.
-    The other arguments are the header's entries of the same name.
+    The host, its kernel and its devices are looked up now. clock: read before the programs were
+    attached, so that no event is older. kernel_enums: `op_enum` and `flag_bits` alone. command:
+    biotrail's command line. stacks: which call stacks are recorded. backend, files: keys of the
+    header itself (Probes.backend_facts, FileWatch.facts). The other arguments are the header's
+    entries of the same name.
     """
     machine = host.facts()
-    kernel = machine.pop("kernel", {})
-    return {
+    kernel: KernelFacts = machine.pop("kernel", {})
+    made: Header = {
         "log_id": secrets.token_hex(16),
         "created_by": created_by,
-        "host": machine,
+        "host": cast(HostFacts, machine),
         "kernel": {**kernel, **kernel_enums},
         "clocks": clock,
         "devices": devices.snapshot(),
         "command": list(command),
         "filters": filters,
         "events": events,
-        **({"stacks": {"user": stacks >= Stacks.USER}} if stacks else {}),
-        **files,
-        **path.header(),
-        **backend,
-        "versions": versions(created_by),
-        "rings": rings,
-        "rights": rights,
-        "schema": records.schema(path.parts),
     }
+    if stacks:
+        made["stacks"] = {"user": stacks >= Stacks.USER}
+    made.update(files)
+    if (parts := path.facts()) is not None:
+        made["path"] = parts
+    made.update(cast(Header, backend))
+    made["versions"] = versions(created_by)
+    made["rings"], made["rights"] = rings, rights
+    made["schema"] = records.schema(path.parts)
+    return made

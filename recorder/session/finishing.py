@@ -3,7 +3,6 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.host import clocks
@@ -11,6 +10,7 @@ from biotrail.recorder.output.output import explain
 from biotrail.recorder.output.sinks import LogSink, PlainLog
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.errors import OutputError, TraceError
+from biotrail.recorder.schema.payloads import Clock, End
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import ns_per_run
 from biotrail.recorder.session.running import Running
@@ -24,7 +24,9 @@ STUCK_NS = 5_000_000_000
 def finish(running: Running) -> Summary:
     """Detach, copy out the remaining records, end the log, and wait for the command's end.
 
-    Returns the summary; its `error` says why the recording had to stop, None: as asked for.
+    `running`: its loop has ended, by a reason or by an error given to `fail`. Returns the summary;
+    its `error` is None if the recording stopped as asked for. Errors while detaching or reading the
+    rings do not raise: they are kept in `running.failure`, and the log gets what was copied.
     """
     stop, writer = running.stop, running.writer
     stopped = clocks.reading()  # programs are detached one by one: later events have gaps
@@ -38,12 +40,17 @@ def finish(running: Running) -> Summary:
     summary.error = _of_output(running, ended) or _of_recorder(running.failure)
     if running.child is not None:
         name = running.options.command[0]
-        summary.command_status = _see_off(running.child, name, stop, running.progress.tell)
+        summary.command_status = _wait_for_command(running.child, name, stop, running.progress.tell)
     return summary
 
 
 def _take_rest(running: Running) -> None:
-    """Detach the programs; copy out their last records, losses and triggers."""
+    """Detach the programs; copy out their last records, losses and triggers.
+
+    Records wait in `running.intake`, loss windows in `running.loss_feed` or the writer's queue,
+    triggers in `running.flight`. The counting of program runs is switched off first. Raises OSError
+    or TraceError; what was copied by then stays.
+    """
     running.watch.end()
     running.probes.detach()
     while running.intake.drain():
@@ -54,14 +61,17 @@ def _take_rest(running: Running) -> None:
     running.listen()
 
 
-def _last_job(running: Running, stopped: dict[str, int]) -> Job:
+def _last_job(running: Running, stopped: Clock) -> Job:
     """Return the job that writes all that waits to be written, then the END frame.
 
-    `stopped`: clock readings (name → ns) right before the programs were detached.
+    In this order: new stacks, records, loss windows, devices, cgroups and mounts, END. The END
+    frame is left out where an earlier write failed, except by a flight recorder. `stopped`: clock
+    readings (name → ns) right before the programs were detached.
     """
     jobs = [*running.intake.jobs(), *running.loss_feed.jobs(), *running.changes.jobs()]
 
     def last(log: LogSink) -> None:
+        """Write it all to `log`; runs in the writer thread."""
         for job in jobs:
             job(log)
         # A log that lacks a chunk gets no END frame, so that it reads as interrupted. A flight
@@ -72,7 +82,7 @@ def _last_job(running: Running, stopped: dict[str, int]) -> Job:
     return last
 
 
-def _end_facts(running: Running, stopped: dict[str, int]) -> dict[str, Any]:
+def _end_facts(running: Running, stopped: Clock) -> End:
     """Return the facts for the END frame; the log writer adds the log's size.
 
     `stopped`: clock readings (name → ns) right before the programs were detached. Reads the
@@ -81,7 +91,7 @@ def _end_facts(running: Running, stopped: dict[str, int]) -> dict[str, Any]:
     loss, began = running.loss, running.began
     now = cost.read(running.probes.programs())
     return {
-        "reason": running.stop.reason,
+        "reason": running.stop.reason or "",
         **running.flight.at_end(),
         "seconds": _seconds(running, stopped),
         "stopped": stopped,
@@ -104,11 +114,11 @@ def _end_facts(running: Running, stopped: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _summary(running: Running, stopped: dict[str, int]) -> Summary:
+def _summary(running: Running, stopped: Clock) -> Summary:
     """Return the summary for the user, without `error` and `command_status`.
 
-    `stopped`: clock readings (name → ns) right before the programs were detached. The programs
-    must still be loaded.
+    `stopped`: clock readings (name → ns) right before the programs were detached. Asks the probes
+    for counters, so they must not be closed yet.
     """
     writer, loss, sink = running.writer, running.loss, running.opened.sink
     rotation, flight = running.rotation, running.flight
@@ -137,16 +147,16 @@ def _summary(running: Running, stopped: dict[str, int]) -> Summary:
         triggers_let_pass=flight.let_pass,
         files=sink.files,
         files_deleted=rotation.deleted + flight.deleted,
-        files_gone=rotation.gone + flight.gone,
+        files_gone=rotation.taken_away + flight.taken_away,
     )
 
 
-def _seconds(running: Running, clock: dict[str, int]) -> float:
+def _seconds(running: Running, clock: Clock) -> float:
     """Return the seconds from the recording's beginning to a clock reading (name → ns)."""
     return (clock["monotonic"] - running.began.monotonic) / 1e9
 
 
-def _moment(running: Running, clock: dict[str, int] | None) -> Moment | None:
+def _moment(running: Running, clock: Clock | None) -> Moment | None:
     """Return a clock reading as a moment of the recording; None for None."""
     if clock is None:
         return None
@@ -156,8 +166,9 @@ def _moment(running: Running, clock: dict[str, int] | None) -> Moment | None:
 def _of_output(running: Running, ended: bool) -> TraceError | None:
     """Return the error of the output as one for the user; None: the log was written.
 
-    `ended`: the writer thread ended, so the END frame was written or writing failed before. Without
-    any other error, a file that was removed while recording is one.
+    `ended`: whether the writer thread ended; else the output is stuck, which is the error. Then
+    comes the writer's own error, an OSError with advice (output.explain); last, if there is none, a
+    file that others removed while it was written (reason "output removed").
     """
     error, path = running.writer.error, running.options.output
     if not ended:
@@ -176,7 +187,11 @@ def _of_output(running: Running, ended: bool) -> TraceError | None:
 
 
 def _of_recorder(failure: OSError | TraceError | None) -> TraceError | None:
-    """Return the recorder's own failure as an error for the user; None for None."""
+    """Return the recorder's own failure as an error for the user; None for None.
+
+    An OSError becomes a TraceError with its file's name, if it has one; a TraceError is returned
+    itself.
+    """
     if isinstance(failure, OSError):
         where = f"{failure.filename}: " if failure.filename else ""
         return TraceError(f"recording had to stop: {where}{failure.strerror or failure}")
@@ -186,8 +201,9 @@ def _of_recorder(failure: OSError | TraceError | None) -> TraceError | None:
 def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
     """Return about how many events are in records that were copied from the rings but not written.
 
-    The writer counts events of the jobs that it ran. If the output is stuck, some jobs did not run:
-    then the number follows from the mean size of the counted events.
+    `unwritten_bytes`: bytes of these records; 0 gives 0. The writer counted the events of the jobs
+    that it ran (`writer.unwritten`). Where the output was stuck, some jobs did not run: then the
+    number follows from the mean size of all counted events, and is 0 if none was counted.
     """
     if not unwritten_bytes:
         return 0
@@ -198,13 +214,14 @@ def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
     return round(unwritten_bytes * events / size) if size else 0
 
 
-def _see_off(
+def _wait_for_command(
     child: Child, name: str, stop: StopRequests, tell: Callable[[str], None]
 ) -> int | None:
-    """Wait for the command's end; return its exit status (128 + signal).
+    """Wait for the command's end, however long; return its exit status (128 + signal).
 
-    Sends SIGTERM to the command if a signal ended the recording, and for each signal that comes
-    while waiting. Calls `tell` with a message after 0.5 s. `name`: the command's, for the message.
+    Sends SIGTERM to the command if a signal to stop ended the recording, and again for each that
+    comes while waiting. Calls `tell` with a message for the user if the command still runs after
+    0.5 s. `name`: the command's, for the message. None: the command was not started.
     """
     if stop.signals:
         child.terminate()
@@ -219,5 +236,8 @@ def _see_off(
 
 
 def _stuck(writer: WriterThread, stop: StopRequests) -> bool:
-    """Return whether to give the output up: two signals, and no job has ended for STUCK_NS."""
+    """Return whether to give the output up, as the user insists and nothing moves.
+
+    So if at least two signals to stop came and the writer thread has ended no job for STUCK_NS.
+    """
     return stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > STUCK_NS

@@ -6,27 +6,29 @@ from dataclasses import asdict
 from typing import Any
 
 from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.output.flight_buffer import KeptLog
-from biotrail.recorder.output.series import Clock
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.sinks import Sink
 from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.schema.payloads import Clock, End
 
 
 class Flight:
     """Dumps that users and triggers ask for; orders one dump at a time."""
 
     def __init__(self, sink: Sink, writer: WriterThread, after: float, every: float) -> None:
-        """`sink`: unless it is a KeptLog, there are no dumps.
+        """Begin without requests for dumps.
 
-        `after`: seconds that are recorded after a trigger before its dump. `every`: least seconds
-        from a trigger with a dump to the next one.
+        `sink`: the recording's; unless it is a FlightBuffer (chunks in memory), there are no dumps.
+        `writer`: the thread that starts them. `after`: seconds that are recorded after a trigger
+        before its dump. `every`: least seconds from a trigger with a dump to the next one with a
+        dump.
         """
-        self._sink = sink if isinstance(sink, KeptLog) else None
+        self._sink = sink if isinstance(sink, FlightBuffer) else None
         self._writer = writer
         self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)
-        self._asked: deque[dict[str, Any]] = deque(maxlen=1)
-        self._hit: Hit | None = None
-        self._next_ns = 0
+        self._dump_request: deque[dict[str, Any]] = deque(maxlen=1)
+        self._waiting_hit: Hit | None = None
+        self._next_trigger_ns = 0
         self._ordered = False
         self.let_pass = 0
         """Triggers ignored because they came within `every` seconds of one that made a dump.
@@ -45,88 +47,96 @@ class Flight:
         return 0 if self._sink is None else self._sink.deleted
 
     @property
-    def gone(self) -> int:
+    def taken_away(self) -> int:
         """Number of dumps that others deleted, moved away or replaced."""
-        return 0 if self._sink is None else self._sink.gone
+        return 0 if self._sink is None else self._sink.taken_away
 
     def messages(self) -> list[str]:
         """Return the messages for the user since the last call: dumps written or failed."""
-        found: list[str] = []
+        messages: list[str] = []
         while self._sink is not None and not self._sink.messages.empty():
-            found.append(self._sink.messages.get())
-        return found
+            messages.append(self._sink.messages.get())
+        return messages
 
-    def ask(self, how: str) -> None:
-        """Ask for a dump as soon as possible, in place of one asked for and not yet ordered.
+    def request_dump(self, how: str) -> None:
+        """Request a dump as soon as possible, in place of a user's request not yet ordered.
 
-        `how`: for the dump's reason, such as the signal's name.
+        `how`: the signal's name, for the reason "asked for (…)" in the dump's header. Without a
+        flight recorder nothing comes of it, as for `request_dump_after`.
         """
-        self._asked.append({"reason": f"asked for ({how})"})
+        self._dump_request.append({"reason": f"asked for ({how})"})
 
-    def hit(self, hit: Hit) -> None:
-        """Ask for a dump for a trigger, `after` seconds behind it.
+    def request_dump_after(self, hit: Hit) -> None:
+        """Request a dump for a trigger that fired, `after` seconds behind the trigger's time.
 
-        Ignored within `every` seconds of the last trigger that made a dump (see `let_pass`), and
-        while another trigger's dump is waiting, which will cover this one too.
+        Ignored within `every` seconds of the last trigger that made a dump, which adds 1 to
+        `let_pass`; and while another trigger's dump is waiting, which will cover this one too.
         """
-        if hit.monotonic < self._next_ns:
+        if hit.monotonic < self._next_trigger_ns:
             self.let_pass += 1
-        elif self._hit is None:
-            self._hit = hit
+        elif self._waiting_hit is None:
+            self._waiting_hit = hit
 
     def due(self, now_ns: int) -> bool:
-        """Return whether a dump is asked for, its time has come, and no other is under way.
+        """Return whether a dump is to be ordered at `now_ns` (CLOCK_MONOTONIC).
 
-        `now_ns`: CLOCK_MONOTONIC. False without a flight recorder.
+        So if a user requested one, or a trigger did and `after` seconds have passed since; and no
+        other dump is ordered or being written. False without a flight recorder.
         """
         if self._sink is None or self._ordered or self._sink.busy:
             return False
-        ripe = self._hit is not None and now_ns >= self._hit.monotonic + self._after_ns
-        return bool(self._asked) or ripe
+        ripe = (
+            self._waiting_hit is not None and now_ns >= self._waiting_hit.monotonic + self._after_ns
+        )
+        return bool(self._dump_request) or ripe
 
     def order(self, clock: Clock) -> None:
-        """Queue the dump that was asked for behind all other jobs of the writer thread.
+        """Queue the requested dump behind all other jobs of the writer thread; only if `due`.
 
-        `clock`: the dump's end, up to which all records are queued. Then sets `_ordered`, and
-        forgets what users asked for (`_asked`) and the trigger that waits for a dump (`_hit`);
-        triggers within `every` seconds of that one are then ignored (`_next_ns`). If the writer's
-        queue is full, nothing changes. Only to be called if `due`.
+        `clock`: clock readings (name → ns) of the dump's end, up to which all records are queued.
+        Sets `_ordered`, and removes the user's request (`_dump_request`) and the trigger's
+        (`_waiting_hit`); after a trigger's dump, sets until when triggers are ignored
+        (`_next_trigger_ns`). If the writer's queue is full, nothing changes.
         """
         facts = self._facts()
         self._ordered = True  # first: the job may have run when `offer` returns
         if not self._writer.offer(lambda _log: self._dump(facts, clock)):
             self._ordered = False
             return
-        self._asked.clear()
-        if self._hit is not None:
-            self._next_ns = self._hit.monotonic + self._every_ns
-            self._hit = None
+        self._dump_request.clear()
+        if self._waiting_hit is not None:
+            self._next_trigger_ns = self._waiting_hit.monotonic + self._every_ns
+            self._waiting_hit = None
 
     def _facts(self) -> dict[str, Any]:
-        """Return the dump's reason, its trigger if any, and `let_pass`, for the dump's header.
+        """Return entries of the header's "kept": the dump's reason, its trigger if any, `let_pass`.
 
-        A trigger comes before a user. One of both must have asked for the dump.
+        A trigger comes before a user's request; one of both must be there.
         """
         passed = {"triggers_let_pass": self.let_pass}
-        if self._hit is None:
-            return {**self._asked[0], **passed}
-        trigger = {"reason": f"trigger {self._hit.trigger}", "trigger": asdict(self._hit)}
-        return {**trigger, **passed}
+        hit = self._waiting_hit
+        if hit is None:
+            return {**self._dump_request[0], **passed}
+        return {"reason": f"trigger {hit.trigger}", "trigger": asdict(hit), **passed}
 
     def _dump(self, facts: dict[str, Any], clock: Clock) -> None:
-        """Start the dump and reset `_ordered`, also by an error; runs in the writer thread."""
+        """Have the sink write a dump up to `clock`, and reset `_ordered`, also by an error.
+
+        Runs in the writer thread. `facts`: as `_facts` returns. Raises what FlightBuffer.dump
+        raises.
+        """
         try:
             if self._sink is not None:
                 self._sink.dump(facts, clock)
         finally:
             self._ordered = False
 
-    def at_end(self) -> dict[str, Any]:
-        """Return facts for the last dump: `let_pass`, and a trigger whose dump was still waiting.
+    def at_end(self) -> End:
+        """Return for the END frame `triggers_let_pass`, and `trigger` if one waits for its dump.
 
         {} without a flight recorder.
         """
         if self._sink is None:
             return {}
-        trigger = {} if self._hit is None else {"trigger": asdict(self._hit)}
+        trigger: End = {} if self._waiting_hit is None else {"trigger": asdict(self._waiting_hit)}
         return {**trigger, "triggers_let_pass": self.let_pass}

@@ -25,7 +25,11 @@ class Intake:
         limits: StopLimits,
         now_ns: int,
     ) -> None:
-        """Begin without records, and with a new chunk at `now_ns` (CLOCK_MONOTONIC)."""
+        """Begin without records, and with a new chunk at `now_ns` (CLOCK_MONOTONIC).
+
+        `stacks`: new call stacks are written before the records that have their ids. `limits`:
+        counts the records that are copied.
+        """
         self._probes = probes
         self._stacks = stacks
         self._writer = writer
@@ -44,10 +48,11 @@ class Intake:
         return not self._pending
 
     def poll(self, now_ns: int) -> None:
-        """Copy records from the rings, and queue a chunk if one is large or old enough.
+        """Copy records from the rings, then queue all that wait as a chunk if large or old enough.
 
-        Records stay in the rings, which count what they lose, while a whole chunk waits or the
-        writer's queue is full. `now_ns`: CLOCK_MONOTONIC.
+        `now_ns`: CLOCK_MONOTONIC. Nothing is copied while CHUNK_BYTES wait already or the writer's
+        queue is full: records stay in the rings then, which count what they lose. A chunk is queued
+        at CHUNK_BYTES, or CHUNK_NS after the last one.
         """
         if self._pending_bytes < CHUNK_BYTES and self._writer.ready():
             self.drain()
@@ -57,7 +62,8 @@ class Intake:
     def drain(self) -> bool:
         """Copy all committed records from the rings; return whether there were any.
 
-        Adds to the waiting records, `taken_bytes` and the limits' count, and sets `clock`.
+        Adds them to the waiting records, `taken_bytes` and the limits' count; sets `clock`. Raises
+        ProbeError: the rings cannot be read.
         """
         segments = self._probes.drain()
         self.clock = clocks.reading()  # right after the copy: later events go to the next chunk
@@ -65,14 +71,14 @@ class Intake:
         self._pending.extend(segments)
         self._pending_bytes += size
         self.taken_bytes += size
-        self._limits.took(segments)
+        self._limits.count(segments)
         return bool(segments)
 
     def offer_chunk(self, now_ns: int) -> None:
-        """Queue the waiting records as a chunk; a new chunk begins at `now_ns`.
+        """Queue the waiting records as a chunk; then none wait, and the next begins at `now_ns`.
 
-        If the writer's queue is full, the records go on waiting. New stacks are queued before
-        their events, if a look for stacks is due.
+        If the writer's queue is full, nothing changes. Before records, new call stacks are queued,
+        if a look for them is due.
         """
         if self._pending and self._stacks.due(now_ns):
             self._stacks.put(self._writer)
@@ -107,10 +113,10 @@ class LossFeed:
         self._put(self._counters.sample_rings(lost, too_deep, now_ns))
 
     def sample_programs(self, now_ns: int) -> None:
-        """Sample the programs' counters of skipped runs, and queue windows up to `now_ns`.
+        """Sample the programs' counters of skipped runs, and queue loss windows up to `now_ns`.
 
-        The kernel skips a program that is already running on that CPU. Programs of one event
-        letter are added up.
+        The kernel skips a program that is already running on that CPU (recursion_misses). The
+        counters of programs with the same event letter are added up.
         """
         misses: dict[str, int] = {}
         for program in self._probes.programs():
@@ -118,7 +124,7 @@ class LossFeed:
         self._put(self._counters.sample_programs(misses, now_ns))
 
     def _put(self, windows: list[Window]) -> None:
-        """Queue the waiting windows and `windows`; all wait on if the writer's queue is full."""
+        """Queue one job for the windows that wait and `windows`; all wait if the queue is full."""
         self._windows.extend(windows)
         if self._windows and self._writer.offer(self._writer.loss(self._windows)):
             self._windows = []

@@ -22,7 +22,7 @@ class StopLimits:
         self._writer = writer
         self._meter = Meter()
 
-    def took(self, segments: Sequence[Segment]) -> None:
+    def count(self, segments: Sequence[Segment]) -> None:
         """Count the events that one poll copied from the rings, if `max_events` is set."""
         if self._events is not None and segments:
             self._meter.add(segments)
@@ -30,7 +30,8 @@ class StopLimits:
     def reached(self, taken_bytes: int) -> str:
         """Return the reason to stop: "number of events" or "size of the log"; "" if neither.
 
-        `taken_bytes`: bytes of records copied from the rings so far.
+        `taken_bytes`: bytes of records copied from the rings so far. The number of events compares
+        those of `count`; the size is what the log would have if all these bytes were written.
         """
         if self._events is not None and self._meter.events >= self._events:
             return "number of events"
@@ -39,6 +40,10 @@ class StopLimits:
         return ""
 
     def _size(self, taken: int) -> float:
-        """Return the log's estimated size in bytes once `taken` bytes of records are written."""
+        """Return the log's estimated size in bytes once `taken` bytes of records are written.
+
+        Bytes written, and the rest scaled by bytes of the log per byte of records so far, or by a
+        guess while nothing was written.
+        """
         written, raw = self._writer.log_bytes, self._writer.raw_bytes
         return written + (taken - raw) * (written / raw if raw else self._ratio)

@@ -7,7 +7,6 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from biotrail.recorder.filters.filters import with_below
 from biotrail.recorder.host import clocks, devices
@@ -22,6 +21,7 @@ from biotrail.recorder.probes.run_stats import RIGHT as STATS_RIGHT
 from biotrail.recorder.probes.run_stats import StatsChild
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.rights.rights import Lack
+from biotrail.recorder.schema.payloads import Clock, DeviceFilter, Header, MissingTracepoint
 from biotrail.recorder.session import facts, rights_kept
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
@@ -42,7 +42,7 @@ class Prepared:
     """The command, not started; None: no command is recorded."""
     probes: Probes
     """Not open."""
-    devices: list[dict[str, Any]]
+    devices: list[DeviceFilter]
     """The header's `filters.devices`: {"spec" (if the user named it), "disk", "part"}, dev_t."""
 
 
@@ -51,12 +51,12 @@ class Opened:
     """A recording whose programs are attached, whose log is open, and whose command runs."""
 
     prepared: Prepared
-    header: dict[str, Any]
+    header: Header
     sink: Sink
     """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
     files: FileWatch
-    missing: list[dict[str, str]]
+    missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
     lacking: list[Lack]
     """What does not work for lack of rights."""
@@ -67,10 +67,11 @@ class Opened:
 
 
 def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> Prepared:
-    """Catch signals, resolve the devices, look the command up, and make the probes.
+    """Catch signals, look the command up, resolve the devices, and make the probes.
 
-    `stack` gives signals and the command's descriptor back. `probes`: None: made by
-    `options.backend`. Raises TraceError: a device, the command or the backend does not exist.
+    `stack` gives signal handlers and the command's descriptor back. `probes`: what records; None:
+    made by `options.backend`. Raises TraceError: a device, the command or the backend does not
+    exist.
     """
     stop = stack.enter_context(StopRequests())
     child = _find_command(options, stack)
@@ -104,7 +105,7 @@ def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
 
 def _resolve_devices(
     options: RecordOptions,
-) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
     """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig).
 
     First the devices that the user named, then those that they are stacked on (if `--below`), then
@@ -115,15 +116,15 @@ def _resolve_devices(
     named = [(spec, devices.resolve(spec)) for spec in options.devices]
     pairs = list(dict.fromkeys(pair for _, pair in named))
     more = with_paths(with_below(pairs) if options.filters.below else pairs)[len(pairs) :]
-    entries: list[dict[str, Any]] = [{"spec": s, "disk": d, "part": p} for s, (d, p) in named]
+    entries: list[DeviceFilter] = [{"spec": s, "disk": d, "part": p} for s, (d, p) in named]
     return entries + [{"disk": d, "part": p} for d, p in more], pairs + more
 
 
 def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
-    `stack` closes what was opened, when the recording is over or here has failed. Raises
-    TraceError or OSError, after deleting the files made.
+    `stack` closes what was opened, when the recording is over or this has failed. Raises TraceError
+    or OSError, after deleting the files made.
     """
     options, probes = prepared.options, prepared.probes
     messages: list[str] = []
@@ -171,7 +172,7 @@ def _run_counter(
     return prepared.probes.count_runs
 
 
-def _missing_tracepoints(options: RecordOptions, probes: Probes) -> list[dict[str, str]]:
+def _missing_tracepoints(options: RecordOptions, probes: Probes) -> list[MissingTracepoint]:
     """Return the tracepoints of the event set that are not recorded: letter, tracepoint, reason.
 
     In the order of PROBES, for attached probes. A tracepoint outside of the event set is not
@@ -186,11 +187,11 @@ def _missing_tracepoints(options: RecordOptions, probes: Probes) -> list[dict[st
 
 def _header(
     prepared: Prepared,
-    clock: dict[str, int],
+    clock: Clock,
     files: FileWatch,
-    missing: list[dict[str, str]],
+    missing: list[MissingTracepoint],
     lacking: list[Lack],
-) -> dict[str, Any]:
+) -> Header:
     """Return the log's header, for attached probes.
 
     `clock`: clock readings (name → ns) from before the programs were attached. `missing`,

@@ -16,23 +16,24 @@ class Pace:
     def __init__(self) -> None:
         self.seconds = SHORTEST
 
-    def found(self, fill: float) -> None:
-        """Adapt `seconds` so that the fullest ring reaches TARGET_FILL at the present load.
+    def adapt(self, fill: float) -> None:
+        """Set `seconds` so that the fullest ring reaches TARGET_FILL by the next poll at this load.
 
-        `fill`: the fullest ring's used share, 0 to 1, right before it is emptied. At most doubles
-        `seconds`, which stays between SHORTEST and LONGEST.
+        `fill`: the fullest ring's used share, 0 to 1, right before it is emptied. `seconds` at most
+        doubles, and stays between SHORTEST and LONGEST.
         """
         wanted = self.seconds * TARGET_FILL / max(fill, TARGET_FILL / 2)
         self.seconds = min(max(wanted, SHORTEST), LONGEST)
 
-    def naps(self, left: float) -> list[float]:
-        """Return the next sleep in one or two parts; between them `enough` is to be asked.
+    def split_sleep(self, left: float) -> list[float]:
+        """Return the next sleep (s) in one part or two; between them `must_poll` is to be asked.
 
-        `left`: seconds until the recording's end, which the sum does not exceed.
+        `left`: seconds until the recording's end, which the sum does not exceed. Two parts if the
+        sleep is longer than GLANCE, which is then the first.
         """
         seconds = min(self.seconds, left)
         return [seconds] if seconds <= GLANCE else [GLANCE, seconds - GLANCE]
 
-    def enough(self, fill: float) -> bool:
+    def must_poll(self, fill: float) -> bool:
         """Return whether to empty the rings before the sleep is over, at this fill (0 to 1)."""
         return fill >= TARGET_FILL

@@ -21,7 +21,11 @@ class Progress:
         writer: WriterThread,
         loss: LossCounters,
     ) -> None:
-        """`on_status`: None: nothing is reported. `began_ns`: CLOCK_MONOTONIC of the beginning."""
+        """Keep the sources of the figures; nothing is reported yet.
+
+        `on_status`: called with each report; None: nothing is reported. `began_ns`: when the
+        recording began, CLOCK_MONOTONIC.
+        """
         self._on_status = on_status
         self._began_ns = began_ns
         self._intake = intake
@@ -31,13 +35,14 @@ class Progress:
     def events(self) -> float:
         """Return about how many events were copied from the rings so far.
 
-        The events written, scaled by bytes copied per byte written.
+        The number of events written, scaled by bytes copied per byte written; 0 before the first
+        chunk.
         """
         writer = self._writer
         return writer.meter.events * self._intake.taken_bytes / max(writer.raw_bytes, 1)
 
     def report(self, now_ns: int, note: str = "") -> None:
-        """Call `on_status` with the Status at `now_ns` and the message `note` ("": none)."""
+        """Call `on_status` with the figures at `now_ns` (CLOCK_MONOTONIC) and a message, or ""."""
         if self._on_status is None:
             return
         self._on_status(

@@ -5,13 +5,13 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from typing import Any
 
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
 from biotrail.recorder.rights.rights import Lack, Trial
+from biotrail.recorder.schema.payloads import LackFacts, RightFacts
 from biotrail.recorder.session.session_types import RecordOptions
 
 _FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH")
@@ -21,32 +21,34 @@ _FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARC
 def needed(options: RecordOptions) -> set[str]:
     """Return the capabilities that these options need in any case; `trials` finds others.
 
-    CAP_KILL: to signal a command that changed its user. If files are made while recording and the
-    user called sudo: CAP_CHOWN to give them to that user, CAP_DAC_OVERRIDE to rename them in that
-    user's directory, CAP_FOWNER to delete them there if the directory is sticky. For call stacks:
-    CAP_SYSLOG for kernel symbols of modules loaded later, _FOR_PROGRAMS for programs started later.
+    CAP_KILL for a command, which may change its user. If files are made while recording (a
+    rotation, dumps) and the user called sudo: CAP_CHOWN to give them to that user, CAP_DAC_OVERRIDE
+    to rename them in that user's directory, CAP_FOWNER to delete them there if the directory is
+    sticky and another user's. For call stacks: CAP_SYSLOG for kernel symbols of modules loaded
+    later; with those of programs also _FOR_PROGRAMS, for programs started later.
     """
-    found = {"CAP_KILL"} if options.command else set()
-    found |= {"CAP_SYSLOG"} if options.stacks else set()
-    found |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
+    names = {"CAP_KILL"} if options.command else set()
+    names |= {"CAP_SYSLOG"} if options.stacks else set()
+    names |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
     if (directory := _directory_of_more(options)) is not None and output.owner() is not None:
-        found |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
-        found |= {"CAP_FOWNER"} if _sticky_of_another(directory) else set()
-    return found
+        names |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+        names |= {"CAP_FOWNER"} if _sticky_of_another(directory) else set()
+    return names
 
 
 def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
-    """Return actions to try without privileges, with the capability to keep where one fails.
+    """Return actions to try without privileges, each with the capability to keep if it fails.
 
     Reading the programs' counters: before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2)
-    requires CAP_BPF even for an open descriptor. Real-time priority: CAP_SYS_NICE. Making a file
-    in the output's directory: CAP_DAC_OVERRIDE.
+    requires CAP_BPF even for an open descriptor (CAP_SYS_ADMIN, where this process has no CAP_BPF).
+    Real-time priority: CAP_SYS_NICE. If files are made while recording and the user did not call
+    sudo, making one in the output's directory: CAP_DAC_OVERRIDE. `probes`: attached.
     """
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
-    found = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
+    actions = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
     if (directory := _directory_of_more(options)) is not None and output.owner() is None:
-        found.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
-    return found
+        actions.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
+    return actions
 
 
 def _check_priority() -> None:
@@ -56,45 +58,56 @@ def _check_priority() -> None:
 
 
 def lacking(options: RecordOptions) -> list[Lack]:
-    """Return what will not work for lack of rights, but only what concerns these options."""
-    found = rights.lacking()
-    return [lack for lack in found if lack.key != "processes" or options.filters.children]
+    """Return what will not work for lack of rights, but only what concerns these options.
+
+    That other users' processes are hidden concerns `--children` alone.
+    """
+    lacks = rights.lacking()
+    return [lack for lack in lacks if lack.key != "processes" or options.filters.children]
 
 
-def facts(found: list[Lack]) -> dict[str, Any]:
+def facts(lacks: list[Lack]) -> RightFacts:
     """Return the header's `rights`: {"uid", "lacking": [{"what", "needs"}, …]}."""
-    lacks = [{"what": lack.what, "needs": lack.needs} for lack in found]
-    return {"uid": os.geteuid(), "lacking": lacks}
+    entries: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacks]
+    return {"uid": os.geteuid(), "lacking": entries}
 
 
 def _directory_of_more(options: RecordOptions) -> str | None:
-    """Return the directory where files are made while recording; None: none are, or no output."""
+    """Return the directory where files are made while recording: of a rotation, or of dumps.
+
+    None: none are made, or the output is standard output.
+    """
     if options.output is None or (options.rotate is None and options.keep is None):
         return None
     return os.path.dirname(options.output) or "."
 
 
 def _sticky_of_another(directory: str) -> bool:
-    """Return whether a directory is sticky and another user's; False if it cannot be looked at."""
+    """Return whether a directory is sticky and not this process's effective user's.
+
+    False if it cannot be looked at.
+    """
     with suppress(OSError):  # reported when the first file is made
-        found = os.stat(directory)
-        return bool(found.st_mode & stat.S_ISVTX) and found.st_uid != os.geteuid()
+        status = os.stat(directory)
+        return bool(status.st_mode & stat.S_ISVTX) and status.st_uid != os.geteuid()
     return False
 
 
 def _make_nameless_file(directory: str) -> None:
     """Make and close an unnamed file (O_TMPFILE) in a directory, to see whether that is permitted.
 
-    Raises OSError: it is not, or the file system does not support O_TMPFILE.
+    Leaves nothing behind. Raises OSError: not permitted, or the file system lacks O_TMPFILE.
     """
     os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, output.PRIVATE_FILE))
 
 
 def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:
-    """Give up the calling thread's capabilities but those that recording needs.
+    """Give up the calling thread's capabilities but those that recording needs, for good.
 
-    Returns (names of the capabilities kept, warning), where the warning is "" or says that other
-    threads keep more; (None, warning) where giving up failed and all capabilities are kept.
+    `probes`: attached. Returns (names of the capabilities kept, warning): the warning is "", or
+    says which other threads of this process keep more. (None, warning) where giving up failed, for
+    any reason: all capabilities are kept then. If this process has CAP_SYS_NICE, RLIMIT_RTPRIO is
+    raised first, so that real-time priority stays possible without.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()

@@ -20,6 +20,8 @@ from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.ring import rings_note
 from biotrail.recorder.rights.priority import Urgency
 from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.payloads import CallTimingNote
+from biotrail.recorder.session.call_budget import LOOK_NS, CallBudget, end_message
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import TICK_NS, CostWatch
 from biotrail.recorder.session.flight import Flight
@@ -60,6 +62,7 @@ class Running:
     rotation: Rotation
     flight: Flight
     watch: CostWatch
+    call_budget: CallBudget
     progress: Progress
     urgency: Urgency
     pace: Pace = field(default_factory=Pace)
@@ -75,7 +78,8 @@ class Running:
             (LOSS_NS, self.loss_feed.sample_rings),
             (PROGRAMS_NS, self.loss_feed.sample_programs),
             (NOTES_NS, self._look_around),
-            (HURRIED_NS, self.opened.stacks.hurry(self.writer)),
+            (HURRIED_NS, self.opened.stacks.hurried_look(self.writer)),
+            (LOOK_NS, self._watch_calls),
             (STATUS_NS, self.progress.report),
         ]
         self.periodic = [Every(ns, action, self.began.monotonic) for ns, action in actions]
@@ -105,22 +109,26 @@ class Running:
     def _sleep(self, left: float) -> None:
         """Sleep until the next poll is due, for `left` seconds at most.
 
-        Ends early with the command, or by a signal; and after the sleep's first part by a reason to
-        stop, a request for a dump, or rings that fill up.
+        Ends early with the command, by a signal, or by a request to stop or dump; between the two
+        parts of a long sleep also if the fullest ring is TARGET_FILL full.
         """
         pidfd = None if self.child is None else self.child.pidfd
-        for seconds in self.pace.naps(left):
+        for seconds in self.pace.split_sleep(left):
             self.stop.sleep(seconds, pidfd)
-            if self.stop.reason or self.stop.dumps or self.pace.enough(self.probes.fill()):
+            if self.stop.reason or self.stop.dumps or self.pace.must_poll(self.probes.fill()):
                 return
 
     def _round(self, now_ns: int) -> None:
-        """Do one round of the poll loop: drain, queue a chunk, run what is due, rotate or dump."""
+        """Do one round of the poll loop: drain, queue a chunk, run what is due, rotate or dump.
+
+        Adapts the pace and the threads' priority to the rings' fill first. `now_ns`:
+        CLOCK_MONOTONIC. Raises OSError or TraceError: the probes cannot be read.
+        """
         fill = self.probes.fill()
-        self.pace.found(fill)
-        self.urgency.found(fill)
+        self.pace.adapt(fill)
+        self.urgency.adapt(fill)
         self.intake.poll(now_ns)
-        self.watch.took(self.intake.taken_bytes)
+        self.watch.end_full_sample(self.intake.taken_bytes)
         for periodic in self.periodic:
             periodic.run(now_ns)
         self.listen()
@@ -132,26 +140,30 @@ class Running:
     def listen(self) -> None:
         """Pass signals and triggers that request a dump to the flight recorder.
 
-        Sets `stop.dumps` back to 0.
+        Sets `stop.dumps` back to 0. The probes are asked for triggers only if `options` have any.
         """
         if self.stop.dumps:
             self.stop.dumps = 0
-            self.flight.ask(self.stop.asked_by)
+            self.flight.request_dump(self.stop.asked_by)
         if self.options.triggers:
             for hit in self.probes.triggered():
-                self.flight.hit(hit)
+                self.flight.request_dump_after(hit)
 
     def pass_on(self) -> None:
-        """Report dumps that were written or failed, and `opened.messages`, which is then empty."""
+        """Report to the user dumps that were written or failed, then all of `opened.messages`.
+
+        Each once: `opened.messages` is then empty.
+        """
         for message in self.flight.messages():
             self.progress.tell(message)
         while self.opened.messages:
             self.progress.tell(self.opened.messages.pop(0))
 
     def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
-        """Queue all records and losses so far, then a rotation or dump.
+        """Queue all records and losses so far, then the rotation or dump `border`.
 
-        Not ordered if the queue is full; then the next round tries again.
+        Its file then ends, or its dump is cut, at the clock readings of the last drain. Nothing is
+        ordered if the writer's queue is full; the next round tries again. `border`: is due.
         """
         self.intake.drain()
         self.intake.offer_chunk(now_ns)
@@ -169,6 +181,15 @@ class Running:
         """Let the cost be watched, and report its warning if there is one."""
         if warning := self.watch.tick(now_ns, self.progress.events()):
             self.progress.report(now_ns, warning)
+
+    def _watch_calls(self, now_ns: int) -> None:
+        """End the timing of calls where it exceeds its budget; say so to the user and the log."""
+        self.call_budget.look(now_ns, self._note_end_of_timing)
+
+    def _note_end_of_timing(self, note: CallTimingNote) -> None:
+        """Queue the note `call_timing`, waiting for room, and report the end of timing."""
+        self.writer.submit(self.writer.note("call_timing", lambda: dict(note)))
+        self.progress.report(note["until"], end_message(note))
 
     def fail(self, error: OSError | TraceError) -> None:
         """Keep the error why recording cannot go on (the first stays), and request the stop."""
@@ -213,6 +234,7 @@ def start(
         rotation=Rotation(opened.sink, writer),
         flight=Flight(opened.sink, writer, options.after, options.every),
         watch=CostWatch(probes.programs, opened.count_runs, options.max_cpu, now_ns),
+        call_budget=CallBudget(probes, options.call_budget, now_ns),
         progress=Progress(on_status, now_ns, intake, writer, loss),
         urgency=_urgency(writer, stack),
     )
@@ -225,8 +247,8 @@ def start(
 def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:
     """Return the Urgency of this thread and the writer's; `stack` ends real-time scheduling."""
     urgency = Urgency()
-    urgency.concerns()
-    urgency.concerns(writer.thread)  # holds locks that the poll loop waits for
+    urgency.add_thread()
+    urgency.add_thread(writer.thread)  # holds locks that the poll loop waits for
     stack.callback(urgency.relax)
     return urgency
 
@@ -238,5 +260,5 @@ def _first_messages(opened: Opened) -> list[str]:
     """
     options = opened.prepared.options
     small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
-    nameless = [NAMELESS] if opened.stacks.nameless else []
+    nameless = [NAMELESS] if opened.stacks.lacks_names else []
     return [*opened.messages, *nameless, *([small] if small else [])]

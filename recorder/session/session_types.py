@@ -10,6 +10,7 @@ from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes.stack_maps import Stacks
 from biotrail.recorder.rights.rights import Lack
 from biotrail.recorder.schema.errors import TraceError
+from biotrail.recorder.schema.payloads import MissingTracepoint
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class RecordOptions:
     """Parts of the path beside the block layer to record (schema.records.PATH_PARTS)."""
     call_over_ns: int = 1_000_000
     """Timed calls that took longer are recorded even without I/O."""
+    call_budget: float = 5.0
+    """Per cent of a CPU above which calls are no longer timed; 0: no limit."""
     triggers: Triggers = field(default_factory=Triggers)
     """Events that cause a dump, besides SIGUSR1, SIGUSR2 and the recording's end."""
     after: float = 0.0
@@ -127,7 +130,7 @@ class Summary:
     """Mean time of the programs' runs that the kernel counted; 0: it counted none."""
     left_out: LeftOut = field(default_factory=LeftOut)
     """Bios and events that the filters left out."""
-    missing: list[dict[str, str]] = field(default_factory=list)
+    missing: list[MissingTracepoint] = field(default_factory=list)
     """Tracepoints of the event set that could not be recorded: letter, tracepoint, reason."""
     lacking: list[Lack] = field(default_factory=list)
     """What did not work for lack of rights."""

@@ -3,16 +3,17 @@
 
 import os
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from biotrail.recorder.host.own_io import tell_files
-from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.host.own_io import own_file_marker
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.held_directory import HeldDirectory, identity
 from biotrail.recorder.output.output import create, create_at
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import OutputError
+from biotrail.recorder.schema.payloads import Header
 from biotrail.recorder.session.session_types import RecordOptions
 
 _STDOUT = 1
@@ -21,10 +22,13 @@ KEEP_BYTES = 1 << 30
 
 
 def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> BinaryIO | HeldDirectory:
-    """Open the file or pipe of a plain log, or the directory for a rotation or dumps.
+    """Open the file or pipe of a plain log, or the directory for a rotation or dumps; return it.
 
-    Called before the programs are loaded, so that a wrong path fails at once. Adds to `stack` what
-    closes the stream or directory, and to `undo` what deletes the file. Raises OutputError.
+    Called before the programs are loaded, so that a wrong path fails at once. `stack` gets what
+    closes the stream or directory; `undo` what deletes the file that was made, in case the
+    recording cannot begin. Without `options.output` the stream is standard output, unbuffered.
+    Raises OutputError: the file exists and `options.force` is not set, the path is wrong, or a
+    rotation or dumps are to go to standard output.
     """
     path = options.output
     if options.rotate is not None or options.keep is not None:
@@ -36,38 +40,42 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Binary
     directory, name = os.path.split(path)
     if name in ("", ".", ".."):
         return stack.enter_context(create(path, force=options.force))  # says what is wrong
-    held = _hold(directory, path, stack)
-    stream = stack.enter_context(create_at(held.fd, name, force=options.force, shown=path))
-    undo.callback(held.remove, name, identity(stream.fileno()))
+    place = _hold(directory, path, stack)
+    stream = stack.enter_context(create_at(place.fd, name, force=options.force, shown=path))
+    undo.callback(place.remove, name, identity(stream.fileno()))
     return stream
 
 
 def _hold(directory: str, path: str, stack: ExitStack) -> HeldDirectory:
-    """Open the directory of `path`; `stack` closes it. Raises OutputError."""
-    held = HeldDirectory(directory, shown=path)
-    stack.callback(held.close)
-    return held
+    """Open the directory part of `path` ("": the present one); `stack` closes it.
+
+    `path` is for messages only. Raises OutputError: the directory cannot be opened.
+    """
+    place = HeldDirectory(directory, shown=path)
+    stack.callback(place.close)
+    return place
 
 
 def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
-    """Open the directory of `path`, which has to be writable; `stack` closes it.
+    """Open the directory of the file `path`, which has to be writable; `stack` closes it.
 
-    Checked now, as the first dump may be hours from now. Raises OutputError.
+    Checked when recording begins, as the first dump may be hours from then. Raises OutputError:
+    there is no such directory, or files may not be made in it.
     """
     directory = os.path.dirname(path)
     called = directory or "."
     if not os.path.isdir(called):
         raise OutputError(f"{called} is no directory: make it, or give another path (-o)")
-    held = _hold(directory, path, stack)
-    if not os.access(".", os.W_OK | os.X_OK, dir_fd=held.fd):
+    place = _hold(directory, path, stack)
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd):
         raise OutputError(f"{called} may not be written to: give another path (-o)")
-    return held
+    return place
 
 
 def memory_limit(limit: Limit) -> Limit:
     """Return `limit`, with a limit of bytes if it has none: else memory would grow with the load.
 
-    1 GiB, or an eighth of the machine's memory if that is less.
+    KEEP_BYTES (1 GiB), or an eighth of the machine's memory if that is less; `limit.seconds` stays.
     """
     if limit.bytes is not None:
         return limit
@@ -78,15 +86,17 @@ def memory_limit(limit: Limit) -> Limit:
 def open_sink(
     options: RecordOptions,
     place: BinaryIO | HeldDirectory,
-    header: dict[str, Any],
+    header: Header,
     probes: Probes,
 ) -> Sink:
     """Return the recording's sink: a plain log, a rotating log, or a flight recorder's.
 
-    The header is written, except by a flight recorder. `place`: from `reserve`. The probes get to
-    know every file before it is written to (own_file). Raises OutputError or OSError.
+    A FlightBuffer if `options.keep` is set, a RotatingLog if `options.rotate` is, else a PlainLog.
+    The header is written to the log's first file, except by a FlightBuffer, which makes no file
+    before its first dump. `place`: what `reserve` returned. The probes get to know every file
+    before it is written to (`own_file`). Raises OutputError or OSError.
     """
-    programs, on_file = probes.programs, tell_files(probes.own_file)
+    programs, on_file = probes.programs, own_file_marker(probes.own_file)
     if not isinstance(place, HeldDirectory):
         on_file(place)
         return PlainLog(place, options.output, header, options.level, options.sync)
@@ -98,6 +108,6 @@ def open_sink(
         directory=place,
     )
     if options.keep is not None:
-        return KeptLog(series, header, memory_limit(options.keep), programs, options.level)
+        return FlightBuffer(series, header, memory_limit(options.keep), programs, options.level)
     limit = options.rotate or Limit()
     return RotatingLog(series, header, limit, programs, options.level, options.sync)

@@ -30,6 +30,7 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
+        """Make the pipe that wakes `sleep`; no signal is handled before the context is entered."""
         self.reason: str | None = None
         """Why to stop, such as "interrupted"; None: go on."""
         self.signals = 0
@@ -42,6 +43,10 @@ class StopRequests:
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        """Set the handlers, unless this is not the main thread; return this object.
+
+        SIGHUP keeps SIG_IGN (nohup). The old handlers are kept for the exit.
+        """
         if threading.current_thread() is threading.main_thread():
             for number in (*_SIGNALS, *_DUMP_SIGNALS):
                 handler = signal.getsignal(number)
@@ -56,13 +61,18 @@ class StopRequests:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Set the old handlers again, and close the pipe; exceptions pass."""
         for number, handler in self._old.items():
             signal.signal(number, handler)
         for descriptor in self._wake:
             os.close(descriptor)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Count the signal and wake the sleeper; Python runs it in the main thread."""
+        """Note the signal and wake the sleeper; Python runs this in the main thread.
+
+        SIGUSR1 and SIGUSR2 add 1 to `dumps` and set `asked_by`; any other adds 1 to `signals` and
+        requests the stop, with a reason such as "interrupted".
+        """
         if number in _DUMP_SIGNALS:
             self.asked_by = signal.Signals(number).name
             self.dumps += 1
@@ -83,7 +93,8 @@ class StopRequests:
     def sleep(self, seconds: float, *descriptors: int | None) -> None:
         """Sleep until the time is over, a signal or request comes, or a descriptor is readable.
 
-        `descriptors`: None is ignored.
+        `descriptors`: to be polled for input; None is ignored. Returns at once if a signal or
+        request came since the last sleep.
         """
         wake = self._wake[0]
         poller = select.poll()  # unlike select(), without FD_SETSIZE
@@ -98,7 +109,10 @@ class Every:
     """Calls an action periodically. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, period_ns: int, action: Callable[[int], None], start_ns: int) -> None:
-        """`action`: called with the time; first a period after `start_ns`."""
+        """Keep the action; it is first due a period after `start_ns`.
+
+        `action`: called with the time. `period_ns`: least time between two calls.
+        """
         self._period = period_ns
         self._action = action
         self._next = start_ns + period_ns

@@ -80,7 +80,8 @@ class Elf:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open the file at `path` and read its ELF header and program headers.
 
-        Raises NoElfError where it is no regular file or no intact ELF file; OSError.
+        The file stays open until `close`. Raises NoElfError where it is no regular file or no
+        intact ELF file; OSError.
         """
         # O_NONBLOCK: open() must not wait where the path is a pipe by now.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -97,7 +98,12 @@ class Elf:
         os.close(self._fd)
 
     def _read_headers(self) -> None:
-        """Set `_form`, `_order`, `_header` and `_segments` from the file."""
+        """Set `_form`, `_order`, `_header` and `_segments` from the file.
+
+        They are the structures of its class (a value of _BY_CLASS), "<" or ">" by its byte order,
+        the ELF header, and the program headers (n,). Raises NoElfError where the file is no ELF
+        file, or cut.
+        """
         ident = os.pread(self._fd, _IDENT_BYTES, 0)
         if len(ident) < _IDENT_BYTES or ident[:4] != _MAGIC or ident[4] not in _BY_CLASS:
             raise NoElfError("no ELF file")
@@ -113,7 +119,11 @@ class Elf:
         return np.dtype([(n, self._order + k) for n, k in self._form[name]])
 
     def _table(self, dtype: np.dtype[np.void], offset: int, count: int) -> NDArray[np.void]:
-        """Return the (count,) structures at a file offset; NoElfError: cut, or too many."""
+        """Return the structures (count,) of `dtype` at file offset `offset`.
+
+        Raises NoElfError where the file ends before, or they are larger than _MAX_TABLE bytes;
+        OSError.
+        """
         size = count * dtype.itemsize
         if size > _MAX_TABLE or offset + size >= 1 << 62:
             raise NoElfError("a table that is too large")
@@ -125,7 +135,7 @@ class Elf:
     def build_id(self) -> bytes:
         """Return the GNU build id as the kernel reports it: 20 bytes, cut or padded with zeros.
 
-        Empty where the file has none.
+        b"" where the file has none. Raises OSError.
         """
         for segment in self._segments[self._segments["type"] == _PT_NOTE]:
             size = min(int(segment["filesz"]), _MAX_NOTES)
@@ -135,7 +145,10 @@ class Elf:
         return b""
 
     def _find_note(self, notes: bytes) -> bytes:
-        """Return the build id in the bytes of a PT_NOTE segment; empty where there is none."""
+        """Return the build id in `notes`, the bytes of a PT_NOTE segment; b"": there is none.
+
+        Of any length; cut where `notes` ends.
+        """
         head = struct.Struct(f"{self._order}III")
         at = 0
         while at + head.size <= len(notes):
@@ -150,7 +163,7 @@ class Elf:
     def address(self, offset: int) -> int | None:
         """Return the virtual address, as in the symbol table, of a file offset.
 
-        None where no PT_LOAD segment contains the offset.
+        None where no PT_LOAD segment has the offset in its file part.
         """
         for segment in self._segments[self._segments["type"] == _PT_LOAD]:
             inside = offset - int(segment["offset"])
@@ -168,8 +181,9 @@ class Elf:
     def inner(self) -> "Elf | None":
         """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
 
-        The caller closes it. None where there is no such section, or it cannot be decompressed.
-        Raises NoElfError where the section headers are damaged; OSError.
+        The caller closes it. None where there is no such section or no section names, or it cannot
+        be decompressed or holds no ELF file. Raises NoElfError where the section headers are
+        damaged; OSError.
         """
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
@@ -203,8 +217,9 @@ class Elf:
     def _functions_of(self, section: np.void, names: int) -> _Functions:
         """Return the defined functions of a symbol section, sorted by address.
 
-        `names`: file offset of the section's string table. Raises NoElfError where the symbols are
-        cut or too many; OSError.
+        `section`: its header. `names`: file offset of the section's string table. Only symbols of
+        the types STT_FUNC and STT_GNU_IFUNC that are in a section. Raises NoElfError where the
+        symbols are cut or too many; OSError.
         """
         dtype = self._dtype("symbol")
         rows = self._table(dtype, int(section["offset"]), int(section["size"]) // dtype.itemsize)
@@ -226,7 +241,11 @@ def _bounded(offset: int) -> int:
 
 
 def _unpacked(packed: bytes) -> Elf | None:
-    """Return the ELF file that `packed` (xz) contains, from a memfd; None where it is damaged."""
+    """Return the ELF file that `packed` (xz) contains, open on a memfd; None where it is damaged.
+
+    Cut after _MAX_INNER bytes; None too where decompressing needs more memory than that. The caller
+    closes it. Raises OSError.
+    """
     with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
         file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))
         file.flush()

@@ -36,7 +36,12 @@ class KernelSymbols:
     """
 
     def __init__(self, text: bytes) -> None:
-        """Index the functions in `text`: lines as in /proc/kallsyms."""
+        """Index the functions in `text`: lines as in /proc/kallsyms.
+
+        Functions are symbols of the types t, T, w and W; those of address 0 are left out. Sets
+        `_address` (n,), ascending, and `_starts` (n,): the index of each one's line in `text`,
+        which is kept.
+        """
         self._text = text
         characters = np.frombuffer(text, np.uint8)
         starts = np.concatenate([[0], np.flatnonzero(characters == ord("\n")) + 1])
@@ -54,22 +59,26 @@ class KernelSymbols:
         return len(self._address)
 
     def find(self, address: int) -> Symbol | None:
-        """Return the function that contains `address`.
+        """Return the function that contains `address`, with its module and the offset in it.
 
-        None where no function starts at `address` or within _FAR bytes before it.
+        It is the last one that starts at or before `address`; of several with one address, a global
+        one. None where that starts more than _FAR bytes (1 MiB) before, or there is none.
         """
-        at = int(np.searchsorted(self._address, np.uint64(address), side="right")) - 1
-        if at < 0 or address - int(self._address[at]) > _FAR:
+        row = int(np.searchsorted(self._address, np.uint64(address), side="right")) - 1
+        if row < 0 or address - int(self._address[row]) > _FAR:
             return None
-        start = int(self._starts[at]) + _TYPE_AT + 2
+        start = int(self._starts[row]) + _TYPE_AT + 2
         end = self._text.find(b"\n", start)
         line = self._text[start : end if end >= 0 else None].decode(errors="replace")
         name, _, module = line.partition("\t")
-        return Symbol(name, module.strip("[] "), address - int(self._address[at]))
+        return Symbol(name, module.strip("[] "), address - int(self._address[row]))
 
 
 def _hexadecimal(characters: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the values of the 16 lower-case hex digits at each index of `starts` (n,)."""
+    """Return the values (n,), uint64, of the 16 lower-case hex digits at each of `starts`.
+
+    `characters`: the text's bytes. `starts`: indices in it (n,).
+    """
     value = np.zeros(len(starts), np.uint64)
     for column in range(_ADDRESS_DIGITS):
         digit = characters[starts + column]
@@ -96,7 +105,7 @@ class LiveKernelSymbols:
             self._symbols = KernelSymbols(_read(_KALLSYMS))
 
     @property
-    def known(self) -> bool:
+    def available(self) -> bool:
         """Whether there are symbols: the kernel shows its addresses to this process."""
         return len(self._symbols) > 0
 
@@ -108,10 +117,10 @@ class LiveKernelSymbols:
 def address_of(name: str, path: Path = _KALLSYMS) -> int:
     """Return the address of a function of the kernel itself, not of a module.
 
-    0: there is no such function, or addresses are hidden.
+    `path`: of kallsyms. 0: there is no such function, addresses are hidden, or it cannot be read.
     """
-    found = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}$".encode(), _read(path), re.MULTILINE)
-    return int(found[1], 16) if found else 0
+    line = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}$".encode(), _read(path), re.MULTILINE)
+    return int(line[1], 16) if line else 0
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:

@@ -47,26 +47,29 @@ class _File:
     def __init__(self, path: str, sources: list[Elf]) -> None:
         """Read the functions of `sources`: the file at `path` and other files with its symbols.
 
-        Keeps `sources` open. Raises NoElfError, OSError.
+        `path`: to show; nothing is opened there. Keeps `sources`, of which the first is the program
+        itself, and leaves them open. Raises NoElfError, OSError.
         """
         self.path = path
         self._elf = sources[0]
         self._sources = [(source, source.functions()) for source in sources]
 
     def find(self, offset: int, *, called: bool) -> UserSymbol:
-        """Return the function at a file offset, from the first source that has one there.
+        """Return the function at a file offset, from the first of the sources that has one there.
 
-        `called`: the offset is a return address; the byte before it is looked up.
+        `offset`: in bytes, in the program's file. `called`: the offset is a return address; the
+        byte before it is looked up, but the result's offset is that of the return address. A
+        function of size 0 reaches up to the next one. Without a function, the result has no name.
         """
         back = 1 if called and offset else 0
         address = self._elf.address(offset - back)
         if address is None:
             return UserSymbol("", self.path, offset)
-        for symbols, known in self._sources:
-            at = int(np.searchsorted(known.address, np.uint64(address), side="right")) - 1
-            into = address - int(known.address[at]) if at >= 0 else -1
-            if at >= 0 and (into < int(known.size[at]) or not int(known.size[at])):
-                name = symbols.text(int(known.names[at]))
+        for symbols, functions in self._sources:
+            row = int(np.searchsorted(functions.address, np.uint64(address), side="right")) - 1
+            into = address - int(functions.address[row]) if row >= 0 else -1
+            if row >= 0 and (into < int(functions.size[row]) or not int(functions.size[row])):
+                name = symbols.text(int(functions.names[row]))
                 if name:
                     return UserSymbol(name, self.path, into + back)
         return UserSymbol("", self.path, offset)
@@ -81,7 +84,8 @@ class UserSymbols:
         """Read the build ids of all files that running processes have mapped, and of `known`.
 
         `known`: paths of files. `proc`: where procfs is mounted. `commands`: directories of
-        commands, searched by `look_for` after those of PATH.
+        commands, searched by `look_for` after those of PATH. Sets `_where` and `_seen`; no file
+        stays open.
         """
         self._proc = proc
         self._commands: Iterable[str] | None = (*os.environ.get("PATH", "").split(":"), *commands)
@@ -96,8 +100,10 @@ class UserSymbols:
     def look_for(self, wanted: Iterable[BuildId]) -> None:
         """Find and open the files with build ids `wanted`, for `find`.
 
-        Each build id is searched once: one that is not found is not searched again. Reads the
-        mappings of running processes again where needed, and once the directories of commands.
+        Each build id is searched once: one that is not found is not searched again. Where one of
+        them is not in `_where`, reads the mappings of running processes again, and then, once, the
+        directories of commands (`_commands` becomes None). Sets `_files` for each: None where there
+        is no file.
         """
         unknown = set(wanted) - self._files.keys()
         if unknown - self._where.keys():
@@ -111,8 +117,9 @@ class UserSymbols:
     def find(self, build_id: BuildId, offset: int, *, called: bool) -> UserSymbol:
         """Return the function at an offset of the file with `build_id`, after `look_for`.
 
-        `called`: the offset is a return address, so that the call is before it. Without a file
-        or a function, the result has no name.
+        `offset`: in bytes, in the file. `called`: the offset is a return address, so that the call
+        is before it. Without a function, the result has no name, and `offset` as given; without a
+        file, also "build id …" in place of its path.
         """
         file = self._files.get(build_id)
         if file is None:
@@ -122,7 +129,8 @@ class UserSymbols:
     def _open(self, build_id: BuildId) -> _File | None:
         """Return the file with `build_id`, opened, with its debug symbols where there are any.
 
-        None: no such file was noted, its symbols are damaged, or _MAX_OPEN files are open.
+        None: no such file is in `_where`, it has another build id by now, it cannot be read, its
+        symbols are damaged, or _MAX_OPEN files are open.
         """
         found = self._where.get(build_id)
         if found is None or sum(f is not None for f in self._files.values()) >= _MAX_OPEN:
@@ -142,8 +150,10 @@ class UserSymbols:
     def _note(self, key: str, path: str, name: str) -> None:
         """Add the build id of the file at `path`, or at `name` if that fails, to `_where`.
 
-        `key`: identifies the file, which is read once. `name`: the path to show. Does nothing
-        after _MAX_SEEN files, and where the file is no ELF file with a build id.
+        `_where` gets build id → (path opened, `name`), where `name` is the path to show. `key`:
+        identifies the file, which is read once: its device and inode, or its path. Does nothing
+        once _MAX_SEEN files were read, where no ELF file with a build id is there, and where
+        another file has the same build id.
         """
         if key in self._seen or len(self._seen) >= _MAX_SEEN:
             return
@@ -159,7 +169,11 @@ class UserSymbols:
                 return
 
     def _note_mapped(self) -> None:
-        """Note the files that running processes have mapped as executable."""
+        """Add the build ids of the files that processes have mapped as executable to `_where`.
+
+        Of all running processes; those that end meanwhile, or whose mappings may not be read, are
+        skipped.
+        """
         for process in self._processes():
             with suppress(OSError):  # the process has ended, or may not be read
                 text = (self._proc / process / "maps").read_bytes()
@@ -178,7 +192,7 @@ class UserSymbols:
             yield from (name for name in os.listdir(self._proc) if name.isdecimal())
 
     def _note_commands(self, directories: Iterable[str]) -> None:
-        """Note all files in `directories`."""
+        """Note all files in `directories` (see `_note`); those that cannot be read are skipped."""
         for directory in dict.fromkeys(d for d in directories if d):
             with suppress(OSError), os.scandir(directory) as entries:
                 for entry in entries:
@@ -192,7 +206,10 @@ def _debug_path(build_id: BuildId) -> Path:
 
 
 def _of_build_id(path: str | Path, build_id: BuildId) -> Elf | None:
-    """Return the file at a path, open, if it has this build id; else None."""
+    """Return the file at a path, open, if it has this build id; else None.
+
+    None too where it cannot be read or is no ELF file. The caller closes it.
+    """
     with suppress(OSError, NoElfError):
         elf = Elf(path)
         if elf.build_id() == build_id:

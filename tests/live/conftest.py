@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and loads for live tests, as fixtures; all are gone however a test ends."""
+"""Devices and loads for live tests, as fixtures; all are gone however a test ends.
+
+Live tests run several at once, by pytest-xdist. What they share is told by marks: `alone`
+(tests.support.machine), `long`, and xdist's own `xdist_group` for tests that a worker shall run
+one after the other.
+"""
 
 import os
 import shutil
@@ -10,17 +15,28 @@ from typing import Any
 
 import pytest
 
-from tests.support import devices, kernel_completions
+from tests.support import devices, kernel_completions, machine
 from tests.support.devices import LoopDevice
 from tests.support.kernel_completions import KernelCompletions
 
 BTF = Path("/sys/kernel/btf/vmlinux")
-SET_APART = pytest.StashKey[dict[str, list[str]]]()
+SET_APART = "set apart"
+"""The property of a test's report that names a completion which the test set apart."""
+REPORTED = pytest.StashKey[dict[str, list[str]]]()
+"""What tests set apart, by their ids."""
 SHOWN = 4
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[SET_APART] = {}
+    config.stash[REPORTED] = {}
+    config.pluginmanager.register(Reported(config.stash[REPORTED]))
+    config.addinivalue_line("markers", "alone: no other live test runs meanwhile")
+    config.addinivalue_line("markers", "long: takes many seconds, so it is begun first")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long ones: at the end, one worker would run it and the others wait."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -30,23 +46,41 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     try:
         return (yield)
     finally:
-        if kernel_completions.SAID:
-            item.config.stash[SET_APART][item.nodeid] = list(kernel_completions.SAID)
+        item.user_properties += [(SET_APART, line) for line in kernel_completions.SAID]
+
+
+class Reported:
+    """Notes what tests set apart: from their reports, which xdist's workers send."""
+
+    def __init__(self, reported: dict[str, list[str]]) -> None:
+        self.reported = reported
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        lines = [str(line) for name, line in report.user_properties if name == SET_APART]
+        if report.when == "call" and lines:
+            self.reported[report.nodeid] = lines
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Say which completions no program was run for."""
-    if not config.stash[SET_APART]:
+    if not config.stash[REPORTED]:
         return
     terminalreporter.section("completions that no BPF program was run for, by ftrace")
-    for test, said in config.stash[SET_APART].items():
+    for test, said in config.stash[REPORTED].items():
         terminalreporter.write_line(f"{test}: {len(said)}")
         for line in said[:SHOWN]:
             terminalreporter.write_line(f"    {line}")
         if len(said) > SHOWN:
             terminalreporter.write_line(f"    and {len(said) - SHOWN} more")
+
+
+@pytest.fixture(autouse=True)
+def machine_taken(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The machine, shared with other live tests, or for this one alone."""
+    with machine.taken(alone=request.node.get_closest_marker("alone") is not None):
+        yield
 
 
 @pytest.fixture

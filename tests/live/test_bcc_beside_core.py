@@ -12,6 +12,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
 from biotrail.recorder.schema.records import BY_KIND, Kind
+from tests.support import devices
 from tests.support.bcc_recording import both, needs_bcc
 from tests.support.core_decoder import decode
 from tests.support.core_recording import unseen
@@ -113,7 +114,7 @@ def test_merges_and_splits(fio, loop_device, completions):
 def test_flushes_and_a_file_system(loop_device, completions, tmp_path):
     truth = completions(loop_device.dev)
     # GIVEN a file system
-    subprocess.run(["mkfs.ext4", "-q", "-F", loop_device.path], check=True)
+    devices.make_ext4(loop_device.path)
     with both("lifecycle", [(loop_device.dev, 0)]) as (core, bcc):
         subprocess.run(["mount", loop_device.path, tmp_path], check=True)
         try:

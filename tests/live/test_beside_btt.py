@@ -7,6 +7,8 @@ that makes a difference has the rule of btt's behind it (`btt_rules`).
 
 from pathlib import Path
 
+import pytest
+
 from biotrail.converters.outputs.blktrace import convert as blktrace
 from biotrail.converters.pipeline import Trace
 from tests.reference.btt_rules import STAGES, figures, ours, printed
@@ -22,6 +24,8 @@ from tests.support.btt_tables import (
 )
 from tests.support.devices import LoopDevice
 from tests.support.kernel_completions import done_again
+
+pytestmark = pytest.mark.xdist_group("the blk tracer")
 
 
 def hard_load(fio: Fio, path: str) -> None:

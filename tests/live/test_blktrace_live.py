@@ -71,12 +71,13 @@ def traced(
     return stream, prefix
 
 
+@pytest.mark.xdist_group("the blk tracer")
 def test_what_is_read_written_and_printed_is_what_the_tools_see(traced, tmp_path):
     # GIVEN a stream of the kernel's tracer, and the same as a set
     stream, prefix = traced
     # bfq writes messages, which are notes of the import and no events.
     wanted = [line for line in blkparse_set(prefix) if MESSAGE not in line]
-    assert len(wanted) > 5000
+    assert len(wanted) > 4000
     # THEN the stream has as many events of each action as blkparse prints of it
     source = BlktraceSource(stream)
     events = Events.join([part.events for part in source.parts()])
@@ -128,7 +129,7 @@ def test_a_recording_becomes_files_that_the_tools_read(
     prefix = tmp_path / loop_device.name
     assert list(summary.sets.values()) == [prefix]
     wanted = blkparse_set(prefix)
-    assert len(wanted) == summary.records > 5000
+    assert len(wanted) == summary.records > 4000  # on a busy machine there are fewer plugs
     trace = Trace(log)
     ours = list(lines(trace.events(), trace.context, trace.tasks))
     # blkparse keeps the first name it hears for a thread; kernel threads change theirs.

@@ -32,7 +32,7 @@ def names(entry: dict[str, Any]) -> list[str]:
 
 
 def needs_names() -> None:
-    if not LiveKernelSymbols().known:
+    if not LiveKernelSymbols().available:
         pytest.skip("the kernel hides its symbols")
 
 

@@ -18,6 +18,7 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 MOST_BYTES = 300_000
 
 
+@pytest.mark.alone  # it records all devices, and lists the processes with the most I/O
 def test_the_demo_shows_real_io(tmp_path: Path) -> None:
     # GIVEN a machine that can record WHEN the demo runs, twice
     biotrail("demo", "--output", tmp_path / "out")

@@ -36,6 +36,7 @@ def partitioned(loop_device: Any) -> Iterator[str]:
     run("partx", "--delete", loop_device.path)
 
 
+@pytest.mark.alone  # others make devices and take them away
 def test_every_device_of_sysfs_is_in_the_snapshot() -> None:
     # GIVEN what sysfs lists
     listed = set(os.listdir("/sys/dev/block"))
@@ -125,11 +126,11 @@ def test_a_link_and_a_mounted_loop_device(loop_device: Any, tmp_path: Path) -> N
 
 def test_zram_takes_no_requests() -> None:
     # GIVEN a zram device, which is bio-based
-    names = [entry["name"] for entry in devices.snapshot() if entry["kind"] == "zram"]
-    if not names:
+    entries = [entry for entry in devices.snapshot() if entry["kind"] == "zram"]
+    if not entries:
         pytest.skip("needs a zram device")
     # WHEN its facts are read
     # THEN it has no hardware queues and no scheduler
-    entry = entry_of(names[0])
+    entry = entries[0]
     assert "nr_hw_queues" not in entry["queue"]
     assert "scheduler" not in entry

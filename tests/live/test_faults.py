@@ -194,6 +194,7 @@ def offline(cpu: str) -> Iterator[None]:
         switch.write_text("1")
 
 
+@pytest.mark.alone  # other recordings have that CPU, too
 def test_a_cpu_that_goes_and_comes_back_loses_nothing(
     tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
 ) -> None:

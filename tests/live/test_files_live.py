@@ -65,7 +65,7 @@ def disk(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterat
             pytest.skip(f"needs {tool}")
     with ExitStack() as stack:
         device = make_loop()
-        devices.run("mkfs.ext4", "-q", device.path)
+        devices.make_ext4(device.path)
         mount = tmp_path / "disk"
         mount.mkdir()
         devices.run("mount", device.path, mount)

@@ -59,7 +59,7 @@ def test_a_slow_write_is_dumped_with_what_led_to_it(
     lower, where, out = make_loop(size=64 * MEBIBYTE), tmp_path / "lower", tmp_path / "out"
     where.mkdir()
     out.mkdir()
-    devices.run("mkfs.ext4", "-q", lower.path)
+    devices.make_ext4(lower.path)
     with ExitStack() as stack:
         stack.enter_context(mounted(lower.path, where))
         upper = loop_over(stack, 8 * MEBIBYTE, where)

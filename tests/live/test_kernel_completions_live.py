@@ -83,6 +83,7 @@ def test_an_instance_is_gone_with_its_block(needs_root: None) -> None:
         pytest.skip(str(why))
 
 
+@pytest.mark.xdist_group("the blk tracer")
 def test_an_instance_prints_text_while_the_blk_tracer_is_binary(
     loop_device: LoopDevice, fio: Callable[..., Any]
 ) -> None:

@@ -97,7 +97,7 @@ def disk(
             pytest.skip(f"needs {tool}")
     with ExitStack() as stack:
         device = make_loop(size=128 << 20)
-        devices.run("mkfs.ext4", "-q", *getattr(request, "param", ()), device.path)
+        devices.make_ext4(device.path, *getattr(request, "param", ()))
         mount = tmp_path / "disk"
         mount.mkdir()
         devices.run("mount", device.path, mount)

@@ -233,7 +233,8 @@ def test_devices_and_cgroups_that_are_learned_while_recording(
     assert entries[late.dev]["name"] == late.name
     assert entries[late.dev]["loop"]["file"] == str(late.backing)
     # AND every cgroup that was charged is known by its path
-    charged = {int(number) for number in found.by("fio").cgroup if number}
+    bios = found.by("fio")
+    charged = {int(number) for number in bios.cgroup[bios.dev == late.dev] if number}
     assert charged <= set(found.context.cgroups)
 
 

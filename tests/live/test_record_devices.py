@@ -24,7 +24,7 @@ def mounted(loop_device: Any, tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs mkfs.ext4")
     place = tmp_path / "mount point"
     place.mkdir()
-    devices.run("mkfs.ext4", "-q", "-F", loop_device.path)
+    devices.make_ext4(loop_device.path)
     devices.run("mount", loop_device.path, place)
     try:
         yield place

@@ -17,6 +17,8 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.devices import fio_arguments, read_fio_report
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.xdist_group("the wheel")
+
 RECORD_SIDE = ("numpy", "zstandard", "click")
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 NO_INDEX = ("No matching distribution found", "Could not find a version", "ConnectionError")
@@ -32,8 +34,8 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def pip(python: Path, *arguments: str | Path, cwd: Path) -> None:
-    done = run(python, *PIP, *arguments, cwd=cwd)
+def pip(*arguments: str | Path, cwd: Path) -> None:
+    done = run(sys.executable, *PIP, *arguments, cwd=cwd)
     if done.returncode == 0:
         return
     last = done.stderr.strip().splitlines()[-1:]
@@ -54,7 +56,7 @@ def wheel(directory: Path) -> Path:
         pytest.skip("needs clang")
     tree = directory / "tree"
     shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*GENERATED))
-    pip(Path(sys.executable), "wheel", "--no-deps", "-w", directory, tree, cwd=directory)
+    pip("wheel", "--no-deps", "-w", directory, tree, cwd=directory)
     (built,) = directory.glob("biotrail-*.whl")
     return built
 
@@ -63,11 +65,11 @@ def wheel(directory: Path) -> Path:
 def environment(directory: Path, wheel: Path) -> Path:
     """A fresh environment's bin directory."""
     place = directory / "environment"
-    done = run(sys.executable, "-m", "venv", place, cwd=directory)
+    done = run(sys.executable, "-m", "venv", "--without-pip", place, cwd=directory)
     assert done.returncode == 0, done.stderr
-    python = place / "bin" / "python"
-    pip(python, "install", *RECORD_SIDE, cwd=directory)
-    pip(python, "install", "--no-deps", wheel, cwd=directory)
+    # This environment's pip: to install one in there takes as long as all the rest.
+    pip("--python", place / "bin" / "python", "install", *RECORD_SIDE, cwd=directory)
+    pip("--python", place / "bin" / "python", "install", "--no-deps", wheel, cwd=directory)
     return place / "bin"
 
 

@@ -82,6 +82,7 @@ def test_bios_issues_and_bytes_equal_fio(
     assert sum(found.account.by_reason().values()) == count_events(log)
 
 
+@pytest.mark.long
 def test_150_000_io_per_second_for_ten_seconds_without_a_loss(
     tmp_path: Path, loop_device: Any, completions: Trace
 ) -> None:

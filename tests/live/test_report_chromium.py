@@ -18,6 +18,8 @@ from tests.support import captures, file_logs
 from tests.support.paths import ROOT
 from tests.support.stack_logs import DEV, START
 
+pytestmark = pytest.mark.xdist_group("the sample's page")
+
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 PATIENCE = 120

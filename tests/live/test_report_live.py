@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.devices import MEBIBYTE, LoopDevice
 from tests.support.kernel_completions import KernelCompletions
-from tests.support.record_command import assert_ended, biotrail, read, recorder, stop
+from tests.support.record_command import Log, assert_ended, biotrail, read, recorder, stop
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -26,6 +26,23 @@ def measured(prefix: Path) -> dict[tuple[int, int], int]:
     with Path(f"{prefix}_lat.1.log").open(encoding="utf-8", newline="") as log:
         rows = [[int(cell, 0) for cell in row[:5]] for row in csv.reader(log)]
     return {(direction, offset): latency for _, latency, direction, _, offset in rows}
+
+
+def latencies(found: Log) -> dict[tuple[int, int], int]:
+    """(0: read, 1: write; offset in bytes) → ns from Q to C, of the ended bios of one block."""
+    bios = found.bios
+    ended = (bios.queue >= 0) & (bios.complete >= 0) & (bios.bytes == BLOCK)
+    codes, names = found.context.op_codes(bios.opf)
+    direction = np.array([("read", "write").index(name) for name in names])[codes]
+    return {
+        (which, sector * 512): took
+        for which, sector, took in zip(
+            direction[ended].tolist(),
+            bios.sector[ended].tolist(),
+            (bios.complete - bios.queue)[ended].tolist(),
+            strict=True,
+        )
+    }
 
 
 @pytest.mark.parametrize("engine", ["io_uring", "libaio"])
@@ -56,19 +73,7 @@ def test_no_io_took_longer_than_fio_waited_for_it(
     theirs = measured(prefix)
     # WHEN it was recorded
     found = read(log, truth.unseen_by(log))
-    bios = found.bios
-    ended = (bios.queue >= 0) & (bios.complete >= 0) & (bios.bytes == BLOCK)
-    codes, names = found.context.op_codes(bios.opf)
-    direction = np.array([("read", "write").index(name) for name in names])[codes]
-    mine = {
-        (which, sector * 512): took
-        for which, sector, took in zip(
-            direction[ended].tolist(),
-            bios.sector[ended].tolist(),
-            (bios.complete - bios.queue)[ended].tolist(),
-            strict=True,
-        )
-    }
+    mine = latencies(found)
     # THEN each bio is fio's I/O at that offset, and took no longer than fio waited
     assert len(theirs) == SIZE // BLOCK
     assert mine.keys() <= theirs.keys()

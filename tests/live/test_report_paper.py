@@ -12,6 +12,8 @@ import pytest
 
 from tests.live.test_report_chromium import PATIENCE, SAMPLE, chromium, make, visit
 
+pytestmark = pytest.mark.xdist_group("the page on paper")
+
 WORD = re.compile(r'<word xMin="([\d.]+)" yMin="([\d.]+)" xMax="([\d.]+)"[^>]*>(.*?)</word>')
 SHEET = re.compile(r'<page width="([\d.]+)"')
 WINDOW = 1280

@@ -94,12 +94,12 @@ def test_a_slow_device_below_is_named(tmp_path: Path, make_loop: Callable[..., A
     base, first, second = make_loop(size=64 * MEBIBYTE), tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    devices.run("mkfs.ext4", "-q", base.path)
+    devices.make_ext4(base.path)
     log = tmp_path / "a.biotrail"
     with ExitStack() as stack:
         stack.enter_context(mounted(base.path, first))
         lower = loop_over(stack, 32 * MEBIBYTE, first)
-        devices.run("mkfs.ext4", "-q", lower.path)
+        devices.make_ext4(lower.path)
         stack.enter_context(mounted(lower.path, second))
         upper = stack.enter_context(
             devices.loop(size=4 * MEBIBYTE, direct_io=True, directory=second)

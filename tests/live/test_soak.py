@@ -52,6 +52,7 @@ class Watch(threading.Thread):
             self.seen.append(resident(self.pid))
 
 
+@pytest.mark.long
 @pytest.mark.limit(2 * LOAD_SECONDS + 900)
 def test_a_long_recording_rotates_and_loses_nothing(
     tmp_path: Path, loop_device: Any, fio: Callable[..., Any]

@@ -1,28 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories on a copy of the packages, until one is wrong: prints its number and what is said.
+"""Histories with one bug in the model of this process, until one is wrong.
 
-Run by `mutants.py`: mutant_child.py DIRECTORY FIRST COUNT
+Prints the number of that history and what was wrong, or 0. Run by `mutants.py`, which gives the
+bug's name: `mutant_child.py NAME FIRST COUNT`. Without a name, the model is right; `TABLE/RULE`
+drops that rule.
 """
 
 import sys
-from pathlib import Path
 
-import biotrail.converters
 from tests.prove.histories import outcome
+from tests.prove.mutant_list import MUTANTS
+from tests.prove.seeding import TABLES, RuleBroken
 
 WIDTH = 90
 
 
+def seed(name: str) -> None:
+    """Put the bug of this name into this process; nothing for "". KeyError: there is none."""
+    if "/" in name and name.partition("/")[0] in TABLES:
+        rules, _, rule = name.partition("/")
+        RuleBroken(rules, (rule,)).apply()
+    elif name:
+        {mutant.name: mutant for mutant in MUTANTS}[name].broken.apply()
+
+
 def main() -> None:
     """Print `number what`, or 0."""
-    directory, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    if not Path(biotrail.converters.__file__).is_relative_to(directory):
-        sys.exit(f"the copy in {directory} is not what is tested: {biotrail.converters.__file__}")
-    for seed in range(first, count):
-        found = outcome(seed)
+    name, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    seed(name)
+    for number in range(first, count):
+        found = outcome(number)
         if found.wrong:
             text = found.wrong[0].replace("|", "/")
-            print(seed + 1, text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…")
+            print(number + 1, text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…")
             return
     print(0)
 

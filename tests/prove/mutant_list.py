@@ -1,212 +1,330 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Association bugs, seeded on purpose: what stands in the model, and what stands there instead.
+"""Association bugs, seeded on purpose: the rule or function that is broken, and how."""
 
-The text is looked for in all files of the model (`mutants.MODEL`) and must be there exactly once,
-so that a change of the model that moves it to another file does not touch this list.
-"""
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from dataclasses import dataclass
+import numpy as np
+
+from biotrail.converters.association.identity.association import Findings
+from biotrail.converters.association.identity.neighbours import of
+from biotrail.converters.association.without_pointers.pending import InFlight, merge_tag_groups
+from biotrail.converters.events.tables import Stage
+from biotrail.recorder.schema.records import Kind
+from tests.prove.seeding import Patched, RuleBroken, without
+
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One bug: `right` is replaced by `wrong`."""
+    """One bug, by what it makes of a rule or a function."""
 
     name: str
-    right: str
-    wrong: str
+    broken: RuleBroken | Patched
 
+
+def returning(value: Any) -> Callable[[Function], Function]:
+    """Return the change that makes a function return this value."""
+    return lambda right: lambda *_, **__: value
+
+
+def holds(predicate: Function) -> Function:
+    """Return the change that gives a rule this predicate."""
+    return lambda rule: replace(rule, holds=predicate)
+
+
+def keeping_ranges(pending: Function) -> Callable[[Function], Function]:
+    """Return the change of a method (self, event, device): what is in flight keeps its range.
+
+    pending: device → the PendingSet in question.
+    """
+
+    def change(right: Function) -> Function:
+        def wrong(self: Any, event: Any, device: Any, *arguments: Any) -> None:
+            before = {held: (held.sector, held.end) for held in pending(device)}
+            right(self, event, device, *arguments)
+            for held, (sector, end) in before.items():
+                if held in pending(device) and (held.sector, held.end) != (sector, end):
+                    pending(device).move(held, sector, end)
+
+        return wrong
+
+    return change
+
+
+def still_issued(right: Function) -> Function:
+    """Return `requeue`, after which the request is among those issued as well."""
+
+    def wrong(self: Any, event: Any, device: Any) -> None:
+        before = list(device.issued)
+        right(self, event, device)
+        for held in before:
+            if held not in device.issued:
+                device.issued.add(held)
+
+    return wrong
+
+
+def never_ambiguous(right: Function) -> Function:
+    """Return `Finding.choose`, which marks none of several candidates."""
+
+    def wrong(self: Any, event: Any, candidates: list[InFlight]) -> InFlight | None:
+        if len(candidates) > 1:
+            merge_tag_groups(candidates)
+            if event.sector == event.end and not self.is_flush_machinery(event):
+                self.pairing.share(candidates)
+        found: InFlight | None = right(self, event, candidates[:1])
+        return found
+
+    return wrong
+
+
+def without_fua(right: Function) -> Function:
+    """Return `issue`, which takes only PREFLUSH for a flush sequence."""
+
+    def wrong(self: Any, event: Any, device: Any) -> None:
+        right(self, event, device)
+        for held in device.issued:
+            if held.identity == event.request:
+                held.sequence = bool(held.flags & self._find.preflush)
+
+    return wrong
+
+
+def flushing_all(right: Function) -> Function:
+    """Return `_end_of_flush`, for which every flush was issued after all that waits."""
+
+    def wrong(self: Any, event: Any, device: Any) -> None:
+        issued, device.flush_issued = device.flush_issued, 1 << 62
+        right(self, event, device)
+        device.flush_issued = issued
+
+    return wrong
+
+
+def one_sector_more(right: Function) -> Function:
+    """Return `PendingSet.within`, to which what ends one sector behind lies within."""
+
+    def wrong(self: Any, sector: int, end: int, op: int) -> list[InFlight]:
+        return [held for held in right(self, sector, end + 8, op) if held.sector < end]
+
+    return wrong
+
+
+def never_superseded(right: Function) -> Function:
+    """Return `build`, whose generations are never followed by another."""
+
+    def wrong(*arguments: Any) -> Any:
+        found = right(*arguments)
+        return replace(found, again=np.full(len(found), -1, dtype=np.int64))
+
+    return wrong
+
+
+IN_REQUEST = of(Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE, Kind.D, Kind.C)
+IDENTITY, COMPLETION, RANGES, WITHOUT = (
+    f"association.{room}" for room in ("identity", "completion", "ranges", "without_pointers")
+)
 
 MUTANTS = (
     # By identity: where a pointer's generations begin.
     Mutant(
         "a request's generation ends at C alone, not at s",
-        "begins |= (kind == Kind.START) & ~is_in(before, Kind.G, Kind.RQ_REMAP)",
-        "begins |= (kind == Kind.START) & is_in(before, Kind.C)",
+        RuleBroken("requests", ("started",), lambda rule: replace(rule, after=of(Kind.C))),
     ),
     Mutant(
         "a request that was issued, then issued elsewhere, is still the same",
-        "other |= moved | _another_operation(events, this, prev)",
-        "other |= _another_operation(events, this, prev)",
+        RuleBroken("requests", ("issued-other-sector",)),
     ),
     Mutant(
         "an absorbed request's address is not free at once",
-        "begins |= (before == Kind.RQ_MERGE) & ~is_in(kind, Kind.E, Kind.DONE)",
-        "pass",
+        RuleBroken("requests", ("absorbed",)),
     ),
     Mutant(
         "every C after a C is the same request's",
-        "result[at] = another | (last_c < start)",
-        "result[at] = last_c < start",
+        RuleBroken("completed", ("*",), keeps=("no-completion-yet",)),
     ),
     Mutant(
         "a partial completion is the end of the request",
-        "full = (sized >= start) & (done[at - 1] - done[sized_row] >= size[sized_row])",
-        "full = sized >= start",
+        RuleBroken(
+            "completed",
+            ("completed-in-full",),
+            holds(lambda rows: ~rows.empty & (rows.begun >= 0)),
+        ),
     ),
     Mutant(
         "the C of no bytes of a flush sequence is another request's",
-        "another = np.where(empty, other | (size[old] == 0), full | elsewhere)",
-        "another = np.where(empty, True, full | elsewhere)",
+        RuleBroken("completed", ("second-empty-completion",), holds(lambda rows: rows.empty)),
     ),
     Mutant(
         "a zone append's C is another request's, for it has another sector",
-        "(events.bytes[prev] > 0) & "
-        "((events.opf[this] & 0xFF) != np.uint32(ops.zone_append % 256))",
-        "events.bytes[prev] > 0",
+        RuleBroken("requests", ("issued-other-sector",), without("zone-append")),
     ),
     Mutant(
         "a bio's generation ends at its request's C alone, not at Q",
-        "begins = (role == Kind.X) | ((role == Kind.Q) & (before != Kind.A))",
-        "begins = (role == Kind.X) | ((role == Kind.Q) & is_in(before, *served))",
+        RuleBroken("bios", ("queued",), lambda rule: replace(rule, after=IN_REQUEST)),
     ),
     Mutant(
         "a bio stays with the request that was absorbed",
-        "differs & ~moved & (role != PARENT)",
-        "differs & (role != PARENT)",
+        RuleBroken("bios", ("other-request",), without("absorbed")),
     ),
     # By identity: who belongs to whom.
     Mutant(
         "X: front and parent are taken for each other",
-        "root[front] = parent",
-        "root[parent] = front",
+        Patched(
+            f"{IDENTITY}.association:split_links",
+            lambda right: lambda bios: right(bios)[::-1],
+        ),
     ),
     Mutant(
         "dm's X for the rest is read as one for the front",
-        'result[rows] = events.fields(Kind.X, rows)["new_sector"] == events.sector[rows] & _LOW',
-        "result[rows] = False",
+        Patched(
+            f"{IDENTITY}.bio_generations:_rest_splits",
+            lambda right: lambda events: np.zeros(len(events), dtype=np.bool_),
+        ),
     ),
     Mutant(
         "m: the absorbed request's bios stay with it",
-        "a.request = np.where(taken >= 0, taken, a.request)",
-        "pass",
+        Patched(
+            f"{IDENTITY}.absorptions:absorptions",
+            lambda right: lambda a: replace(right(a), request=None),
+        ),
     ),
     Mutant(
         "m: of a chain of merges, only the first is followed",
-        "a.absorbed_by[moved] = further[moved]",
-        "break",
+        Patched(
+            f"{IDENTITY}.absorptions:last_absorbers",
+            lambda right: lambda absorbed_by, merges: absorbed_by,
+        ),
     ),
     Mutant(
         "a bio that the whole chain leaves out stays with the request",
-        "a.request[held] = -1\n    a.gone[held] = True",
-        "pass",
+        Patched(f"{IDENTITY}.joins:exclude_by_chains", returning(Findings())),
     ),
     Mutant(
         "the chain's order is not that of the bytes",
-        "self._order = named + [bio for bio in here if bio not in named]",
-        "self._order = [bio for bio in here if bio not in named] + named[::-1]",
+        Patched(
+            f"{COMPLETION}.partial_completion:_InOrder._chain_order",
+            lambda right: lambda self, named, here: right(self, named, here)[::-1],
+        ),
     ),
     Mutant(
         "bytes are counted since the first issue, not since the last",
-        "_done_since(r, size, last_issue)",
-        "_done_since(r, size, issue)",
+        Patched(
+            f"{COMPLETION}.completion:_done_since",
+            lambda right: lambda r, size, issue: right(r, size, r.first(Kind.D)),
+        ),
     ),
     Mutant(
         "a flush sequence ends with its data",
-        "finished &= ~sequence | ended_empty",
-        "pass",
+        RuleBroken("request ends", ("bytes-completed",), without("flush-sequence")),
     ),
     Mutant(
         "a split bio ends with its first piece",
-        "order = np.lexsort((a.bios.birth[piece], ends.end[piece], late))",
-        "order = np.lexsort((a.bios.birth[piece], ends.end[piece], late))[::-1]",
+        Patched(
+            f"{COMPLETION}.families:_order_of_ends",
+            lambda right: lambda *arguments: right(*arguments)[::-1],
+        ),
     ),
     Mutant(
         "a remap's device is not looked at",
-        "sent_on = on_it & (begin >= 0) & inside",
-        "sent_on = inside",
+        RuleBroken("resubmissions", ("from-its-device", "begins-inside")),
     ),
     Mutant(
         "an upper bio's operation is not looked at",
-        "others = [c for c in found if c != bio and a.root[c] == c and _same_op(a, c, bio)]",
-        "others = [c for c in found if c != bio and a.root[c] == c]",
+        RuleBroken("upper bios", ("same-operation",)),
     ),
     Mutant(
         "a loop's lower bio: the page alone tells, not when",
-        "live = (request >= 0) & (issue >= 0) & (issue < asked) & ((end < 0) | (end > asked))",
-        "live = (request >= 0) & (issue >= 0)",
+        RuleBroken("loops", ("issued-before", "not-ended")),
     ),
     Mutant(
         "of several candidates, by identity, none is ambiguous",
-        "        a.certainty[bio] = Certainty.AMBIGUOUS\n    return -1",
-        "        return candidates[0]\n    return -1",
+        Patched(
+            f"{RANGES}.queries:only_candidates",
+            lambda right: (
+                lambda candidates, certainty: right(
+                    {bio: ids[:1] for bio, ids in candidates.items()}, certainty
+                )
+            ),
+        ),
     ),
     Mutant(
         "who covers a range: one sector too few is enough",
-        "return [i.data for i in self._tree.at(sector) if i.end >= end]",
-        "return [i.data for i in self._tree.at(sector) if i.end >= end - 8]",
+        Patched(
+            f"{RANGES}.intervals:PendingRanges.covering",
+            lambda right: lambda self, sector, end: right(self, sector, end - 8),
+        ),
     ),
     Mutant(
         "what was in flight while records were lost is not marked",
-        "table.certainty[doubted & _touched(begin, end, loss)] = Certainty.LOST",
-        "pass",
+        Patched("events.loss:mark_lost", returning(None)),
     ),
     Mutant(
         "an address that lives again does not close what it was",
-        "again[:-1] = np.where(first[follows], -1, events.number[event[follows]])",
-        "pass",
+        Patched(f"{IDENTITY}.generations:build", never_superseded),
     ),
     Mutant(
         "what lives again is forgotten by the next window",
-        "generations.again[reused] = self.again[at[reused]]",
-        "pass",
+        Patched(
+            f"{IDENTITY}.address_reuse:ReusedGenerations.superseding",
+            lambda right: lambda self, events, generations: generations,
+        ),
     ),
     Mutant(
         "R to D counts as device time",
-        "turn = Stage.R2D if kind == Kind.R else Stage.D2C if kind == Kind.D else state",
-        "turn = state",
+        Patched(
+            "lifecycles.stages:_parts_between_requeues",
+            lambda right: lambda a, request, start, end: [(int(Stage.D2C), start, end)],
+        ),
     ),
     # By intervals.
     Mutant(
         "of several candidates, by intervals, none is ambiguous",
-        "            event.doubt = Certainty.AMBIGUOUS\n"
-        "            for io in candidates:\n"
-        "                io.doubt = Certainty.AMBIGUOUS",
-        "            pass",
+        Patched(f"{WITHOUT}.finding:Finding.choose", never_ambiguous),
     ),
     Mutant(
         "front merges are looked for behind",
-        "self._merge(event, device, device.allocated.starting(event.end, event.op))",
-        "self._merge(event, device, device.allocated.ending(event.sector, event.op))",
+        Patched(
+            f"{WITHOUT}.requests:RequestRules.front_merge",
+            lambda right: lambda self, event, device: self.back_merge(event, device),
+        ),
     ),
     Mutant(
         "a merge does not make the request larger",
-        "sector, end = min(taker.sector, event.sector), max(taker.end, event.end)",
-        "sector, end = taker.sector, taker.end",
+        Patched(
+            f"{WITHOUT}.requests:RequestRules._merge",
+            keeping_ranges(lambda device: device.allocated),
+        ),
     ),
     Mutant(
         "an issue of unknown allocation takes one sector more",
-        "inside = (h for h in found if h.op == op and h.sector >= sector and h.end <= end)",
-        "inside = (h for h in found if h.op == op and h.sector >= sector and h.end <= end + 8)",
+        Patched(f"{WITHOUT}.pending:PendingSet.within", one_sector_more),
     ),
     Mutant(
         "a requeued request stays issued",
-        "            device.issued.remove(request)\n            if device.overlaps_partial",
-        "            if device.overlaps_partial",
+        Patched(f"{WITHOUT}.requests:RequestRules.requeue", still_issued),
     ),
     Mutant(
         "a partial completion leaves the request where it was",
-        "device.issued.move(request, event.end, request.end)",
-        "pass",
+        Patched(f"{WITHOUT}.ends:EndRules.complete", keeping_ranges(lambda device: device.issued)),
     ),
     Mutant(
         "FUA of a device without it is not a flush sequence",
-        "request.flags & self._find.preflush or request.flags & self._find.fua & ~kept",
-        "request.flags & self._find.preflush",
+        Patched(f"{WITHOUT}.requests:RequestRules.issue", without_fua),
     ),
     Mutant(
         "a flush ends what came after its issue",
-        "empty = [h for h in empty if h.origin < device.flush_issued]",
-        "pass",
+        Patched(f"{WITHOUT}.ends:EndRules._end_of_flush", flushing_all),
     ),
     Mutant(
         "a split's parent keeps the front's sectors",
-        "device.waiting.move(parent, event.end, parent.end)",
-        "pass",
+        Patched(f"{WITHOUT}.bios:BioRules.split", keeping_ranges(lambda device: device.waiting)),
     ),
     Mutant(
         "who queued a bio is not looked at",
-        "    return own or found",
-        "    return found",
+        Patched(f"{WITHOUT}.finding:same_task", lambda right: lambda event, found: found),
     ),
 )

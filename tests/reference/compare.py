@@ -6,7 +6,8 @@ from tests.reference.intervals import IntervalReference, RefBio
 from tests.simulation.check import Row, Tables
 from tests.simulation.delivery import arrival
 from tests.simulation.model import SECTOR, History
-from tests.simulation.truth import NEVER, Truth, ns
+from tests.simulation.recorded import NEVER, ns
+from tests.simulation.truth import Truth
 
 COLUMNS = ("complete", "fragments", "requests", "requeues", "status", "done_bytes")
 TIMES = ("getrq", "merge", "insert", "issue")

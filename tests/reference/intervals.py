@@ -9,9 +9,9 @@ is right only nearly always is not here.
 Nothing is shared with the model but the letters of the records.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
+from tests.reference.completions import Completions
 from tests.reference.pending import (
     FUA,
     PREFLUSH,
@@ -19,14 +19,12 @@ from tests.reference.pending import (
     RefDevice,
     RefRequest,
     Thing,
-    consume,
     ended_bios,
     exact,
     flush_machinery,
     grow,
     neighbours,
     own_first,
-    share_tags,
     shares,
     take_tag,
 )
@@ -36,18 +34,8 @@ from tests.support.capture_text import OPS
 PASSTHROUGH = {number for name, number in OPS.items() if name.startswith("DRV_")}
 
 
-class IntervalReference:
+class IntervalReference(Completions):
     """Feed it events in order of time; then read `bios` and `requests`."""
-
-    def __init__(self, one_queue: Iterable[int] = ()) -> None:
-        """one_queue: the devices that have one hardware queue."""
-        self.one_queue = frozenset(one_queue)
-        self.devices: dict[int, RefDevice] = {}
-        self.bios: list[RefBio] = []
-        self.requests: list[RefRequest] = []
-        self.sent: dict[int, RefBio] = {}
-        """By task: the bio that its last event remapped."""
-        self._age = 0
 
     def feed(self, letter: str, ts: int, fields: dict[str, Any]) -> None:
         """One event; pointers in its fields are not looked at."""
@@ -67,38 +55,7 @@ class IntervalReference:
             self.sent.pop(here.tid, None)
         rule(self.devices.setdefault(fields["dev"], RefDevice()), here, ts, fields)
 
-    # Who it is.
-
-    def _one(self, candidates: Iterable[Any]) -> Any:
-        """The oldest; none is sure where there are several."""
-        found = list(candidates)
-        if len(found) > 1:
-            for thing in found:
-                thing.doubt = True
-            for use in ("flight", "life"):
-                share_tags(use, [r for r in found if isinstance(r, RefRequest)])
-        return found[0] if found else None
-
-    def _blurred(self, d: RefDevice, e: Thing, rq: RefRequest) -> None:
-        """Ranges of what waits are not sure near a merge that could have gone elsewhere."""
-        waiting = d.held.all() + d.waiting.all()
-        d.blurs = [b for b in d.blurs if any(r in waiting for r in b[2])]
-        if any(lo < e.end and e.sector < hi for lo, hi, _ in d.blurs):
-            rq.doubt = True
-
-    def _parted(self, d: RefDevice, e: Thing, rq: RefRequest) -> None:
-        """A part of one of several completed: where the others begin is not sure."""
-        under_way = d.held.all() + d.issued.all()
-        d.parted = [p for p in d.parted if any(r in under_way for r in p[2])]
-        if any(lo < e.end and e.sector < hi for lo, hi, _ in d.parted):
-            rq.doubt = True
-
     # Bios.
-
-    def _new_bio(self, e: Thing) -> RefBio:
-        bio = RefBio(e.sector, e.end, e.op, e.tid, e.age, size=e.end - e.sector)
-        self.bios.append(bio)
-        return bio
 
     def _on_A(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         bio = self.sent.pop(e.tid, None)
@@ -160,16 +117,6 @@ class IntervalReference:
                 bio.doubt = True
 
     # Requests.
-
-    def _new_request(self, e: Thing, bio: RefBio | None = None) -> RefRequest:
-        tid = e.tid if bio is None else bio.tid
-        rq = RefRequest(e.sector, e.end, e.op, tid, e.age)
-        self.requests.append(rq)
-        if bio is not None:
-            rq.doubt = rq.doubt or bio.doubt
-            rq.flags = bio.flags
-            self._serve(bio, rq)
-        return rq
 
     def _on_G(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         bio = self._claim(d, e)
@@ -346,80 +293,3 @@ class IntervalReference:
         rq.tags.pop("flight", None)
         rq.requeues += 1
         d.held.add(rq)
-
-    def _on_C(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
-        status = fields["status"]
-        if e.sector == e.end and not flush_machinery(e):
-            self._end_of_flush(d, e, ts, status)
-            return
-        fits = [
-            r
-            for r in d.issued.near(e.sector, e.end)
-            if r.sector == e.sector and r.op == e.op and r.end >= e.end and not r.data_done
-        ]
-        if e.op == OPS["ZONE_APPEND"]:
-            size = e.end - e.sector
-            fits = [r for r in d.issued.all() if r.op == e.op and r.end - r.sector == size]
-        d.takes_requests = True
-        # What fails may never have been issued, or its allocation never been recorded.
-        failed = exact(d.held, e) if status else []
-        unseen = [b for b in d.waiting.near(e.sector, e.end) if status and shares(b, e)]
-        for thing in [*fits, *failed, *unseen] if unseen else ():
-            thing.doubt = True
-        rq = self._one(fits + failed)
-        if rq is None:
-            return
-        if e.op != OPS["ZONE_APPEND"]:
-            self._parted(d, e, rq)
-            maybe = fits + failed
-            if len({r.end for r in maybe}) > 1:
-                d.parted.append((e.sector, max(r.end for r in maybe), maybe))
-        rq.completions.append((ts, (e.end - e.sector) * SECTOR, status))
-        if rq in failed:
-            d.held.remove(rq)
-            rq.finished = True
-            consume(rq)
-            return
-        d.issued.remove(rq)
-        if e.op != OPS["ZONE_APPEND"] and rq.end > e.end:
-            rq.sector = e.end
-            d.issued.add(rq)
-        elif rq.sequence:
-            rq.data_done = True
-            rq.tags.pop("flight", None)  # it may lend its tag to the flush that it waits for
-            d.issued.add(rq)
-        else:
-            rq.finished = True
-        if not rq.sequence:
-            consume(rq)
-
-    def _end_of_flush(self, d: RefDevice, e: Thing, ts: int, status: int) -> None:
-        """C of no bytes ends a sequence whose data is done, or a flush that had no data."""
-        near = d.issued.near(e.sector, e.end)
-        ended = [r for r in near if r.sector == e.sector and r.op == e.op]
-        ended = [r for r in ended if r.data_done or r.end == r.sector]
-        empty = [r for r in d.held.all() if r.sector == r.end == e.sector and r.op == e.op]
-        empty = [r for r in empty if r.age < d.flush_issued]
-        waiting = [] if d.tells_allocations else exact(d.waiting, e)
-        waiting = [b for b in waiting if b.flags & PREFLUSH and b.age < d.flush_issued]
-        running = [r for r in near if r.sector == e.sector and r.op == e.op]
-        running = [r for r in running if r.sequence and r not in ended]
-        rivals = [*waiting, *running]  # the end of their data may not have been seen
-        for thing in [*ended, *empty, *rivals] if (ended or empty) and rivals else ():
-            thing.doubt = True
-        rq = self._one(ended + empty)
-        bio = None if rq else self._one(waiting)
-        if bio is not None:
-            d.waiting.remove(bio)
-            rq = self._new_request(e, bio)
-            d.held.add(rq)
-        if rq is None:
-            return
-        (d.issued if rq in ended else d.held).remove(rq)
-        rq.completions.append((ts, 0, status))
-        rq.finished = True
-        bad = [s for _, _, s in rq.completions if s]
-        for bio in rq.members:
-            bio.ended = ts
-            bio.status = bad[-1] if bad else 0
-            bio.good = sum(size for _, size, s in rq.completions if not s)

@@ -19,7 +19,8 @@ from biotrail.converters.pipeline import Trace
 from tests.simulation.contradictions import contradictions
 from tests.simulation.delivery import log_of
 from tests.simulation.model import SECTOR, Bio, History, Request
-from tests.simulation.truth import NEVER, Truth, ns
+from tests.simulation.recorded import NEVER, ns
+from tests.simulation.truth import Truth
 
 UNSEEN = 1 << 62
 SHORT_HOLD_NS = 2_500_000

@@ -8,7 +8,7 @@ other half: whatever is given without a mark is as it happened.
 from biotrail.converters.events.tables import Certainty
 from tests.simulation.check import Checker, Row, Tables, structure
 from tests.simulation.model import Bio, History, Request
-from tests.simulation.truth import NEVER, ns
+from tests.simulation.recorded import NEVER, ns
 
 TIMES = ("getrq", "merge", "insert", "issue")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from biotrail.converters.events.tables import Certainty
 from tests.simulation.model import Bio, History, Rec
-from tests.simulation.truth import NEVER, ns
+from tests.simulation.recorded import NEVER, ns
 
 Row = dict[str, int]
 Whose = Callable[[Row], Bio | None]

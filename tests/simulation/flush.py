@@ -8,7 +8,8 @@ from tests.simulation.model import IOERR, NO_SECTOR, Bio, Request
 from tests.support.capture_text import FLAG_BITS, OPS
 
 if TYPE_CHECKING:
-    from tests.simulation.devices import RequestDevice, Task
+    from tests.simulation.devices import RequestDevice
+    from tests.simulation.traits import Task
 
 PREFLUSH, FUA = 1 << FLAG_BITS["PREFLUSH"], 1 << FLAG_BITS["FUA"]
 FLUSH_OPF = OPS["FLUSH"] | PREFLUSH

@@ -10,18 +10,7 @@ from typing import Any
 
 from tests.simulation.clockwork import Process, Sim
 from tests.simulation.delivery import deliver
-from tests.simulation.devices import (
-    DISCARD,
-    FUA,
-    PREFLUSH,
-    READ,
-    SYNC,
-    WRITE,
-    WRITE_ZEROES,
-    ZONE_APPEND,
-    RequestDevice,
-    Task,
-)
+from tests.simulation.devices import RequestDevice
 from tests.simulation.model import (
     EVERYTHING,
     EVERYTHING_WITHOUT_START,
@@ -32,6 +21,16 @@ from tests.simulation.model import (
     History,
     Kernel,
 )
+from tests.simulation.operations import (
+    DISCARD,
+    FUA,
+    PREFLUSH,
+    READ,
+    SYNC,
+    WRITE,
+    WRITE_ZEROES,
+    ZONE_APPEND,
+)
 from tests.simulation.stacked import (
     BioDevice,
     Disk,
@@ -40,6 +39,7 @@ from tests.simulation.stacked import (
     MultipathMap,
     through,
 )
+from tests.simulation.traits import Task
 from tests.simulation.world import UNIT, VDA, VDB, Devices
 
 THEMES = ["disk", "two disks", "zram", "zram", "dm", "dm", "md", "md", "loop", "loop"]

@@ -5,20 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tests.simulation.bios import cut_front, end_without_request, queue_fields
 from tests.simulation.clockwork import Process, Sim
-from tests.simulation.devices import (
-    DRV_IN,
-    NOMERGE,
-    PREFLUSH,
-    READ,
-    RequestDevice,
-    Task,
-    Traits,
-    cut_front,
-    end_without_request,
-    queue_fields,
-)
+from tests.simulation.devices import RequestDevice
 from tests.simulation.model import IOERR, SECTOR, Bio, Request
+from tests.simulation.operations import DRV_IN, NOMERGE, PREFLUSH, READ
+from tests.simulation.traits import Task, Traits
 
 
 class Disk(Protocol):

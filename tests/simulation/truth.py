@@ -1,25 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a log should say of a simulated history: the truth, as far as its records tell it.
 
-**Determined**: bios and requests that ever shared a request, a split or a merge form a group.
-A bio or request is determined when every record of its group (of the kinds that the recording
-takes) is in the log, and no loss window touches its own life. Whatever else was lost, the log
-then says all there is to say of it, and the truth is the only right answer. Of a parent it is
-said when both are determined and one pending bio alone covers what the remap names.
+`recorded` decides of which bios and requests the log says everything (determined). A parent must
+be given where both are determined and one pending bio alone covers what the remap names.
 
 What is not determined may be marked; what is not marked must be as the records tell.
 """
 
 from dataclasses import dataclass, field
 
-from tests.simulation.delivery import arrival
-from tests.simulation.devices import DISCARD, PREFLUSH
-from tests.simulation.model import NO_TAG, SECTOR, Bio, History, Rec, Request
-from tests.support import captures
-
-NEVER = -1
-TELLING = set("QXAGsMFIRmDbCca")
-"""Kinds that say something; E, d, P, U and T only comment."""
+from tests.simulation.model import NO_TAG, SECTOR, Bio, Rec, Request
+from tests.simulation.operations import DISCARD, PREFLUSH
+from tests.simulation.recorded import NEVER, Recorded, ns
 
 
 @dataclass
@@ -46,111 +38,8 @@ class RequestTruth:
     stages: list[tuple[str, int, int]] = field(default_factory=list)
 
 
-def ns(ts: int) -> int:
-    """A simulation's time as a log has it."""
-    return captures.BASE_NS + ts
-
-
-class Truth:
+class Truth(Recorded):
     """A history seen through its recorded records."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.recorded = history.recorded
-        self.order = arrival(history)
-        self.number = {rec: n for n, rec in enumerate(self.order)}
-        self.letters = history.kernel.seen & TELLING
-        self._incomplete = self._incomplete_groups()
-        self.ever: dict[Request, list[Bio]] = {}
-        """All pieces that a request ever held."""
-        for root in history.bios:
-            for piece in root.pieces:
-                for rq in piece.requests:
-                    self.ever.setdefault(rq, []).append(piece)
-        self.queued = {
-            ns(rec.ts): rec.bios[0]
-            for b in history.bios
-            if (rec := self.first(b, "Q")) is not None and b is rec.bios[0]
-        }
-        self.queued_again = {
-            ns(rec.ts) for rec in self.order if rec.letter == "Q" and ns(rec.ts) not in self.queued
-        }
-        """Further Q of bios that are sent on."""
-        self.request_dev = {
-            int(d["dev"]) for d in history.devices if "nr_hw_queues" in d.get("queue", {})
-        }
-
-    # What was recorded.
-
-    def first(self, of: Bio | Request, letters: str) -> Rec | None:
-        """The first recorded record of these kinds."""
-        return next((r for r in of.records if r.letter in letters and r in self.recorded), None)
-
-    def last(self, of: Bio | Request, letters: str) -> Rec | None:
-        """The last recorded record of these kinds."""
-        found = [r for r in of.records if r.letter in letters and r in self.recorded]
-        return found[-1] if found else None
-
-    def _incomplete_groups(self) -> set[int]:
-        """Ids of the members of groups of which a telling record is missing."""
-        parent: dict[int, int] = {}
-
-        def find(key: int) -> int:
-            while parent.setdefault(key, key) != key:
-                key = parent[key]
-            return key
-
-        members: list[Bio | Request] = [*self.history.requests, *self.history.bios]
-        for root in self.history.bios:
-            for piece in root.pieces:
-                members.append(piece)
-                parent[find(id(piece))] = find(id(root))
-                for rq in piece.requests:
-                    parent[find(id(rq))] = find(id(piece))
-        broken = {
-            find(id(m))
-            for m in members
-            for r in m.records
-            if r.letter in self.letters and r not in self.recorded
-        }
-        # A bio of which nothing was recorded is in no table and breaks nothing.
-        return {id(m) for m in members if find(id(m)) in broken}
-
-    def _after_an_end(self, rq: Request) -> bool:
-        """Of a request without bios only its memory tells: that must have been free before."""
-        same = [r for r in self.history.requests if r.pointer == rq.pointer]
-        before = same[: same.index(rq)]
-        return not before or id(before[-1]) not in self._incomplete
-
-    def touched(self, begin: int, end: int) -> bool:
-        """Whether a loss window touches a life (simulation's clock)."""
-        return any(w["start"] <= end and w["end"] >= begin for w in self.history.losses)
-
-    def determined(self, of: Bio | Request) -> bool:
-        """See the module's text."""
-        if id(of) in self._incomplete:
-            return False
-        if isinstance(of, Request) and not self.ever.get(of) and not self._after_an_end(of):
-            return False
-        life = self.life(of)
-        return life is not None and not self.touched(*life)
-
-    def life(self, of: Bio | Request) -> tuple[int, int] | None:
-        """First and last telling moment; None where there is none. A bio's begins at Q."""
-        told = [r.ts for r in of.records if r.letter in self.letters]
-        if isinstance(of, Bio):
-            queued = [r.ts for r in of.records if r.letter == "Q"]
-            told = queued[:1] or told
-            told += [p.end.ts for p in of.pieces if p.end] + ([of.own_end.ts] if of.own_end else [])
-            return (min(told), max(told)) if told else None
-        taker = of
-        while taker.absorbed_by is not None:
-            taker = taker.absorbed_by
-            told += [r.ts for r in taker.records if r.letter in self.letters]
-        if not self.history.kernel.has_start:
-            allocation = self._allocation(of)
-            told += [allocation.ts] if allocation else []
-        return (min(told), max(told)) if told else None
 
     # Bios.
 
@@ -192,12 +81,6 @@ class Truth:
             any(not self.told(p) or self._unplaced(p) for p in pieces),
         )
 
-    def _end(self, bio: Bio) -> Rec | None:
-        ends = [p.end for p in bio.pieces] + ([bio.own_end] if bio.own_end else [])
-        if not ends or any(e is None or e not in self.recorded for e in ends):
-            return None
-        return max((e for e in ends if e), key=lambda r: r.order)
-
     def _joined(self, piece: Bio) -> bool:
         return piece.request is not None
 
@@ -223,9 +106,6 @@ class Truth:
         issues = [r for r in rq.records if r.letter == "D" and piece in r.held]
         named = {r.ts for r in rq.records if r.letter in "Db" and piece in r.bios}
         return any(r.ts not in named for r in issues)
-
-    def _count(self, rq: Request, letter: str) -> int:
-        return sum(r.letter == letter and r in self.recorded for r in rq.records)
 
     def _good(self, bio: Bio, pieces: list[Bio]) -> int:
         if bio.own_end and not pieces:
@@ -273,10 +153,6 @@ class Truth:
             "request": number,
         }
 
-    @staticmethod
-    def _at(rec: Rec | None) -> int:
-        return NEVER if rec is None else ns(rec.ts)
-
     def _single_stage(self, bio: Bio, queue: int, end: Rec | None) -> list[tuple[str, int, int]]:
         if end is None:
             return []
@@ -321,11 +197,6 @@ class Truth:
 
     # Requests.
 
-    def request_number(self, rq: Request) -> int:
-        """Number of the event that a request is known by; NEVER: of none."""
-        named = [r for r in rq.records if r in self.recorded and r.letter in "sIRmDCEdaMF"]
-        return self.number[named[0]] if named else NEVER
-
     def request(self, rq: Request) -> RequestTruth:
         """What the log should say of a request of which something was recorded."""
         issues = [r for r in rq.records if r.letter == "D" and r in self.recorded]
@@ -361,16 +232,6 @@ class Truth:
         while rq.absorbed_by is not None:
             rq = rq.absorbed_by
         return self.request_number(rq)
-
-    def _allocation(self, rq: Request) -> Rec | None:
-        """G of the bio that it was allocated for."""
-        firsts = [
-            p
-            for b in self.history.bios
-            for p in b.pieces
-            if p.requests and p.requests[0] is rq and not p.merged
-        ]
-        return self.first(firsts[0], "G") if firsts else None
 
     # Parents.
 

@@ -4,8 +4,9 @@
 from typing import Any
 
 from tests.simulation.clockwork import Sim
-from tests.simulation.devices import READ, WRITE, RequestDevice, Task, Traits
+from tests.simulation.devices import RequestDevice
 from tests.simulation.model import SECTOR, Bio, Request
+from tests.simulation.operations import READ, WRITE
 from tests.simulation.stacked import (
     BioDevice,
     Disk,
@@ -15,6 +16,7 @@ from tests.simulation.stacked import (
     Resubmitting,
     Target,
 )
+from tests.simulation.traits import Task, Traits
 from tests.support.capture_text import device_number
 
 UNIT = 8

@@ -88,6 +88,16 @@ def _as_new(queue: Path) -> None:
         (queue / name).write_text(value)
 
 
+def make_ext4(path: str | Path, *options: str) -> None:
+    """Make an ext4 file system to which the kernel writes nothing by itself; options: of mkfs.
+
+    As mkfs makes it otherwise, a kernel thread (ext4lazyinit) zeroes its inode tables from a few
+    seconds after the mount on: I/O that is no test's.
+    """
+    whole = "lazy_itable_init=0,lazy_journal_init=0"
+    run("mkfs.ext4", "-q", "-F", "-E", whole, *options, path)
+
+
 def fio_arguments(path: str | Path, **options: object) -> list[str]:
     """Arguments of one fio job on path; direct I/O unless told otherwise."""
     job = {"name": "job", "filename": path, "direct": True, **options}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from biotrail.recorder.log import LogWriter, Segment
 from tests.simulation.clockwork import Process, Sim
 from tests.simulation.delivery import _pack
-from tests.simulation.devices import PREFLUSH, READ, SYNC, WRITE, RequestDevice, Task, Traits
+from tests.simulation.devices import RequestDevice
 from tests.simulation.model import (
     EVERYTHING,
     EVERYTHING_WITHOUT_START,
@@ -23,6 +23,8 @@ from tests.simulation.model import (
     Kernel,
     Rec,
 )
+from tests.simulation.operations import PREFLUSH, READ, SYNC, WRITE
+from tests.simulation.traits import Task, Traits
 from tests.simulation.world import UNIT, VDA, Devices
 from tests.support import captures
 

@@ -40,7 +40,7 @@ def on_a_file_system(
     """A loop device on a file system of its own at `where`, which can be frozen."""
     lower = make_loop(size=64 * MEBIBYTE)
     where.mkdir()
-    devices.run("mkfs.ext4", "-q", lower.path)
+    devices.make_ext4(lower.path)
     with ExitStack() as stack:
         stack.enter_context(mounted(lower.path, where))
         yield loop_over(stack, size, where)

@@ -25,9 +25,10 @@ class Unsound(Exception):
     """A rule that the trace breaks."""
 
 
-def require(condition: object, message: str) -> None:
+def require(condition: object, message: str, about: object = None) -> None:
+    """Raise Unsound unless the condition holds; about: a message to show, as text only then."""
     if not condition:
-        raise Unsound(message)
+        raise Unsound(message if about is None else f"{message}: {about}")
 
 
 @dataclass
@@ -143,9 +144,9 @@ def _packet(
     packet: TracePacket, result: Read, sequences: dict[int, _Sequence], boottime: bool
 ) -> None:
     number = packet.trusted_packet_sequence_id
-    require(number, f"a packet without a sequence: {packet}")
+    require(number, "a packet without a sequence", packet)
     for message in (packet, packet.track_event, *packet.track_event.debug_annotations):
-        require(not len(UnknownFieldSet(message)), f"a field that does not exist: {message}")
+        require(not len(UnknownFieldSet(message)), "a field that does not exist", message)
     result.sequences.add(number)
     sequence = sequences.setdefault(number, _Sequence())
     if packet.sequence_flags & TracePacket.SEQ_INCREMENTAL_STATE_CLEARED:
@@ -155,7 +156,8 @@ def _packet(
         defaults = packet.trace_packet_defaults
         sequence.default_clock = defaults.timestamp_clock_id or None
         sequence.default_track = defaults.track_event_defaults.track_uuid or None
-    _intern(packet, sequence)
+    if packet.HasField("interned_data"):
+        _intern(packet, sequence)
     if packet.HasField("clock_snapshot"):
         _snapshot(packet, result, sequence)
     for attribute in packet.trace_attributes.attribute:
@@ -175,27 +177,27 @@ def _intern(packet: TracePacket, sequence: _Sequence) -> None:
         (data.debug_annotation_names, sequence.arguments),
     ):
         for entry in entries:
-            require(entry.iid and entry.iid not in table, f"interned twice: {entry}")
+            require(entry.iid and entry.iid not in table, "interned twice", entry)
             table[entry.iid] = entry.name
     for entry in data.debug_annotation_string_values:
-        require(entry.iid and entry.iid not in sequence.strings, f"interned twice: {entry}")
+        require(entry.iid and entry.iid not in sequence.strings, "interned twice", entry)
         sequence.strings[entry.iid] = entry.str.decode()
     for entries, texts in (
         (data.function_names, sequence.functions),
         (data.mapping_paths, sequence.paths),
     ):
         for entry in entries:
-            require(entry.iid and entry.iid not in texts, f"interned twice: {entry}")
+            require(entry.iid and entry.iid not in texts, "interned twice", entry)
             texts[entry.iid] = entry.str.decode()
     for mapping in data.mappings:
-        require(mapping.iid not in sequence.mappings, f"interned twice: {mapping}")
+        require(mapping.iid not in sequence.mappings, "interned twice", mapping)
         sequence.mappings[mapping.iid] = sequence.paths[mapping.path_string_ids[0]]
     for frame in data.frames:
-        require(frame.iid not in sequence.frames, f"interned twice: {frame}")
+        require(frame.iid not in sequence.frames, "interned twice", frame)
         place = sequence.functions[frame.function_name_id], sequence.mappings[frame.mapping_id]
         sequence.frames[frame.iid] = place
     for stack in data.callstacks:
-        require(stack.iid not in sequence.callstacks, f"interned twice: {stack}")
+        require(stack.iid not in sequence.callstacks, "interned twice", stack)
         sequence.callstacks[stack.iid] = [sequence.frames[iid] for iid in stack.frame_ids]
 
 

@@ -79,7 +79,11 @@ def _refuse_again(target: Path, name: str, force: bool) -> None:
 
 
 def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Iterator[str]:
-    """Write a recording's files below the directory `part`; yield lines about them."""
+    """Write a recording's files below the directory `part`; yield lines about them.
+
+    name: the files' stem. For tables of bios or requests beside the events, the log
+    is opened and read a second time. Raises TraceError.
+    """
     day = date_of(recording.trace.reader)
     if "events" in wanted.tables:
         host = quote(recording.trace.context.host, safe="")
@@ -101,7 +105,11 @@ def date_of(source: Source) -> str:
 
 
 def _write_tables(trace: Trace, name: str, part: Path, wanted: Wanted, day: str) -> Iterator[str]:
-    """Write the tables of bios and requests below `part`; yield lines about them."""
+    """Write the tables of `wanted.derived` below `part`; yield lines about them.
+
+    name: the files' stem; day: YYYY-MM-DD. Partitions are by host, date and device. After
+    an error the files are closed, incomplete. Raises TraceError.
+    """
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
     from biotrail.converters.outputs.parquet.tables import Partitions
 

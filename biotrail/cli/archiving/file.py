@@ -33,7 +33,10 @@ def write_events(
 
 
 def file_lines(target: str | os.PathLike[str], events: int, source: Source) -> list[str]:
-    """Return lines about an archive: file, size and events, then damage and what was left out."""
+    """Return lines about an archive: file, size and events, then damage and what was left out.
+
+    target: the file that was written; events: their number; source: the log, read to its end.
+    """
     size = os.stat(target).st_size
     each = f", {size / events:.2f} bytes per event" if events else ""
     lines = [f"wrote {target} ({units.size(size)}): {units.plural(events, 'event')}{each}"]

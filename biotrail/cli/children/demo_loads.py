@@ -37,7 +37,11 @@ Start = Callable[[], None]
 
 
 def _fill(path: Path, size: int, start: Start) -> int:
-    """Write a file, call `start`, sync the file to the disk, and return its descriptor."""
+    """Write a file, call `start`, sync the file to the disk, and return its descriptor.
+
+    size: bytes, a multiple of MEBIBYTE, of random data. The descriptor is open for reading and
+    writing; the caller closes it.
+    """
     descriptor = os.open(path, _RW, 0o600)
     for offset in range(0, size, MEBIBYTE):
         os.pwrite(descriptor, os.urandom(MEBIBYTE), offset)
@@ -118,7 +122,11 @@ LOADS: dict[str, Callable[[Path, Start], None]] = {
 
 
 def run_one(name: str, directory: Path) -> None:
-    """Rename this process to the load's name, and run the load."""
+    """Rename this process to the load's name, and run the load in `directory`.
+
+    name: a key of LOADS. Prints READY when the load is prepared, and waits until _GO is opened
+    and closed; keeps _DONE open until the load has ended.
+    """
     Path("/proc/self/comm").write_text(name)
     gate = os.open(directory / _GO, os.O_RDONLY | os.O_NONBLOCK)
     # O_RDWR: opening a FIFO for writing only would block until it has a reader.

@@ -83,6 +83,10 @@ class Recorder:
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
+        """Start the recorder and return self; it has a session of its own, which Ctrl-C spares.
+
+        The child gets SIGTERM when this process dies. Sets `_process`.
+        """
         # A session of its own: Ctrl-C reaches this process only, which then stops the recorder.
         self._process = subprocess.Popen(
             self._command,
@@ -100,6 +104,11 @@ class Recorder:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Send SIGTERM and wait for the recorder; kill it if it takes longer than END_SECONDS.
+
+        Closes the file with its standard error, so `said` can no longer be called. The log's
+        stream stays open: whoever reads it must go on, or the recorder blocks in write().
+        """
         self.stop()
         try:
             # Leave the pipe open and its reader reading, or the recorder would block in write().
@@ -166,6 +175,10 @@ def stopping(recorder: Recorder) -> Iterator[None]:
     seen = 0
 
     def stop(_number: int, _frame: FrameType | None) -> None:
+        """Handle a signal: stop the recorder the first time; then kill it.
+
+        Raises KeyboardInterrupt from the second signal on.
+        """
         nonlocal seen
         seen += 1
         if seen > 1:
@@ -191,7 +204,10 @@ class Tail:
         self._ended, self.name = ended, name
 
     def read(self, count: int = -1) -> bytes:
-        """Wait for data and return at most `count` bytes; empty at the end."""
+        """Return at most `count` bytes (-1: all that is there); wait while there are none.
+
+        Empty once the recorder has ended and all that it wrote was read.
+        """
         while True:
             over = self._ended()  # before the read, which then gets all that was written
             if (data := self._stream.read(count)) or over:
@@ -213,7 +229,10 @@ class Tee:
         self._stream, self._kept, self.name = stream, kept, name
 
     def read(self, count: int = -1) -> bytes:
-        """Return at most `count` bytes, copied to the file. Raises OutputError if writing fails."""
+        """Return at most `count` bytes (-1: all), copied to the file; empty at the end.
+
+        Raises OutputError if writing fails.
+        """
         data: bytes = self._stream.read(count)
         if self._kept is not None:
             try:

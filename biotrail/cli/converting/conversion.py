@@ -38,49 +38,63 @@ def convert(
 
 
 def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force: bool) -> Result:
-    """Write the windows as an OTF2 archive, the directory `target`."""
+    """Write the windows as an OTF2 archive, the directory `target`, with OTF2_ANCHOR in it.
+
+    force: replace a directory that is such an archive. The result's `notes` says how many
+    operations were cancelled for want of a completion, and times moved into order.
+    Raises TraceError; the directory then stays as it was.
+    """
     from biotrail.converters.outputs.otf2 import convert as otf2
 
     with output.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
         summary = otf2.convert(lifecycles, trace.context, part)
     path = Path(target)
     files = (file.stat().st_size for file in path.rglob("*") if file.is_file())
-    told = []
+    notes = []
     if summary.cancelled:
         what = units.plural(summary.cancelled, "operation")
-        told.append(f"  {what} cancelled: no completion is known (docs/otf2.md)")
+        notes.append(f"  {what} cancelled: no completion is known (docs/otf2.md)")
     if summary.moved:
         what = units.plural(summary.moved, "time")
-        told.append(f"  {what} moved: the log contradicts itself, and OTF2 wants an order")
-    return Result(path, sum(files), told=tuple(told))
+        notes.append(f"  {what} moved: the log contradicts itself, and OTF2 wants an order")
+    return Result(path, sum(files), notes=tuple(notes))
 
 
 def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
-    """Write the trace's events as blktrace's files in the directory `target`."""
+    """Write the trace's events as blktrace's files in the directory `target`, a set per device.
+
+    force: replace a directory that holds such files. The result's `notes` gives the numbers of
+    records, and of those that blktrace has no record for, and how to read each set. Raises
+    TraceError; the directory then stays as it was.
+    """
     from biotrail.converters.outputs.blktrace import convert as blktrace
 
     with output.replacing_directory(target, force=force, marker=BLKTRACE_FILES) as part:
         summary = blktrace.write(trace.shown_events(), trace.context, part)
-    told = [f"  {units.plural(summary.records, 'record')} for blkparse and btt"]
+    notes = [f"  {units.plural(summary.records, 'record')} for blkparse and btt"]
     if summary.left_out:
         kinds = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.left_out.items())
-        told.append(f"  left out, as blktrace has no record for them: {kinds}")
-    told += [f"  {line}" for line in tallies.own_lines(trace)]
-    told += [f"read it: blkparse -i {Path(target) / p.name}" for p in summary.sets.values()]
-    return Result(Path(target), summary.bytes, told=tuple(told))
+        notes.append(f"  left out, as blktrace has no record for them: {kinds}")
+    notes += [f"  {line}" for line in tallies.own_lines(trace)]
+    notes += [f"read it: blkparse -i {Path(target) / p.name}" for p in summary.sets.values()]
+    return Result(Path(target), summary.bytes, notes=tuple(notes))
 
 
 def report_lines(source: Opened, result: Result, form: str) -> list[str]:
-    """Return lines that say what was written, how certain it is, what it lacks, how to open it."""
+    """Return lines that say what was written, how certain it is, what it lacks, how to open it.
+
+    source: read to its end. form: PERFETTO, OTF2 or BLKTRACE; of the last, which holds records,
+    there is nothing to say about certainty and losses.
+    """
     trace = source.trace
     cut = [f"  {line}" for line in source.lines()]
     where = "standard output" if result.path is None else str(result.path)
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
     if form == BLKTRACE:
-        return [f"wrote {where}{size}", *cut, *result.told]
+        return [f"wrote {where}{size}", *cut, *result.notes]
     what = units.plural(result.parts, "part") if result.parts else where
     found = [f"wrote {what}{size}: {units.plural(trace.account.total, 'event')}"]
-    found += [*result.told, *cut]
+    found += [*result.notes, *cut]
     found += [f"  {line}" for line in tallies.certainty_lines(trace)]
     found += [f"  {line}" for line in tallies.own_lines(trace)]
     found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]

@@ -72,7 +72,11 @@ def format_and_path(log: str, target: str | None, form: str | None) -> tuple[str
 
 
 def check_drawing(form: str, target: str, drawing: Drawing) -> None:
-    """Raise click.UsageError if the output cannot be written as `drawing` says."""
+    """Raise click.UsageError if the output cannot be written as `drawing` says.
+
+    Detail, colours and a size of parts are for Perfetto traces alone; parts are for files, and
+    no smaller than LEAST_PART. form, target: from `format_and_path`.
+    """
     if form != PERFETTO and drawing.detail != Detail.FULL:
         raise click.UsageError("--detail is for Perfetto traces")
     if form != PERFETTO and drawing.colour != Colour.AUTO:

@@ -77,7 +77,7 @@ def _write_parts(
 ) -> Result:
     """Write the windows to files of at most `drawing.max_size` bytes, named by `part_path`.
 
-    A part is larger if one window's packets are. The result's `told` lists the files, and says
+    A part is larger if one window's packets are. The result's `notes` lists the files, and says
     so of larger ones, and of a next part that an earlier conversion has left. Raises TraceError.
     """
     from biotrail.converters.outputs.perfetto.parts import convert_parts
@@ -95,13 +95,13 @@ def _write_parts(
         how = _converter_arguments(source, drawing)
         parts = convert_parts(lifecycles, source.trace.context, opened, limit, **how)
     sizes = [os.stat(path).st_size for path in paths]
-    told = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
+    notes = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
     if large := sum(part.bytes > limit for part in parts):
         what = units.plural(large, "part")
-        told.append(f"  {what} above --max-size: what comes at once was more")
+        notes.append(f"  {what} above --max-size: what comes at once was more")
     if part_path(target, len(paths) + 1).exists():
-        told.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
-    return Result(paths[0], sum(sizes), parts=len(paths), told=tuple(told))
+        notes.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
+    return Result(paths[0], sum(sizes), parts=len(paths), notes=tuple(notes))
 
 
 def part_path(target: str, number: int) -> Path:

@@ -23,7 +23,7 @@ class Result:
     warning: str | None = None
     parts: int = 0
     """Number of files, if the trace was split (--max-size); else 0."""
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """Further lines for the user."""
     view: View | None = None
     """The part of a Perfetto trace to show first; None: no such part, or several files."""

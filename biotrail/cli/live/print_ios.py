@@ -80,7 +80,13 @@ def _opened(recorder: Recorder, kept: BinaryIO | None, target: str | None) -> Li
 
 
 def print_all(source: LiveSource, printing: Printing) -> int:
-    """Print the I/Os of the log until it ends; return how many were printed."""
+    """Print the I/Os of the log until it ends; return how many were printed.
+
+    source: started; its `on_idle` is set. An I/O is printed when it has ended, or when a later
+    window shows that its end was not recorded; those without an end in the last window are
+    counted on standard error, as are I/Os that were skipped. Raises BrokenPipeError once the
+    reader of standard output has gone.
+    """
     own = printing.filters.own_io
     trace = LiveTrace(source, own_io=own)
     context = trace.context
@@ -108,6 +114,11 @@ def print_all(source: LiveSource, printing: Printing) -> int:
 
 
 def _said_last(unended: int, skipped: int) -> Iterator[str]:
+    """Yield sentences for the end of the output; none for a number that is 0.
+
+    unended: I/Os that had no completion when the recording ended. skipped: I/Os that were not
+    read because printing could not keep up.
+    """
     if unended:
         yield f"{units.plural(unended, 'I/O')} had not ended"
     if skipped:

@@ -32,6 +32,11 @@ class Watch:
         interval: int,
         count: int | None,
     ) -> None:
+        """Prepare to show snapshots of `source`, which must have been started; set its `on_idle`.
+
+        recorder: stopped after `count` snapshots, and asked for its CPU time. interval: ns.
+        count: number of snapshots; None: as many as there are until the recording ends.
+        """
         self._source, self._recorder, self._shown = source, recorder, shown
         self._trace = LiveTrace(source)
         self._live, self._meter = Live(self._trace.context, interval), _Meter(recorder)
@@ -58,6 +63,10 @@ class Watch:
         self._show_if_ready()
 
     def _show_if_ready(self) -> None:
+        """Show a snapshot if an interval is over; stop the recorder after the last of `count`.
+
+        Counts down `_left`; does nothing once that is 0.
+        """
         if self._left != 0 and self._live.ready():
             self._show()
             if self._left is not None:
@@ -81,7 +90,10 @@ class _Meter:
         return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
 
     def cost(self, shown_ns: int) -> Cost:
-        """Return the cost since the last call. shown_ns: CLOCK_MONOTONIC of the newest event."""
+        """Return the cost since the last call or, the first time, since this object was made.
+
+        shown_ns: CLOCK_MONOTONIC (ns) of the newest event that is shown.
+        """
         before, self._last = self._last, self._read()
         passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
         passed = max(passed, 1e-3)
@@ -99,10 +111,10 @@ class Lines:
         """Print the snapshot."""
         if self._order is not None:
             snapshot = arranged(snapshot, self._order)
-        told = as_dict(shortened(snapshot, self._limit))
-        told["cost"] = {
+        facts = as_dict(shortened(snapshot, self._limit))
+        facts["cost"] = {
             "recorder_cpu_share": round(cost.recorder, 6),
             "top_cpu_share": round(cost.top, 6),
             "behind_ns": cost.behind_ns,
         }
-        say_json(told)
+        say_json(facts)

@@ -138,7 +138,10 @@ def record_options(command: Command) -> Command:
 
 
 def _with(command: Command, options: tuple[Callable[[Command], Command], ...]) -> Command:
-    """Add the options, whose values (`cut_…`) become the command's argument `cut`."""
+    """Add the options, whose values (`cut_…`) become the command's argument `cut`: a Cut.
+
+    Values that contradict each other raise click.UsageError when the command is called.
+    """
 
     @functools.wraps(command)
     def called(*arguments: Any, **given: Any) -> Any:

@@ -106,6 +106,10 @@ class Opened:
         return [*read_lines(self.trace), *self._chosen_lines()]
 
     def _chosen_lines(self) -> list[str]:
+        """Return a line with how many bios were chosen; empty if I/Os are chosen by time alone.
+
+        It also says how many were left out because their thread or process is not known.
+        """
         counts = self.selection.counts
         if not self.cut.chooses:
             return []

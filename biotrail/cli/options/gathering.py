@@ -19,6 +19,8 @@ def gathered(kind: type[Any], name: str) -> Callable[[Command], Command]:
     names = [one.name for one in fields(kind)]
 
     def decorate(command: Command) -> Command:
+        """Return `command` with the fields of `kind` gathered; click's options of it are kept."""
+
         @functools.wraps(command)
         def called(*arguments: Any, **given: Any) -> Any:
             values = {field: given.pop(field) for field in names}

@@ -44,8 +44,8 @@ def parse(text: str) -> Moment:
     if match := _BEFORE_END.fullmatch(text):
         return Moment(text, before_end=_ns(match[1]))
     if _TIME.fullmatch(text.strip()):
-        whole = text.strip().zfill(5) if text.strip().count(":") == 1 else text.strip()
-        hour, rest = whole.split(":", 1)
+        clock_time = text.strip().zfill(5) if text.strip().count(":") == 1 else text.strip()
+        hour, rest = clock_time.split(":", 1)
         return Moment(text, daytime=time.fromisoformat(f"{hour:0>2}:{rest}"))
     if "-" in text or "T" in text:
         found = datetime.fromisoformat(text.strip())
@@ -153,8 +153,8 @@ def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
     if moment.wall is not None:
         return _monotonic(trace, _epoch_ns(moment.wall))
     assert moment.daytime is not None
-    begun = trace.context.clocks[0]
-    realtime = int(begun["realtime"]) + first - int(begun["monotonic"])
+    first_reading = trace.context.clocks[0]
+    realtime = int(first_reading["realtime"]) + first - int(first_reading["monotonic"])
     day = date(1970, 1, 1) + timedelta(days=realtime // (86400 * 10**9))
     found = _epoch_ns(datetime.combine(day, moment.daytime, UTC))
     later = _monotonic(trace, found + 86400 * 10**9)

@@ -107,6 +107,15 @@ _OPTIONS = (
         help="With --path: record calls that took longer than this even if they do no I/O.",
     ),
     click.option(
+        "--call-budget",
+        type=click.FloatRange(min=0),
+        metavar="PERCENT",
+        default=5.0,
+        show_default=True,
+        help="With --path: time calls no longer once that takes more than so much of a CPU, and "
+        "say so; the call that queues each bio is still recorded. 0: no limit.",
+    ),
+    click.option(
         "--buffer-size",
         type=units.Size(),
         metavar="SIZE",
@@ -153,6 +162,8 @@ class RecordArguments:
     """Parts of the path; None: none."""
     call_over: float
     """Seconds."""
+    call_budget: float
+    """Per cent of a CPU; 0: no limit."""
     buffer_size: int | None
     """Bytes of each CPU's ring; None: the recorder chooses."""
     sync: bool
@@ -182,6 +193,7 @@ class RecordArguments:
             "files": self.files,
             "path": self.path or frozenset(),
             "call_over_ns": round(self.call_over * 1e9),
+            "call_budget": self.call_budget,
             "ring_bytes": self.buffer_size,
             "duration": self.duration,
             "sync": self.sync,

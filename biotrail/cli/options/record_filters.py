@@ -3,7 +3,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -36,7 +36,10 @@ def _words(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _numbers(values: Iterable[str], option: str) -> tuple[int, ...]:
-    """Return comma-separated process or thread ids. Raises click.BadParameter for `option`."""
+    """Return process or thread ids; each value has one, or several between commas.
+
+    Raises click.BadParameter, which names `option`, for anything else than 1 to 2^31 - 1.
+    """
     words = _words(values)
     for word in words:
         if not word.isdecimal() or not 0 < int(word) <= _MAX_TASK:
@@ -161,6 +164,10 @@ def filter_options(command: _Command) -> _Command:
         max_in_flight: int,
         **others: Any,
     ) -> Any:
+        """Make a Filters of the filter options, check it against `devices`, and call the command.
+
+        Raises click.UsageError for values that are no filters or contradict each other.
+        """
         filters = Filters(
             pids=_numbers(pid, "--pid"),
             children=children,
@@ -212,7 +219,7 @@ def left_out_text(found: LeftOut) -> str:
     )
 
 
-def filters_text(header: dict[str, Any]) -> str:
+def filters_text(header: Mapping[str, Any]) -> str:
     """Return a log header's `filters` as the options that made them, but without devices.
 
     `--pid 12,34 --op write`; empty if there are none.
@@ -240,9 +247,9 @@ def filters_text(header: dict[str, Any]) -> str:
 
 def read_left_out(end: dict[str, Any] | None) -> LeftOut:
     """Return what the filters left out, from a log's end; zero counts if `end` has none of it."""
-    told = (end or {}).get("left_out", {})
+    counts = (end or {}).get("left_out", {})
     return LeftOut(
-        {str(name): int(n) for name, n in told.get("bios", {}).items()},
-        {int(kind): int(n) for kind, n in told.get("events", {}).items()},
-        int(told.get("unfollowed", 0)),
+        {str(name): int(n) for name, n in counts.get("bios", {}).items()},
+        {int(kind): int(n) for kind, n in counts.get("events", {}).items()},
+        int(counts.get("unfollowed", 0)),
     )

@@ -57,7 +57,10 @@ def open_recordings(
 
 
 def _recording(files: list[tuple[str, Source]], associate: str, own_io: bool) -> Recording:
-    """Open the files (path, source) of one recording as one trace."""
+    """Open the files (path, source) of one recording as one trace.
+
+    Several are read in the order of their numbers in the run, whatever order they are given in.
+    """
     if len(files) == 1:
         path, source = files[0]
         return Recording([path], Trace(source, associate, own_io=own_io))

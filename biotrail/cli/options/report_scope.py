@@ -21,10 +21,10 @@ def filters(trace: Trace) -> dict[str, Any] | None:
     text = " ".join([*(f"-d {name}" for name in named), filters_text(header)]).strip()
     if not text:
         return None
-    told = {key: value for key, value in header.items() if key != "devices" and value}
+    given = {key: value for key, value in header.items() if key != "devices" and value}
     end = trace.reader.end
     left_out = sum(read_left_out(end).bios.values()) if end and "left_out" in end else None
-    return {**told, "options": text, "devices": named, "left_out_bios": left_out}
+    return {**given, "options": text, "devices": named, "left_out_bios": left_out}
 
 
 def facts(trace: Trace, cut: Cut) -> dict[str, Any]:

@@ -80,7 +80,10 @@ def recordings(
 
 
 def _again(one: Recording, associate: str, own_io: bool) -> Callable[[], Trace]:
-    """Return a function that gives the trace already opened first, then opens it anew."""
+    """Return a function that returns `one.trace` the first time, then opens the recording anew.
+
+    associate, own_io: as for `open_trace`; of the later traces.
+    """
     unread = [one.trace]
 
     def again() -> Trace:

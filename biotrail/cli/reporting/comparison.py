@@ -90,7 +90,11 @@ def _beside(
     limit: int,
     order: Order | None,
 ) -> RenderableType:
-    """Return a table with groups of all recordings. rows: (cells of the name, group)."""
+    """Return a table with groups of all recordings, their work and their latency.
+
+    heads: of the columns of the name; rows: (cells of the name, group); width: characters; limit:
+    rows, 0: all; order: None leaves the rows as given, and blanks names that repeat.
+    """
     by = order
     if by is not None:
         rows = sorted(rows, key=lambda row: -weight(row[1], by))

@@ -58,6 +58,7 @@ def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) ->
 
 
 def _svg(tree: Flame, by: Weight, title: str, notes: Sequence[str]) -> str:
+    """Return an SVG with the title, the sums of all stacks, and at most MOST_NOTES of the notes."""
     about = f"{_about(tree)}; width: {_WIDE[by]}"
     more = len(notes) - MOST_NOTES
     shown = [
@@ -68,6 +69,7 @@ def _svg(tree: Flame, by: Weight, title: str, notes: Sequence[str]) -> str:
 
 
 def _page(tree: Flame, by: Weight, title: str, notes: Sequence[str]) -> str:
+    """Return an HTML page; notes beyond ROOM_NOTES characters are left out and counted."""
     shown, more = bounded(notes, ROOM_NOTES)
     words = {
         "version": __version__,

@@ -85,5 +85,5 @@ def _bounded_scope(scope: dict[str, Any]) -> dict[str, Any]:
     found = scope["filters"]
     if not found or len(json.dumps(found)) <= ROOM["filters"]:
         return scope
-    told = {"options": short(found["options"]), "left_out_bios": found["left_out_bios"]}
-    return {**scope, "filters": told}
+    filters = {"options": short(found["options"]), "left_out_bios": found["left_out_bios"]}
+    return {**scope, "filters": filters}

@@ -35,7 +35,10 @@ class Findings:
 
 
 def keep_slowest(found: Sequence[Findings], top: int) -> None:
-    """Remove from each recording's findings all but the slowest `top` I/Os of all recordings."""
+    """Remove from each recording's findings all but the slowest `top` I/Os of all recordings.
+
+    Changes each one's `ios` in place; does nothing for a single recording.
+    """
     if len(found) < 2:
         return
     every = sorted((-slow.io.waited_ns, at) for at, one in enumerate(found) for slow in one.ios)
@@ -83,7 +86,11 @@ def look_around(
 def _write(
     found: Findings, second: Trace, near: Neighbourhood, target: str, margin: int, force: bool
 ) -> Path:
-    """Write the Perfetto trace of the I/Os and what was around them; pass each window to `near`."""
+    """Write the Perfetto trace `target` of the I/Os and what was around them; return its path.
+
+    second: the trace, opened again; read to its end, every window also passed to `near.add`.
+    margin: ns before and after each I/O. force: replace the file. Raises TraceError.
+    """
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
     def passing() -> Iterator[Lifecycles]:

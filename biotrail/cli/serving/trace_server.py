@@ -57,6 +57,10 @@ class TraceServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Stop serving, close the port, and wait for the server's thread.
+
+        Connections under way are not waited for: their threads are daemons.
+        """
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -157,6 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _respond(self, status: HTTPStatus) -> bool:
+        """Send the status and the headers of a response that holds the whole trace; return True."""
         self.send_response(status)
         self._send_cors()
         self.send_header("Content-Type", "application/octet-stream")

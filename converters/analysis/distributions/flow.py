@@ -172,36 +172,7 @@ class Flow:
             stop = np.where(gone, begin, rows.stop)
             parts.append((rows, begun & rows.seen, begun & ~lost, stops, stop))
         self._remember(open_)
-        seen, seen_dev, sector, size = (
-            np.concatenate([getattr(rows, name)[chosen] for rows, chosen, *_ in parts])
-            for name in ("start", "dev", "sector", "bytes")
-        )
-        start, start_dev, start_op = (
-            np.concatenate([getattr(rows, name)[starts] for rows, _, starts, *_ in parts])
-            for name in ("start", "dev", "op")
-        )
-        stop = np.concatenate([at[stops] for *_, stops, at in parts])
-        stop_dev, stop_op = (
-            np.concatenate([getattr(rows, name)[stops] for rows, *_, stops, _ in parts])
-            for name in ("dev", "op")
-        )
-        start, stop = np.maximum(start, begin), np.maximum(stop, begin)
-        first = np.argsort(seen, kind="stable")
-        up, down = np.argsort(start, kind="stable"), np.argsort(stop, kind="stable")
-        return Steps(
-            begin=begin,
-            end=window.end,
-            start=start[up],
-            start_dev=start_dev[up],
-            start_op=start_op[up],
-            stop=stop[down],
-            stop_dev=stop_dev[down],
-            stop_op=stop_op[down],
-            seen=seen[first],
-            seen_dev=seen_dev[first],
-            sector=sector[first],
-            bytes=size[first],
-        )
+        return _steps_of(parts, begin, window.end)
 
     def _reported(self, number: I64) -> U8:
         """Return the _BEGUN and _ENDED bits that earlier windows reported of each number (n,)."""
@@ -214,6 +185,44 @@ class Flow:
         """Replace the remembered states by the states of the open rows."""
         order = np.argsort(open_.number)
         self._number, self._state = open_.number[order], open_.states()[order]
+
+
+def _steps_of(parts: list[tuple[_Rows, Bool, Bool, Bool, I64]], begin: int, end: int) -> Steps:
+    """Return the Steps of a window from `begin` to `end` (ns), each kind of step sorted by time.
+
+    parts: rows, masks of those that were seen, that start and that stop, and each row's stop time
+    (ns). Starts and stops before `begin` are moved to it.
+    """
+    seen, seen_dev, sector, size = (
+        np.concatenate([getattr(rows, name)[chosen] for rows, chosen, *_ in parts])
+        for name in ("start", "dev", "sector", "bytes")
+    )
+    start, start_dev, start_op = (
+        np.concatenate([getattr(rows, name)[starts] for rows, _, starts, *_ in parts])
+        for name in ("start", "dev", "op")
+    )
+    stop = np.concatenate([times[stops] for *_, stops, times in parts])
+    stop_dev, stop_op = (
+        np.concatenate([getattr(rows, name)[stops] for rows, *_, stops, _ in parts])
+        for name in ("dev", "op")
+    )
+    start, stop = np.maximum(start, begin), np.maximum(stop, begin)
+    first = np.argsort(seen, kind="stable")
+    up, down = np.argsort(start, kind="stable"), np.argsort(stop, kind="stable")
+    return Steps(
+        begin=begin,
+        end=end,
+        start=start[up],
+        start_dev=start_dev[up],
+        start_op=start_op[up],
+        stop=stop[down],
+        stop_dev=stop_dev[down],
+        stop_op=stop_op[down],
+        seen=seen[first],
+        seen_dev=seen_dev[first],
+        sector=sector[first],
+        bytes=size[first],
+    )
 
 
 def _operations(table: Bios | Requests, context: Context | None) -> I64:

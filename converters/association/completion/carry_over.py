@@ -25,7 +25,7 @@ from biotrail.converters.events.tables import I64, Bool
 from biotrail.recorder.schema.records import Kind
 
 
-@dataclass
+@dataclass(frozen=True)
 class Kept:
     """Masks of what the next window must see again.
 
@@ -40,8 +40,10 @@ class Kept:
 def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final: bool) -> Kept:
     """Return masks of bios, requests and events that the next window must see again.
 
-    Those that have not ended before `settled` (ns), and all that is linked to one of them. In the
-    final window all are False.
+    Kept are bios and requests that have not ended, or with an event at `settled` (ns) or later, and
+    all that is linked to one of them. A request has ended when it is finished or absorbed, its
+    address or those of all its bios were reused, or it has C and no recorded size. A bio has ended
+    when `whole` says that it is complete or lost. final: nothing is kept.
     """
     if final:
         return Kept(
@@ -66,7 +68,10 @@ def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final
 
 
 def unanswered(a: Association) -> Bool:
-    """Mark requests all of whose bios' addresses were reused: ended, with no C recorded."""
+    """Return, per request (q,), whether the addresses of all its bios were reused.
+
+    Such a request has ended, with no C recorded. False for a request without known bios.
+    """
     served = np.flatnonzero(a.request >= 0)
     count = np.bincount(a.request[served], minlength=len(a.requests))
     reused = np.bincount(a.request[served], a.bios.superseded[served], len(a.requests))
@@ -74,7 +79,12 @@ def unanswered(a: Association) -> Bool:
 
 
 def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64, I64]]:
-    """Return pairs that must stay in one window: (bio, request), (bio, bio), (request, request)."""
+    """Return pairs that must stay in one window: (bio, request), (bio, bio), (request, request).
+
+    Each as two arrays of generations: a bio and a request that an event of it names or that served
+    it; a front piece, or a clone, and its upper bio; an absorbed, or a cloned, request and the
+    other one. Candidates that were considered for such a link are pairs too.
+    """
     bio, request = edges_of_rows(a)
     served = np.flatnonzero(a.request >= 0)
     split = np.flatnonzero(a.root != np.arange(len(a.bios)))
@@ -109,7 +119,10 @@ def _spread(
     bios: Bool,
     requests: Bool,
 ) -> None:
-    """Set the masks for everything linked to what is set, until nothing changes."""
+    """Set the masks for everything that is linked to what they have, however far.
+
+    links: as `_links` returns them. Changes `bios` (b,) and `requests` (q,).
+    """
     (bio, request), (low, high), (taken, taker) = links
     while True:
         before = int(bios.sum()) + int(requests.sum())
@@ -124,7 +137,10 @@ def _spread(
 
 
 def _rows_of(a: Association, bios: Bool, requests: Bool) -> Bool:
-    """Return the mask of events of the bios and requests in the masks, with the CHAIN of each D."""
+    """Return the mask (n,) of events that mention one of these bios or requests.
+
+    bios: (b,), requests: (q,), masks of generations. With each D come its CHAIN records.
+    """
     kept = np.zeros(len(a.events), dtype=np.bool_)
     kept[a.bios.row_event[bios[a.bios.row_gen]]] = True
     kept[a.requests.row_event[requests[a.requests.row_gen]]] = True

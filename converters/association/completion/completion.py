@@ -20,7 +20,7 @@ from biotrail.converters.association.completion.partial_completion import (
     complete_in_parts,
 )
 from biotrail.converters.association.identity.association import Association, Findings
-from biotrail.converters.association.identity.chains import chain_others
+from biotrail.converters.association.identity.chains import filtered_bios
 from biotrail.converters.association.identity.generations import Generations
 from biotrail.converters.association.rules import any_marks
 from biotrail.converters.events.array_steps import (
@@ -71,7 +71,11 @@ class RequestEnds:
 
 
 def request_ends(a: Association, context: Context) -> RequestEnds:
-    """Return how each request generation of the window was issued and ended."""
+    """Return how each request generation of the window was issued and ended; see RequestEnds.
+
+    Whether it has ended is decided by REQUEST_END_RULES. context: operations and flags of the log,
+    and whether it counts every loss.
+    """
     r, events = a.requests, a.events
     kind = r.row_role
     is_c = kind == Kind.C
@@ -111,11 +115,11 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
 
 
 def _unissued(r: Generations, issue: I64, good: Bool, losses_counted: bool) -> I64:
-    """Return, per request, an event that implies a D that was not recorded, or -1.
+    """Return, per request (q,), an event that implies a D that was not recorded, or -1.
 
-    That is the first R or C, if it is before the first D (a request without any D has none), or the
+    That is the first R or C, if it is before the first D (-1 for a request without any D), or the
     first good C after an R with no D between; the later one if there are both.
-    good: mask of rows that are C with data and no error.
+    issue: (q,) first D, or -1. good: mask of the rows of `r` that are C with data and no error.
     losses_counted: whether the log counts every loss (`Context.counts_losses`). Then an R before
     the first D implies no D: a busy driver returned the request (BLK_STS_RESOURCE) before it called
     blk_mq_start_request, and the kernel reports a requeue.
@@ -131,26 +135,28 @@ def _unissued(r: Generations, issue: I64, good: Bool, losses_counted: bool) -> I
 
 
 def _done_since(r: Generations, size: I64, issue: I64) -> I64:
-    """Return, per request, the bytes completed after event `issue` (-1: all bytes)."""
+    """Return, per request (q,), the bytes of its C after event `issue` (q,); -1: of all its C."""
     after = r.row_event > issue[r.row_gen]
     return r.total(np.where((r.row_role == Kind.C) & after, size, 0))
 
 
 def _flush_sequence(a: Association, context: Context, sized: I64, issued: I64) -> Bool:
-    """Return, per request with data, whether blk-flush.c runs it as a flush sequence.
+    """Return, per request (q,), whether it has data and blk-flush.c runs it as a flush sequence.
 
     It does for a bio with PREFLUSH, and for one with FUA if the device lacks FUA: blk_insert_flush
-    then clears REQ_FUA, so the request is issued without the bit.
-    sized: event with the request's length, or -1.
-    issued: first D, or where that was not recorded the last C, or -1.
+    then clears REQ_FUA, so the request is issued without the bit. Without a known bio: False.
+    sized: (q,) event with the request's length, or -1. issued: (q,) first D, or where that was not
+    recorded the last C, or -1.
     """
     preflush, fua = context.flag_mask("PREFLUSH"), context.flag_mask("FUA")
-    wanted = np.zeros(len(a.requests), dtype=np.uint32)
-    held = np.flatnonzero(a.request >= 0)
-    np.bitwise_or.at(wanted, a.request[held], a.facts.opf[held] & np.uint32(preflush | fua))
+    bio_flags = np.zeros(len(a.requests), dtype=np.uint32)
+    bio = np.flatnonzero(a.request >= 0)
+    np.bitwise_or.at(bio_flags, a.request[bio], a.facts.opf[bio] & np.uint32(preflush | fua))
     with_data = take_or(a.events.bytes, first_known(sized, issued), 0) > 0
-    by_fua = ((wanted & fua) != 0) & ((take_or(a.events.opf, issued, 0) & fua) == 0) & (issued >= 0)
-    by_preflush = (wanted & preflush) != 0
+    by_fua = (
+        ((bio_flags & fua) != 0) & ((take_or(a.events.opf, issued, 0) & fua) == 0) & (issued >= 0)
+    )
+    by_preflush = (bio_flags & preflush) != 0
     return np.asarray(with_data & (by_preflush | by_fua), dtype=np.bool_)
 
 
@@ -198,7 +204,10 @@ def _reused_before_end(a: Association, ends: BioEnds) -> Bool:
 
 
 def _parts_of(a: Association, ends: RequestEnds, context: Context) -> Parts:
-    """Return which requests completed in parts, and what `complete_in_parts` needs of them."""
+    """Return which requests completed in parts, and what `complete_in_parts` needs of them.
+
+    In parts: with several C, or with one that does not end the request; flush sequences do not.
+    """
     partly = (ends.completions > 1) | ((ends.completions == 1) & ~ends.finished)
     return Parts(
         partly & ~ends.flush_sequence,
@@ -211,12 +220,12 @@ def _parts_of(a: Association, ends: RequestEnds, context: Context) -> Parts:
 
 
 def bios_left_out(a: Association, issue: I64) -> U32:
-    """Return, per request, how many of its bios at the D `issue` the recording's filters left out.
+    """Return, per request (q,), how many of its bios the recording's filters left out at its D.
 
-    issue: event per request, or -1, which gives 0.
+    issue: (q,) event of a D, or -1, which gives 0.
     """
     counts = np.zeros(len(a.events) + 1, dtype=np.int64)
-    np.add.at(counts, *chain_others(a.events))
+    np.add.at(counts, *filtered_bios(a.events))
     return counts[issue].astype(np.uint32)  # -1, no issue: the one past the events
 
 

@@ -30,7 +30,7 @@ REQUEST_END_RULES: tuple[Rule[RequestProgress], ...] = (
         lambda rows: rows.completed,
         "the bytes of its `C` since its last issue reach the bytes of that issue",
         "blk_update_request returns false when no bytes are left; without data at the first `C`",
-        "",
+        "seed 20764",
         unless=(
             Exemption(
                 "flush-sequence", lambda rows: rows.flush_sequence, "one that blk-flush.c runs"
@@ -43,14 +43,14 @@ REQUEST_END_RULES: tuple[Rule[RequestProgress], ...] = (
         "blk-flush.c runs it (PREFLUSH with data, or FUA that is gone from the flags at `D`), and "
         "its last `C` has no bytes",
         "blk_flush_complete_seq ends the request itself when the sequence is done",
-        "",
+        "seed 20764",
     ),
     Rule(
         "flush-sequence-failed",
         lambda rows: rows.completed & rows.flush_sequence & rows.failed & ~rows.issued,
         "blk-flush.c runs it, and it failed before its issue",
         "a pre-flush that fails ends the request before its own `D` (blk_flush_complete_seq)",
-        "",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
     ),
 )
 """A request that any of these rules marks has ended: no more C is to come."""
@@ -81,7 +81,7 @@ COMPLETION_LOST_RULES: tuple[Rule[BioProgress], ...] = (
         lambda rows: ~rows.ended & rows.superseded,
         "it has no end, and its address was used again",
         "a bio's address is free after bio_endio alone (bio_put)",
-        "",
+        "seed 21788",
     ),
     Rule(
         "piece-lost",
@@ -89,7 +89,7 @@ COMPLETION_LOST_RULES: tuple[Rule[BioProgress], ...] = (
         "it has no end, and a piece of it is left out by the whole chain of its request, or had "
         "its address used again before its request ended",
         "the piece was completed before, by a `C` that was not recorded",
-        "",
+        "case",
     ),
     Rule(
         "request-reused",
@@ -97,14 +97,14 @@ COMPLETION_LOST_RULES: tuple[Rule[BioProgress], ...] = (
         "it has no end, and a piece of it is in a request whose address was used again",
         "a request is freed after its bios have completed (blk_mq_end_request), but when it is "
         "absorbed",
-        "",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
     ),
     Rule(
         "ended-before-pieces",
         lambda rows: rows.own_end & rows.open_pieces,
         "it has its own `c`, and a piece of it has no end",
         "bio_chain_endio lets a split bio end after all its pieces",
-        "",
+        "seed 565",
     ),
 )
 """The completion of a bio that any of these rules marks, or of a piece of it, was not recorded."""

@@ -18,7 +18,7 @@ from biotrail.converters.events.tables import I32, I64, U8, U32, Bool
 from biotrail.recorder.schema.records import Kind
 
 
-@dataclass
+@dataclass(frozen=True)
 class Whole:
     """How each queued bio ended: a row per bio that is no front piece, ascending by generation.
 
@@ -51,9 +51,11 @@ class Whole:
 
 
 def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
-    """Return how each queued bio ended, from the ends of its pieces.
+    """Return how each queued bio ended, from the ends of its pieces; see Whole.
 
-    requeues: (q,) number of R of each request generation.
+    ends: end of each bio generation's own piece. requeues: (q,) number of R of each request. A bio
+    ends with its own c; else with the last of its pieces, if all have ended and they have all its
+    bytes. COMPLETION_LOST_RULES say whose end was not recorded.
     """
     gen = np.flatnonzero(a.root == np.arange(len(a.bios)))
     row_of_gen = np.searchsorted(gen, a.root)
@@ -118,7 +120,11 @@ def _request_reused(a: Association, ends: BioEnds, piece: I64, row: I64, count: 
 
 
 def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
-    """Return the distinct (whole bio, request) pairs, as two arrays."""
+    """Return the distinct (queued bio, request) pairs of the pieces, as two arrays, ascending.
+
+    piece: (p,) bio generations. row: (p,) the queued bio of each, a row of Whole, which the first
+    array holds too.
+    """
     request = a.request[piece]
     row, request = row[request >= 0], request[request >= 0]
     width = np.int64(len(a.requests) + 1)
@@ -128,23 +134,36 @@ def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
 
 
 def _final_pieces(a: Association, ends: BioEnds, piece: I64, row: I64, count: int) -> I64:
-    """Return, per whole bio, the piece that ends last, or has no end yet; -1: it has no piece."""
+    """Return, per queued bio (count,), the piece that ends last, or has no end yet.
+
+    A bio generation, or -1: the bio has no piece. piece: (p,) bio generations. row: (p,) the queued
+    bio of each.
+    """
     result = np.full(count, -1, dtype=np.int64)
-    late = np.where(ends.end[piece] >= 0, times(a, ends.end[piece]), np.iinfo(np.int64).max)
     if (np.bincount(row, minlength=1) > 1).any():
-        order = np.lexsort((a.bios.birth[piece], ends.end[piece], late))
+        order = _order_of_ends(a, ends, piece)
         row, piece = row[order], piece[order]
     result[row] = piece
     return result
 
 
+def _order_of_ends(a: Association, ends: BioEnds, piece: I64) -> I64:
+    """Return the order (p,) that sorts the pieces by their ends; pieces without an end come last.
+
+    At equal times the later event comes later, then the bio that began later.
+    """
+    end_time = np.where(ends.end[piece] >= 0, times(a, ends.end[piece]), np.iinfo(np.int64).max)
+    return np.lexsort((a.bios.birth[piece], ends.end[piece], end_time))
+
+
 def _outcome(
     a: Association, ends: BioEnds, gen: I64, own_end: I64, piece: I64, row: I64
 ) -> tuple[I64, I32]:
-    """Return, per whole bio, the bytes without error, and the status (0: none failed).
+    """Return, per queued bio (n,), (bytes completed without error, blk_status_t or 0).
 
-    The status is that of the bio's own c if it failed, else of a piece that failed. A bio with a c
-    alone, and without error, is good to its full size.
+    gen: (n,) bio generation. own_end: (n,) its own c, or -1. piece: (p,) bio generations of pieces.
+    row: (p,) the queued bio of each. The status is that of the bio's own c if it failed, else of a
+    piece that failed. A bio with a c and no piece, without error, is good to its full size.
     """
     count = len(gen)
     good = np.bincount(row, ends.good[piece], count).astype(np.int64)

@@ -106,7 +106,11 @@ def _rows_of(a: Association, request: int) -> Iterator[tuple[int, int]]:
 
 
 def _complete_by_place(a: Association, request: int, bios: I64, shares: _Shares) -> None:
-    """Complete the bios of a request by their sectors, as filters left out its other bios."""
+    """Complete the bios of a request by their sectors, as filters left out its other bios.
+
+    request: request generation. bios: its bio generations. C before the first recorded D complete
+    nothing. Changes end, good and status in `shares`.
+    """
     begin, done = None, 0
     for event, kind in _rows_of(a, request):
         if kind == Kind.D:
@@ -121,8 +125,9 @@ def _take_by_place(
 ) -> I64:
     """Complete bios by the part of the request that one C covers; return the bytes of each (int64).
 
-    event: the C. begin: sector of the request's last D. before: bytes completed since that D. Sets
-    end, good and status of the bios in `result`.
+    event: the C. begin: sector of the request's last D. before: bytes completed since that D. bios:
+    (k,) bio generations; those that have ended get nothing. Changes in `shares`: `end` of bios
+    whose last byte the C covers, `good` without an error, `status` with one.
     """
     size = np.maximum(a.facts.piece_bytes[bios], 0)
     # Byte offset of each bio in the request.
@@ -139,7 +144,10 @@ def _take_by_place(
 
 
 def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
-    """Return the bios that each D of these requests names, in chain order, by event of the D."""
+    """Return the bio generations that each D names, in the order of its chain, by event of the D.
+
+    partly: mask (q,) of the requests whose D are wanted.
+    """
     rows = np.flatnonzero((a.bios.row_role == Kind.D) & (a.row_request >= 0))
     rows = rows[partly[a.row_request[rows]]]
     rows = rows[np.argsort(a.bios.row_slot[rows], kind="stable")]
@@ -165,6 +173,11 @@ class _InOrder:
         shares: _Shares,
         scattered: bool,
     ) -> None:
+        """Begin with all bios incomplete, in the order of `bios`.
+
+        chains: bio generations by event of the D that names them. bios: generations of the
+        request's bios, by sector. scattered: whether their ranges need not touch (discard).
+        """
         self._a, self._chains, self._shares, self._scattered = a, chains, shares, scattered
         self._left = dict(zip(bios.tolist(), a.facts.piece_bytes[bios].tolist(), strict=True))
         """Bytes not completed yet of each bio that has not ended; negative: size not known."""
@@ -176,7 +189,11 @@ class _InOrder:
         """Sector of the last D, and bytes completed since."""
 
     def complete(self, request: int) -> None:
-        """Follow the request's D and C in time order, and complete its bios."""
+        """Follow the D and C of this request generation in time order, and complete its bios.
+
+        Changes `shares`: end, good and status of bios that complete; certainty of those whose part
+        is in doubt.
+        """
         for event, kind in _rows_of(self._a, request):
             if kind == Kind.D:
                 self._issue(event)
@@ -189,13 +206,19 @@ class _InOrder:
         return [bio for bio in bios if self._a.bios.birth[bio] < event]
 
     def _issue(self, event: int) -> None:
-        """Set the order in which later C complete the bios: this D's chain, then all others."""
+        """Take in a D: set the order in which later C complete the bios.
+
+        That is this D's chain, then all other bios that have begun. Where the chain was cut: the
+        chain alone for a discard, else as `_place` says. Otherwise sizes that are not known are
+        inferred (`_infer_size`, `_infer_lost_part`). Sets `_order`, `_placed`, `_issued`, `_begin`
+        and `_done`; the latter counts bytes from this D on.
+        """
         a, total = self._a, int(self._a.events.bytes[event])
         self._issued = True
         self._begin, self._done = int(a.events.sector[event]), 0
         named = [bio for bio in self._chains.get(event, ()) if bio in self._left]
         here = self._born(list(self._left), event)
-        self._order = named + [bio for bio in here if bio not in named]
+        self._order = self._chain_order(named, here)
         self._placed = []
         if _is_cut(a, event) and self._scattered:
             self._order = named
@@ -205,12 +228,16 @@ class _InOrder:
             self._infer_size(named or self._order, total)
             self._infer_lost_part(named, total)
 
-    def _place(self, event: int, named: list[int], total: int) -> None:
-        """Order the bios of a D with a cut chain, and mark those that it does not name.
+    def _chain_order(self, named: list[int], here: list[int]) -> list[int]:
+        """Return the order in which C complete bios: a D's chain (`named`), then others `here`."""
+        return named + [bio for bio in here if bio not in named]
 
-        Bios that lie within the D come behind the named ones; those behind a gap go to `_placed`.
-        Unnamed bios become INTERVAL; those with an own request before, and those in `_placed`,
-        AMBIGUOUS.
+    def _place(self, event: int, named: list[int], total: int) -> None:
+        """Set `_order` and `_placed` for a D with a cut chain, and mark bios that it does not name.
+
+        named: bios that the chain names, in its order. total: bytes of the D. Bios that lie within
+        the D come behind the named ones; those behind a gap go to `_placed`. Unnamed bios become
+        INTERVAL; those with an own request before, and those in `_placed`, AMBIGUOUS.
         """
         a = self._a
         # A bio outside the D's range merges later, after a requeue.
@@ -226,34 +253,47 @@ class _InOrder:
         self._shares.doubt(self._placed, Certainty.AMBIGUOUS)
 
     def _behind_a_gap(self, named: list[int], total: int) -> list[int]:
-        """Return the bios that a cut chain does not name, if all known sizes add up to less than D.
+        """Return the bios that a cut chain does not name, if bytes of the D are missing.
 
-        Then bios that are not known lie among them, so their order in the request is not known
-        either.
+        named: bios that the chain names. total: bytes of the D. Empty if the chain names none, or
+        if the sizes that are known add up to `total`. Otherwise bios that are not known lie among
+        the unnamed ones, so their order in the request is not known either.
         """
-        known = sum(max(self._left[bio], 0) for bio in self._order)
-        return [bio for bio in self._order if bio not in named] if named and known < total else []
+        known_bytes = sum(max(self._left[bio], 0) for bio in self._order)
+        return (
+            [bio for bio in self._order if bio not in named]
+            if named and known_bytes < total
+            else []
+        )
 
     def _infer_size(self, bios: list[int], total: int) -> None:
-        """Set the size of the only bio without one: the D's bytes less those of the others."""
+        """Set in `_left` the size of the only bio without one: `total` less the other bios' bytes.
+
+        bios: bios of a D. total: bytes of the D. Does nothing if none, or several, lack a size.
+        """
         sizes = {bio: self._left[bio] for bio in bios}
         unknown = [bio for bio, size in sizes.items() if size < 0]
         if len(unknown) == 1:
-            known = sum(size for size in sizes.values() if size >= 0)
-            self._left[unknown[0]] = max(0, total - known)
+            known_bytes = sum(size for size in sizes.values() if size >= 0)
+            self._left[unknown[0]] = max(0, total - known_bytes)
 
     def _infer_lost_part(self, named: list[int], total: int) -> None:
         """Shorten the head bio, and mark it LOST, if the D has fewer bytes than its bios.
 
-        The difference was completed by a C that was not recorded, before a requeue.
+        named: bios that the D names. total: bytes of the D. Changes `_left`. The difference was
+        completed by a C that was not recorded, before a requeue. Does nothing if a size is not
+        known.
         """
-        known = sum(self._left[bio] for bio in named)
-        if named and known > total and all(self._left[bio] >= 0 for bio in named):
-            self._left[named[0]] = max(0, self._left[named[0]] - (known - total))
+        known_bytes = sum(self._left[bio] for bio in named)
+        if named and known_bytes > total and all(self._left[bio] >= 0 for bio in named):
+            self._left[named[0]] = max(0, self._left[named[0]] - (known_bytes - total))
             self._shares.certainty[named[0]] = Certainty.LOST
 
     def _complete(self, event: int) -> None:
-        """Complete bios by the bytes of one C, in order; those in `_placed` by their sectors."""
+        """Complete bios by one C: in the order of the last D, those in `_placed` by their sectors.
+
+        event: the C. Before any D, by their sectors alone (`_complete_unissued`).
+        """
         here = self._born(self._order, event)
         if not self._issued:
             self._complete_unissued(event, _lying_in(self._a, event, here))
@@ -264,7 +304,11 @@ class _InOrder:
             self._end_by_place(event, placed, self._begin, self._done)
 
     def _complete_unissued(self, event: int, here: list[int]) -> None:
-        """Complete bios by a C before any recorded D: by sectors, or discards in order."""
+        """Complete bios by a C before any recorded D: by sectors, or discards in order.
+
+        event: the C. here: bios that can be in the request by then. In order as well if none of
+        them shares a sector with the C. Removes completed bios from `_order`.
+        """
         there = np.array(here, dtype=np.int64)[_overlap(self._a, event, here)].tolist()
         if there and not self._scattered:
             self._end_by_place(event, there, int(self._a.events.sector[event]), 0)
@@ -273,9 +317,10 @@ class _InOrder:
         self._order = [bio for bio in self._order if bio in self._left]
 
     def _take_in_order(self, event: int, order: list[int]) -> list[int]:
-        """Complete bios by the bytes of one C in this order, and return those that are left.
+        """Complete bios by the bytes of one C in this order, and return the bios that are left.
 
-        Stops at the first bio that is not complete, or whose size is not known.
+        event: the C. Stops at the first bio that is not complete, or whose size is not known. Bytes
+        of the C beyond the last bio are ignored. Changes `_left` and `shares`.
         """
         events, shares, left = self._a.events, self._shares, self._left
         rest, status = int(events.bytes[event]), int(events.status[event])
@@ -294,7 +339,10 @@ class _InOrder:
         return []
 
     def _end_by_place(self, event: int, bios: list[int], begin: int, before: int) -> None:
-        """Complete bios by the part of the request that one C covers (`_take_by_place`)."""
+        """Complete bios by their sectors in the part of the request that one C covers.
+
+        event, begin, before: as for `_take_by_place`. Changes `_left` and `shares`.
+        """
         rows = np.array(bios, dtype=np.int64)
         took = _take_by_place(self._a, event, begin, before, rows, self._shares)
         for bio, size in zip(bios, took.tolist(), strict=True):
@@ -304,10 +352,11 @@ class _InOrder:
 
 
 def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
-    """Return the bios that can be in the request at this event; the others merge into it later.
+    """Return the bios that can be in the request at this event (a D or C), in their order.
 
-    That is bios that overlap the event's range, bios of unknown size, and, since a zone append gets
-    its sector at completion alone, bios that are as long as the event.
+    The others merge into it later. Returned are bios that overlap the event's range, bios of
+    unknown size, and, since a zone append gets its sector at completion alone, bios that are as
+    long as the event.
     """
     size = a.facts.piece_bytes[bios]
     inside = _overlap(a, event, bios) | (size < 0) | (size == int(a.events.bytes[event]))
@@ -318,9 +367,9 @@ def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
     """Return, per bio, whether its piece shares a sector with the event's range."""
     begin = int(a.events.sector[event])
     end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
-    at = a.facts.piece_sector[bios].astype(np.int64)
-    stop = at + a.facts.piece_bytes[bios] // SECTOR_BYTES
-    return np.asarray(ranges_overlap(at, stop, begin, end), dtype=np.bool_)
+    piece_begin = a.facts.piece_sector[bios].astype(np.int64)
+    piece_end = piece_begin + a.facts.piece_bytes[bios] // SECTOR_BYTES
+    return np.asarray(ranges_overlap(piece_begin, piece_end, begin, end), dtype=np.bool_)
 
 
 def _is_cut(a: Association, issue: int) -> bool:

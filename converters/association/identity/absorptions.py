@@ -88,10 +88,12 @@ def _rows_before_lost_merges(a: Association) -> I64:
 
 
 def request_before_merge(a: Association) -> I64:
-    """Return, per bio, the absorbed request that it was in before the merge, or -1.
+    """Return, per bio (b,), the absorbed request that it was in before the m, or -1.
 
-    From the first event of the bio before its D that mentions a request, or, where the kernel
-    reports only the request's head bio, from the range of the m.
+    That is the request of the bio's first G, s, M, F, I or m (before its D) that names one; for a
+    bio with a G and none of these, that of the first m whose range has the bio's sector, after the
+    bio began, of a request absorbed by the bio's request. -1 where that is the bio's request
+    itself.
     """
     before = (Kind.G, Kind.START, Kind.M, Kind.F, Kind.I, Kind.RQ_MERGE)
     issue = a.bios.first(Kind.D)
@@ -105,10 +107,12 @@ def request_before_merge(a: Association) -> I64:
 
 
 def _in_range_of_merges(a: Association, bios: I64, own: I64) -> I64:
-    """Return a copy of `own` with, for `bios`, the request of the first m that covers their sector.
+    """Return a copy of `own` (b,) in which `bios` have the request of the m that moved them.
 
-    Such an m is later than the bio's first event, and of a request absorbed by the one that served
-    it. Cost grows with the bios that lie in ranges of m, not with bios times m.
+    bios: (k,) bio generations whose request is known. own: (b,) request before the m, or -1. The m
+    is the first one after the bio's first event whose range has the first sector of the bio's
+    piece, of a request absorbed by the one that served the bio; without one `own` stays. Cost grows
+    with the bios that lie in ranges of m, not with bios times m.
     """
     merged = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
     merged = merged[np.isin(a.absorbed_by[a.requests.row_gen[merged]], a.request[bios])]

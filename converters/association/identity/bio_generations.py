@@ -10,14 +10,14 @@ import numpy as np
 from biotrail.converters.association.identity.bio_rules import BIO_RULES, BioRows
 from biotrail.converters.association.identity.chains import chain_rows
 from biotrail.converters.association.identity.generations import (
-    FORETOLD,
+    EARLY_COMPLETE,
     PARENT,
     REST,
     Generations,
     build,
 )
 from biotrail.converters.association.identity.neighbours import begins_by
-from biotrail.converters.association.identity.nvme_multipath import foretells
+from biotrail.converters.association.identity.nvme_multipath import early_completions
 from biotrail.converters.events.array_steps import is_first_of_run, value_before
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
@@ -35,18 +35,20 @@ def bio_generations(
     request_of_event: I64,
     absorbed: Bool,
     issued: Bool,
-    nobodys: Bool,
+    never_queued: Bool,
     context: Context,
 ) -> tuple[Generations, I64]:
-    """Return the generations of bio pointers, and the request generation of each row, or -1.
+    """Return (generations of bio addresses, request generation of each of their rows or -1).
 
-    A row has a request if its event mentions both: s, I, D, C, m; G, M and F where these report it.
+    A generation is one use of a bio's address; a row is an event that mentions the address, sorted
+    by address, then time. A row has a request if its event mentions both: s, I, D, C, m; G, M and F
+    where these report it.
 
-    request_of_event: request generation by event, or -1.
-    absorbed, issued: per request generation, whether it has an m, a D.
-    nobodys: per event, True for request events whose bios were never queued, and so get no rows.
+    request_of_event: (n,) request generation of each event, or -1. absorbed, issued: (q,) whether
+    each request generation has an m, a D. never_queued: (n,) True for request events whose bios
+    were never queued; these get no rows. context: operations, flags and devices of the log.
     """
-    event, pointer, role, slot = _mentions(events, nobodys)
+    event, pointer, role, slot = _mentions(events, never_queued)
     order = np.argsort(event, kind="stable")
     order = order[stable_order(pointer[order])]
     event, pointer, role, slot = event[order], pointer[order], role[order], slot[order]
@@ -54,31 +56,32 @@ def bio_generations(
     request = np.where(named, request_of_event[event], -1)
     first = is_first_of_run(pointer)
     before = value_before(role, first)
-    foretold = foretells(events, event, role, before, context)
-    if foretold.any():
-        role = np.where(foretold, np.uint8(FORETOLD), role)
+    early = early_completions(events, event, role, before, context)
+    if early.any():
+        role = np.where(early, np.uint8(EARLY_COMPLETE), role)
         before = value_before(role, first)
     table = BioRows(events, event, role, before, slot, request, absorbed, issued, context)
     begins = first | begins_by(BIO_RULES, table)
     return build(events, pointer, event, role, slot, begins, first), request
 
 
-def _mentions(events: Events, nobodys: Bool) -> tuple[I64, U64, U8, I64]:
-    """Return each mention of a bio: event, bio pointer, role, and place in the chain.
+def _mentions(events: Events, never_queued: Bool) -> tuple[I64, U64, U8, I64]:
+    """Return each mention of a bio: (event, bio pointer, role, place in the chain), (k,) each.
 
-    Four (n,) arrays, not sorted. The place is 0 but for bios behind the head of an issued chain,
-    and for bios that `without_pointers` found in a request. Request events in the mask `nobodys`
-    are left out.
+    Not sorted. An event mentions its bio (of a request, the head), an X also the bio that was split
+    (PARENT), and a D also the bios of its CHAIN records. The place is 0 but for bios behind the
+    head of an issued chain, and for bios that `without_pointers` found in a request. Left out are
+    events in the mask `never_queued` (n,), and X in which one bio is both pieces (REST).
     """
     plain = events.rows(*_BIO_KINDS, *_HEAD_KINDS)
-    plain = plain[(events.bio[plain] != 0) & ~nobodys[plain]]
+    plain = plain[(events.bio[plain] != 0) & ~never_queued[plain]]
     rest = _rest_splits(events)
     splits = events.rows(Kind.X)
     splits = splits[~rest[splits]]
     parents = events.fields(Kind.X, splits)["parent"].astype(np.uint64)
     splits, parents = splits[parents != 0], parents[parents != 0]
     issue, bio, slot = chain_rows(events)
-    counts = ~nobodys[issue]
+    counts = ~never_queued[issue]
     issue, bio, slot = issue[counts], bio[counts], slot[counts]
     member_event, member, place = _member_rows(events)
     return (

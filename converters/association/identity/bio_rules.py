@@ -2,7 +2,7 @@
 """Where a bio's generation begins, by the event before at the same address: the rules.
 
 A generation is one use of a bio's address, from its allocation until it is freed. A row is an event
-that mentions the address; its role is the event's kind, or PARENT, REST, FORETOLD.
+that mentions the address; its role is the event's kind, or PARENT, REST, EARLY_COMPLETE.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from biotrail.converters.association.identity.neighbours import (
     but,
     of,
 )
-from biotrail.converters.association.identity.remaps import resubmitted, sent_on_unseen
+from biotrail.converters.association.identity.remaps import queued_below_without_remap, resubmitted
 from biotrail.converters.association.rules import Exemption
 from biotrail.converters.events.array_steps import (
     is_operation,
@@ -57,7 +57,7 @@ class BioRows(Neighbours):
     @cached_property
     def queued_below(self) -> Bool:
         """Per row (n,): whether it is a Q of the bio of the Q before, on a lower device."""
-        return sent_on_unseen(self.events, self.event, self.before, self.context)
+        return queued_below_without_remap(self.events, self.event, self.before, self.context)
 
 
 Bios = Pairs[BioRows]
@@ -171,7 +171,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         "",
         "submit_bio_noacct queues a bio once on each device; an `A` (partition, dm, md) comes just "
         "before its bio's `Q`",
-        "",
+        "seed 20764",
         unless=(_QUEUED_BELOW,),
         roles=of(Kind.Q),
         after=but(Kind.A),
@@ -181,7 +181,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _other_sector,
         "to another sector",
         "the bio of the `A` is queued where that `A` sends it",
-        "",
+        "case",
         roles=of(Kind.Q),
         after=of(Kind.A),
     ),
@@ -190,7 +190,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         always,
         "",
         "a clone is a new bio; otherwise the same bio goes on below (submit_bio_noacct)",
-        "",
+        "seed 21322",
         unless=(_RESUBMITTED,),
         roles=of(Kind.A),
     ),
@@ -199,7 +199,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _other_device,
         "of another device",
         "only a remap (`A`) changes bi_bdev",
-        "",
+        "case",
         unless=(_QUEUED_BELOW,),
         roles=but(Kind.A),
         after=but(),
@@ -210,7 +210,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         "",
         "a front piece is a new bio (bio_split); where `X` names what is left (dm since 6.1: the "
         "split's sector is the bio's own), it is the bio itself",
-        "",
+        "seed 20764",
         roles=of(Kind.X),
     ),
     NeighbourRule(
@@ -218,7 +218,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         always,
         "",
         "a bio gets one request: it is a later bio, whose `Q` is missing",
-        "",
+        "seed 162",
         roles=of(Kind.G, Kind.M, Kind.F),
         after=Roles(_HAD_REQUEST.members | {Kind.G}),
     ),
@@ -227,7 +227,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         always,
         "",
         "likewise",
-        "",
+        "case",
         roles=of(Kind.START, PARENT, REST),
         after=_HAD_REQUEST,
     ),
@@ -237,7 +237,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         "",
         "request-based I/O has no `c` (bio_endio without BIO_TRACE_COMPLETION) but for NVMe "
         "multipath's, just before its request's `C` (nvme_trace_bio_complete), which is the bio's",
-        "",
+        "seed 128",
         roles=of(Kind.BIO_COMPLETE),
         after=_HAD_REQUEST,
     ),
@@ -246,7 +246,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         always,
         "",
         "a completed bio is freed (bio_endio)",
-        "",
+        "case",
         roles=of(*_IN_REQUEST),
         after=of(Kind.BIO_COMPLETE),
     ),
@@ -255,7 +255,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _joined_outside,
         "beside its sectors",
         "a bio is queued with all sectors that its request gets from it",
-        "",
+        "case",
         roles=of(Kind.G, Kind.M, Kind.F, Kind.START),
         after=of(Kind.Q, Kind.A, Kind.X),
     ),
@@ -264,7 +264,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _other_operation,
         "of another operation",
         "a bio keeps its operation; the kernel may turn a zone append into a write",
-        "",
+        "case",
         unless=(_ZONE_APPEND,),
         roles=of(Kind.G, Kind.M, Kind.F, Kind.START),
         after=of(Kind.Q, Kind.A, Kind.X),
@@ -274,7 +274,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _served_outside,
         "beside its sectors",
         "a bio lies within the issue of its request",
-        "",
+        "case",
         unless=(_DISCARD,),
         roles=of(Kind.D),
         after=of(Kind.G, Kind.M, Kind.F),
@@ -284,7 +284,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _other_operation,
         "of another operation",
         "a request has bios of one operation (blk_rq_merge_ok)",
-        "",
+        "case",
         unless=(_ZONE_APPEND,),
         roles=of(Kind.D),
         after=of(Kind.G, Kind.M, Kind.F),
@@ -294,7 +294,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _served_outside,
         "beside its sectors",
         "the request that absorbed another has all its sectors (attempt_merge)",
-        "",
+        "case",
         unless=(_DISCARD,),
         roles=of(Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE),
         after=of(Kind.RQ_MERGE, Kind.X),
@@ -304,7 +304,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _other_operation,
         "of another operation",
         "only requests of one operation merge (attempt_merge)",
-        "",
+        "case",
         unless=(_ZONE_APPEND,),
         roles=of(Kind.I, Kind.D, Kind.C, Kind.RQ_MERGE),
         after=of(Kind.RQ_MERGE, Kind.X),
@@ -314,7 +314,7 @@ BIO_RULES: tuple[NeighbourRule[BioRows], ...] = (
         _other_request,
         "of another request",
         "a bio does not change its request, but by a merge of requests (attempt_merge)",
-        "",
+        "seed 128",
         unless=(
             Exemption("absorbed", _request_absorbed, "an event of a request with an `m`"),
             Exemption(

@@ -13,7 +13,10 @@ _COUNT_BIT = np.uint64(CHAIN_COUNT.bit_length() - 1)
 
 
 def chain_rows(events: Events) -> tuple[I64, U64, I64]:
-    """Return the bios behind the head of each issued chain: event of D, pointer, place from 1."""
+    """Return the bios behind the head of each issued request: (event of D, pointer, place), (k,).
+
+    From CHAIN records; places count from 1. CHAIN records without their D are left out.
+    """
     chains = events.rows(Kind.CHAIN)
     owner, place = chain_owners(events, chains)
     chains, place, owner = chains[owner >= 0], place[owner >= 0], owner[owner >= 0]
@@ -24,8 +27,12 @@ def chain_rows(events: Events) -> tuple[I64, U64, I64]:
     return issue[used], bios[used], rank[used]
 
 
-def chain_others(events: Events) -> tuple[I64, I64]:
-    """Return the D events with bios that the recording's filters left out, and how many."""
+def filtered_bios(events: Events) -> tuple[I64, I64]:
+    """Return (D event, number of its bios that the recording's filters left out), (k,) each.
+
+    CHAIN records have this number in place of a pointer. Issues without such bios are left out; a D
+    with several such records comes several times, to be added up.
+    """
     chains = events.rows(Kind.CHAIN)
     owner, _ = chain_owners(events, chains)
     slots = events.raw[chains, 2 : 2 + CHAIN_SLOTS]
@@ -35,10 +42,11 @@ def chain_others(events: Events) -> tuple[I64, I64]:
 
 
 def chain_owners(events: Events, chains: I64) -> tuple[I64, I64]:
-    """Return, per CHAIN record in `chains`, the event of its D, or -1, and its place behind that D.
+    """Return (event of its D or -1, place behind that D from 0) of each CHAIN record, (k,) each.
 
-    A D and its CHAIN records leave the kernel together, with one timestamp and one request pointer.
-    The place counts from 0 and is meaningless where the D is -1.
+    chains: (k,) events of kind CHAIN. A D and its CHAIN records leave the kernel together, with one
+    timestamp and one request pointer; -1 where no such D is in the window. The place is meaningless
+    there.
     """
     if not len(chains):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

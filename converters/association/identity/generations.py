@@ -19,18 +19,18 @@ PARENT = 200
 """Role of the bio that an X names as the one it was split from (bi_private)."""
 REST = 201
 """Role of the bio of an X that reports the remainder instead of the front piece (dm since 6.1)."""
-FORETOLD = 202
+EARLY_COMPLETE = 202
 """Role of the bio of a c that NVMe multipath reports just before the C of the bio's request."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Generations:
     """Rows sorted by pointer, then time. A generation is a run of consecutive rows of one pointer.
 
     n rows, m generations; events are indices into the window's `Events`.
     pointer: (m,) address of each generation.
     row_event: (n,) event of each row.
-    row_role: (n,) what the pointer is in that event: a record kind, PARENT, REST or FORETOLD.
+    row_role: (n,) what the pointer is in that event: a record kind, PARENT, REST or EARLY_COMPLETE.
     row_slot: (n,) place of the bio in the chain of a D, 0 for the head and for any other role.
     row_gen: (n,) generation of each row.
     start: (m,) first row of each generation.
@@ -45,7 +45,7 @@ class Generations:
     row_gen: I64
     start: I64
     again: I64
-    _known: dict[tuple[bool, tuple[int, ...]], I64] = field(default_factory=dict)
+    _by_role: dict[tuple[bool, tuple[int, ...]], I64] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -64,14 +64,17 @@ class Generations:
         return self._by_roles(False, roles)
 
     def _by_roles(self, first: bool, roles: tuple[int, ...]) -> I64:
-        """Return each generation's first or last event of these roles; computed once and cached."""
-        known = self._known.get((first, roles))
-        if known is None:
+        """Return, per generation (m,), its first or last event with one of these roles, or -1.
+
+        Computed once for each set of roles; read-only.
+        """
+        event = self._by_role.get((first, roles))
+        if event is None:
             rows = is_in(self.row_role, *roles)
-            known = self.first_where(rows) if first else self.last_where(rows)
-            known.flags.writeable = False
-            self._known[first, roles] = known
-        return known
+            event = self.first_where(rows) if first else self.last_where(rows)
+            event.flags.writeable = False
+            self._by_role[first, roles] = event
+        return event
 
     def first_where(self, rows: Bool) -> I64:
         """Return, per generation, the event of its first row in the mask (n,), or -1."""
@@ -123,9 +126,10 @@ def build(
 ) -> Generations:
     """Return the generations of rows (n,) that are sorted by pointer, then time.
 
-    pointer: each row's address. event: each row's index into `events`. role, slot: kept as they
-    are (see Generations). begins, first: masks (n,) of the rows that begin a generation, and of
-    each pointer's first row, which must begin one. `again` in the result is found from them.
+    pointer: (n,) address. event: (n,) index into `events`. role, slot: (n,), see Generations.
+    begins: mask (n,) of the rows that begin a generation. first: mask (n,) of the first row of each
+    pointer, which must be in `begins`. `again` of a generation is the event number of the row that
+    begins the next one of its pointer, or -1.
     """
     start = np.flatnonzero(begins)
     gen = np.cumsum(begins) - 1

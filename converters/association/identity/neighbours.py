@@ -28,9 +28,9 @@ class Roles:
 
     def table(self) -> Bool:
         """Return (256,) whether the set holds each role number."""
-        held = np.zeros(256, dtype=np.bool_)
-        held[list(self.members)] = True
-        return ~held if self.others else held
+        is_member = np.zeros(256, dtype=np.bool_)
+        is_member[list(self.members)] = True
+        return ~is_member if self.others else is_member
 
 
 def of(*roles: int) -> Roles:
@@ -78,11 +78,11 @@ class Neighbours:
 
     def rows(self, roles: Roles, after: Roles) -> I64:
         """Return the indices of the rows in `roles` whose row before is in `after`, ascending."""
-        known = self._rows.get((roles, after))
-        if known is None:
-            known = np.flatnonzero(_chosen(roles, after)[self._code])
-            self._rows[roles, after] = known
-        return known
+        row = self._rows.get((roles, after))
+        if row is None:
+            row = np.flatnonzero(_chosen(roles, after)[self._code])
+            self._rows[roles, after] = row
+        return row
 
 
 Table = TypeVar("Table", bound=Neighbours)

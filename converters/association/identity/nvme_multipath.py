@@ -9,15 +9,17 @@ from biotrail.converters.events.tables import I64, U8, Bool
 from biotrail.recorder.schema.records import Kind
 
 
-def foretells(events: Events, event: I64, role: U8, before: U8, context: Context) -> Bool:
-    """Mark c events of bios in an issued request, whose C follows and ends both.
+def early_completions(events: Events, event: I64, role: U8, before: U8, context: Context) -> Bool:
+    """Return the mask (n,) of c that NVMe multipath reports for a bio in an issued request.
 
-    Some kernels report such a c (nvme_trace_bio_complete), for a request's first bio alone: at the
-    D's device and sector, not longer than the D, and with REQ_NVME_MPATH in both. Request-based I/O
-    has no other c on success, so any other c after a D is of a later bio at the address.
+    The C of that request follows, and ends both. Some kernels report such a c (5.10, 6.12:
+    nvme_trace_bio_complete), for a request's first bio alone: right after the D at the bio's
+    address, at the D's device and sector, with data, not longer than the D, and with REQ_NVME_MPATH
+    in both. Request-based I/O has no other c on success, so any other c after a D is of a later bio
+    at the address.
 
-    event, role, before: (n,) rows sorted by bio pointer, then time: event, role, role of the row
-    before.
+    event, role, before: (n,) rows sorted by bio pointer, then time: index into `events`, role, role
+    of the row before at the same pointer (0: none).
     """
     result = np.zeros(len(event), dtype=np.bool_)
     by_path = np.uint32(context.flag_mask("DRV"))  # REQ_NVME_MPATH

@@ -40,7 +40,7 @@ class _Issued:
             del self._at[place][pointer]
 
     def fitting(self, place: Place) -> dict[int, int]:
-        """Return a copy of the issues at this place: request generation by pointer."""
+        """Return a copy of the issues at this place: request generation by request pointer."""
         return dict(self._at.get(place, {}))
 
 

@@ -76,28 +76,28 @@ SPLIT_CONDITIONS: tuple[Rule[BioCandidates], ...] = (
         _longer,
         "it is longer",
         "a split leaves something (bio_split)",
-        "",
+        "case",
     ),
     Rule(
         "same-operation",
         lambda rows: rows.same_operation,
         "it has the same operation",
         "a front piece is a clone of its bio (bio_alloc_clone)",
-        "",
+        "case",
     ),
     Rule(
         "not-sent-itself",
         _not_sent_itself,
         "it did not go to a request with these sectors itself",
         "a bio sends no sector twice",
-        "",
+        "tests/unit/converters/association/test_scenarios_twenty.py::test_scenario",
     ),
     Rule(
         "not-sent-by-front",
         _not_sent_by_front,
         "no front piece that an `X` names has these sectors",
         "likewise",
-        "",
+        "seed 104325",
     ),
 )
 """Implicit splits: the bio that a bio without a Q was split from."""
@@ -109,21 +109,21 @@ UPPER_CONDITIONS: tuple[Rule[BioCandidates], ...] = (
         lambda rows: rows.candidate != rows.bio,
         "it is another bio",
         "a clone is a new bio (bio_alloc_clone)",
-        "",
+        "case",
     ),
     Rule(
         "queued-whole",
         lambda rows: rows.a.root[rows.candidate] == rows.candidate,
         "it is no front piece",
         "dm and md remap sectors of the bio that was queued",
-        "",
+        "case",
     ),
     Rule(
         "same-operation",
         lambda rows: rows.same_operation,
         "it has the same operation",
         "a clone has the operation of its bio (bio_alloc_clone)",
-        "",
+        "seed 126",
     ),
 )
 """Upper bios: the bio on the device above whose data a clone carries."""
@@ -154,7 +154,7 @@ CHAIN_CONDITIONS: tuple[Rule[ChainCandidates], ...] = (
         _request_has_operation,
         "it has the same operation",
         "a request takes in only bios of its operation (blk_rq_merge_ok)",
-        "",
+        "case",
     ),
 )
 """Cut chains: the request that a merged bio is in."""
@@ -184,21 +184,21 @@ CHAIN_REFUSALS: tuple[Rule[ChainAnswers], ...] = (
         lambda rows: rows.waiting < np.maximum(rows.joined, rows.merged_last),
         "a request on the device waits for its issue since before the merge",
         "its range is not final: it may turn out to cover the bio too",
-        "",
+        "seed 122148",
     ),
     Rule(
         "failed-before-issue",
         lambda rows: (rows.only >= 0) & (take_or(rows.ends.issue, rows.only, 0) < 0),
         "the only request failed before its issue",
         "it has no chain at all, so the bio may be of a request whose chain was cut",
-        "",
+        "case",
     ),
     Rule(
         "place-taken",
         lambda rows: rows.place_taken,
         "the request has another bio at these sectors",
         "a request serves no sector twice",
-        "",
+        "seed 33736",
     ),
 )
 """Cut chains: when not even the only candidate is taken."""
@@ -230,21 +230,21 @@ LOOP_CONDITIONS: tuple[Rule[LoopCandidates], ...] = (
         lambda rows: (rows.request >= 0) & (rows.issue >= 0),
         "its request was issued",
         "the loop driver submits below when it is given a request (loop_queue_rq, lo_rw_aio)",
-        "",
+        "seed 33812",
     ),
     Rule(
         "issued-before",
         lambda rows: rows.issue < rows.asked,
         "… before the lower `Q`",
         "likewise",
-        "",
+        "case",
     ),
     Rule(
         "not-ended",
         lambda rows: (rows.end < 0) | (rows.end > rows.asked),
         "it has not ended by then",
         "the request ends when its lower I/O has (lo_rw_aio_complete)",
-        "",
+        "seed 21788",
     ),
     Rule(
         "not-completed-in-part",
@@ -252,28 +252,28 @@ LOOP_CONDITIONS: tuple[Rule[LoopCandidates], ...] = (
         "no `R` or `D` that begins behind it, or new request at its request's address, shows that "
         "it has completed by then",
         "its `C` was not recorded",
-        "",
+        "seed 91887",
     ),
     Rule(
         "other-device",
         lambda rows: rows.a.facts.dev[rows.upper] != rows.a.facts.dev[rows.lower],
         "it is on another device",
         "a bio with the same page on one device is a later one",
-        "",
+        "case",
     ),
     Rule(
         "same-operation",
         lambda rows: same_operation(rows.a.facts.opf[rows.upper], rows.a.facts.opf[rows.lower]),
         "it has the same operation",
         "lo_rw_aio reads for a read and writes for a write",
-        "",
+        "case",
     ),
     Rule(
         "directly-below",
         lambda rows: rows.below,
         "the lower device is one that it stands on",
         "the backing file is on that device",
-        "",
+        "case",
     ),
 )
 """Loop devices with direct I/O: the upper bio of a bio on the backing device."""

@@ -189,10 +189,11 @@ def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
 
 
 def _requests_with_open_chains(a: Association, ends: RequestEnds) -> Pending:
-    """Return requests whose chain is not fully known, each in flight from its start to its issue.
+    """Return requests whose chain is not fully known, as candidates in flight until their issue.
 
-    They are requests with a cut chain, one row per D, and those that failed before a D, until their
-    C.
+    One row per D with a cut chain, with the D's range, from the request's first event to the D; and
+    one per request that finished without a D, with the range of its last C, up to that C. A request
+    whose s was not recorded is in flight since ever.
     """
     failed = np.flatnonzero((ends.issue < 0) & (ends.end >= 0) & ends.finished)
     issues = np.flatnonzero(a.requests.row_role == Kind.D)

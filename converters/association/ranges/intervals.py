@@ -24,7 +24,10 @@ class PendingRanges(Generic[Item]):
         return len(self._ranges)
 
     def add(self, item: Item, sector: int, end: int) -> None:
-        """Add an item with this range, or give an item that is in the set this range instead."""
+        """Add an item with the range [sector, end), or give an item of the set this range instead.
+
+        An item with an empty range is removed.
+        """
         self.remove(item)
         if end > sector:
             interval = Interval(sector, end, item)

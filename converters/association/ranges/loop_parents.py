@@ -40,9 +40,9 @@ def loop_parents(a: Association, ends: RequestEnds, pieces: BioEnds, context: Co
         _stands_on(a, upper, lower, below),
     )
     linked = all_mark(LOOP_CONDITIONS, candidates, len(lower))
-    found = a.upper.copy()
-    found[lower[linked]] = upper[linked]
-    return Findings(upper=found)
+    upper_of_bio = a.upper.copy()
+    upper_of_bio[lower[linked]] = upper[linked]
+    return Findings(upper=upper_of_bio)
 
 
 def _same_page(a: Association, stacked: list[int]) -> tuple[I64, I64]:
@@ -74,10 +74,12 @@ def _stands_on(a: Association, upper: I64, lower: I64, below: dict[int, set[int]
 
 
 def _completed_before(a: Association, bios: I64, asked: I64) -> Bool:
-    """Return, per bio, whether its request had completed it before event `asked`.
+    """Return, per bio (k,), whether its request is known to have completed it before `asked`.
 
-    Shown by an R or D of the request that begins behind the bio's piece (the bio's part completed,
-    in a C that was not recorded), or by a new generation at the request's address.
+    bios: (k,) bio generations with a request; without one the result is meaningless. asked: (k,)
+    events. Shown by the request's last R or D, if it is before `asked` and begins behind the bio's
+    piece (the bio's part was completed, by a C that was not recorded), or by a new generation at
+    the request's address before `asked`.
     """
     request = np.maximum(a.request[bios], 0)
     last, again = a.requests.last(Kind.R, Kind.D)[request], a.requests.again[request]
@@ -88,7 +90,10 @@ def _completed_before(a: Association, bios: I64, asked: I64) -> Bool:
 
 
 def _first_pieces(a: Association) -> I64:
-    """Return, per bio, the piece with its first sector, and so with its first page."""
+    """Return, per bio (b,), the piece (bio generation) with its first sector, and first page.
+
+    That is a front piece that begins where the bio does, else the bio itself.
+    """
     first = np.arange(len(a.bios))
     fronts = np.flatnonzero(a.root != first)
     starts = a.facts.piece_sector[fronts] == a.facts.sector[a.root[fronts]]

@@ -33,9 +33,10 @@ from biotrail.recorder.schema.records import Kind
 
 
 def _in_flight(a: Association) -> tuple[I64, I64]:
-    """Return the first and last time (ns) of every bio generation.
+    """Return (first time, last time) of every bio generation, ns (b,) each.
 
-    The last includes its request's last event; END_OF_TIME where no completion was recorded.
+    The last time is that of its last event, or of its request's last one if that is later and the
+    request has a C; END_OF_TIME where neither the bio has a c nor its request a C.
     """
     ts = a.events.ts
     if not len(a.bios):
@@ -162,10 +163,12 @@ def _unrecorded_uppers(a: Association) -> I64:
 def _covered_by_unrecorded(
     a: Association, unrecorded: I64, question: Question, with_data: bool
 ) -> bool:
-    """Return whether one of these bios, whose Q was not recorded, could be the upper bio.
+    """Return whether one of the bios `unrecorded`, of which only c is, may be the upper bio.
 
-    Its c comes after the question and has the bio's range, or, where bi_size is 0 by then, its end
-    alone.
+    unrecorded: (k,) bio generations. The bio must be on the question's device, have the asker's
+    operation, end at the question's time or later, and have the range in question; where bi_size is
+    0 by its c, it must end where that range does. with_data: whether the asker has data; without,
+    an upper bio has no range (sector 0, no bytes).
     """
     bios = unrecorded[(a.facts.dev[unrecorded] == question.dev)]
     bios = bios[a.events.ts[a.bios.birth[bios]] >= question.ts]
@@ -198,9 +201,10 @@ def _overlapping_clones(a: Association, upper: I64, questions: list[Question]) -
 
 
 def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Question]:
-    """Return the question who covers the range that each A names as its source.
+    """Return, per A, the query for who covers, at its time, the range that it names as its source.
 
-    A flush has no sectors: its question is for sector 0, where `_upper_bios` puts all flushes.
+    rows: (k,) rows of `a.bios` of kind A. remaps: (k,) their records. A flush has no sectors: its
+    question is for sector 0, where `_upper_bios` puts all flushes.
     """
     size = remaps["bytes"] // SECTOR_BYTES
     begin = np.where(size > 0, remaps["from_sector"], 0)

@@ -56,10 +56,12 @@ def about_piece(a: Association, bio: int, ts: int) -> Question:
 
 
 def sweep(pending: Pending, questions: Iterable[Question]) -> dict[int, list[int]]:
-    """Return, per asker, the ids of the candidates that cover its range at its time.
+    """Return, by asker, the ids of the candidates that cover its range at its time.
 
-    One pass over time: candidates enter and leave the trees as the queries, sorted by `ts`, pass
-    them. Every asker has an entry, an empty list where nothing covers its range.
+    A candidate covers a range if it is in flight at the query's time, on its device, and its own
+    range contains all of it; an id with several rows can come several times. One pass over time:
+    candidates enter and leave the trees as the queries, sorted by `ts`, pass them. Every asker has
+    an entry, an empty list where nothing covers its range.
     """
     asked = sorted(questions, key=lambda q: q.ts)
     devices = {q.dev for q in asked}

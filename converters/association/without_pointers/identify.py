@@ -151,8 +151,9 @@ class Identifier:
         events.doubt[rows] = np.maximum(events.doubt[rows], np.uint8(Certainty.AMBIGUOUS))
 
     def forget(self, numbers: np.ndarray) -> None:
-        """Drop the members (see `identify`) of the events with these numbers, if they have any.
+        """Drop the members kept for the events with these numbers, if they have any.
 
+        Members are the bios that `identify` found a request without a recorded beginning to serve.
         numbers: values of `Events.number`, of events that no later window needs.
         """
         for number in numbers.tolist():

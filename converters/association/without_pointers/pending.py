@@ -55,7 +55,8 @@ class TagGroup:
     def merge(self, other: "TagGroup") -> None:
         """Add the tags and requests of `other` to this group, and set `other.merged_into` to it.
 
-        Does nothing if `other` is this group. Both must be `current`.
+        Does nothing if `other` is this group. Neither may have been merged into another group
+        before.
         """
         if other is not self:
             self.tags |= other.tags
@@ -241,6 +242,7 @@ class Device:
     """The bios and requests in flight on one device."""
 
     def __init__(self, *, one_queue: bool = False) -> None:
+        """Start with nothing in flight. one_queue: whether the device has one hardware queue."""
         self.one_queue = one_queue
         """Whether it has one hardware queue, so that LIFE tags are unique."""
         self.waiting = PendingSet()
@@ -292,9 +294,10 @@ class Device:
         return ended
 
     def _has_tag_of(self, io: InFlight, use: TagUse, group: TagGroup) -> bool:
-        """Return whether the request has a tag of `group`, a `current` one, and is in flight.
+        """Return whether the request has a tag of `group`, and is in flight.
 
-        In flight means issued; for LIFE tags, which a request has before its issue, also allocated.
+        group: one that was not merged into another. In flight means issued; for LIFE tags, which a
+        request has before its issue, also allocated.
         """
         if use not in io.tags or io.tags[use].current is not group:
             return False

@@ -107,8 +107,9 @@ class RequestRules:
     def _doubt_unknown_takers(self, event: Event, device: Device, taker: InFlight) -> None:
         """Mark a merge ambiguous if it may be into a request whose G and s were not recorded.
 
-        Only on devices that report neither: bios waiting next to the event's range may then have a
-        request already. These bios, `taker` (the request chosen) and the event become ambiguous.
+        Only on devices that report neither: bios waiting right before or behind the event's range
+        may then have a request already. These bios, `taker` (the request chosen) and the event
+        become ambiguous; nothing changes if there are none.
         """
         if device.reports_allocations:
             return
@@ -140,7 +141,8 @@ class RequestRules:
         """Apply m: identify the absorbed request, and its neighbour that absorbs it, which grows.
 
         The absorbed one has exactly the event's range; neighbours end where it begins, or begin
-        where it ends, and are not issued. See `_absorb_into` for what is set.
+        where it ends, and are not issued. Sets request, bio, `other` (absorbing request) and doubt
+        of the event; the absorbed request leaves `device.allocated`.
         """
         absorbed = device.allocated.exact(event.sector, event.end, event.op)
         takers = device.allocated.ending(event.sector, event.op)
@@ -201,10 +203,11 @@ class RequestRules:
         """Return a new request, whose G and s were not recorded, with the bios that it covers.
 
         Waiting bios within the event's range, each beginning where the one before ends, are its
-        members: they leave `device.waiting` and go to `event.members`, and the request gets their
-        flags and doubt. If they do not cover the range exactly, or other bios or requests could
-        have been in it, the request and all candidates become ambiguous. Also sets
-        `device.has_requests`. The caller adds the request to the device.
+        members: they leave `device.waiting` and go to `event.members`; flags, doubt and head bio of
+        the request are theirs. If they do not cover the range exactly, or other bios or requests
+        could have been in it, the request and all candidates become ambiguous, and the choice is
+        recorded (`add_guess`). Also sets `device.has_requests`. The caller adds the request to the
+        device.
         """
         request = self._find.new_request(event)
         device.has_requests = True

@@ -237,11 +237,11 @@ class RecordFile:
     def _losses_in_gaps(
         self, data: U8, gaps: list[tuple[int, int]], at: I64
     ) -> list[tuple[int, int, int]]:
-        """Return the LOST EVENTS lines in gaps between records, in the form of `Batch.lost`.
+        """Return (index of the next record, CPU, lost records) per LOST EVENTS line in the gaps.
 
-        Other bytes in gaps count as unreadable and add a problem, but for what follows a CUT
-        record. gaps: (start, end) offsets in `data`. at: offset of each record in `data`,
-        ascending.
+        The number of lost records is -1 where the line has none. Other bytes in gaps count as
+        unreadable and add a problem, but for what follows a CUT record. gaps: (start, end) offsets
+        in `data` between records. at: offset of each record in `data`, ascending.
         """
         lost = []
         for start, end in gaps:

@@ -90,11 +90,13 @@ class Numbers:
     def _go_back(
         self, key: Key, rows: list[int], number: list[int], time: list[int], found: Found
     ) -> None:
-        """Do as `_compare`, record by record, where some number is not above the one before.
+        """Add to `found` steps and repeats, record by record, where a number is not above the last.
 
-        Numbers wrap at 2^32. A record that is not ahead in number and not later is a repeat: it is
-        False in `found.keep`, and counted in `found.repeats`. Not ahead but later, it is of another
-        trace: a step with count -1.
+        key: device and CPU. rows, number, time: of the key's records, their rows in the batch,
+        sequence numbers and times (ns). Numbers wrap at 2^32. A record that is not ahead in number
+        and not later is a repeat: False in `found.keep`, and counted in `found.repeats`. Not ahead
+        but later, it is of another trace: a step with count -1. Updates the key's newest number and
+        time.
         """
         newest, at = self._newest[key]
         repeated: list[int] = []

@@ -203,8 +203,9 @@ class Translator:
     ) -> None:
         """Write into `raw` the fields that come from payloads, and all of TASK records.
 
-        These are Q's cgroup, X's new sector, U's depth, and the source of A. at, kind, raw: as for
-        `_fill`. head: the headers at `at`.
+        These are Q's partition and cgroup, X's new sector, U's depth, and A's source and partition.
+        at: rows of the records in the batch. kind, head, raw: per record of `at`, its kind, its
+        header and its record of 8 words, (n, 8) uint64, which is changed.
         """
         skip = np.where((head["action"] & np.uint64(CGROUP)) != 0, CGROUP_BYTES, 0)
         payload = batch.payload[at] + skip
@@ -282,9 +283,10 @@ def statuses(error: NDArray[np.int16]) -> I32:
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-    """Return the number of records without a kind, by their action's name; notes not counted.
+    """Return the number of records without a kind in a log, by their action's name.
 
-    kind: per record, 0 without a kind.
+    kind: per record, 0 without one. Notes are not counted. A zone append's second completion is
+    "zone append's place"; an unknown action 42 is "action 42".
     """
     rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
     if not rows.any():

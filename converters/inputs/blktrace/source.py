@@ -76,7 +76,7 @@ class BlktraceSource:
         """Return the files of the set that `path` is of, by CPU; else the one file or stream.
 
         For a set sets `set_name`, and adds a remark on CPUs without a file. Raises LogFormatError:
-        as `__init__` does.
+        a file is no blktrace data, of a newer version, or cannot be read, or all are empty.
         """
         if not isinstance(path, str | os.PathLike):
             files = [RecordFile(path, BLOCK_BYTES)]
@@ -162,9 +162,9 @@ class BlktraceSource:
     def _event_time_of(self, noted: int, times: Any) -> int:
         """Return the time (ns) of a timestamp note in the time base of the events.
 
-        noted: the note's own time, which is usually right. times: of the batch's events. `blkparse
-        -d` subtracts the first event's time from events but not from notes: then the note's time is
-        taken to be that of the first event, and a remark is added.
+        noted: the note's own time, returned if no event is earlier. times: of the batch's events.
+        `blkparse -d` subtracts the first event's time from events but not from notes: if an event
+        is earlier than the note, the earliest event's time is returned, and a remark is added.
         """
         if not len(times) or int(times.min()) >= noted:
             return noted

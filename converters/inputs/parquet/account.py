@@ -165,9 +165,10 @@ def _pack_chunks(chunks: I64) -> str:
 
 
 def _unpack_chunks(name: str, packed: bytes) -> I64:
-    """Return the table, int64 (n, 6), that `_pack_chunks` packed; see `Metadata.chunks`.
+    """Return the table of chunks that `_pack_chunks` packed: int64 (n, 6), a row per chunk.
 
-    name: of the file, for messages. Raises LogFormatError: damaged, or more than MAX_CHUNKS rows.
+    Columns: events, complete_to, and the four values of a clock reading (ns). name: of the file,
+    for messages. Raises LogFormatError: damaged, or more than MAX_CHUNKS rows.
     """
     row = 8 * len(_CHUNK_COLUMNS)
     try:

@@ -163,8 +163,9 @@ class ArchiveSource:
     def _read_group(self, index: int, counts: I64, first: int) -> Events:
         """Return a row group's events, in the log's order.
 
-        Parameters as for `_events_of_group`. Raises ValueError, OSError or pa.ArrowException: the
-        row group is damaged, or does not match its chunks.
+        index: of the row group. counts: number of events in each of its chunks. first: index of its
+        first chunk. Raises ValueError, OSError or pa.ArrowException: the row group is damaged, or
+        does not match its chunks.
         """
 
         def read(names: list[str]) -> pa.Table:

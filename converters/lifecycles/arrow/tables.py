@@ -38,7 +38,10 @@ Naming = Callable[[int], str | None]
 
 
 def bios_table(window: Lifecycles, context: Context) -> pa.Table:
-    """Return a table of BIO_SCHEMA with one row per bio that ended in the window."""
+    """Return a table of BIO_SCHEMA with one row per bio that ended in the window, in its order.
+
+    context: gives the names of devices, operations, cgroups and files.
+    """
     bios, tasks = window.bios, window.tasks
     columns = {
         **_common(bios, window.bio_stages, context, bios.queue),
@@ -84,7 +87,10 @@ def _path(context: Context, row: int) -> str | None:
 
 
 def requests_table(window: Lifecycles, context: Context) -> pa.Table:
-    """Return a table of REQUEST_SCHEMA with one row per request that ended in the window."""
+    """Return a table of REQUEST_SCHEMA with a row per request that ended in the window.
+
+    In the order of `window.requests`. context: gives the names of devices and operations.
+    """
     requests = window.requests
     columns = {
         **_common(requests, window.request_stages, context, requests.start),
@@ -104,7 +110,8 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
 def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64) -> dict[str, Any]:
     """Return the columns that bios and requests have in common, by name.
 
-    begin: ns per row from which the latency counts, NEVER unknown.
+    begin: per row, the time (ns) from which latency counts, NEVER unknown. stages: those of the
+    table's rows, which must be sorted by number. Latency is null without begin or completion.
     """
     ended = (begin != NEVER) & (table.complete != NEVER)
     return {
@@ -131,16 +138,20 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
 
 
 def named(values: NDArray[Any], name: Naming) -> pa.Array:
-    """Return the numbers' names as a dictionary array; None becomes null.
+    """Return the numbers' names as a dictionary array of strings; a name of None becomes null.
 
-    name: called once per distinct number.
+    name: called once for each distinct number.
     """
     found, codes = np.unique(values, return_inverse=True)
     return _dictionary(codes, [name(int(value)) for value in found])
 
 
 def _dictionary(codes: NDArray[Any], names: Sequence[str | None]) -> pa.Array:
-    """Return names[codes] as a dictionary array; names may repeat, and None becomes null."""
+    """Return names[codes] as a dictionary array of strings.
+
+    codes: int, indices into `names`. Equal names become one entry, in alphabetical order; None
+    becomes null.
+    """
     distinct = sorted({name for name in names if name is not None})
     places = {name: place for place, name in enumerate(distinct)}
     to = np.array([-1 if n is None else places[n] for n in names] or [0], np.int32)[codes]
@@ -154,9 +165,10 @@ def nullable(values: NDArray[Any], none: int = NEVER) -> pa.Array:
 
 
 def _stage_columns(number: I64, stages: Stages) -> dict[str, pa.Array]:
-    """Return a column per stage: each owner's total time in that stage (ns), null if none.
+    """Return a column per stage, by name: each owner's total time in that stage (ns).
 
-    number: ascending owners, among which every stage's owner must be.
+    Null where the owner has no such stage. number: owners in ascending order, a row each, among
+    which every stage's owner must be.
     """
     sums = np.zeros((len(Stage), len(number)), np.int64)
     there = np.zeros((len(Stage), len(number)), np.bool_)
@@ -168,9 +180,9 @@ def _stage_columns(number: I64, stages: Stages) -> dict[str, pa.Array]:
 
 
 def wall_clock(context: Context, times: I64) -> pa.Array:
-    """Return CLOCK_MONOTONIC times as UTC timestamps, each by the nearest clock reading.
+    """Return CLOCK_MONOTONIC times (ns) as UTC timestamps, each by the nearest clock reading.
 
-    Null for NEVER; all null if the log has no clock readings.
+    Null for NEVER; all null if the log has no clock readings. int64 ns, without interpolation.
     """
     if not context.clocks:
         return pa.nulls(len(times), WALL)

@@ -5,10 +5,11 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles, LossWindows
-from biotrail.converters.outputs.counters import LossTotal, Samples
+from biotrail.converters.outputs.counters import Samples
 from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.events import encode_samples
 from biotrail.converters.outputs.perfetto.gauges import Gauges, Passage
+from biotrail.converters.outputs.perfetto.loss_total import LossTotal
 from biotrail.converters.outputs.perfetto.packet_file import PacketFile
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks import Streams

@@ -52,17 +52,17 @@ class _InfoByFd(ctypes.Structure):
 
 def _numbers() -> tuple[int, int]:
     """Return _NUMBERS of this machine. Raises ProbeError: it is not in that table."""
-    found = _NUMBERS.get(platform.machine())
-    if found is None:
+    numbers = _NUMBERS.get(platform.machine())
+    if numbers is None:
         raise ProbeError(f"the bcc backend does not know {platform.machine()}: use --backend core")
-    return found
+    return numbers
 
 
 def attach_tracepoint(program: int, number: int) -> int:
-    """Attach the program of descriptor `program` to the tracepoint with ID `number`, on all CPUs.
+    """Attach a loaded program to a tracepoint, on all CPUs; return the descriptor of a perf event.
 
-    Returns the descriptor of a perf event; closing it detaches the program. Raises OSError, and
-    ProbeError on a machine that is not in _NUMBERS.
+    Closing it detaches the program. `program`: the program's descriptor. `number`: the tracepoint's
+    ID (tracefs.Format.number). Raises OSError, and ProbeError on a machine that is not in _NUMBERS.
     """
     attr = _PerfEventAttr(
         type=_PERF_TYPE_TRACEPOINT,
@@ -87,7 +87,7 @@ def attach_tracepoint(program: int, number: int) -> int:
 
 
 def program_info(program: int) -> ProgInfo:
-    """Return the kernel's description and counters of a program, by its descriptor.
+    """Return the kernel's description and counters of a program, by its descriptor, as of now.
 
     Raises OSError, and ProbeError on a machine that is not in _NUMBERS.
     """

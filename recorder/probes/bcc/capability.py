@@ -37,6 +37,7 @@ def _package() -> Check:
 
 
 def _headers() -> Check:
+    """Return the check that complete kernel headers are installed, of whatever kernel."""
     place = bcc_load.headers()
     if place is None:
         return _check("kernel headers", False, "not installed", bcc_headers.remedy())
@@ -48,9 +49,11 @@ def _headers() -> Check:
 
 
 def _tracepoints() -> Check:
-    """Return whether the essential tracepoints have the needed fields, with the letters that do.
+    """Return the check that the essential tracepoints have the fields that are needed.
 
-    Also ok where tracefs is not mounted and this process may mount it.
+    The detail counts and lists the letters of all events that do. Where tracefs is not mounted, the
+    check is ok for root, who may mount it, and fails for others; it fails where formats cannot be
+    read.
     """
     place = tracefs.mounted()
     if place is None:

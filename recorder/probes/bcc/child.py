@@ -35,11 +35,14 @@ _TRACEPOINT = 5
 def find_bcc() -> str | None:
     """Return the directory of the Python package bcc; None: not installed.
 
-    Another package with that name is skipped, known by its lack of libbcc.py.
+    Looked for in _PLACES of this Python's version, then of others, the newest first, then in
+    sys.path. Another package of that name is skipped, known by its lack of libbcc.py.
     """
     patterns = [place.format(*sys.version_info[:2]) for place in _PLACES]
-    found = [path for pattern in patterns for path in sorted(glob.glob(pattern), reverse=True)]
-    for path in [*found, *sys.path]:
+    directories = [
+        path for pattern in patterns for path in sorted(glob.glob(pattern), reverse=True)
+    ]
+    for path in [*directories, *sys.path]:
         if path and os.path.exists(os.path.join(path, "bcc", "libbcc.py")):
             return os.path.join(path, "bcc")
     return None
@@ -48,7 +51,7 @@ def find_bcc() -> str | None:
 def import_bcc(place: str) -> Any:
     """Import and return the package bcc in directory `place`, which is not added to sys.path.
 
-    Raises ImportError, or whatever bcc raises.
+    Adds "bcc" to sys.modules. Raises ImportError, or whatever bcc raises.
     """
     spec = importlib.util.spec_from_file_location(
         "bcc", os.path.join(place, "__init__.py"), submodule_search_locations=[place]
@@ -62,7 +65,10 @@ def import_bcc(place: str) -> Any:
 
 
 def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Compile and load; return the answer, and descriptors of the programs and then the maps."""
+    """Compile and load; return the answer, and descriptors of the programs and then the maps.
+
+    `request`: as the module's docstring says; the answer, too. Raises whatever bcc raises.
+    """
     bcc = import_bcc(request["place"])
     # -w: no warnings from the kernel's headers, which were written for another compiler.
     bpf = bcc.BPF(text=request["text"].encode(), cflags=["-w", *request["flags"]])
@@ -73,7 +79,10 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def main() -> None:
-    """Read one request from standard input, and send the answer."""
+    """Read one request from standard input, a socket, and send the answer with its descriptors.
+
+    Whatever goes wrong while compiling and loading becomes the answer {"error": text}.
+    """
     with socket.socket(fileno=os.dup(0)) as peer:
         data = b"".join(iter(lambda: peer.recv(1 << 16), b""))
         try:

@@ -32,7 +32,10 @@ _OTHERS = {
 
 
 def check(filters: Filters) -> None:
-    """Raise ProbeError, listing the options, for filters that this backend cannot apply."""
+    """Raise ProbeError, listing the options, for filters that this backend cannot apply.
+
+    Also for an operation that no kernel has, and for `--op drv_out`, which rwbs does not show.
+    """
     given = {
         "--pid": filters.pids,
         "--tid": filters.tids,
@@ -54,9 +57,10 @@ def check(filters: Filters) -> None:
 def source(devices: list[DeviceFilter], filters: Filters) -> str:
     """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
 
-    `u64 bt_judge(struct bt_said *)` returns BT_ADMITTED or the number of the reason (an index of
-    filters.REASONS) why the event is left out. `int bt_wanted_source(u32 dev)` returns whether a
-    remap from device `dev` is wanted. Raises ProbeError: an unknown operation.
+    `devices`: empty for all. `u64 bt_judge(struct bt_said *)` returns BT_ADMITTED or the number of
+    the reason (an index of filters.REASONS) why the event is left out. `int bt_wanted_source(u32
+    dev)` returns whether a remap from device `dev` is wanted. BT_FILTERING is 0 where nothing is
+    filtered. Raises ProbeError: an unknown operation.
     """
     body = ["u64 w = said->rwbs;", "u8 a, b, c;", *_letters()]
     for reason, condition in (
@@ -80,7 +84,7 @@ def source(devices: list[DeviceFilter], filters: Filters) -> str:
 
 
 def _letters() -> list[str]:
-    """Return C lines that set a, b and c to the operation's letters of rwbs.
+    """Return C lines that set a, b and c to the first three letters of rwbs, which is in w.
 
     A leading F before an operation's letter is PREFLUSH, and is skipped.
     """
@@ -96,29 +100,33 @@ def _any(conditions: Iterable[str]) -> str:
 def _device(device: DeviceFilter) -> str:
     """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
 
-    Events without data match any partition of their disk.
+    A partition's event begins within these sectors; an event without data matches any partition of
+    its disk.
     """
-    found = f"said->dev == {device.disk}U"
+    same_disk = f"said->dev == {device.disk}U"
     if not device.part:
-        return f"({found})"
+        return f"({same_disk})"
     within = f"said->sector >= {device.start}ULL && said->sector < {device.end}ULL"
-    return f"({found} && (!said->bytes || ({within})))"
+    return f"({same_disk} && (!said->bytes || ({within})))"
 
 
 def _op(number: int) -> str:
-    """Return a C condition for an event of the operation with this number."""
-    name = next(known for known, value in OPS.items() if value == number)
+    """Return a C condition, over the letters a, b and c, for an event of an operation.
+
+    `number`: the operation's in kernel_names.OPS, which has to have letters (RWBS_OPS, or _OTHERS).
+    """
+    name = next(op for op, value in OPS.items() if value == number)
     if name in _OTHERS:
         return _OTHERS[name]
-    letters = next(found for found, known in RWBS_OPS.items() if known == name)
+    letters = next(text for text, op in RWBS_OPS.items() if op == name)
     return "(" + " && ".join(f"{n} == '{x}'" for n, x in zip("abc", letters, strict=False)) + ")"
 
 
 def _range(first: int, last: int) -> str:
     """Return a C condition for an event that overlaps sectors `first` to `last`, both included.
 
-    An event without data matches if its sector, other than 0, lies in the range: a completion may
-    have no data left.
+    Sectors of 512 bytes on the disk. An event without data matches if its sector, other than 0,
+    lies in the range: a completion may have no data left.
     """
     end = "said->sector + said->nr_sector"
     data = f"said->sector <= {last}ULL && {end} > {first}ULL"

@@ -34,7 +34,10 @@ class Headers(NamedTuple):
     generated: Path | None = None
 
     def flags(self) -> list[str]:
-        """Return the compiler flags that add `generated` to the include path; [] if it is None."""
+        """Return the compiler flags (-I…) that add the headers in `generated` to the include path.
+
+        [] if `generated` is None.
+        """
         if self.generated is None:
             return []
         places = [self.generated / "include", self.generated / "include/generated/uapi"]
@@ -49,10 +52,12 @@ class Headers(NamedTuple):
 
 
 def find() -> Path | None:
-    """Return where headers are: in NAMED, of the running kernel, or of another kernel.
+    """Return where kernel headers are: in NAMED if set, the running kernel's, or another's.
 
-    None: NAMED is set and does not exist, or no headers are installed. Whether the headers are
-    complete is checked by `resolve`.
+    The first that exists of: build and source in /lib/modules/RELEASE, kheaders.tar.xz of this
+    kernel, build directories of other kernels, the newest first. None: NAMED is set and does not
+    exist, or no headers are installed. Only those of other kernels are known to be complete;
+    `resolve` checks.
     """
     if named := os.environ.get(NAMED):
         return Path(named) if os.path.exists(named) else None
@@ -63,16 +68,20 @@ def find() -> Path | None:
 
 def _others() -> list[Path]:
     """Return the build directories in /lib/modules with complete headers, the newest first."""
-    found = [place for place in _MODULES.glob("*/build") if _is_whole(_halves(place))]
-    return sorted(found, key=lambda place: _version(place.parent.name), reverse=True)
+    complete = [place for place in _MODULES.glob("*/build") if _is_complete(_directories(place))]
+    return sorted(complete, key=lambda place: _version(place.parent.name), reverse=True)
 
 
 def _version(release: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", release)]
 
 
-def _is_whole(headers: Headers) -> bool:
-    """Return whether both the source headers and the generated ones are there."""
+def _is_complete(headers: Headers) -> bool:
+    """Return whether both the source headers and the generated ones are there.
+
+    That is, linux/kconfig.h in `directory` and generated/autoconf.h in `generated`, or both in
+    `directory` where `generated` is None. False where `directory` is None.
+    """
     common, made = headers.directory, headers.generated or headers.directory
     return (
         common is not None
@@ -85,15 +94,16 @@ def _is_whole(headers: Headers) -> bool:
 def resolve(place: Path) -> Headers:
     """Return the headers at `place` as bcc needs them.
 
-    `place`: a build or source directory, /lib/modules/RELEASE or kheaders.tar.xz. Raises
-    ProbeError: the headers are not complete.
+    `place`: a build or source directory, /lib/modules/RELEASE or kheaders.tar.xz. Headers(None) for
+    what bcc finds by itself: kheaders.tar.xz, and the running kernel's where both its links are
+    there. Raises ProbeError: the headers are not complete.
     """
     if place == _KHEADERS or _is_found_by_bcc(place):
         return Headers(None)
     if (place / "build").exists():  # /lib/modules/RELEASE
         place /= "build"
-    headers = _halves(place)
-    if not _is_whole(headers):
+    headers = _directories(place)
+    if not _is_complete(headers):
         raise ProbeError(
             f"{place} holds no whole headers of a kernel (include/linux/kconfig.h and "
             f"include/generated/autoconf.h): {_instead()}"
@@ -102,9 +112,10 @@ def resolve(place: Path) -> Headers:
 
 
 def _is_found_by_bcc(place: Path) -> bool:
-    """Return whether bcc finds these headers of the running kernel by itself.
+    """Return whether bcc finds these headers by itself, as they are in /lib/modules/RELEASE.
 
-    True if NAMED is not set, and both /lib/modules/RELEASE/build and source exist.
+    True for a path right in there (build, source) of the running kernel if both of these exist, and
+    NAMED is not set.
     """
     ours = _MODULES / platform.release()
     if os.environ.get(NAMED) or place.parent != ours:
@@ -119,17 +130,20 @@ def _instead() -> str:
     return remedy()
 
 
-def _halves(place: Path) -> Headers:
+def _directories(place: Path) -> Headers:
     """Return the headers at `place`, with the other directory if Debian split them in two.
 
-    Headers(common, own) then, whichever of the two `place` is; if several own directories beside
-    the common one belong to it, the last by name. Headers(place) where there is no other directory.
-    Whether the headers are complete is not checked.
+    Headers(common, own) then, whichever of the two `place` is. If several own directories beside
+    the common one belong to it (amd64, cloud-amd64, rt-amd64), the running kernel's, else the last
+    by name. Headers(place) where there is no other directory. Whether the headers are complete is
+    not checked.
     """
     if (common := _common(place)) is not None:
         return Headers(common, place)
     if not (place / "include/generated/autoconf.h").exists():
-        beside = [p for p in sorted(place.parent.glob("linux-headers-*")) if _common(p) == place]
+        ours = f"linux-headers-{platform.release()}"
+        beside = [p for p in place.parent.glob("linux-headers-*") if _common(p) == place]
+        beside.sort(key=lambda path: (path.name == ours, path.name))
         return Headers(place, beside[-1] if beside else None)
     return Headers(place)
 
@@ -137,18 +151,18 @@ def _halves(place: Path) -> Headers:
 def _common(build: Path) -> Path | None:
     """Return the -common directory that the Makefile in `build` includes, as Debian's do.
 
-    None: there is no Makefile, or it does not begin with that line.
+    None: there is no Makefile that can be read, or its first line is not such an include.
     """
     try:
         text = (build / "Makefile").read_text(errors="replace")
     except OSError:
         return None
-    found = re.match(r"include (/\S+)/Makefile\n", text)
-    return Path(found[1]) if found else None
+    include = re.match(r"include (/\S+)/Makefile\n", text)
+    return Path(include[1]) if include else None
 
 
 def missing() -> str:
-    """Return the user's message for the case that `find` returns None."""
+    """Return the user's message for where `find` returns None: what is wrong, what to do."""
     if named := os.environ.get(NAMED):
         return (
             f"{named}, which the environment variable {NAMED} names, does not exist: unset it, or "
@@ -168,13 +182,13 @@ def remedy() -> str:
     machine = platform.machine()
     names = [f"linux-headers-{release}", f"linux-headers-{_DEBIAN.get(machine, machine)}"]
     names.append("linux-headers-generic")
-    known = offered(names)
-    if known is None:
+    in_apt = offered(names)
+    if in_apt is None:
         return (
             f"install your system's package with the headers of kernel {release} (kernel-devel, "
             "linux-headers), or of another kernel, which do as well"
         )
-    package = next((name for name in names if name in known), None)
+    package = next((name for name in names if name in in_apt), None)
     if package == names[0]:
         return f"apt-get install {package}"
     if package is not None:
@@ -189,7 +203,7 @@ def remedy() -> str:
 
 
 def offered(names: list[str]) -> set[str] | None:
-    """Return which of the packages apt offers; None: there is no apt.
+    """Return which of the packages `names` apt knows; None: there is no apt.
 
     Empty also where apt-cache fails or takes more than _LOOK_SECONDS.
     """

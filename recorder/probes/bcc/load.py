@@ -34,9 +34,9 @@ class Loaded:
 
     def close(self) -> None:
         """Close the descriptors, which unloads the programs. Closing again has no effect."""
-        for held in (self.programs, self.maps):
-            while held:
-                os.close(held.popitem()[1])
+        for descriptors in (self.programs, self.maps):
+            while descriptors:
+                os.close(descriptors.popitem()[1])
 
 
 def headers() -> Path | None:
@@ -55,14 +55,16 @@ def require() -> str:
 
 
 def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Compile C text in a child process, and load its programs and maps of these names.
+    """Compile C text in a child process and load its programs; return the descriptors.
 
-    The child has ended when this returns. Raises TooBigError: the kernel refused maps for their
-    size; ProbeError: bcc or headers are missing, or compiling or loading failed.
+    `text`: C for bcc. `programs`, `maps`: names of the functions and maps in it whose descriptors
+    are returned, for the caller to close. The child has ended when this returns. Raises
+    TooBigError: the kernel refused maps for their size; ProbeError: bcc or headers are missing, or
+    compiling or loading failed.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
-    found_headers = bcc_headers.resolve(headers() or Path())
-    request["flags"] = found_headers.flags()
+    kernel_headers = bcc_headers.resolve(headers() or Path())
+    request["flags"] = kernel_headers.flags()
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as said:
         with theirs:
@@ -73,7 +75,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                env=found_headers.environment(),
+                env=kernel_headers.environment(),
             )
         try:
             answer, descriptors = _exchange(ours, json.dumps(request).encode())
@@ -88,14 +90,15 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
             raise failure(
                 answer.get("error", "it ended early"), said.read().decode("utf-8", "replace")
             )
-    found = dict(zip(names, descriptors, strict=True))
-    return Loaded({n: found[n] for n in programs}, {n: found[n] for n in maps})
+    by_name = dict(zip(names, descriptors, strict=True))
+    return Loaded({n: by_name[n] for n in programs}, {n: by_name[n] for n in maps})
 
 
 def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list[int]]:
-    """Send the request, and return the child's answer and the descriptors received with it.
+    """Send the request to the child, and return its answer and the descriptors received with it.
 
-    {} and []: the child ended without an answer. {"error"} and []: the socket failed.
+    `peer`: the socket to the child. `request`: JSON. Waits for the answer, however long. {} and []:
+    the child ended without an answer. {"error": text} and []: the socket failed.
     """
     try:
         peer.sendall(request)
@@ -111,7 +114,10 @@ def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list
 def failure(error: str, said: str) -> ProbeError:
     """Return the error to raise: TooBigError where a smaller ring may help, else ProbeError.
 
-    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier.
+    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier, of
+    which a few lines are quoted. TooBigError where the output has the text of E2BIG or ENOMEM. The
+    advice is for bcc that does not work with this Python, or for headers, if one of these is to
+    blame.
     """
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")

@@ -10,7 +10,7 @@ import mmap
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from biotrail.recorder.probes.programs import ESSENTIAL, PROBES, Probe, wanted_l
 from biotrail.recorder.probes.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS, RWBS_FLAGS
+from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 
 _SYSTEM = "block"
 _START = "block_io_start"
@@ -77,14 +78,15 @@ class BccProbes(MappedProbes):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close; an exception passes."""
         self.close()
 
     def open(self) -> None:
         """Compile and load the programs and map the rings; nothing is recorded until attach().
 
-        Sets `sizes`. Raises ProbeError: rights, tracefs, bcc, headers or an essential tracepoint
-        is missing, an option needs the core backend, or compiling or loading fails.
+        Sets `sizes`. Mounts tracefs if it is not mounted. Raises ProbeError: rights, tracefs, bcc,
+        headers or an essential tracepoint is missing, an option needs the core backend, or
+        compiling or loading fails.
         """
         require_rights()
         bcc_filters.check(self.config.filters)
@@ -111,7 +113,12 @@ class BccProbes(MappedProbes):
         self.sizes = self._load_fitting(RingSizes(main, _UPPER_BYTES), cpus)
 
     def _reason(self, probe: Probe, wanted: str) -> str:
-        """Return why an event is not recorded, "" if it is. `wanted`: letters of the event set."""
+        """Return why a tracepoint's event is not recorded, for the user; "" if it is.
+
+        `wanted`: letters of the event set. In this order: the kernel lacks the tracepoint; it is
+        not in the set; a plug event, where filters by device, operation or sectors are set, which
+        it does not report; a field of bcc/source.NEEDED is missing.
+        """
         form = self._formats.get(probe.tracepoint)
         if form is None:
             return f"this kernel has no tracepoint {probe.tracepoint}"
@@ -129,7 +136,11 @@ class BccProbes(MappedProbes):
         return [letter for letter, reason in self._reasons.items() if not reason]
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes."""
+        """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
+
+        `cpus`: elements of the rings' map. Only level 0 is halved. What was loaded is closed by an
+        error. Raises ProbeError where even the smallest rings do not fit, or for any other failure.
+        """
         while True:
             try:
                 self._load(sizes, cpus)
@@ -144,7 +155,11 @@ class BccProbes(MappedProbes):
                 raise
 
     def _load(self, sizes: RingSizes, cpus: int) -> None:
-        """Compile and load the programs for rings of `sizes`, and map rings and generations."""
+        """Compile and load the programs for rings of `sizes`, and map rings and generations.
+
+        `cpus`: elements of the rings' map. Sets `_loaded`, `_rings` and `_generations` (a view of
+        each CPU's counter, (cpus,) u64). Raises ProbeError.
+        """
         forms = {
             probe.letter: self._formats[probe.tracepoint]
             for probe in PROBES
@@ -162,9 +177,11 @@ class BccProbes(MappedProbes):
         self._generations = words[:, _GENERATION // 8]
 
     def attach(self) -> None:
-        """Attach the programs, which starts recording.
+        """Attach the programs, which starts recording: completions first and Q last.
 
-        Raises ProbeError: not open, or a tracepoint cannot be attached to.
+        Adds the letters to `_attached` and the perf events' descriptors to `_events`. Raises
+        ProbeError: not open, or a tracepoint cannot be attached to; those before it stay attached
+        until detach().
         """
         loaded = self._opened()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
@@ -189,7 +206,8 @@ class BccProbes(MappedProbes):
     def close(self) -> None:
         """Switch the run statistics off, detach and unload the programs, and unmap the rings.
 
-        Closing again has no effect, nor has closing before open().
+        Sets `_rings`, `_generations` and `_loaded` to None; closing again has no effect, nor has
+        closing before open().
         """
         self._run_stats.switch(False)
         self.detach()
@@ -207,16 +225,16 @@ class BccProbes(MappedProbes):
             raise ProbeError("the probes are not open: call open() first")
         return self._loaded
 
-    def kernel_enums(self) -> dict[str, dict[str, int]]:
-        """Return `op_enum` and `flag_bits` by which this log's `opf` fields are to be read.
+    def kernel_enums(self) -> KernelEnums:
+        """Return `op_enum` and `flag_bits`, by which this log's `opf` fields are to be read.
 
         biotrail's own numbers, for the programs make `opf` from the letters of rwbs; only flags
-        that have a letter are in `flag_bits`.
+        that have a letter are in `flag_bits`, and PREFLUSH.
         """
         lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
         return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
-    def backend_facts(self) -> dict[str, Any]:
+    def backend_facts(self) -> BackendFacts:
         """Return {"backend": "bcc", "absent": as `absent`} for the log's header, once open."""
         return {"backend": self.capabilities.backend, "absent": self.absent()}
 
@@ -227,7 +245,8 @@ class BccProbes(MappedProbes):
     def renew_dictionaries(self) -> None:
         """Have the programs write TASK records again, as a new log needs.
 
-        Increments each CPU's generation, which invalidates the programs' caches of names.
+        Increments each CPU's generation in the mapped rings, which invalidates the programs' caches
+        of names. Raises ProbeError: not open.
         """
         self._opened()
         assert self._generations is not None
@@ -238,7 +257,10 @@ class BccProbes(MappedProbes):
         return [self._program_info(probe) for probe in PROBES]
 
     def _program_info(self, probe: Probe) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters. Raises OSError."""
+        """Return a tracepoint's program with the kernel's counters; where it is not recorded, why.
+
+        Raises ProbeError: not open; OSError: the counters cannot be read.
+        """
         reason = self._reasons[probe.letter]
         if reason:
             return ProgramInfo("", probe.letter, probe.tracepoint, False, reason, 0, 0, 0)

@@ -75,11 +75,14 @@ _RWBS_BYTES = 8
 
 
 def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, list[str]]:
-    """Return the names of record fields that this kernel's tracepoints do not report, by letter.
+    """Return {event letter: names of record fields that this kernel's tracepoints do not report}.
 
-    `letters`: of recorded events; those with all fields are left out. `formats`: by tracepoint.
+    `letters`: of recorded events; those with all fields are left out. `formats`: by tracepoint
+    name, with those of all these letters. A field is not reported where none ever is (addresses,
+    tags, cgroup, …), and ioprio, dev, part and status where this event's tracepoint has nothing for
+    them.
     """
-    found: dict[str, list[str]] = {}
+    by_letter: dict[str, list[str]] = {}
     for letter in letters:
         record = BY_LETTER[letter]
         reported = formats[record.tracepoint].fields
@@ -91,8 +94,8 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
         missing += ["dev"] if letter in "PU" else ["part"] if letter == "Q" else []
         missing += ["status"] if "status" in names and "error" not in reported else []
         if missing:
-            found[letter] = missing
-    return found
+            by_letter[letter] = missing
+    return by_letter
 
 
 def lacks(letter: str, form: Format) -> list[str]:
@@ -115,8 +118,8 @@ def source(
     """Return the whole C text for bcc.
 
     `forms`: formats of the events to record, by letter. `devices`: empty for all. `sizes`: of the
-    rings; `cpus`: elements of their map. Raises ProbeError: a field has an unexpected size, or a
-    filter names an unknown operation.
+    rings; `cpus`: elements of their map. Raises ProbeError: a field has a size or offset that is
+    not known, or a filter names an unknown operation.
     """
     texts = resources.files("biotrail.bpf")
     parts = [
@@ -132,7 +135,11 @@ def source(
 
 
 def _constants(sizes: RingSizes, cpus: int) -> str:
-    """Return the macros that bpf/bcc_ring.h and bpf/bcc.h expect: operations, flags, sizes."""
+    """Return the macros that bpf/bcc_ring.h and bpf/bcc.h expect.
+
+    Numbers of operations and masks of flags by name, the rings' sizes, and BT_RECORDER: this
+    process's id, 0 in a pid namespace, where the programs see another.
+    """
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
     numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
@@ -164,7 +171,11 @@ def _status() -> str:
 
 
 def _program(letter: str, form: Format) -> str:
-    """Return the text of one program: it copies the fields to a struct bt_said, and calls bcc.h."""
+    """Return the C text of one event's program.
+
+    It copies the fields that the tracepoint's format has to a struct bt_said, whose other members
+    are 0, and calls the letter's function in bpf/bcc.h. Raises ProbeError as `_load`.
+    """
     lines = ["struct bt_said said = {};"]
     for name, size in _SAID.items():
         if name in form.fields:
@@ -183,7 +194,7 @@ def _at(offset: int, size: int) -> str:
 
 
 def _load(form: Format, field: Field, size: int) -> str:
-    """Return a C load of a field for a member of `size` bytes.
+    """Return a C load of a field of the tracepoint's record, for a member of `size` bytes.
 
     Raises ProbeError: the field is larger than that, misaligned, or not of 1, 2, 4 or 8 bytes.
     """
@@ -197,13 +208,13 @@ def _load(form: Format, field: Field, size: int) -> str:
 
 
 def _letters(form: Format, field: Field) -> str:
-    """Return a C expression for the first _RWBS_BYTES letters as a u64, the first one lowest.
+    """Return a C expression for a field's first _RWBS_BYTES letters as a u64, the first lowest.
 
     BPF loads have to be aligned, so each is as wide as its offset allows.
     """
-    terms, at, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
-    while at < end:
-        size = next(s for s in (8, 4, 2, 1) if at % s == 0 and at + s <= end)
-        terms.append(f"((u64){_at(at, size)} << {8 * (at - field.offset)})")
-        at += size
+    terms, offset, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
+    while offset < end:
+        size = next(s for s in (8, 4, 2, 1) if offset % s == 0 and offset + s <= end)
+        terms.append(f"((u64){_at(offset, size)} << {8 * (offset - field.offset)})")
+        offset += size
     return " | ".join(terms)

@@ -15,8 +15,8 @@ from biotrail.cli import main
 from biotrail.text.rows import Order, left_out
 from biotrail.text.top import fitting, parts
 from tests.support.cli_runner import Cli
+from tests.support.followed_logs import COST, follow, patient
 from tests.support.paths import ROOT
-from tests.unit.cli.test_top import COST, follow, patient
 
 __all__ = ["patient"]
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"

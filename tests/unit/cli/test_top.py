@@ -14,8 +14,7 @@ from rich.console import Console
 from biotrail.cli.children.recorder_process import Tee, filter_arguments
 from biotrail.cli.options import record_filters
 from biotrail.converters.analysis.live.json import as_dict
-from biotrail.converters.analysis.live.live import MOST_SLOW, Live, LiveTrace
-from biotrail.converters.analysis.live.tree import Snapshot
+from biotrail.converters.analysis.live.live import MOST_SLOW, LiveTrace
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.inputs import backlog
 from biotrail.converters.inputs.backlog import LiveSource
@@ -23,41 +22,20 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.schema.errors import OutputError
-from biotrail.text.top import Cost, parts
+from biotrail.text.top import parts
 from tests.support import captures
 from tests.support.cli_runner import Cli
+from tests.support.followed_logs import COST, follow, patient
 from tests.support.paths import ROOT
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 DOC = ROOT / "docs" / "top.md"
-COST = Cost(0.01, 0.02, 5_000_000_000)
+__all__ = ["patient"]
 
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys)
-
-
-def follow(path: Path, interval: int = 1) -> list[Snapshot]:
-    """Snapshots of a log as top makes them, and a reader that keeps up."""
-    with path.open("rb") as stream:
-        source = LiveSource(stream)
-        trace = LiveTrace(source)
-        live, found = Live(trace.context, interval), []
-        source.start()
-        source.join()
-        for window in trace.windows():
-            live.add(window)
-            if live.ready():
-                found.append(live.snapshot(source))
-        found.append(live.snapshot(source, last=True))
-    return found
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is skipped, however slow the machine is."""
-    monkeypatch.setattr(backlog, "MOST_WAITING_NS", 1 << 62)
 
 
 @pytest.mark.usefixtures("patient")

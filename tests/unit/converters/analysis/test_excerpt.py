@@ -67,9 +67,10 @@ def test_counters_are_right_within_the_times(window: int) -> None:
     found = [read(out.getvalue()) for out in outs]
     # WHEN they are looked at within the chosen times / THEN both say the same
     for name in ("queued", "in device"):
+        counters = [trace.counter(name) for trace in found]
         for begin, end in times:
             for at in range(begin, end, MS // 4):
-                values = [value_at(trace.counter(name), at) for trace in found]
+                values = [value_at(samples, at) for samples in counters]
                 assert values[0] == values[1], (name, at - begin)
 
 

@@ -18,7 +18,8 @@ from biotrail.converters.pipeline import Trace
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
 from tests.simulation.model import Bio, History
-from tests.simulation.truth import Truth, ns
+from tests.simulation.recorded import ns
+from tests.simulation.truth import Truth
 
 SEEDS = range(60)
 NOT_TOLD = "bTPU"

@@ -112,9 +112,9 @@ def bios_of(text: str) -> list[str]:
     of_event = np.full(len(events), -1, dtype=np.int64)
     of_event[requests.row_event] = requests.row_gen
     absorbed = requests.first(Kind.RQ_MERGE) >= 0
-    nobodys = np.zeros(len(events), dtype=np.bool_)
+    never_queued = np.zeros(len(events), dtype=np.bool_)
     issued = requests.first(Kind.D) >= 0
-    found, _ = bio_generations(events, of_event, absorbed, issued, nobodys, CONTEXT)
+    found, _ = bio_generations(events, of_event, absorbed, issued, never_queued, CONTEXT)
     names = {200: "+", 201: "%"} | {int(k): r.letter for k, r in BY_KIND.items()}
     shown: list[list[str]] = [[] for _ in range(len(found))]
     for role, gen in zip(found.row_role.tolist(), found.row_gen.tolist(), strict=True):

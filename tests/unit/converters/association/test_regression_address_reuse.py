@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biotrail.converters.association.identity.address_reuse import Known, Lives
-from biotrail.converters.association.identity.association import associate
+from biotrail.converters.association.identity.address_reuse import (
+    ReusedAddresses,
+    ReusedGenerations,
+)
+from biotrail.converters.association.steps import associate
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
 from tests.scenarios.cases_more import REQUEST_BASED
@@ -67,14 +70,15 @@ def test_what_lives_again_stays_known_in_the_next_window(tmp_path: Path) -> None
     captures.write_log(path, events, {})
     trace = Trace(path)
     window, _ = next(iter(trace.events()))
-    found = associate(window, trace.context)
-    known = Known.of(window, found.bios, np.array([True, False]))
+    first = associate(window, trace.context, ReusedAddresses()).association
+    reused = ReusedGenerations.among(window, first.bios, np.array([True, False]))
     # WHEN the next window is associated, which has the kept bio alone
     kept = window.take(np.array([0]))
-    told = associate(kept, trace.context, Lives(bios=known))
+    next_one = associate(kept, trace.context, ReusedAddresses(bios=reused)).association
     # THEN that bio is over there too, and only by what the first window told
-    assert told.bios.superseded.tolist() == [True]
-    assert associate(kept, trace.context).bios.superseded.tolist() == [False]
+    assert next_one.bios.superseded.tolist() == [True]
+    alone = associate(kept, trace.context, ReusedAddresses()).association
+    assert alone.bios.superseded.tolist() == [False]
 
 
 def test_a_completion_for_a_bio_queued_since_is_not_of_a_requeued_request() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/lifecycles.md says what the model does: its tables come from the scenarios. `--update`."""
+"""docs/lifecycles.md says what the model does, in tables of rules and scenarios. `--update`."""
 
 import re
 
@@ -13,6 +13,7 @@ from tests.scenarios import losses as scenario_losses
 from tests.scenarios import stacks as scenario_stacks
 from tests.scenarios import variants as scenario_variants
 from tests.scenarios.tools import Scenario, event_of_line, tidy
+from tests.support import rule_tables
 from tests.support.capture_follow import Follower
 from tests.support.capture_text import Event
 from tests.support.paths import ROOT
@@ -67,6 +68,13 @@ def table(cases: list[Scenario]) -> str:
 
 
 GENERATED = {
+    "request generations": rule_tables.request_generations(),
+    "bio generations": rule_tables.bio_generations(),
+    "resubmissions": rule_tables.resubmissions(),
+    "range conditions": rule_tables.range_conditions(),
+    "request ends": rule_tables.request_ends(),
+    "lost completions": rule_tables.lost_completions(),
+    "certainties": rule_tables.certainties(),
     "reasons": "\n".join(f"- {reason}" for reason in Reason),
     "scenarios": table(TWENTY),
     "variants": table(scenario_variants.CASES),

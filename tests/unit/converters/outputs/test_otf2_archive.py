@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,15 @@ def test_what_the_trace_did_not_show_is_marked(tmp_path: Path) -> None:
     assert (summary.bios, summary.requests, summary.cancelled) == (2, 1, 3)
 
 
+def handle_facts(handle: Any) -> tuple[str, str, str | None, str]:
+    return (
+        handle.file.name,
+        handle.io_paradigm.identification,
+        handle.parent and handle.parent.name,
+        str(handle.io_handle_flags),
+    )
+
+
 def test_the_system_tree_shows_hosts_disks_and_partitions(tmp_path: Path) -> None:
     # GIVEN bios to a partition and to a disk, and their requests
     rows = bios(
@@ -140,15 +150,7 @@ def test_the_system_tree_shows_hosts_disks_and_partitions(tmp_path: Path) -> Non
         places = {
             location.name: location.group.system_tree_parent.name for location in known.locations
         }
-        handles = {
-            handle.name: (
-                handle.file.name,
-                handle.io_paradigm.identification,
-                handle.parent and handle.parent.name,
-                str(handle.io_handle_flags),
-            )
-            for handle in known.io_handles
-        }
+        handles = {handle.name: handle_facts(handle) for handle in known.io_handles}
         states = [state.io_handle.name for state in known.io_pre_created_handle_states]
     assert tree == {
         "testhost": ("machine", None),

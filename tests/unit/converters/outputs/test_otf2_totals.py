@@ -161,6 +161,17 @@ def samples(anchor: Path) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
+def peaks_of(spans: list[tuple[int, int]]) -> dict[int, int]:
+    """Number of the bin → the most spans (begin, end) at once, in bins where that changes."""
+    steps = [(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans]
+    peaks: dict[int, int] = {}
+    level = 0
+    for time, step in sorted(steps, key=lambda one: (one[0], -one[1])):
+        peaks[time // LEVEL_BIN] = max(peaks.get(time // LEVEL_BIN, 0), level, level + step)
+        level += step
+    return peaks
+
+
 def test_counters_are_the_peaks_and_the_bytes_of_the_bios(tmp_path: Path) -> None:
     # GIVEN reads and writes over 50 ms, in two windows, one never issued and one never complete
     random = np.random.default_rng(3)
@@ -195,12 +206,7 @@ def test_counters_are_the_peaks_and_the_bytes_of_the_bios(tmp_path: Path) -> Non
     for name, begin, until in (("queued", "queue", "left"), ("in device", "left", "end")):
         spans = [(row[begin], row[until]) for row in made if row[begin] < row[until]]
         values = dict(found[name])
-        steps = sorted([(b, 1) for b, _ in spans] + [(e, -1) for _, e in spans])
-        peaks: dict[int, int] = {}
-        level = 0
-        for time, step in sorted(steps, key=lambda one: (one[0], -one[1])):
-            peaks[time // LEVEL_BIN] = max(peaks.get(time // LEVEL_BIN, 0), level, level + step)
-            level += step
+        peaks = peaks_of(spans)
         held = 0
         for at in range(START // LEVEL_BIN, last // LEVEL_BIN):
             first = max(at * LEVEL_BIN, min(row["queue"] for row in made))

@@ -17,7 +17,7 @@ from biotrail.cli.options.record_filters import (
     read_left_out,
 )
 from biotrail.converters.association.identity.address_reuse import ReusedAddresses
-from biotrail.converters.association.identity.chains import chain_others, chain_rows
+from biotrail.converters.association.identity.chains import chain_rows, filtered_bios
 from biotrail.converters.association.steps import associate
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.decoding import Decoder
@@ -102,7 +102,8 @@ def test_what_the_programs_are_told() -> None:
     found = config(RingSizes.choose(2), [], asked, ENUMS)
     # THEN names have masks (with the NUL that ends them), operations and flags are bits
     assert found.follow == 1
-    assert (found.comms[0].name, bytes(found.comms[0].mask)[:4]) == (b"fio", b"\xff\xff\xff\x00")
+    assert bytes(found.comms[0].name) == b"fio".ljust(16, b"\0")
+    assert bytes(found.comms[0].mask)[:4] == b"\xff\xff\xff\x00"
     assert bytes(found.comms[1].mask)[:4] == b"\xff\xff\xff\x00"
     assert found.ops == 0b1001
     assert found.flags[0] == 1 << 11 | 1 << 19
@@ -208,7 +209,7 @@ def test_counts_in_a_chain_are_no_addresses() -> None:
     events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
     # WHEN it is read
     issue, bio, _ = chain_rows(events)
-    owner, others = chain_others(events)
+    owner, others = filtered_bios(events)
     # THEN there is one bio, and the counts are the issue's
     assert (issue.tolist(), bio.tolist()) == ([0], [16])
     assert owner.tolist() == [0, 0]

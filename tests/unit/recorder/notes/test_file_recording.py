@@ -8,9 +8,9 @@ import pytest
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.log.file_names import FileNames, slot
-from biotrail.recorder.log.names import find
+from biotrail.recorder.log.names import name_records
 from biotrail.recorder.notes.files import MountWatch
-from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
@@ -41,7 +41,7 @@ def segment(*records: bytes) -> Segment:
 def learned(*records: bytes) -> list[bytes]:
     """Components of the names that a later file begins with."""
     kept = FileNames()
-    kept.learn(find([segment(*records)]).files)
+    kept.learn(name_records([segment(*records)]).files)
     return [row.tobytes()[28:].rstrip(b"\0") for row in kept.rows()]
 
 
@@ -88,7 +88,7 @@ def test_every_rotated_file_names_its_files(tmp_path: Path) -> None:
 def test_a_dump_names_its_files(tmp_path: Path) -> None:
     # GIVEN a flight recorder that has let go of the chunk with a file's names
     series = Series(str(tmp_path / "x.biotrail"), None)
-    log = KeptLog(series, HEADER, Limit(bytes=1), lambda: [], 1)
+    log = FlightBuffer(series, HEADER, Limit(bytes=1), lambda: [], 1)
     log.write_note("mounts", MOUNTS)
     log.write_chunk([segment(*names(START, 12, b"wal"), *bio(0, 12))], clock(START + 10**7))
     log.write_chunk([Segment(0, 0, 4096, b"".join(bio(20, 12)))], clock(START + 3 * 10**7))
@@ -108,20 +108,22 @@ def test_mounts_are_told_when_they_are_new(tmp_path: Path) -> None:
         "37 36 254:1 /var /again rw - ext4 /dev/vda1 rw\n"
         "38 36 0:44 /@home /with\\040space rw - btrfs /dev/vdb rw\n"
         "39 36 0:45 / /tmp rw - tmpfs tmpfs rw\n"
+        "41 36 7:9 / /a\r\x85b\u2028 rw - ext4 /dev/loop9 rw\n"
     )
-    info.write_text(first)
+    info.write_text(first, newline="\n")
     watch = MountWatch(tmp_path)
     # WHEN and THEN what is mounted is told once
     assert watch.changes() == {
         str(254 << 20 | 1): [["/", "/"]],
         "44": [["/@home", "/with space"]],
+        str(7 << 20 | 9): [["/", "/a\r\x85b\u2028"]],
     }
     assert watch.changes() is None
     # AND what comes is told alone
-    info.write_text(first + "40 36 7:1 / /mnt rw - ext4 /dev/loop1 rw\n")
+    info.write_text(first + "40 36 7:1 / /mnt rw - ext4 /dev/loop1 rw\n", newline="\n")
     assert watch.changes() == {str(7 << 20 | 1): [["/", "/mnt"]]}
     # AND what goes is kept: its files were named while it was there
-    info.write_text(first)
+    info.write_text(first, newline="\n")
     assert watch.changes() is None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.notes.stacks import StackWatch
-from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.output.stack_notes import STACKS_PER_NOTE, StackNotes
@@ -109,7 +109,7 @@ def test_every_rotated_file_repeats_the_stacks(tmp_path: Path) -> None:
 def test_a_dump_has_the_stacks(tmp_path: Path) -> None:
     # GIVEN a flight recorder that was told of a stack
     series = Series(str(tmp_path / "x.biotrail"), None)
-    log = KeptLog(series, ROTATED, Limit(bytes=1 << 20), lambda: [], 1)
+    log = FlightBuffer(series, ROTATED, Limit(bytes=1 << 20), lambda: [], 1)
     log.write_note("stacks", {"kernel": {"5": READ}})
     log.write_chunk([Segment(0, 0, 0, b"".join(bio(0, 10, 5)))], clock(6 * 10**12))
     # WHEN it ends

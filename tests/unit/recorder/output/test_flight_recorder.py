@@ -14,7 +14,7 @@ from biotrail.cli import info
 from biotrail.cli.options.record_keeping import Amount, TriggerType, limit, together
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
@@ -29,12 +29,12 @@ from tests.support.record_command import wait_until
 SECOND = 1_000_000_000
 
 
-def kept(directory: Path, most: Limit, max_files: int | None = None) -> KeptLog:
+def kept(directory: Path, most: Limit, max_files: int | None = None) -> FlightBuffer:
     series = Series(str(directory / "dump.biotrail"), max_files)
-    return KeptLog(series, HEADER, most, lambda: [], 1)
+    return FlightBuffer(series, HEADER, most, lambda: [], 1)
 
 
-def fill(log: KeptLog, seconds: range) -> None:
+def fill(log: FlightBuffer, seconds: range) -> None:
     """A chunk a second with one Q in its middle."""
     for second in seconds:
         at = second * SECOND
@@ -51,7 +51,7 @@ def test_dumps_go_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -
     flight = Flight(log, cast(WriterThread, PromptWriter(log)), 0, 0)
     # WHEN a dump is ordered THEN the next one can be, when that is written
     for number in (1, 2):
-        flight.ask("SIGUSR1")
+        flight.request_dump("SIGUSR1")
         assert flight.due(0)
         flight.order(clock(2000 * number))
         assert log.messages.get(timeout=60).startswith("wrote ")

@@ -68,7 +68,7 @@ def test_old_files_are_not_deleted_elsewhere(ours: Path, tmp_path: Path) -> None
     series.delete_old()
     # THEN the file of the other directory is untouched, and ours was deleted
     assert theirs.exists()
-    assert (len(series.files), series.deleted, series.gone) == (1, 1, 0)
+    assert (len(series.files), series.deleted, series.taken_away) == (1, 1, 0)
 
 
 def test_dumps_stay_in_their_directory(ours: Path, tmp_path: Path) -> None:

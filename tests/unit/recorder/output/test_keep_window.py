@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.log import LogReader, LogWriter, Segment
-from biotrail.recorder.output.flight_buffer import KeptLog
+from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.session.session import record
@@ -19,7 +19,7 @@ from tests.support.fake_probes import FakeProbes, options
 from tests.unit.recorder.output.test_flight_recorder import SECOND, end, fill, kept
 
 
-def dump(log: KeptLog, at: int) -> tuple[Path, str]:
+def dump(log: FlightBuffer, at: int) -> tuple[Path, str]:
     """A dump at that second, and what was said of it."""
     log.dump({"reason": "asked for"}, clock(at * SECOND))
     while log.busy:

@@ -10,7 +10,7 @@ import pytest
 
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.log.names import NO_CPU, Names, find
+from biotrail.recorder.log.names import NO_CPU, Names, name_records
 from biotrail.recorder.output.rotation import Rotation
 from biotrail.recorder.output.series import shifted
 from biotrail.recorder.output.sinks import Limit
@@ -130,14 +130,14 @@ def test_only_files_of_this_run_are_deleted(tmp_path: Path) -> None:
 def test_names_keep_the_newest_of_each_slot() -> None:
     # GIVEN chunks whose rings were drained one after the other
     names = Names()
-    names.learn(find([Segment(0, 0, 0, task(10, 1, b"old") + task(30, 1, b"new"))]))
+    names.learn(name_records([Segment(0, 0, 0, task(10, 1, b"old") + task(30, 1, b"new"))]))
     # WHEN an older name of the thread comes later, and another thread takes a slot
     late = task(20, 1, b"late") + queue(21) + task(22, 2, b"two")
-    names.learn(find([Segment(1, 0, 0, late)]))
-    names.learn(find([Segment(1, 0, len(late), task(40, 2 + 16384, b"other"))]))
+    names.learn(name_records([Segment(1, 0, 0, late)]))
+    names.learn(name_records([Segment(1, 0, len(late), task(40, 2 + 16384, b"other"))]))
     # THEN the newest is kept, given the time that was asked for
     (segment,) = names.segments(99)
-    rows = find([segment]).tasks
+    rows = name_records([segment]).tasks
     assert sorted(row.tobytes()[16:].rstrip() for row in rows) == [b"new", b"other"]
     assert {int(row[0]) & 0xFF for row in rows} == {99}
 

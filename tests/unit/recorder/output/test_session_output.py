@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outputs are private, and never replace anything by surprise."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -165,3 +166,19 @@ def test_an_error_of_the_system_says_what_to_do() -> None:
     error = output.explain(OSError(28, "No space left on device"), "/x/log")
     assert "/x/log" in str(error)
     assert "no space left" in str(error)
+
+
+def test_a_name_that_is_free_again_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN another program's file that has the name at first, and is deleted right after
+    def taken(*_arguments: object, **_options: object) -> None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    monkeypatch.setattr("os.link", taken)
+    # WHEN a file is to get this name THEN that fails: it was not given the name
+    with (
+        pytest.raises(OutputError, match="File exists"),
+        output.replacing(tmp_path / "trace") as stream,
+    ):
+        stream.write(b"x")

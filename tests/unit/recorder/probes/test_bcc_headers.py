@@ -90,6 +90,25 @@ def test_every_directory_that_users_name_will_do(
     assert bool(headers.flags()) == (which != "whole")
 
 
+def test_of_several_flavours_the_running_kernels_is_taken(
+    modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a common directory with headers of three flavours
+    for flavour in ("amd64", "cloud-amd64", "rt-amd64"):
+        build = modules.parent / f"src/linux-headers-6.1.0-50-{flavour}"
+        touch(build / MADE)
+        common = modules.parent / "src/linux-headers-6.1.0-50-common"
+        (build / "Makefile").write_text(f"include {common}/Makefile\n")
+    touch(common / COMMON)
+    # WHEN the common directory is named, on a kernel of the first flavour, or of none of them
+    for release, expected in (("6.1.0-50-amd64", "amd64"), ("6.2.0-1-amd64", "rt-amd64")):
+        monkeypatch.setattr(platform, "release", lambda release=release: release)
+        headers = bcc_headers.resolve(common)
+        # THEN the running kernel's are taken, else the last by name
+        assert headers.generated is not None
+        assert headers.generated.name == f"linux-headers-6.1.0-50-{expected}"
+
+
 def test_what_is_named_and_no_use_is_told(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a directory that does not exist WHEN it is named THEN nothing else is taken for it
     debian(modules, "6.1.0-50-amd64")

@@ -14,11 +14,11 @@ from biotrail.recorder.filters.filters import BY_OWN, Filters, read_left_out
 from biotrail.recorder.host import own_io
 from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
-from biotrail.recorder.probes import own_files
 from biotrail.recorder.probes.admission import config
 from biotrail.recorder.probes.backend import Capabilities
-from biotrail.recorder.probes.own_files import FILES, OwnFiles, Section, section
+from biotrail.recorder.probes.own_files import OwnFiles, Section, section
 from biotrail.recorder.probes.ring import RingSizes
+from biotrail.recorder.schema.shared import OWN_FILES
 from biotrail.recorder.session.session import record
 from tests.support.fake_probes import FakeProbes, options
 
@@ -92,10 +92,10 @@ def test_the_newest_files_are_told() -> None:
     known = Map()
     files = OwnFiles(known)  # type: ignore[arg-type]
     # WHEN each is told
-    for inode in range(1, FILES + 3):
+    for inode in range(1, OWN_FILES + 3):
         files.add(OwnFile(inode, 1, inode * 10))
     # THEN the newest are there, the last first
-    assert known.files == [(n, n * 10) for n in range(FILES + 2, 2, -1)]
+    assert known.files == [(n, n * 10) for n in range(OWN_FILES + 2, 2, -1)]
 
 
 def test_an_inode_that_may_be_used_again_is_forgotten() -> None:
@@ -110,11 +110,9 @@ def test_an_inode_that_may_be_used_again_is_forgotten() -> None:
 
 def test_the_section_is_what_the_programs_read() -> None:
     # GIVEN the C struct's layout / THEN ours is the same
-    assert ctypes.sizeof(Section) == FILES * 24
+    assert ctypes.sizeof(Section) == OWN_FILES * 24
     found = section(deque([OwnFile(3, 4, None)]))
     assert (found.files[0].has_generation, found.files[0].dev) == (0, 4)
-    text = (Path(own_files.__file__).parents[2] / "bpf" / "own.h").read_text()
-    assert f"#define BT_OWN_FILES {FILES}" in text
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> Non
     def work() -> list[object]:
         clock = Clock()
         urgency = Urgency(clock)
-        urgency.concerns()
+        urgency.add_thread()
         told = []
         for fill, now in (
             (0.0, 1),
@@ -56,7 +56,7 @@ def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> Non
             (0.0, LONG_NS + 5),
         ):
             clock.now = now
-            urgency.found(fill)
+            urgency.adapt(fill)
             told.append(policy())
         return [*told, urgency.times]
 
@@ -69,8 +69,8 @@ def test_a_command_does_not_inherit_the_hurry() -> None:
 
     def work() -> list[object]:
         urgency = Urgency()
-        urgency.concerns()
-        urgency.found(1.0)
+        urgency.add_thread()
+        urgency.adapt(1.0)
         done = subprocess.run(
             [sys.executable, "-c", TOLD], capture_output=True, text=True, check=True
         )
@@ -89,8 +89,8 @@ def test_without_the_right_it_goes_on_as_it_is(monkeypatch: pytest.MonkeyPatch) 
 
     def work() -> list[object]:
         urgency = Urgency()
-        urgency.concerns()
-        urgency.found(1.0)
+        urgency.add_thread()
+        urgency.adapt(1.0)
         urgency.relax()
         return [policy(), urgency.times]
 

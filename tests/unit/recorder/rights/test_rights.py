@@ -141,8 +141,8 @@ class Probes:
         return []
 kept, warning = rights_kept.reduce(RecordOptions("t", [], None), Probes())
 urgency = Urgency()
-urgency.concerns()
-urgency.found(1.0)
+urgency.add_thread()
+urgency.adapt(1.0)
 first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 urgency.relax()
 second = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """bpf/records.h and the tables of docs/log-format.md follow the schema."""
 
+import ctypes
 import shutil
 import subprocess
 
 import pytest
 
-from biotrail.recorder.schema import generate
+from biotrail.recorder.probes import admission, own_files, trigger_maps
+from biotrail.recorder.schema import generate, shared
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import RECORDS
 from tests.support.paths import ROOT
@@ -112,3 +114,29 @@ def test_a_compiler_agrees_with_the_layout(tmp_path):
 
     # THEN no static assert fails
     assert done.returncode == 0, done.stderr
+
+
+def test_the_recorders_structs_are_the_programs() -> None:
+    # GIVEN the declared structs WHEN a class is made of each THEN the recorder's own have its size
+    ours = {
+        shared.CONFIG: admission.Config,
+        shared.FILTER: admission.DeviceFilter,
+        shared.OWN_FILE: own_files.Section().files._type_,
+        shared.TRIGGERS: trigger_maps._Triggers,
+        shared.FIRED: trigger_maps._Fired,
+    }
+    for struct, known in ours.items():
+        plain = shared.plain_class(struct)
+        assert ctypes.sizeof(known) == ctypes.sizeof(plain)
+        # AND every member its place, which the header asserts
+        for member in struct.members:
+            assert getattr(known, member.name).offset == getattr(plain, member.name).offset
+            assert f"offsetof(struct {struct.name}, {member.name})" in generate.shared_text()
+
+
+def test_a_long_comment_goes_above_its_member() -> None:
+    # GIVEN a member whose comment does not fit beside it WHEN it is written THEN it is above
+    lines = generate._shared_member(shared.Member("sectors", "u64", "x" * 90, "2"))
+    assert lines == [f"\t/* {'x' * 90} */", "\t__u64 sectors[2];"]
+    # AND one without a comment is alone
+    assert generate._shared_member(shared.Member("end", "u32")) == ["\t__u32 end;"]

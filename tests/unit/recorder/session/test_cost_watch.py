@@ -43,17 +43,17 @@ def test_a_sample_ends_early_where_much_is_recorded() -> None:
     # GIVEN a watch that begins a sample
     asked: list[bool] = []
     watch = CostWatch(list, asked.append, None, 0)
-    watch.took(SAMPLE_BYTES)
+    watch.end_full_sample(SAMPLE_BYTES)
     for tick in range(min(EARLY_TICKS)):
         watch.tick(tick, 0)
     assert asked[-1]
     # WHEN little comes out of the rings THEN it goes on
-    watch.took(2 * SAMPLE_BYTES - 1)
+    watch.end_full_sample(2 * SAMPLE_BYTES - 1)
     assert asked[-1]
     # WHEN enough has come THEN it ends, once
     asked.clear()
-    watch.took(2 * SAMPLE_BYTES)
-    watch.took(4 * SAMPLE_BYTES)
+    watch.end_full_sample(2 * SAMPLE_BYTES)
+    watch.end_full_sample(4 * SAMPLE_BYTES)
     assert asked == [False]
 
 

@@ -23,7 +23,7 @@ from biotrail.recorder.session.session_types import Moment
 from biotrail.text import record_closing
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
-from tests.unit.cli.test_cli_record import Recorder, summary
+from tests.support.fake_recorder import Recorder, summary
 
 
 @pytest.fixture

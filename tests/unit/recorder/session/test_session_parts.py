@@ -86,25 +86,25 @@ def test_the_poll_loop_hurries_when_rings_fill_and_rests_when_they_do_not() -> N
     # GIVEN a pace WHEN rings are found empty THEN it slows down to its longest sleep
     pace = Pace()
     for _ in range(10):
-        pace.found(0.0)
+        pace.adapt(0.0)
     assert pace.seconds == LONGEST
     # WHEN they are found nearly full THEN it is at its shortest at once
-    pace.found(1.0)
+    pace.adapt(1.0)
     assert pace.seconds == pytest.approx(SHORTEST)
 
 
 def test_a_long_sleep_has_a_glance_at_the_rings_in_it() -> None:
     # GIVEN a pace that rests
     pace = Pace()
-    assert pace.naps(1.0) == [SHORTEST]
+    assert pace.split_sleep(1.0) == [SHORTEST]
     for _ in range(10):
-        pace.found(0.0)
+        pace.adapt(0.0)
     # WHEN it sleeps THEN in two parts of the same length together, unless time is short
-    assert pace.naps(1.0) == pytest.approx([GLANCE, LONGEST - GLANCE])
-    assert pace.naps(0.01) == [0.01]
+    assert pace.split_sleep(1.0) == pytest.approx([GLANCE, LONGEST - GLANCE])
+    assert pace.split_sleep(0.01) == [0.01]
     # AND what came in between ends it where it is much
-    assert not pace.enough(0.05)
-    assert pace.enough(0.5)
+    assert not pace.must_poll(0.05)
+    assert pace.must_poll(0.5)
 
 
 def test_lost_records_become_windows_between_samples() -> None:

@@ -16,8 +16,39 @@ from biotrail.recorder.symbols.user_symbols import UserSymbols
 
 BUILD_ID = bytes(range(1, 21))
 FUNCTIONS = {"main": (0x1100, 0x40), "_start": (0x1000, 0), "helper": (0x1140, 0x10)}
+SIZES = {True: (64, 56), False: (52, 32)}
+"""Of the header and of a segment's entry, by whether the program is one of 64 bits."""
 OFFSET = 0x100
 """Of the code in the file; it is loaded at 0x1000."""
+
+
+def symbol_table(
+    functions: dict[str, tuple[int, int]], *, wide: bool, order: str
+) -> tuple[bytes, bytes]:
+    """Names and symbols of functions (value, size), behind a variable that is none."""
+    names, symbols = b"\0", b""
+    for name, (value, size) in [("data", (0x1102, 4)), *functions.items()]:
+        info = 1 if name == "data" else 2
+        place = len(names)
+        names += name.encode() + b"\0"
+        symbols += (
+            struct.pack(order + "IBBHQQ", place, info, 0, 1, value, size)
+            if wide
+            else struct.pack(order + "IIIBBH", place, value, size, info, 0, 1)
+        )
+    return names, symbols
+
+
+def header(sections_at: int, *, wide: bool, order: str) -> bytes:
+    """The header of a program with two segments, and four sections at this offset."""
+    header_bytes, segment_bytes = SIZES[wide]
+    address = "Q" if wide else "I"
+    ident = b"\x7fELF" + bytes([2 if wide else 1, 1 if order == "<" else 2, 1]) + bytes(9)
+    return ident + struct.pack(
+        f"{order}HHI{address}{address}{address}IHHHHHH",
+        *(3, 62, 1, 0x1000, header_bytes, sections_at, 0, header_bytes, segment_bytes, 2),
+        *(64 if wide else 40, 4, 2),
+    )
 
 
 def elf(
@@ -31,17 +62,8 @@ def elf(
 ) -> bytes:
     """A small program with a build id, a segment of code and a table of symbols."""
     note = struct.pack(order + "III", 4, len(build_id), 3) + b"GNU\0" + build_id
-    names, symbols = b"\0", b""
-    for name, (value, size) in [("data", (0x1102, 4)), *functions.items()]:
-        info = 1 if name == "data" else 2
-        place = len(names)
-        names += name.encode() + b"\0"
-        symbols += (
-            struct.pack(order + "IBBHQQ", place, info, 0, 1, value, size)
-            if wide
-            else struct.pack(order + "IIIBBH", place, value, size, info, 0, 1)
-        )
-    header_bytes, segment_bytes = (64, 56) if wide else (52, 32)
+    names, symbols = symbol_table(functions, wide=wide, order=order)
+    header_bytes, segment_bytes = SIZES[wide]
     at = header_bytes + 2 * segment_bytes
     note_at, symbols_at = at, at + len(note)
     names_at = symbols_at + len(symbols)
@@ -49,12 +71,6 @@ def elf(
     debug_name = len(names)
     names += b".gnu_debugdata\0"
     sections_at += len(b".gnu_debugdata\0") + len(inner)
-    address = "Q" if wide else "I"
-    head = struct.pack(
-        f"{order}HHI{address}{address}{address}IHHHHHH",
-        *(3, 62, 1, 0x1000, header_bytes, sections_at, 0, header_bytes, segment_bytes, 2),
-        *(64 if wide else 40, 4, 2),
-    )
 
     def segment(kind: int, offset: int, where: int, size: int) -> bytes:
         if wide:
@@ -65,12 +81,10 @@ def elf(
         form = "IIQQQQIIQQ" if wide else "IIIIIIIIII"
         return struct.pack(order + form, name, kind, 0, 0, offset, size, link, 0, 1, 0)
 
-    ident = b"\x7fELF" + bytes([2 if wide else 1, 1 if order == "<" else 2, 1]) + bytes(9)
     table = 11 if stripped else 2
     return b"".join(
         [
-            ident,
-            head,
+            header(sections_at, wide=wide, order=order),
             segment(4, note_at, 0, len(note)),
             segment(1, OFFSET, 0x1000, 0x1000),
             note,

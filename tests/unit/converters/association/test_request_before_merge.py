@@ -13,7 +13,7 @@ from biotrail.converters.association.identity import absorptions
 from biotrail.converters.association.identity.absorptions import request_before_merge
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.tables import I64
-from biotrail.converters.lifecycles import stages
+from biotrail.converters.lifecycles import milestones
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from tests.simulation.check import run
@@ -52,7 +52,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Association]:
         found.append(a)
         return request_before_merge(a)
 
-    monkeypatch.setattr(stages, "request_before_merge", watch)
+    monkeypatch.setattr(milestones, "request_before_merge", watch)
     return found
 
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who submitted each bio, and how: the columns of `Bios` that come from its Q."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.events import NO_STACK, Events
+from biotrail.converters.events.stacks import StackNames
+from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, EventRows
+from biotrail.converters.events.tasks import TaskNames
+from biotrail.recorder.schema.records import Kind
+
+
+@dataclass
+class Submitters:
+    """Names of the log's threads, and its call stacks, to which columns refer by row."""
+
+    tasks: TaskNames
+    stacks: StackNames
+
+    def columns(
+        self, events: Events, queued: EventRows, queue_time: I64, dev: U32
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns of `Bios` that say who submitted each bio and how, from its Q.
+
+        By column name: part, tid, task, cgroup, ioprio, hint, stack, cpu. Without a Q part is
+        `dev`, task and stack are -1, cpu is NO_CPU, the others are 0.
+
+        queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns). dev:
+        per bio, the disk (dev_t).
+        """
+        recorded = queued >= 0
+
+        def field_of_q(name: str, dtype: type) -> NDArray[Any]:
+            """Return a field of each bio's Q; 0 where Q was not recorded."""
+            if not len(events):
+                return np.zeros(len(queued), dtype)
+            value = events.field(Kind.Q, name, np.maximum(queued, 0))
+            return np.where(recorded, value, 0).astype(dtype)
+
+        tid = field_of_q("tid", np.uint32)
+        return {
+            "part": np.where(recorded, field_of_q("part", np.uint32), dev).astype(np.uint32),
+            "tid": tid,
+            "task": np.where(recorded, self.tasks.rows(tid, queue_time), -1).astype(np.int32),
+            "cgroup": field_of_q("cgroup", np.uint64),
+            "ioprio": field_of_q("ioprio", np.uint16),
+            "hint": field_of_q("hint", np.uint8),
+            "stack": self._stack_rows(events, queued),
+            "cpu": _cpus(events, queued),
+        }
+
+    def _stack_rows(self, events: Events, queued: I64) -> I32:
+        """Return the row in the trace's stacks of each Q; -1: no Q (-1) or no stack."""
+        if events.stack is None:
+            return np.full(len(queued), -1, dtype=np.int32)
+        ids = np.where(queued >= 0, events.stack[np.maximum(queued, 0)], NO_STACK)
+        return self.stacks.rows(ids)
+
+
+def _cpus(events: Events, queued: EventRows) -> U16:
+    """Return the CPU of each Q, uint16; NO_CPU where its row `queued` is -1."""
+    if not len(events):
+        return np.full(len(queued), NO_CPU, dtype=np.uint16)
+    cpu = events.cpu[np.maximum(queued, 0)]
+    return np.where(queued >= 0, cpu, NO_CPU).astype(np.uint16)

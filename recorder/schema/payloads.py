@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The payloads of a log's frames that are JSON: header, notes and END, as types.
+
+docs/log-format.md says what each key means. Every key may be absent: a fact that is not known has
+none, and older recorders and other sources of events (blktrace) know fewer. A reader that meets a
+log from elsewhere checks the values first (recorder/log/validation.py).
+"""
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
+
+Clock = dict[str, int]
+"""A reading of the clocks: ns by name ("monotonic", "boottime", "realtime", "uncertainty")."""
+
+Device = dict[str, Any]
+"""A device's entry (recorder/host/devices.py): "dev", a dev_t, and what else is known."""
+
+
+class HostFacts(TypedDict, total=False):
+    """The machine that recorded (recorder/host/host.py)."""
+
+    name: str
+    machine: str
+    cpus: int
+    boot_id: str
+    os: str
+    cpu_model: str
+    memory_bytes: int
+    hypervisor: str
+    product: str
+
+
+class KernelEnums(TypedDict, total=False):
+    """The numbers by which `opf` of a log's records is decoded."""
+
+    op_enum: dict[str, int]
+    """REQ_OP_* by name without the prefix."""
+    flag_bits: dict[str, int]
+    """Bit numbers by name: __REQ_* without the prefix."""
+
+
+class KernelFacts(KernelEnums, total=False):
+    """The kernel that recorded."""
+
+    release: str
+    version: str
+
+
+class DeviceFilter(TypedDict):
+    """A device that the recording was limited to; dev_t."""
+
+    spec: NotRequired[str]
+    """As the user named it; absent for devices below, and for paths to it."""
+    disk: int
+    part: int
+    """0: the whole disk."""
+
+
+class FilterFacts(TypedDict, total=False):
+    """What the recording was limited to (filters.Filters.header); a filter not given has no key."""
+
+    devices: list[DeviceFilter]
+    """Empty: all devices."""
+    pids: list[int]
+    children: bool
+    tids: list[int]
+    comms: list[str]
+    cgroups: list[str]
+    ops: list[str]
+    flags: list[str]
+    min_bytes: int
+    sectors: list[list[int]]
+    below: bool
+    own_io: bool
+
+
+class MissingTracepoint(TypedDict):
+    """A tracepoint of the event set that is not recorded, and why."""
+
+    letter: str
+    tracepoint: str
+    reason: str
+
+
+class EventFacts(TypedDict, total=False):
+    """Which events are recorded."""
+
+    set: str
+    letters: list[str]
+    missing: list[MissingTracepoint]
+
+
+class StackFacts(TypedDict, total=False):
+    """Call stacks are recorded; `user`: those of programs, too."""
+
+    user: bool
+
+
+class FileFacts(TypedDict, total=False):
+    """Files are recorded; `direct`: those of iomap's direct I/O, too."""
+
+    direct: bool
+
+
+class MissingPart(TypedDict):
+    """A part of the path that was asked for and is not recorded, and why."""
+
+    part: str
+    reason: str
+
+
+class PathFacts(TypedDict):
+    """Parts of the path beside the block layer are recorded (records.PATH_PARTS)."""
+
+    parts: list[str]
+    missing: list[MissingPart]
+
+
+class RingFacts(TypedDict):
+    """The rings of each CPU: how many, and their sizes in bytes by level."""
+
+    levels: int
+    bytes: list[int]
+
+
+class LackFacts(TypedDict):
+    """What did not work, and the capability that it needs."""
+
+    what: str
+    needs: str
+
+
+class RightFacts(TypedDict, total=False):
+    """Who recorded, and what did not work for lack of rights."""
+
+    uid: int
+    lacking: list[LackFacts]
+
+
+class SeriesFacts(TypedDict):
+    """A file's place in a rotated recording."""
+
+    run: str
+    number: int
+    """From 1."""
+    last: NotRequired[int]
+    """Set by a reader of several files: the last one's number."""
+
+
+class BackendFacts(TypedDict, total=False):
+    """The header's keys about the backend (probes.backend.Probes.backend_facts)."""
+
+    backend: str
+    """ "core" or "bcc"; other sources of events have names of their own, such as "blktrace"."""
+    counts_skips: bool
+    """Whether events whose program was already running are counted as losses."""
+    absent: dict[str, list[str]]
+    """By event letter: record fields that are empty because the backend cannot read them."""
+
+
+class Header(BackendFacts, total=False):
+    """A log's header."""
+
+    format: dict[str, int]
+    log_id: str
+    created_by: str
+    host: HostFacts
+    kernel: KernelFacts
+    clocks: Clock
+    """At the log's beginning."""
+    devices: list[Device]
+    command: list[str]
+    filters: FilterFacts
+    events: EventFacts
+    stacks: StackFacts
+    """Only if call stacks are recorded."""
+    files: FileFacts
+    """Only if files are recorded."""
+    path: PathFacts
+    """Only if parts of the path beside the block layer were asked for."""
+    versions: dict[str, str]
+    rings: RingFacts
+    rights: RightFacts
+    series: SeriesFacts
+    """Only in a file of a rotated recording."""
+    kept: dict[str, Any]
+    """Only in a dump of a flight recorder: run, number, reason, seconds, limit, trigger, …"""
+    schema: list[dict[str, Any]]
+    """The records, as records.schema()."""
+
+
+class CallTimingNote(TypedDict):
+    """System calls were no longer timed from `until` (ns of CLOCK_MONOTONIC) on."""
+
+    until: int
+    percent: float
+    """Of one CPU, that timing took before, as estimated."""
+    budget: float
+    """Per cent that it was allowed to take."""
+
+
+class DevicesNote(TypedDict):
+    """Devices that appeared or changed; an entry replaces earlier ones of the same dev_t."""
+
+    devices: list[Device]
+
+
+CgroupsNote = dict[str, str]
+"""Paths of cgroups by their id as text."""
+
+MountsNote = dict[str, list[list[str]]]
+"""By dev_t of a super block, as text: [[directory within the file system, mount point], …]."""
+
+
+class StacksNote(TypedDict, total=False):
+    """New call stacks by their id as text: frames [function, place, offset], innermost first."""
+
+    kernel: dict[str, list[list[Any]]]
+    user: dict[str, list[list[Any]]]
+
+
+Note = Mapping[str, Any]
+"""Any of the notes above, or one of a name that this version does not know."""
+
+
+class RecorderCost(TypedDict, total=False):
+    """What the recorder's own process used, and whether that was more than wanted."""
+
+    cpu_seconds: float
+    max_rss_bytes: int
+    max_cpu: float | None
+    max_cpu_exceeded: int
+    """Periods in which `max_cpu` was exceeded."""
+    hurried: int
+    """How often the threads were made real-time."""
+
+
+class End(TypedDict, total=False):
+    """A log's END frame; the log writer adds `log`, the log's size."""
+
+    reason: str
+    seconds: float
+    stopped: Clock
+    """Right before the programs were detached; in a file of several: at its last records."""
+    clocks: Clock
+    lost: dict[str, int]
+    """By record kind as text."""
+    too_deep: int
+    skipped: dict[str, int]
+    """By event letter."""
+    programs: list[dict[str, Any]]
+    left_out: dict[str, Any]
+    recorder: RecorderCost
+    events: int
+    ns_per_event: float
+    rights_kept: list[str]
+    trigger: dict[str, Any]
+    triggers_let_pass: int
+    log: dict[str, int]
+    run: dict[str, Any]
+    """Only in the last file of several: the facts of the whole recording."""

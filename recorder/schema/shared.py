@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The structs beside records that the recorder and its BPF programs share: the only definition.
+
+`recorder/schema/generate.py` writes `bpf/shared.h` from them; on the other side `fields` gives a
+ctypes class the same members. The recorder sets them before or after loading, as sections of the
+BPF object, and reads `bt_fired`.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_FILTERS = 32
+"""Devices that one recording can be limited to."""
+MAX_COMMS = 8
+"""Task names in one recording's filter; the next three likewise."""
+MAX_CGROUPS = 16
+MAX_FLAGS = 8
+MAX_RANGES = 8
+OWN_FILES = 8
+"""Files that the recorder writes, the newest: write-back reaches the disk up to 30 s later."""
+FIRED_SLOTS = 64
+"""Slots for fired triggers: CPUs that have the same number modulo this share one."""
+
+PATH_CPUS = 1024
+"""CPUs whose interrupts and calls are told apart; with more, some share a slot."""
+CALL_WORDS = 8
+"""Words of 64 bits, a bit for each system call's number: those below 512."""
+
+LIMITS = {
+    "BT_MAX_FILTERS": MAX_FILTERS,
+    "BT_MAX_COMMS": MAX_COMMS,
+    "BT_MAX_CGROUPS": MAX_CGROUPS,
+    "BT_MAX_FLAGS": MAX_FLAGS,
+    "BT_MAX_RANGES": MAX_RANGES,
+    "BT_OWN_FILES": OWN_FILES,
+    "BT_FIRED_SLOTS": FIRED_SLOTS,
+    "BT_CALL_WORDS": CALL_WORDS,
+    "BT_PATH_CPUS": PATH_CPUS,
+}
+"""The same numbers by their names in C."""
+
+_INTEGERS: Mapping[str, type[Any]] = {
+    "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64,
+    "i64": ctypes.c_int64,
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a struct.
+
+    type: u32, u64, i64, or the name of another struct. meaning: a phrase for `bpf/shared.h`.
+    count: elements of an array, as a number of LIMITS (by its C name) or a literal one; "": no
+    array.
+    """
+
+    name: str
+    type: str
+    meaning: str = ""
+    count: str = ""
+
+    @property
+    def elements(self) -> int:
+        """Number of elements, 1 if the member is no array."""
+        return LIMITS.get(self.count) or int(self.count or 1)
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A struct by its C name. meaning: one or two sentences for `bpf/shared.h`."""
+
+    name: str
+    meaning: str
+    members: tuple[Member, ...]
+
+
+FILTER = Struct(
+    "bt_filter",
+    "One device to record.",
+    (
+        Member("disk", "u32", "dev_t of the whole disk"),
+        Member("part", "u32", "dev_t of the partition; 0: the whole disk"),
+        Member(
+            "start",
+            "u64",
+            "the partition's 512-byte sectors on the disk: [start, end), 0 for a whole disk",
+        ),
+        Member("end", "u64"),
+    ),
+)
+COMM = Struct(
+    "bt_comm",
+    "A task name or prefix: matches if (comm & mask) == name.",
+    (Member("name", "u64", count="2"), Member("mask", "u64", count="2")),
+)
+RANGE = Struct(
+    "bt_range",
+    "512-byte sectors of the disk, [start, end).",
+    (Member("start", "u64"), Member("end", "u64")),
+)
+CONFIG = Struct(
+    "bt_config",
+    "The constants that programs are loaded with (config.h). A bio is wanted (filters.h) if, for "
+    "every kind of filter that is set, one of its values matches.",
+    (
+        Member("ring_bytes", "u32", "level 0: a power of two, a multiple of 8 blocks"),
+        Member("upper_bytes", "u32", "the other levels: a power of two, a multiple of a block"),
+        Member("area_bytes", "u32", "one CPU's element: header page and rings"),
+        Member("nr_filters", "u32", "0: every device"),
+        Member("no_data_ops", "u64", "bit per operation whose bios carry no pages"),
+        Member("filters", "bt_filter", "", "BT_MAX_FILTERS"),
+        Member("follow", "u32", "bios are judged at Q and followed to completion (follow.h)"),
+        Member("by_pid", "u32", "filter by process: those in bt_ids"),
+        Member("by_tid", "u32", "filter by thread: those in bt_ids"),
+        Member("nr_comms", "u32"),
+        Member("nr_cgroups", "u32"),
+        Member("nr_flags", "u32"),
+        Member("nr_ranges", "u32"),
+        Member("min_bytes", "u32", "smallest length of a bio that is wanted"),
+        Member("ops", "u64", "bit per operation; 0: all"),
+        Member("own_ops", "u64", "bit per passthrough operation, whose bios have no Q"),
+        Member("flush_op", "u32", "number of REQ_OP_FLUSH"),
+        Member("preflush", "u32", "REQ_PREFLUSH"),
+        Member("sequence", "u32", "REQ_PREFLUSH | REQ_FUA, which blk_insert_flush() may clear"),
+        Member("flags", "u32", "masks: all bits of one of them have to be set", "BT_MAX_FLAGS"),
+        Member("cgroups", "u64", "ids; descendants match too", "BT_MAX_CGROUPS"),
+        Member("comms", "bt_comm", "", "BT_MAX_COMMS"),
+        Member("ranges", "bt_range", "", "BT_MAX_RANGES"),
+        Member("kernel_stacks", "u32", "write STACK records (stacks.h)"),
+        Member("user_stacks", "u32", "with user stacks as well"),
+        Member("file_ops", "u64", "bit per operation that may write a file's pages (own.h)"),
+        Member("ns_dev", "u64", "the recorder's pid namespace, if not the initial one"),
+        Member("ns_inode", "u64", "0: the initial one"),
+        Member("recorder", "u32", "the recorder's process id in that namespace; 0: not known"),
+        Member("leave_own", "u32", "with filters: leave the recorder's own I/O out"),
+        Member("files", "u32", "write FILE and FILE_NAME records (files.h)"),
+        Member("hold_irqs", "u32", "this kernel has bpf_local_irq_save()"),
+        Member("iomap_end_io", "u64", "address of iomap_dio_bio_end_io(); 0: not known"),
+    ),
+)
+OWN_FILE = Struct(
+    "bt_own_file",
+    "A file that the recorder writes (own.h).",
+    (
+        Member("inode", "u64", "0: this slot and those behind it are free"),
+        Member("dev", "u32", "of its file system's super block"),
+        Member("generation", "u32"),
+        Member("has_generation", "u32", "0: the file system does not report it"),
+        Member("reserved", "u32"),
+    ),
+)
+TRIGGERS = Struct(
+    "bt_triggers",
+    "The triggers that are set (trigger.h); 0: off.",
+    (
+        Member("slow_ns", "u64", "an I/O that took at least so long"),
+        Member("failed", "u32", "an I/O that ended with an error"),
+        Member("depth", "u32", "at least so many requests of a device in flight"),
+    ),
+)
+PATH = Struct(
+    "bt_path",
+    "Which parts of the path beside the block layer are recorded (path.h); 0: not.",
+    (
+        Member("call", "u32", "CALL records behind Q"),
+        Member("time", "u32", "RETURN records: calls with entry and exit"),
+        Member("wait", "u32", "WAIT records"),
+        Member("irq", "u32", "INTERRUPT records behind C"),
+        Member("dirty", "u32", "DIRTIED records behind Q"),
+        Member("block_softirq", "u32", "number of BLOCK_SOFTIRQ"),
+        Member("over_ns", "u64", "a timed call that took longer is recorded without I/O too"),
+        Member("timed", "u64", "bit per system call that is timed", "BT_CALL_WORDS"),
+        Member("reaps", "u64", "bit per call that waits for I/O of others", "BT_CALL_WORDS"),
+    ),
+)
+ENTERED = Struct(
+    "bt_entered",
+    "System calls that entered the kernel on a CPU while calls were timed (calls.h): a cache line.",
+    (Member("calls", "u64"), Member("pad", "u64", count="7")),
+)
+FIRED = Struct(
+    "bt_fired",
+    "The first trigger that fired on a CPU since bt_armed changed (trigger.h).",
+    (
+        Member("armed", "u64", "bt_armed when the trigger fired"),
+        Member("now", "u64", "ns, masked as a record's time stamp"),
+        Member("sector", "u64"),
+        Member("value", "i64", "BT_SLOW: ns; BT_FAILED: status; BT_DEPTH: requests in flight"),
+        Member("dev", "u32", "the disk's dev_t"),
+        Member("trigger", "u32", "enum bt_trigger"),
+    ),
+)
+STRUCTS = (FILTER, COMM, RANGE, CONFIG, OWN_FILE, TRIGGERS, PATH, ENTERED, FIRED)
+"""In the order of `bpf/shared.h`: a struct stands before those that hold it."""
+
+Layout = list[tuple[str, type[Any]]]
+
+
+def fields(struct: Struct, nested: Mapping[str, type[ctypes.Structure]] | None = None) -> Layout:
+    """Return `_fields_` for the ctypes class of a struct, in the order of its members.
+
+    `nested`: the ctypes classes of the structs that it holds, by their C name; None: it holds none.
+    """
+    types = {**_INTEGERS, **(nested or {})}
+    return [
+        (member.name, types[member.type] * member.elements if member.count else types[member.type])
+        for member in struct.members
+    ]
+
+
+def plain_class(struct: Struct) -> type[ctypes.Structure]:
+    """Return a new ctypes class of a struct without methods, for its size and offsets."""
+    inner = {known.name: known for known in STRUCTS}
+    nested = {m.type: plain_class(inner[m.type]) for m in struct.members if m.type in inner}
+    return type(struct.name, (ctypes.Structure,), {"_fields_": fields(struct, nested)})

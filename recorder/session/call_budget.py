@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches what timing the system calls costs, and ends it where that is more than its budget."""
+
+from collections.abc import Callable
+
+from biotrail.recorder.probes.backend import Probes
+from biotrail.recorder.schema.payloads import CallTimingNote
+
+LOOK_NS = 500_000_000
+"""Period at which `CallBudget.look` is to be called."""
+CALL_NS = 270
+"""ns of CPU that a timed call costs, with the kernel's slow entry path: measured on 4 KiB reads."""
+
+
+class CallBudget:
+    """The budget of one recording's timed calls. Times are ns of CLOCK_MONOTONIC."""
+
+    def __init__(self, probes: Probes, budget: float, now_ns: int) -> None:
+        """Begin at `now_ns`. `budget`: per cent of one CPU; 0: calls are timed whatever it costs.
+
+        `probes` are attached. Without timed calls, or without a budget, `look` does nothing.
+        """
+        self._probes = probes
+        self._budget = budget
+        self._on = bool(budget) and "time" in probes.path.parts
+        self._since_ns = now_ns
+        self._calls = probes.timed_calls() if self._on else 0
+
+    def look(self, now_ns: int, report: Callable[[CallTimingNote], None]) -> None:
+        """End the timing if the calls since the last look took more than the budget.
+
+        `now_ns`: when it is called. `report`: called once, with the note for the log, after the
+        programs were detached. What calls took is estimated: their number times CALL_NS. Raises
+        RefusedError.
+        """
+        if not self._on or now_ns <= self._since_ns:
+            return
+        calls = self._probes.timed_calls()
+        share = 100 * (calls - self._calls) * CALL_NS / (now_ns - self._since_ns)
+        self._since_ns, self._calls = now_ns, calls
+        if share <= self._budget:
+            return
+        self._on = False
+        self._probes.stop_timing()
+        report({"until": now_ns, "percent": round(share, 2), "budget": self._budget})
+
+
+def end_message(note: CallTimingNote) -> str:
+    """Return the message to the user about the end of timing."""
+    return (
+        f"system calls are not timed any more: it took about {note['percent']:.1f} % of a CPU, more "
+        f"than --call-budget {note['budget']:g}; the call of each bio is recorded as before"
+    )
