@@ -128,8 +128,8 @@ class CallDivider:
         undivided, left = (none, lasted) if self._divides else (lasted, none)
         blocked = np.clip(calls.blocked, 0, left)
         runnable = np.clip(calls.runnable, 0, left - blocked)
-        own_io = np.minimum(own_io, blocked)
-        other_io = np.where(reaps, blocked - own_io, np.minimum(other_io, blocked - own_io))
+        own_io = np.clip(own_io, 0, blocked)
+        other_io = np.where(reaps, blocked - own_io, np.clip(other_io, 0, blocked - own_io))
         return replace(
             calls,
             blocked=blocked,

@@ -16,6 +16,7 @@ from biotrail.converters.events.tables import (
     WaitCause,
 )
 from biotrail.converters.pipeline import HOLD_NS, Trace
+from biotrail.recorder.schema.records import Kind
 from tests.support.path_logs import (
     FSYNC,
     IO_GETEVENTS,
@@ -181,6 +182,18 @@ def test_records_that_contradict_each_other() -> None:
     calls, _ = read(log.data())
     assert_sum(calls)
     assert parts(calls) == {"other_io": 500}
+
+
+def test_times_that_no_clock_shows() -> None:
+    # GIVEN a damaged log: a wait that ran before it was woken, a call that began after it ended
+    log = PathLog()
+    log.add(Kind.WAIT, 500, entry=START + 100, tid=42, state=2, blocked=2**64 - 9, runnable=2**63)
+    log.returns(100, 600, blocked=300)
+    log.returns(900, 800, 43, blocked=10)
+    # WHEN / THEN no part is negative, and they add up
+    calls, _ = read(log.data())
+    assert_sum(calls)
+    assert all((getattr(calls, part) >= 0).all() for part in PARTS)
 
 
 def test_latest_end_is_that_of_spans_begun_by_then() -> None:

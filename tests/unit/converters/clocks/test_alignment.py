@@ -2,6 +2,7 @@
 """Logs of machines whose clocks differ: where their times stand on one timeline, and how surely."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text.alignment import alignment_lines
 from tests.support.hosts_logs import SECOND, Machine
+from tests.support.path_logs import PathLog
 
 SPAN = (0, 10 * SECOND)
 BIOS = list(range(SECOND // 10, 10 * SECOND, SECOND // 3))
@@ -221,3 +223,33 @@ def test_never_stays_never(tmp_path):
     assert moved.bios.number.tolist() == window.bios.number.tolist()
     assert (np.diff(moved.bios.queue) > 0).all()
     assert (moved.bios.getrq == -1).all()
+
+
+def test_the_path_is_on_the_timeline_too(tmp_path):
+    # GIVEN a log with calls, waits and interrupts, whose machine slept before
+    log = PathLog()
+    log.bio(120, 480, entry=100, dirtied=(20, 7, b"db"))
+    log.waits(100, 150, 500, 530)
+    log.returns(100, 600, blocked=350, runnable=30, queued=1)
+    log.request(1000, 2000, context=1, hard=400, raised=350, soft=100)
+    path = log.write(tmp_path / "one.biotrail")
+    alignment = replace(clocks(path).align_to(clocks(path)), slept=np.array([7 * SECOND]))
+    windows = [window for window in Trace(path).lifecycles() if window.path is not None]
+    for table, columns in {
+        "calls": ("entry", "exit"),
+        "waits": ("entry", "out", "woken", "run"),
+        "bios": ("entry", "dirtied"),
+        "interrupts": ("hard", "raised", "soft"),
+    }.items():
+        # WHEN its windows are put on a timeline
+        window = next(w for w in windows if len(getattr(w.path, table)))
+        before = getattr(window.path, table)
+        after = getattr(alignment.lifecycles(window).path, table)
+        # THEN all times of its path are
+        for column in columns:
+            times = getattr(before, column)
+            assert np.array_equal(getattr(after, column), alignment.times(times)), column
+            assert not np.array_equal(getattr(after, column), times), column
+    # AND durations are not
+    [window] = [w for w in windows if len(w.path.calls)]
+    assert alignment.lifecycles(window).path.calls.blocked.tolist() == [350]
