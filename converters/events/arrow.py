@@ -7,7 +7,7 @@ steps, and the rows that have a field are a few runs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +38,9 @@ OWN = {
 }
 """Columns that all rows have; the others are null in rows of kinds without that field."""
 
+RESERVED = frozenset({"number", "event", "device", "op"})
+"""Names that columns of a table of events have besides the records' fields; OWN are not fields'."""
+
 _LEFT_OUT = frozenset({"head", "reserved"})
 _TIME_MASK = (1 << TIMESTAMP_BITS) - 1
 _CODES = {letter: code for code, letter in enumerate(LETTERS)}
@@ -62,10 +65,11 @@ class Column:
 
 
 def _columns() -> dict[str, Column]:
-    """Return a Column for each field of all record kinds, by field name.
+    """Return a Column for each field of all record kinds, by the column's name.
 
-    A field that several kinds have is one column; `head` and `reserved` are left out. Raises
-    TypeError: kinds differ in a field's type.
+    A field that several kinds have is one column with the field's name. Where a kind has it with
+    another type than the kinds before, or the name is one of RESERVED, the kind's name is put in
+    front: `return_arg0`. `head` and `reserved` are left out.
     """
     found: dict[str, Column] = {}
     for record in RECORDS:
@@ -73,9 +77,11 @@ def _columns() -> dict[str, Column]:
         for field in record.fields:
             if field.name in _LEFT_OUT:
                 continue
-            column = found.setdefault(field.name, _column(field))
-            if column.dtype != np.dtype(field.dtype):
-                raise TypeError(f"{field.name} is {field.dtype} and {column.dtype}")
+            made = _column(field)
+            name = field.name
+            if name in RESERVED or found.get(name, made).type != made.type:
+                name = f"{record.name}_{name}"
+            column = found.setdefault(name, replace(made, name=name))
             column.offsets[int(record.kind)] = places[field.name][1]
     return found
 

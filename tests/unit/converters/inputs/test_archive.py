@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from biotrail.converters.events import arrow
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.parquet.source import ArchiveSource
@@ -80,6 +81,17 @@ def test_row_groups_of_any_size(
     path = archived(open_source(SAMPLE), tmp_path / "x.parquet")
     # THEN all of it comes back, in the log's order, ties of one time too
     assert same(open_source(SAMPLE), open_source(path)) == pq.ParquetFile(path).metadata.num_rows
+
+
+def test_a_field_of_another_type_gets_its_kinds_name() -> None:
+    # GIVEN fields that several kinds have, some with another type or a name of another column
+    # THEN a column has one type, and those others the kind's name in front
+    columns = arrow.COLUMNS
+    assert columns["tid"].offsets.keys() > {int(Kind.Q), int(Kind.RETURN), int(Kind.WAIT)}
+    assert columns["arg0"].offsets.keys() == {int(Kind.CALL)}
+    assert columns["return_arg0"].offsets.keys() == {int(Kind.RETURN)}
+    assert columns["call_number"].type != columns["return_number"].type
+    assert not columns.keys() & arrow.RESERVED
 
 
 def test_every_kind_with_every_field_set(tmp_path: Path) -> None:
