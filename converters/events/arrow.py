@@ -7,7 +7,7 @@ steps, and the rows that have a field are a few runs.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -38,8 +38,9 @@ OWN = {
 }
 """Columns that all rows have; the others are null in rows of kinds without that field."""
 
-RESERVED = frozenset({"number", "event", "device", "op"})
-"""Names that columns of a table of events have besides the records' fields; OWN are not fields'."""
+RENAMED = {"number": "call_number"}
+"""Name of a record's field → name of its column, where a table of events has another column of the
+field's name: `number` is the event's own."""
 
 _LEFT_OUT = frozenset({"head", "reserved"})
 _TIME_MASK = (1 << TIMESTAMP_BITS) - 1
@@ -67,9 +68,8 @@ class Column:
 def _columns() -> dict[str, Column]:
     """Return a Column for each field of all record kinds, by the column's name.
 
-    A field that several kinds have is one column with the field's name. Where a kind has it with
-    another type than the kinds before, or the name is one of RESERVED, the kind's name is put in
-    front: `return_arg0`. `head` and `reserved` are left out.
+    A field that several kinds have is one column. `head` and `reserved` are left out; fields of
+    RENAMED have another name there. Raises TypeError: kinds differ in a field's type.
     """
     found: dict[str, Column] = {}
     for record in RECORDS:
@@ -78,10 +78,9 @@ def _columns() -> dict[str, Column]:
             if field.name in _LEFT_OUT:
                 continue
             made = _column(field)
-            name = field.name
-            if name in RESERVED or found.get(name, made).type != made.type:
-                name = f"{record.name}_{name}"
-            column = found.setdefault(name, replace(made, name=name))
+            column = found.setdefault(made.name, made)
+            if column.dtype != np.dtype(field.dtype):
+                raise TypeError(f"{field.name} is {field.dtype} and {column.dtype}")
             column.offsets[int(record.kind)] = places[field.name][1]
     return found
 
@@ -95,7 +94,7 @@ def _column(field: Field) -> Column:
     kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
     if field.count > 1:
         kind = pa.list_(kind)
-    return Column(field.name, kind, dtype, field.count, {})
+    return Column(RENAMED.get(field.name, field.name), kind, dtype, field.count, {})
 
 
 COLUMNS = _columns()
