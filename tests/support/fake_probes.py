@@ -13,6 +13,7 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.file_maps import NO_FILES, Files
+from biotrail.recorder.probes.path_maps import NO_PATH, PathChoice
 from biotrail.recorder.probes.ring import RingSizes
 from biotrail.recorder.probes.stack_maps import FreshStacks
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -25,6 +26,7 @@ class FakeProbes:
     capabilities = Capabilities("core", triggers=True)
     sizes: RingSizes | None = RingSizes(1 << 16, 1 << 13)
     files: Files = NO_FILES
+    path: PathChoice = NO_PATH
 
     def __init__(self) -> None:
         self.calls: list[str] = []

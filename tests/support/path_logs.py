@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Made-up logs with the path beside the block layer: calls, waits, dirtying tasks, interrupts."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.schema.records import Kind
+from tests.support.log_samples import ring
+from tests.support.stack_logs import DEV, HEADER, START, clock, record
+
+ALL_PARTS = ("call", "time", "wait", "irq", "dirty")
+MS = 1_000_000
+NEVER_AGO = 0xFFFFFFFF
+WRITE = 1
+PREAD, PWRITE, FSYNC = 17, 18, 74
+IO_GETEVENTS, IO_SUBMIT = 208, 209
+"""Numbers of x86-64."""
+
+
+@dataclass
+class PathLog:
+    """Records of one CPU, which are written in the order of their times.
+
+    Times that methods take are ns since START; `entry` is the call's, -1 if it is not known.
+    """
+
+    records: list[tuple[int, bytes]] = field(default_factory=list)
+    bios: int = 0
+
+    def add(self, kind: Kind, at: int, **values: Any) -> None:
+        self.records.append((at, record(kind, START + at, **values)))
+
+    def task(self, tid: int, comm: bytes, pid: int | None = None) -> None:
+        self.add(Kind.TASK, 0, tid=tid, tgid=tid if pid is None else pid, comm=comm)
+
+    def bio(
+        self,
+        at: int,
+        end: int | None,
+        tid: int = 42,
+        *,
+        call: int | None = PREAD,
+        entry: int = -1,
+        own: bool = False,
+        opf: int = 0,
+        dirtied: tuple[int, int, bytes] | None = None,
+        foreign: bool = False,
+    ) -> None:
+        """A bio that no request serves; end None: in flight at the log's end.
+
+        dirtied: (ns before Q, tid, name) of the task that dirtied its page.
+        """
+        self.bios += 1
+        bio = {"bio": self.bios << 6}
+        place = {"sector": 8 * self.bios, "dev": DEV, "opf": opf}
+        self.add(Kind.Q, at, **bio, **place, bytes=4096, part=DEV, tid=tid, flags=int(own))
+        if call is not None:
+            begun = {"entry": START + entry if entry >= 0 else 0}
+            self.add(Kind.CALL, at, **bio, **begun, number=call, foreign=foreign)
+        if dirtied is not None:
+            ago, by, comm = dirtied
+            self.add(Kind.DIRTIED, at, **bio, ago=ago, tid=by, tgid=by, comm=comm)
+        if end is not None:
+            self.add(Kind.BIO_COMPLETE, end, **bio, **place)
+
+    def returns(
+        self,
+        entry: int,
+        exit: int,
+        tid: int = 42,
+        *,
+        number: int = PREAD,
+        result: int = 4096,
+        blocked: int = 0,
+        runnable: int = 0,
+        **values: Any,
+    ) -> None:
+        """The end of a timed call."""
+        self.add(
+            Kind.RETURN,
+            exit,
+            entry=START + entry,
+            tid=tid,
+            number=number,
+            result=result,
+            blocked=blocked,
+            runnable=runnable,
+            **values,
+        )
+
+    def waits(
+        self, entry: int, out: int, woken: int, run: int, tid: int = 42, *, state: int = 2
+    ) -> None:
+        """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`."""
+        times = {"blocked": woken - out, "runnable": run - woken}
+        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times)
+
+    def request(self, issue: int, end: int, **interrupt: Any) -> None:
+        """A bio with a request, completed as the fields of its INTERRUPT record say."""
+        self.bios += 1
+        both = {"bio": self.bios << 6, "sector": 8 * self.bios, "bytes": 4096, "dev": DEV}
+        rq = {"rq": self.bios << 10}
+        self.add(Kind.Q, issue - 2, **both, part=DEV, tid=42)
+        self.add(Kind.START, issue - 1, **rq, **both)
+        self.add(Kind.D, issue, **rq, **both, nr_bios=1)
+        self.add(Kind.C, end, **rq, **both)
+        ago = dict.fromkeys(("hard", "raised", "soft"), NEVER_AGO)
+        if interrupt:
+            self.add(Kind.INTERRUPT, end, **rq, **{**ago, **interrupt})
+        self.add(Kind.BIO_COMPLETE, end, **both)
+
+    def data(
+        self, cuts: Sequence[int] = (), parts: Sequence[str] = ALL_PARTS, **header: Any
+    ) -> bytes:
+        """The log's bytes; a new chunk begins at each of the times `cuts` (ns since START)."""
+        stream = io.BytesIO()
+        host = {"host": {"name": "made", "machine": "x86_64"}, "path": {"parts": list(parts)}}
+        head = {**HEADER, "stacks": None, **host, **header}
+        writer = LogWriter(stream, {k: v for k, v in head.items() if v is not None}, level=1)
+        rows = sorted(self.records, key=lambda row: row[0])
+        last = max(rows[-1][0], *cuts, 0) + 1 if rows else 1
+        position = 0
+        begin = -1
+        for until in [*sorted(set(cuts)), last]:
+            data = ring([one for at, one in rows if begin < at <= until], position)
+            writer.write_chunk([Segment(0, 0, position, data)], clock(START + until + 1))
+            position += len(data)
+            begin = until
+        writer.close({"clocks": clock(START + last + 1)})
+        return stream.getvalue()
+
+    def write(self, path: Path, *arguments: Any, **header: Any) -> Path:
+        path.write_bytes(self.data(*arguments, **header))
+        return path
