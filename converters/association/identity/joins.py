@@ -129,7 +129,7 @@ def exclude_by_chains(a: Association) -> Findings:
 
 
 def identity_certainty(a: Association) -> Findings:
-    """Find the certainty of each bio: the least certain of its events' and its request's identity.
+    """Find each bio's certainty: the least certain of its events and of its request's events.
 
     Finds nothing if there are no bios, or if identities are the kernel's pointers
     (`Events.doubt` is None).
