@@ -47,7 +47,8 @@ class Packer:
         """Return the payload as a frame stores it, and its codec.
 
         Codec NONE, and the payload itself: level 0, an empty payload, or one that compresses by
-        more than MAX_RATIO, which a reader would refuse. Else codec ZSTD.
+        more than MAX_RATIO, which a reader would refuse. Else codec ZSTD, also where that is
+        larger.
         """
         if self._compressor is None or not payload:
             return payload, Codec.NONE
