@@ -91,8 +91,8 @@ class WriterThread:
         """Have the thread run all queued jobs, then `last`, and wait for its end.
 
         `waited` is called about every 0.1 s; when it returns True, waiting is given up, and the
-        thread goes on by itself (without `last`, and without an end, if the queue was full until
-        then). Returns whether the thread has ended; it may have ended by an error, without `last`.
+        thread goes on by itself; without an end, and perhaps without `last`, if the queue was full
+        until then. Returns whether the thread has ended, perhaps by an error, without `last`.
         """
         for job in (last, None):
             while self._thread.is_alive():
