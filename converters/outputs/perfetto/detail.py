@@ -68,7 +68,10 @@ def slice_maker(
 
 
 def drawn_with(detail: Detail, window: Lifecycles) -> Lifecycles:
-    """Return the window without its requests, unless `detail` is FULL: then the window itself."""
+    """Return the window without its requests, unless `detail` is FULL: then the window itself.
+
+    Requests in flight and requests' stages are left out, too; bios and their edges stay.
+    """
     if detail == Detail.FULL:
         return window
     tables = window.requests, window.open_requests
