@@ -122,8 +122,8 @@ class Gauges:
         counted yet counts at `begin`; all before `end` are known. ended: bios that the window
         ended; in_flight: those in flight at its end, which a later call has again. Samples are
         (times in ns, values), sorted. Counters: QUEUED, bios that are neither issued nor ended;
-        IN_DEVICE, issued and not ended; READS and WRITES, bytes/s. Both depths are corrected
-        just before `end` where they differ from the bios in flight. Remembers the states of `in_flight`.
+        IN_DEVICE, issued and not ended; READS and WRITES, bytes/s. Both depths are corrected just
+        before `end` where they differ from the bios in flight. Remembers the states of `in_flight`.
         """
         up, issued, down, unissued = [], [], [], []
         moved: dict[str, list[I64]] = {READS: [], WRITES: []}
