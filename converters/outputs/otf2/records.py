@@ -144,8 +144,9 @@ class _Rows:
 def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.dtype[np.void]:
     """Return the layout of a row: one part per value that any record of the batch may have.
 
-    fields: of all kinds of events. attributes: those that some event has. A compressed value has
-    its size, one byte, as a part before it.
+    fields: of all kinds of events. attributes: those that some event has. The parts are the time
+    stamp, the attribute list's header, id, type and value of each attribute, the event's kind and
+    length, and its fields. A compressed value has its size, one byte, as a part before it.
     """
     parts: list[tuple[str, str]] = [("stamp", "u1"), ("time", "<u8")]
     parts += [(name, "u1") for name in ("list", "list length", "count size", "count")]
