@@ -70,8 +70,8 @@ class Level:
 
         Returns (times in ns, levels), sorted by time, one per time, without samples that repeat the
         level before; empty where nothing changed. A bin with at most `few` times of change gives a
-        sample for each; any other its highest level at its start and its final level at its end,
-        unless the next bin is such a bin, too. The first sample ever is a 0 at `origin`, unless the
+        sample for each; a bin with more its highest level at its start and its final level at its
+        end, unless the next bin has more, too. The first sample ever is a 0 at `origin`, unless the
         level changes there.
         """
         self._add(up, down, until, expected)

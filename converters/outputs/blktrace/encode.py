@@ -233,9 +233,9 @@ class _Submitters:
 
         A request has the thread of its first bio. events: in order of time, directly after those of
         the last call. pid: thread id per event, right where the record has one (Q, G, M, F, X, A);
-        that of all other kinds is returned as it is. The thread is that of the newest earlier such
-        event of the same bio pointer, also of an earlier call; 0 if there is none, or no pointer.
-        Sets `_bio` and `_tid` to the newest thread of every bio.
+        all but those of s, I, D and m are returned as they are. The thread is that of the newest
+        earlier such event of the same bio pointer, also of an earlier call; 0 if there is none, or
+        no pointer. Sets `_bio` and `_tid` to the newest thread of every bio.
         """
         recorded = np.isin(events.kind, _WITH_TID)
         rows = np.flatnonzero(recorded | np.isin(events.kind, _SUBMITTED))

@@ -178,8 +178,8 @@ def encode(
 
     time: ns, ascending. timed: which events begin with a time stamp. shape: each event's key in
     `shapes`, the kinds of events. columns: per field name, each event's value; those that its kind
-    lacks are ignored. attributes: (attribute, each event's value, which events have it). Arrays
-    have shape (n,).
+    lacks are ignored. attributes: (attribute, each event's value, which events have it); records
+    have them in this order. Arrays have shape (n,).
     """
     present = [(attribute, values, has) for attribute, values, has in attributes if has.any()]
     fields = tuple(dict.fromkeys(field for kind in shapes.values() for field in kind.fields))

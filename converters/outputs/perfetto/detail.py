@@ -56,9 +56,10 @@ def slice_maker(
 ) -> SliceMaker:
     """Return the SliceMaker that draws as much of each bio as `detail` says.
 
-    names, strings: event names and text arguments interned so far, to which new ones are added.
-    stacks: the log's call stacks. place: where the log stands in the trace. colour: which slices
-    share a correlation id.
+    That is a SparseMaker unless `detail` is FULL, with stages if it is STAGES. names, strings:
+    event names and text arguments interned so far, to which new ones are added. stacks: the log's
+    call stacks. place: where the log stands in the trace. colour: which slices share a correlation
+    id.
     """
     if detail == Detail.FULL:
         return SliceMaker(context, names, strings, stacks, place, colour)
