@@ -148,7 +148,7 @@ class Tree:
         category: BIO and REQUEST lanes are below their device's group, which is created if it is
         new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
         lane: from 0; from SCREEN on, lanes of bios and requests are part of "more bios" and "more
-        requests".
+        requests". Only the first lane of such a part has the description.
         """
         lanes, first = _LANES[category], 0
         if category in _MORE and lane >= SCREEN:
