@@ -40,7 +40,7 @@ from biotrail.converters.lifecycles.own_io import OwnEventFilter, has_own, own_e
 Window = TypeVar("Window", bound=dict[str, Any])
 
 WINDOW_EVENTS = 250_000
-"""Least number of new events in a window, which takes about 200 MB of memory."""
+"""Events that are collected for a window, which takes about 200 MB of memory."""
 
 MOST_WAITING = 4_000_000
 """Events that wait at most for a later chunk's clock; events read later, but older, are late."""
@@ -131,10 +131,11 @@ class Trace:
         `file`. Events read too late for that are counted in `account.late` and come in the next
         window. Memory is bounded by the window and MOST_WAITING.
 
-        window_events: least number of events in a window but the last. on_progress: called with the
-        file offset reached (bytes) after each part that was read. margin: time (ns) read before a
-        span begins. small: split windows that would hold twice `window_events` or more. Raises
-        ConversionError: the log ends before the span begins (a source without an index).
+        window_events: events that are collected before a window is made; the newest of them (see
+        HOLD_NS) wait for the next. on_progress: called with the file offset reached (bytes) after
+        each part. margin: time (ns) before a span whose events come too. small: split windows of
+        twice `window_events` or more. At the end sets `account.unknown` and `unreadable_bytes`.
+        Raises ConversionError: the log ends before the span begins (a source without an index).
         """
         pending = Events.empty()
         parts: list[Events] = []
@@ -171,9 +172,9 @@ class Trace:
         """Yield the reader's parts (a chunk of a log each), with only the events within `span`.
 
         margin: ns that are added before the span. Thread and file names from before are taken in.
-        `clock` is None in parts outside. Sets `_reached` to the time (ns) up to which the span was
-        read. Without a span the parts are yielded unchanged. Raises ConversionError: the source has
-        no index, and ends before the span begins.
+        `clock` is None in parts before and after these. Sets `_reached` to the time (ns) up to
+        which the span was read. Without a span the parts are yielded unchanged. Raises
+        ConversionError: the source has no index, and ends before the span begins.
         """
         span, reader = self.span, self.reader
         if span is None:
@@ -209,9 +210,11 @@ class Trace:
     ) -> Iterator[Lifecycles]:
         """Yield associated windows in time order; the last one closes all that is still open.
 
-        window_events: least number of new events in a window but the last. on_progress: called with
-        the file offset reached (bytes). on_window: called with (result, window) before each window
-        is yielded; the result has the association, for callers that need the events (`histories`).
+        window_events: new events that are collected before a window is made. on_progress: called
+        with the file offset reached (bytes). on_window: called with (result, window) before each
+        window is yielded; the result has the association, for callers that need the events behind
+        the tables (`histories`). Windows that end before the span are left out.
+
         small: split windows that would hold twice `window_events` or more; the same I/Os end, but
         less is known of open bios that were split, so counters can differ. Fills `account`.
         """
@@ -255,9 +258,10 @@ class Trace:
     ) -> Iterator[tuple[Events, Result, int, int]]:
         """Associate windows and yield (new events, result, begin, end) of each; begin, end in ns.
 
-        windows: (events, end) as from `events`. The result covers the new events and those kept
-        from earlier windows. One window without new events follows the last, which closes all that
-        is open. Adds thread names to `tasks` and, without pointers, sets `account.pairing`.
+        windows: (events, end) as from `events`. begin: the end of the window before, first the time
+        of the first event or span. The result covers the new events and those kept from earlier
+        windows. One window without new events follows the last, which closes all that is open. Adds
+        thread names to `tasks` and, without pointers, sets `account.pairing`.
         """
         self._apply_notes()
         builder = Builder(self.context, self.tasks, self.stacks)
@@ -287,11 +291,10 @@ class Trace:
     def _add_part(self, part: Part) -> None:
         """Add the part's clock reading, if it has one, to `context.clocks`; apply new notes.
 
-        A reading taken after the span's end is moved back to that end.
+        A reading taken after the span's end is moved back to that end, on all its clocks.
         """
         if part.clock is not None:
             late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
-            # A reading taken after the span is moved back to the span's end.
             reading = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
             self.context.clocks.append(reading)
         self._apply_notes()
@@ -336,7 +339,7 @@ class Trace:
                 self.context.files.add_mounts(payload)
 
     def _new_loss(self) -> LossWindows:
-        """Return the loss windows that the reader has met since the last call, within the span.
+        """Return the loss windows that the reader has met since the last call, cut to the span.
 
         Those of lost records, and a row for each chunk that cannot be read.
         """
@@ -356,9 +359,9 @@ class Trace:
     def _close_window(self, result: Result, begin: int, end: int) -> Lifecycles:
         """Return the window of a result, and add its ended rows and closed events to `account`.
 
-        begin, end: ns, of the window. Rows in flight during a loss become LOST, in the tables of
-        `result` itself. Left out are rows and events from before the span and, unless `own_io`, the
-        recording's own I/O.
+        begin, end: ns, of the window; its `loss` are those met since the last call. Rows in flight
+        during any loss so far become LOST, in the tables of `result` itself. Left out are rows that
+        ended before the span, events before it and, unless `own_io`, the recording's own I/O.
         """
         loss = self._all_loss()
         mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)

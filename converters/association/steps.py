@@ -38,8 +38,9 @@ class Associated:
 
 
 def associate(events: Events, context: Context, reused: ReusedAddresses) -> Associated:
-    """Associate one window of time-sorted events: by identity, then by ranges, then by ends.
+    """Associate one window of time-sorted events: by identity, then by ranges, then find the ends.
 
+    Last come upper bios of loop devices, which need the ends, and upper requests of dm clones.
     reused: what earlier windows recorded about reused addresses of the generations they kept.
     """
     a = join_identities(events, context, reused)

@@ -81,8 +81,9 @@ class LiveSource(LogSource):
     def parts(self) -> Iterator[Part]:
         """Yield chunks as they arrive, until the stream ends; blocks while there is none.
 
-        Of chunks that were skipped, records of names come as parts with `clock` None. At the end
-        raises the TraceError or OSError that ended reading, if any. Can be called once.
+        Of chunks that were skipped, only records of names come, as parts with `clock` None, before
+        the next chunk. After the last chunk raises the TraceError or OSError that ended reading, if
+        any. Can be called once.
         """
         while (chunk := self._next()) is not None:
             while self._names:
@@ -152,9 +153,9 @@ class LiveSource(LogSource):
     def _skip(self, chunk: Chunk) -> None:
         """Count a chunk that was removed from the queue as skipped, and as a damaged window.
 
-        Adds to `skipped_parts`, `skipped_ns`, `damaged` and `_skips`, and subtracts its size from
-        `_bytes`. Its records of task, cgroup and file names go to `_names`, for `parts`: a name is
-        recorded once.
+        Adds to `skipped_parts`, `skipped_ns`, `damaged` and, with its number of Q, `_skips`;
+        subtracts its size from `_bytes`. Its records of task, cgroup and file names go to `_names`
+        (the newest MOST_NAMES chunks' stay), for `parts`: a name is recorded once.
         """
         self._bytes -= _size(chunk)
         self.skipped_parts += 1
@@ -170,10 +171,11 @@ class LiveSource(LogSource):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
 
     def _next(self) -> Chunk | None:
-        """Wait for a chunk, remove it from the queue, and return it; None at the stream's end.
+        """Wait for a chunk, remove the oldest from the queue, and return it; None at the end.
 
-        Subtracts its size from `_bytes`. While waiting calls `on_idle`, outside the lock, every
-        IDLE_SECONDS or more often.
+        The end is an empty queue after reading has ended, by an error or not. Subtracts the chunk's
+        size from `_bytes`. While waiting calls `on_idle`, outside the lock, every IDLE_SECONDS or
+        more often.
         """
         while True:
             with self._changed:

@@ -220,8 +220,8 @@ class LogSource:
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
         """Yield the chunks that overlap begin <= ts < end (ns), decoded whole.
 
-        From a pipe all chunks are yielded; those before `begin` with TASK and FILE_NAME events
-        only.
+        So events outside that time come, too. From a pipe all chunks are yielded, also those after
+        `end`; those before `begin` with TASK and FILE_NAME events only.
         """
         if self.reader.chunk_spans is None:
             for chunk in self.reader.chunks():
@@ -234,7 +234,10 @@ class LogSource:
             yield self.part(chunk)
 
     def part(self, chunk: Chunk) -> Part:
-        """Return a chunk as a Part; adds to `parts_read`, `unknown` and `unreadable_bytes`."""
+        """Return a chunk as a Part, complete to its clock reading.
+
+        Adds to `parts_read`, `unknown` and `unreadable_bytes`.
+        """
         self.parts_read += 1
         decoded = self._decoder.decode(chunk)
         self.unknown.update(decoded.unknown)

@@ -17,9 +17,10 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     """Return the source that reads `path`: a log, an archive, or blktrace's data.
 
     path: a file, a dataset's directory, a set `DEV.blktrace.CPU` (by DEV or by one of its files),
-    or a binary stream; a Source is returned unchanged. The format is recognised by the first bytes.
-    An existing file takes precedence over a set of the same name. Raises LogFormatError: not of a
-    known format, empty, of a newer format, or not readable.
+    or a binary stream; a Source is returned unchanged. The format is recognised by the first bytes;
+    what is no archive and no blktrace data is opened as a log. An existing file takes precedence
+    over a set of the same name, that over a directory. Raises LogFormatError: not of a known
+    format, empty, of a newer format, or not readable.
     """
     if not isinstance(path, str | os.PathLike):
         if not hasattr(path, "read"):

@@ -109,8 +109,8 @@ class SeriesSource:
         """Add the devices of a later file's header to `notes`, and report files missing before it.
 
         index: of the file, at least 1. complete_to: ns, up to which events of earlier files were
-        read: a gap in the numbers adds a window from there to the file's start to `damaged`, and a
-        problem.
+        read: a gap in the numbers adds a window from there to the clock reading in the file's
+        header (an empty one if that is missing or earlier) to `damaged`, and a problem.
         """
         name, source = self._files[index]
         if devices := source.header.get("devices"):
@@ -153,7 +153,8 @@ def _number(_name: str, source: Source) -> int:
 def _one_recording(files: Sequence[tuple[str, Source]]) -> None:
     """Raise LogFormatError unless all files are of one rotated recording, each once.
 
-    files: (name, source), sorted by number. A single file is always right.
+    files: (name, source), sorted by number. A single file is always right; of several, none may
+    lack a recording's id, as a log that was not rotated does.
     """
     for (name, source), (other, behind) in pairwise(files):
         if run_of(source) is None or run_of(source) != run_of(behind):

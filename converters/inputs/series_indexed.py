@@ -67,7 +67,8 @@ class IndexedSeries(SeriesSource):
     def names_before(self, ns: int) -> Events:
         """Return the events with names of threads and files before `ns` (ns), sorted by time.
 
-        Of every file that begins before `ns`; files whose bounds are not known are passed over.
+        Of every file that begins before `ns`; files whose bounds are not known are passed over. At
+        equal times the earlier file's come first.
         """
         found = []
         for source in self._indexed:
@@ -79,9 +80,10 @@ class IndexedSeries(SeriesSource):
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
         """Yield the chunks that overlap begin <= ts < end (ns), file by file; can be called once.
 
-        Files outside that time are not read. As `parts` does, adds what the files have found
-        (notes, losses, damaged, unknown, unreadable_bytes) to the series, and `offset` counts
-        through all files.
+        Files outside that time, or whose bounds are not known, are not read, but the devices in
+        their headers are noted, and missing files reported. As `parts` does, adds what the files
+        have found (notes, losses, damaged; of files read unknown and unreadable_bytes) to the
+        series, and `offset` counts through all files.
         """
         complete_to = done = 0
         for index, source in enumerate(self._indexed):

@@ -12,8 +12,8 @@ def split_ready(waiting: Events, edge: int, most: int) -> tuple[Events, Events, 
     """Return (events before `edge` (ns), the others, edge); views of `waiting`.
 
     waiting: sorted by time. If none is before `edge` and more than `most` wait, all are returned as
-    ready, with an edge after the last one: the chunks' clock readings do not advance, so the log is
-    damaged or was made up.
+    ready, with the last one's time + 1 as the edge: the chunks' clock readings do not advance, so
+    the log is damaged or was made up.
     """
     count = int(np.searchsorted(waiting.ts, edge))
     if not count and len(waiting) > most:
@@ -23,10 +23,11 @@ def split_ready(waiting: Events, edge: int, most: int) -> tuple[Events, Events, 
 
 
 def pieces(events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
-    """Yield (events, end): the events in windows of fewer than twice `size` events.
+    """Yield (events, end): the time-sorted events in windows, in order, as views.
 
-    end: ns, before which all events were yielded; the last one is `edge`. Events of one time stay
-    together, so a window can hold more.
+    Windows have at most `size` events, the last one fewer than twice as many, maybe none. Events of
+    one time stay together: if more than `size` have the first time of what is left, all that is
+    left is the last window. end: ns, before which all events were yielded; the last is `edge`.
     """
     while len(events) >= 2 * max(size, 1):
         end = int(events.ts[size])

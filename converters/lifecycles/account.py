@@ -95,8 +95,9 @@ class Account:
         """Count time-sorted events that no later window will contain, in `events` and `devices`.
 
         used: per event, whether it is part of a lifecycle. own: per event, whether it belongs only
-        to I/O of the recording that is left out, which is then its reason. Events without a device
-        are not in `devices`. Also widens `first_ns` and `last_ns`.
+        to I/O of the recording that is left out: then Reason.OWN, also if it is used. The reason of
+        others that are not used is that of their kind (_PLAIN), else NO_POINTER. `devices` counts
+        all events that have a device. Also widens `first_ns` and `last_ns`.
         """
         if not len(events):
             return
@@ -125,8 +126,9 @@ class Account:
     def add_tables(self, bios: Bios, requests: Requests, edges: Edges) -> None:
         """Count a window's rows by certainty, in `bios`, `requests` and `edges`.
 
-        Adds LOST requests without a completion to `completions_not_seen`. The tables hold rows that
-        ended in the window, so that each row is counted once.
+        Each certainty gets an entry, also with 0 rows. Adds LOST requests without a completion to
+        `completions_not_seen`. The tables hold rows that ended in the window, so that each row is
+        counted once.
         """
         for table, counts in (
             (bios, self.bios),
@@ -141,7 +143,10 @@ class Account:
         self.completions_not_seen += int(lost.sum())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all counts as plain values for JSON: dicts, numbers and text; times in ns."""
+        """Return all counts but `devices` as plain values for JSON; times in ns.
+
+        "events" is the total, "kinds" counts by letter and "reasons" by reason.
+        """
         return {
             "events": self.total,
             "kinds": self.by_letter(),

@@ -21,7 +21,8 @@ def may_flush(opf: U32, context: Context) -> Bool:
     """Return per opf whether its operation is write or flush.
 
     Only these ask for a cache flush when they have no data, and so may end without being issued.
-    Zone operations have no data either, but are issued to the driver.
+    Zone operations have no data either, but are issued to the driver. Flags such as PREFLUSH, and
+    whether there are data, are not looked at. opf: bi_opf or cmd_flags (n,).
     """
     names = (context.op_number("write"), context.op_number("flush"))
     return np.isin(opf & OP_MASK, names)
@@ -137,8 +138,8 @@ def bio_certainty(
 ) -> U8:
     """Return the certainty of each queued bio, uint8 (n,), before loss windows are considered.
 
-    n rows of `whole` and `m`. Where none of BIO_CERTAINTY_RULES applies, it is `whole.certainty`,
-    that of the association.
+    n rows of `whole` and `m`. Of the BIO_CERTAINTY_RULES that apply to a bio the last one counts.
+    Where none applies, it is `whole.certainty`: the least sure association among its pieces.
     """
     needs_issue = (a.facts.bytes[whole.gen] > 0) | ~may_flush(a.facts.opf[whole.gen], context)
     failed = take_or(ends.status, m.request, 0) != 0
@@ -179,8 +180,9 @@ def _joined_behind(a: Association, whole: Whole) -> Bool:
 def fronts_elsewhere(a: Association, whole: Whole) -> Bool:
     """Return per queued bio (n,) whether some of its front pieces went to no known request.
 
-    Front pieces are what a split cut off the bio's front. Only bios with a c of their own count,
-    False for all others. n rows of `whole`.
+    Front pieces are what a split cut off the bio's front. One with a G, M or F of its own does not
+    count, even if its request is not known. False for bios without a c of their own. n rows of
+    `whole`.
     """
     fronts = np.flatnonzero((a.root != np.arange(len(a.bios))) & ~a.is_piece)
     unknown = np.bincount(whole.row_of_gen[fronts], minlength=len(whole.gen)) > 0
@@ -286,8 +288,9 @@ REQUEST_CERTAINTY_RULES: tuple[CertaintyRule[RequestHistory], ...] = (
 def request_certainty(a: Association, ends: RequestEnds, needs_issue: Bool) -> U8:
     """Return the certainty of each request, uint8 (q,), before loss windows are considered.
 
-    needs_issue: (q,) whether it can succeed only by being issued (anything but a flush). Where none
-    of REQUEST_CERTAINTY_RULES applies, it is that of the identities of the request's events.
+    needs_issue: (q,) whether it can succeed only by being issued (anything but a flush). Of the
+    REQUEST_CERTAINTY_RULES that apply to a request the last one counts. Where none applies, it is
+    the largest `Events.doubt` of the request's events; EXACT if they have the kernel's pointers.
     """
     r = a.requests
     certainty = np.zeros(len(r), dtype=np.uint8)
@@ -309,11 +312,11 @@ def request_certainty(a: Association, ends: RequestEnds, needs_issue: Bool) -> U
 
 
 def _incomplete_failures(a: Association, ends: RequestEnds) -> Bool:
-    """Return per request whether it failed without an issue and has more bytes than its known bios.
+    """Return per request whether it has C but no D, and more bytes completed than its known bios.
 
     Then a bio of it is not known: the merge that brought it was not recorded, or does not name its
     request. Only requests with known bios count, and only those that absorbed another request, or
-    on whose device some request merged into one that is not known.
+    on whose device some request merged into one that is not known. The status is not looked at.
     """
     failed = (ends.issue < 0) & (ends.end >= 0)
     if not failed.any():
@@ -339,8 +342,8 @@ def _unresolved_merges(a: Association) -> Bool:
 def _start_recorded(a: Association, ends: RequestEnds) -> Bool:
     """Return per request (q,) whether its beginning is in the log.
 
-    That is its s; the Q or G of a bio that it was allocated for, not one that was merged into it
-    unless that has a G; or, without known bios, its I or D.
+    That is its s; the Q of one of its bios (of a front piece: of the bio that was split) without
+    an M or F; the G of any of its bios; or, without known bios, its own I or D.
     """
     served_bio = np.flatnonzero(a.request >= 0)
     # Bios that were merged into the request do not show when it began.

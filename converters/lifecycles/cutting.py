@@ -52,7 +52,8 @@ class Span:
 def outside(span: Span, first: int, last: int, context: Context) -> ConversionError:
     """Return the error to raise if a log from `first` to `last` (ns) has nothing of the span.
 
-    context: by its clock readings the message also gives the log's times as UTC.
+    The message gives times as offsets from `first`. context: if it has clock readings, the message
+    also gives the log's times as UTC.
     """
 
     def seconds(ns: int) -> str:
@@ -84,9 +85,11 @@ def events_within(events: Events, begin: int, end: int) -> Events:
 def clipped(window: T, begin: int) -> T:
     """Return a copy of the window without rows that ended before `begin` (ns).
 
-    Rows in flight at `begin` get `cut` = `begin`, are INCOMPLETE at least, and lose their queue (or
-    start) time and the stages that began before; their other earlier times become `begin`. Calls
-    entered before `begin` are left out, and their waits. The window is a Lifecycles or a Result.
+    Rows without any known time are left out, too. Rows in flight at `begin` get `cut` = `begin`,
+    are INCOMPLETE at least (LOST stays), and lose their queue (or start) time and the stages that
+    began before; their other earlier times become `begin`. Likewise in the tables of open bios and
+    requests; edges stay with their bios. Calls that were entered
+    before `begin` are left out, and their waits. The window is a Lifecycles or a Result.
     """
     found = restricted(
         window,
@@ -151,9 +154,10 @@ def _ended_at(table: Bios | Requests) -> I64:
 def _cut(table: Table, begin: int) -> Table:
     """Return the table with rows that began before `begin` (ns) marked as cut there.
 
-    They get `cut` = `begin`, are INCOMPLETE at least, and lose their queue (or start) time; their
-    other times before `begin` become `begin`. The beginning is a row's earliest known time. The
-    table itself is returned if there is no such row.
+    They get `cut` = `begin`, are INCOMPLETE at least, and lose a queue (or start) time before
+    `begin`; getrq, merge, insert and issue before `begin` become `begin`, complete stays. The
+    beginning is a row's earliest known time, an earlier `cut` included. The result is a copy, but
+    the table itself if there is no such row.
     """
     crossing = first_seen(table) < begin
     if not crossing.any():

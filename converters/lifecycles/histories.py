@@ -58,7 +58,8 @@ def _request_events(a: Association, result: Result, bios: I64) -> tuple[I64, I64
     """Return (bio number, request number, event row) of all events of the bios' requests.
 
     bios: values of `Bios.number`. The requests are those that held any piece of the bios at any
-    time (`_request_pairs`). Three int64 arrays of one length; event rows index the window's events.
+    time (`_request_pairs`); a request of several of the bios is listed for each. Three int64 arrays
+    of one length, by bio, then request; event rows index the window's events.
     """
     piece, request = _request_pairs(a, np.isin(result.bio_number, bios))
     if not len(piece):

@@ -99,8 +99,8 @@ class Builder:
         """Keep the header's facts, and the tables of names that window after window fills.
 
         tasks, stacks: those of the Trace, which adds a window's names to `tasks` before `build`.
-        Devices that the header says make requests (a loop device, or any with hardware queues)
-        count as request-based from the beginning.
+        Devices that the header says make requests (of kind "loop", or with "nr_hw_queues" among
+        the "queue" facts) count as request-based from the beginning.
         """
         self._context = context
         self._tasks = tasks
@@ -116,9 +116,10 @@ class Builder:
         """Associate one window (a stretch of the log's events) and return its tables.
 
         events: those that the previous result kept and the new ones, sorted by time. settled: ns;
-        bios and requests that ended before it are closed, others are kept. final: nothing is kept,
-        and all that is open is closed. Call it for each window, in order: what is known of the
-        reuse of addresses, and which devices are request-based, is remembered.
+        bios and requests that ended, with all events before it, are closed; others, and what is
+        linked to them, are kept. final: nothing is kept, and all that is open is closed. Certainty
+        is that before loss windows are considered. Call it for each window, in order: what is known
+        of the reuse of addresses, and which devices are request-based, is remembered.
         """
         associated = associate(events, self._context, self._reused)
         a, ends = associated.association, associated.requests
@@ -165,8 +166,9 @@ class Builder:
     def _request_based(self, a: Association, whole: Whole) -> Bool:
         """Return per queued bio (row of `whole`) whether its device is known to make requests.
 
-        Known by the header, or by a request that began before the bio ended (before it began, if it
-        has no end). Adds the first requests of this window's devices to `_first_request`.
+        Known by the header, or by a request of the device whose first event, in this or an earlier
+        window, is before the bio's end (before its first event, if it has no end). First lowers
+        `_first_request` (dev_t → event number) to the first requests of this window.
         """
         births = a.requests.birth if len(a.requests) else np.zeros(0, np.int64)
         births = births[np.argsort(a.events.number[births])]
@@ -190,11 +192,11 @@ class Builder:
         family: I64,
         request_number: I64,
     ) -> Bios:
-        """Return one row per queued bio (row of `whole`), with certainty and own still 0.
+        """Return one row per queued bio (row of `whole`), with certainty and own 0, cut NEVER.
 
         m, number, family: per row, its times, `Bios.number` and `Bios.family`. request_number:
         `Requests.number` by request generation (one use of a request's address), as `m.request`
-        indexes it.
+        indexes it. A size that is not known becomes 0.
         """
         gen = whole.gen
         queued = a.bios.first(Kind.Q)[gen]
@@ -230,11 +232,12 @@ class Builder:
     def _requests(
         self, a: Association, ends: RequestEnds, whole: Whole, family: I64, number: I64
     ) -> Requests:
-        """Return one row per request generation (one use of an address), with own still False.
+        """Return one row per request generation (one use of an address); own False, cut NEVER.
 
         family: `Bios.family` per queued bio (row of `whole`). number: `Requests.number` per
         request. dev, sector, bytes and opf are those of the first D, without one of the first
-        event.
+        event; `sched_tag` and `hctx` are the first D's, `tag` and `others` the last D's. Also
+        requests that were absorbed have a row.
         """
         r, events = a.requests, a.events
         bio = np.flatnonzero(a.request >= 0)
@@ -273,7 +276,8 @@ class Builder:
     def _request_kind(self, opf: U32, sector: np.ndarray) -> U8:
         """Return the RequestKind of each request, uint8, by its cmd_flags and first sector.
 
-        FLUSH: REQ_OP_FLUSH without a sector. PASSTHROUGH: a driver's operation. Else NORMAL.
+        FLUSH: REQ_OP_FLUSH without a sector (2^64-1). PASSTHROUGH: drv_in, drv_out, scsi_in or
+        scsi_out. NORMAL: all else, also REQ_OP_FLUSH with a sector.
         """
         kind = np.zeros(len(opf), dtype=np.uint8)
         flush = (opf & OP_MASK) == self._context.op_number("flush")
@@ -286,10 +290,12 @@ class Builder:
 
 
 def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
-    """Return (number, family) of each queued bio (row of `whole`), int64 each; see `Bios`.
+    """Return (number, family) of each queued bio (row of `whole`), int64 each.
 
-    If the bio's beginning (Q, A or X) was not recorded, the number is FIRST_UNRECORDED + _SLOTS
-    times that of its first event, plus the bio's place among those that the event names.
+    number: that of the bio's first event, if it is a Q, A or X. Else the beginning was not
+    recorded: FIRST_UNRECORDED + _SLOTS times that event's number, plus the bio's place in the chain
+    that a D lists (0 for other events). family: number of the topmost bio on the devices above; the
+    bio's own without one.
     """
     birth = a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
     number = a.events.number[birth] if len(whole.gen) else whole.gen
@@ -313,11 +319,12 @@ def _request_numbers(a: Association) -> I64:
 
 
 def _request_families(a: Association, first: I64, family: I64, number: I64) -> I64:
-    """Return per request the family of its first bio, or of its topmost parent's, int64.
+    """Return per request the family of its first bio, int64; with a parent, of the parent's first.
 
-    first: per request, row of its first bio in `family`, -1 none. family: per queued bio,
-    `Bios.family`. number: per request; stands for the family where no bio is known. A parent is the
-    upper device's request (`a.above`, request-based dm).
+    A parent is the upper device's request (`a.above`, request-based dm; one level up), and hides
+    the request's own bios. first: per request, row of its first bio in `family`, -1 none. family:
+    per queued bio, `Bios.family`. number: per request; if there is no such bio, the number of the
+    parent, or of the request itself, stands for the family.
     """
     top = np.where(a.above >= 0, a.above, np.arange(len(number)))
     first = first[top]
@@ -344,10 +351,10 @@ def _tags(a: Association, index: I64, name: str) -> np.ndarray:
 
 
 def _starts(a: Association, ends: RequestEnds) -> I64:
-    """Return the start of each request (ns): its s, else the earlier of first G and first event.
+    """Return the start (ns) of each request: its s, else the earlier of its first event and a G.
 
-    Only the G of bios that were in this request from the beginning counts, not of those that came
-    with an absorbed request.
+    That is the earliest of the first G of its bios, but for bios that came with an absorbed
+    request.
     """
     birth = times(a, a.requests.birth) if len(a.requests) else np.zeros(0, np.int64)
     got = a.bios.first(Kind.G)
@@ -370,7 +377,9 @@ def _in_order(number: I64, rows: Bool) -> I64:
 def _edges(a: Association, whole: Whole, number: I64, request_number: I64, rows: Bool) -> Edges:
     """Return the edges of the queued bios in the mask `rows`: one per piece that has a request.
 
-    number: `Bios.number` per row of `whole`, as `rows`. request_number: `Requests.number` per
+    A bio that was not split is its own piece. Edges are in the order of the pieces' generations,
+    not of numbers; sector and bytes are the piece's (unknown bytes 0), certainty is that of the
+    link. number: `Bios.number` per row of `whole`, as `rows`. request_number: `Requests.number` per
     request generation (one use of an address).
     """
     piece = np.flatnonzero(a.request >= 0)

@@ -38,9 +38,12 @@ class Milestones:
 def milestones(a: Association, ends: RequestEnds, whole: Whole) -> Milestones:
     """Return the times of each queued bio (row of `whole`): of its final piece, and its request.
 
-    The final piece is the one that completed last, or has no end yet. A bio that was merged has no
-    getrq. Insert is dropped if it is before getrq or after issue; other times after the completion
-    are dropped, as events of other I/O at the same address whose start was not recorded.
+    The final piece is the one that completed last, or has no end yet; without one (no piece was in
+    a request) all times but queue, data_end and complete are NEVER. getrq is the piece's first G,
+    else its s; a piece that was merged has none. Insert is kept only with a getrq, if not before it
+    nor after issue. Getrq, merge, insert and issue after the completion are dropped, as events of
+    other I/O at the same address whose start was not recorded. complete is that of the whole bio.
+    data_end is the last C with bytes in a flush sequence, else `complete`.
     """
     final, has = np.maximum(whole.final, 0), whole.final >= 0
     bios = a.bios
@@ -82,9 +85,10 @@ def milestones(a: Association, ends: RequestEnds, whole: Whole) -> Milestones:
 def _inserts(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
     """Return per queued bio the row of its I in the window's events, int64, -1 none.
 
-    That is its request's I; if the bio came with a request that was absorbed, the absorbed one's.
-    request: per bio, index of its request in `a.requests`, -1 none. final: per bio, index in
-    `a.bios` of its piece that completed last.
+    That is its request's first I; if the bio came with a request that was absorbed, the first I of
+    the absorbed one, -1 if that has none. request: per bio, index of its request in `a.requests`,
+    -1 none. final: per bio, index in `a.bios` of its piece that completed last; where there is no
+    such piece it must be any valid index, and the result may mean nothing.
     """
     if not len(a.requests):
         return np.full(len(request), -1, dtype=np.int64)
@@ -99,9 +103,10 @@ def _issues(a: Association, ends: RequestEnds, request: I64, final: I64) -> I64:
     """Return per queued bio the row of the first D that carried its final piece, int64, -1 none.
 
     That is the first D that names the piece or, if none does, the request's first D after the piece
-    joined it: a merge after a requeue is later than the request's first D. request: per bio, index
-    of its request in `a.requests`, -1 none. final: per bio, index in `a.bios` of its final piece,
-    the one that completed last.
+    joined it: a merge after a requeue is later than the request's first D. The piece joined at the
+    last of its first event, G, s, M, F, and the merge (m) of the request that brought it. request:
+    per bio, index of its request in `a.requests`; -1 (none) gives -1. final: per bio, index in
+    `a.bios` of its final piece, the one that completed last.
     """
     if not len(a.requests):
         return np.full(len(request), -1, dtype=np.int64)

@@ -47,8 +47,9 @@ class Own:
 def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
     """Return which bio and request generations of a window are the recording's own, as masks.
 
-    Own is a bio whose Q has Q_FLAG_OWN, and every bio that lower devices made for it; a request, if
-    all its bios are (`_own_requests`).
+    Own is a bio whose Q has Q_FLAG_OWN, every piece that was split off it, and every bio that lower
+    devices made for it, level by level (at most _DEEPEST); a request, if all its bios are known and
+    own (`_own_requests`). All False if no Q has the flag.
     """
     queued = a.bios.first(Kind.Q)[whole.gen]
     rows = np.zeros(len(whole.gen), dtype=np.bool_)
@@ -71,10 +72,11 @@ def own_io(a: Association, whole: Whole, ends: RequestEnds) -> Own:
 def _own_requests(a: Association, ends: RequestEnds, own: Bool) -> Bool:
     """Return per request generation whether it is the recording's own.
 
-    own: per bio generation. A request is own if it has bios, all of them are known and own: no
-    chain cut short (D_FLAG_CHAIN_CUT), none left out by filters. A request that was absorbed is
-    judged by the bios it had before or, if none is known, as the absorbing one. A lower device's
-    request (request-based dm) is own, too, if the upper one is.
+    own: per bio generation. A request is own if it has bios, all of them are known and own: at its
+    last D no chain cut short (D_FLAG_CHAIN_CUT), none left out by filters. A request that was
+    absorbed is judged instead by the known bios it had before or, if there is none, as the
+    absorbing one. A lower device's request (request-based dm) is own by its bios, or if the upper
+    one is.
     """
     flags = a.events.field(Kind.D, "flags", np.maximum(ends.last_issue, 0))
     cut = (ends.last_issue >= 0) & (flags & D_FLAG_CHAIN_CUT != 0)
@@ -108,8 +110,9 @@ def _all_own(request: I64, own: Bool, count: int) -> Bool:
 def without_own(result: "Result") -> "Result":
     """Return a copy of the result whose tables leave out own bios and requests.
 
-    Remaining requests count the bios that were left out in `others` instead of `bios`. An open own
-    request stays until it is issued: bios that are not own may still merge into it.
+    Edges and stages of what is left out go, too. Remaining requests count the pieces of own bios in
+    `others` instead of `bios`. An open own request stays until it is issued: bios that are not own
+    may still merge into it. Open own bios, and own requests that are closed, are always left out.
     """
     bios, requests, edges = result.bios, result.requests, result.edges
     ours = np.isin(edges.bio, bios.number[bios.own])
@@ -151,7 +154,7 @@ def _path_without(result: "Result") -> PathTables | None:
 def own_events(result: "Result") -> Bool:
     """Return per event of the window whether it belongs to own I/O and to no other.
 
-    All False if no bio is own.
+    False for events of no bio or request (names, plugging); all False if no bio is own.
     """
     a = result.association
     if not result.own:
@@ -175,12 +178,13 @@ class OwnEventFilter:
     def release(self, fresh: Events, result: "Result", most: int) -> Events:
         """Add `fresh` events to the queue; remove and return those whose owner is decided, by time.
 
-        Events of own I/O are dropped. An event waits behind the first event of a request that may
-        still turn out not to be own: it was not issued yet, so that bios of others may merge into
-        it, or was absorbed by a request not known yet.
+        Events of own I/O are dropped. Events wait from the first event's time on of a request that
+        the next window sees again (`kept`) and that may still turn out not to be own: an own one
+        not issued yet, so that bios of others may merge into it, or any absorbed by a request not
+        known yet.
 
-        result: the window that `fresh` belongs to. most: if as many events wait, all are decided by
-        what is known now.
+        fresh: the events that are new in the window `result`. most: if as many events wait, `fresh`
+        included, all are decided by what is known now, and returned.
         """
         a = result.association
         self._waiting = Events.join([self._waiting, fresh])

@@ -36,8 +36,11 @@ def bio_stages(
     """Return the stages of the queued bios in `rows` (of `whole`): in that order, then by time.
 
     m, request_based, number: per row of `whole`, its times, whether its device makes requests, and
-    `Bios.number`, which becomes the stages' owner. A bio without a Q has no stages up to its first
-    known time; time over events that were not recorded is UNKNOWN.
+    `Bios.number`, which becomes the stages' owner. A flush without data, and a bio of which no
+    piece went to a request, have one stage from Q to completion (`_single`), none without both.
+    Others without a Q have no stages up to the first known time; time over events that were not
+    recorded is UNKNOWN (`_stages_of_slot`); D2C is divided at requeues. All stop at the last known
+    time.
     """
     opf, size = a.facts.opf[whole.gen][rows], a.facts.bytes[whole.gen][rows]
     queue, merge = m.queue[rows], m.merge[rows]
@@ -80,8 +83,9 @@ def _stage_without_issue(failed: Bool, preflush: Bool) -> U8:
 def _single(flush: Bool, unserved: Bool, failed: Bool, request_based: Bool) -> U8:
     """Return per bio its stage if it has only one, uint8, else _ABSENT.
 
-    FLUSH: a flush without data (`flush`). BIO_BASED: no piece went to a request (`unserved`);
-    FAILED: such a bio that ended in an error (`failed`) on a device that makes requests.
+    FLUSH: a flush without data (`flush`), some piece of which went to a request. BIO_BASED: any bio
+    of which no piece did (`unserved`), also a flush; FAILED instead, if it ended in an error
+    (`failed`) on a device that makes requests.
     """
     one = np.full(len(flush), _ABSENT, dtype=np.uint8)
     one[flush] = Stage.FLUSH
@@ -105,10 +109,11 @@ def _flatten(number: I64, bounds: I64, stage: U8, single: U8, unissued: U8) -> _
     """Return one stage per interval between successive known bounds, by row, then by time.
 
     number: (rows,) owners. bounds: (rows, SLOTS + 1) ns, NEVER unknown. stage: (rows, SLOTS) Stage
-    of the interval that ends at bound slot + 1. single: (rows,) the row's only Stage, or _ABSENT.
-    An interval over bounds that were not recorded is UNKNOWN, or `unissued` (rows,) if the row
-    completed without an issue. A bound earlier than one before it is moved up to that. Without
-    bound 0 the stages begin at the first known bound.
+    of the interval that ends at bound slot + 1. single: (rows,) the row's only Stage, from bound 0
+    to the last one (none if either is unknown), or _ABSENT. unissued: (rows,) Stage of the time up
+    to a completion without an issue. `_stages_of_slot` names intervals over bounds that were not
+    recorded. A bound earlier than one before it is moved up to that, so that intervals may be
+    empty. Without bound 0 the stages begin at the first known bound.
     """
     one = single != _ABSENT
     bounds = bounds.copy()
@@ -147,9 +152,10 @@ def _stages_of_slot(stage: U8, slot: int, previous: I64, one: Bool, single: U8, 
 
     previous: (rows,) index of the bound at which the interval begins (0 queue, 1 allocated or
     merged, 2 inserted, 3 issued, 4 data completed). stage: (rows, SLOTS) Stage if no bound was left
-    out. one, single: (rows,) whether the row has one stage only, and which. unissued: (rows,) Stage
-    up to a completion without an issue. UNKNOWN over bounds that were not recorded, but Q2D from
-    queue to issue.
+    out. one, single: (rows,) whether the row has one stage only, and which, which wins. unissued:
+    (rows,) Stage of all that ends with the data's completion (slot 3) and begins before an issue.
+    Else from the queue (0) over other bounds it is Q2D up to the issue, UNKNOWN up to others; from
+    before an issue to the completion (slot 4) UNKNOWN; and stage[:, slot] everywhere else.
     """
     named = stage[:, slot].copy()
     # The interval runs from the queue to a later bound, or to the end without an issue.
@@ -167,7 +173,8 @@ def _stages_of_slot(stage: U8, slot: int, previous: I64, one: Bool, single: U8, 
 def _divide_at_requeues(a: Association, flat: _Flat, request: I64, rows: I64) -> Stages:
     """Return the rows of `flat` with D2C divided at requeues: D2C from D to R, R2D from R to D.
 
-    request: request generation (-1 none), indexed by `flat.place`. Other stages are unchanged.
+    request: request generation (-1 none), indexed by `flat.place`. Other stages are unchanged, and
+    the order stays. rows: not used.
     """
     requeues = a.requests.count(a.requests.row_role == Kind.R)
     if not len(requeues) or not requeues.any():
@@ -195,7 +202,8 @@ def _parts_between_requeues(
 ) -> list[tuple[int, int, int]]:
     """Return the parts of one D2C as (stage, start, end), gapless from `start` to `end` (ns).
 
-    R2D from each R of the request to its next D, else D2C. request: its index in `a.requests`.
+    R2D from each R of the request to its next D, else D2C; R and D outside [start, end] are
+    ignored. request: its index in `a.requests`.
     """
     rows = slice(a.requests.start[request], a.requests.ends[request])
     kinds, at = a.requests.row_role[rows], a.events.ts[a.requests.row_event[rows]]
@@ -217,7 +225,11 @@ def request_stages(
 
     rows: indices of requests. start, flush_bio, number: per request, its start (ns), whether it is
     a flush without data, and `Requests.number`, which becomes the stages' owner. A request has no
-    stage before its allocation; a flush without an issue is one FLUSH.
+    stage before its allocation; a flush without an issue is one FLUSH. An insert after the first
+    issue is ignored. In a flush sequence (`ends.flush_sequence`) the time up to the insert is
+    PRE_FLUSH, that after the data POST_FLUSH. Without an issue the time from insert (or start) to
+    the data's completion is PRE_FLUSH (in such a sequence) or FAILED if the request failed with no
+    byte completed, else UNKNOWN. D2C is divided at requeues.
     """
     insert, issue = times(a, ends.insert[rows]), times(a, ends.issue[rows])
     insert = np.where((issue >= 0) & (insert > issue), NEVER, insert)

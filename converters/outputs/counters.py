@@ -60,7 +60,7 @@ class Level:
     """(bin, level) of a sample that is due at that bin's start, unless that bin is thinned, too."""
 
     def update(self, up: I64, down: I64, until: int, expected: int | None = None) -> Samples:
-        """Take in new steps, and return the samples of all bins that ended before `until`.
+        """Take in new steps, and return the samples of all bins that ended by `until`.
 
         up, down: times (ns, int64) of steps +1 and -1, in any order. until: ns; all steps before it
         are known now, and `until` never decreases from call to call. Steps in the bin that `until`
@@ -69,8 +69,10 @@ class Level:
         recorded; None: no correction.
 
         Returns (times in ns, levels), sorted by time, one per time, without samples that repeat the
-        level before; empty where nothing changed. The first sample ever is a 0 at `origin`, unless
-        the level changes there.
+        level before; empty where nothing changed. A bin with at most `few` times of change gives a
+        sample for each; a bin with more its highest level at its start and its final level at its
+        end, unless the next bin has more, too. The first sample ever is a 0 at `origin`, unless the
+        level changes there.
         """
         self._add(up, down, until, expected)
         before = until // self.bin
@@ -92,8 +94,9 @@ class Level:
     def _add(self, up: I64, down: I64, until: int, expected: int | None) -> None:
         """Merge steps at `up` (+1) and `down` (-1), in ns, into `_times` and `_steps`.
 
-        Both stay sorted by time, at one time +1 before -1. Where `expected` is not None and differs
-        from the level after all steps, a step of the difference is added at `until` - 1 ns.
+        Both stay sorted by time, at one time larger steps (+1) before smaller ones (-1). Where
+        `expected` is not None and differs from the level after all steps, a step of the difference
+        is added at `until` - 1 ns.
         """
         times = np.concatenate([self._times, up, down])
         steps = np.concatenate([self._steps, np.ones_like(up), -np.ones_like(down)])
@@ -108,10 +111,11 @@ class Level:
         """Remove the steps in bins below `before` from `_times` and `_steps`; return their samples.
 
         before: number of a bin (time // `bin`). Sets `_level` to the level after these steps. A bin
-        in which the level changes at most `few` times gives a sample per change; one with more is
-        thinned to a sample of its highest level at its start, and one of its final level at its
-        end. The latter is left out where the next bin is thinned too; that of the last thinned bin
-        is put in `_rest`. Samples are in no order; empty without steps in these bins.
+        with steps at no more than `few` different times gives a sample per time; one with more is
+        thinned to a sample of its highest level, also that before it, at its start, and one of its
+        final level at its end. The latter is left out where the next bin is thinned too; that of
+        the last thinned bin is put in `_rest`. Samples are in no order; empty without steps in
+        these bins.
         """
         ready = int(np.searchsorted(self._times, before * self.bin))
         if not ready:
@@ -254,13 +258,13 @@ class Rate:
     def update(self, times: I64, moved: I64, until: int) -> Samples:
         """Take in completions, and return the rate (MB/s) of each bin that ended by `until`.
 
-        A bin has RATE_BIN ns.
-
         times (ns), moved (bytes): completions, in any order; until: ns; all completions before it
-        are known. Completions in the bin that `until` is in are held back for the next call.
+        are known. A bin has RATE_BIN ns. Completions in the bin that `until` is in are held back
+        for the next call.
 
         Returns (times in ns, MB/s): a sample at the start of each bin with bytes, a zero where a
-        bin without bytes follows, and none that repeats the value before.
+        bin without bytes follows, and none that repeats the value before. The first sample ever is
+        a 0 at `origin`, unless a bin with bytes begins there or earlier.
         """
         times = np.concatenate([self._times, times])
         moved = np.concatenate([self._bytes, moved])
@@ -304,7 +308,8 @@ class Throughput:
         of bins follows from the trace's length.
 
         Returns (times in ns, bytes/s): a sample at the start of each bin with bytes, a zero where a
-        bin without bytes follows, and none that repeats the value before.
+        bin without bytes follows, and none that repeats the value before. The first sample ever is
+        at `origin`, a zero where the first bin has no bytes.
         """
         self._times = np.concatenate([self._times, times])
         self._bytes = np.concatenate([self._bytes, moved])
@@ -332,8 +337,8 @@ class Throughput:
         """Return the samples that were held back, as `update` does. end: the trace's, ns.
 
         A trace shorter than 0.5 s gets its length of bins now: the shortest of `_SHORT_BINS` of
-        which 50 span it. The last bin ends at `end`. A zero follows the last bin with bytes, unless
-        that ends at `end`.
+        which 50 span it. The number of bins is rounded; the last one ends at `end`, and so is
+        shorter or longer. A zero follows the last bin with bytes, unless that ends at `end`.
         """
         length = max(end - self.origin, 1)
         self._bin = self._bin or next(
@@ -349,8 +354,9 @@ class Throughput:
         """Remove the completions in `ready` from `_times` and `_bytes`; return their samples.
 
         ready: mask over `_times`. count: number of bins in the trace; the last of them ends at
-        `end` (ns) and takes in later completions. Without `count` the trace goes on, and `end` does
-        not matter. Returns (times in ns, bytes/s) as `_with_zeros` does.
+        `end` (ns) and takes in later completions, the first those before `origin`. Without `count`
+        the trace goes on, and `end` does not matter. Returns (times in ns, bytes/s) as
+        `_with_zeros` does.
         """
         place = np.clip((self._times[ready] - self.origin) // self._bin, 0, count - 1)
         bins, where = np.unique(place, return_inverse=True)

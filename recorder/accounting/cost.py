@@ -43,7 +43,8 @@ def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
 
     A row is {"name", "letter", "attached", "run_count", "run_ns" (ns), "recursion_misses"}, in the
     order of `now`. `then` None: since the programs were loaded; likewise for a program that `then`
-    has not (told apart by letter and tracepoint).
+    has not (told apart by letter and tracepoint). "name" and "attached" are those of `now`; a
+    program that only `then` has gets no row.
     """
     before = {} if then is None else {(p.letter, p.tracepoint): p for p in then.programs}
     rows = []
@@ -78,8 +79,9 @@ class Losses:
         """Add the counts of loss windows written to the file to `lost`, `too_deep` and `skipped`.
 
         A window of cpu NOT_ONE_CPU (-1) counts events whose program was already running, into
-        `skipped` by letter; any other counts lost records, into `lost` by kind and, where its level
-        is LEVELS or more (too deep nesting), also into `too_deep`.
+        `skipped` by the letter of their kind's record ("?" for an unknown kind); any other counts
+        lost records, into `lost` by kind and, where its level is LEVELS or more (too deep nesting),
+        also into `too_deep`.
         """
         for window in windows:
             kind, count = window["kind"], window["count"]

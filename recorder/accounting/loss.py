@@ -45,7 +45,9 @@ class LossCounters:
         `lost`: running totals of records lost to full rings, (cpus, levels, 256) by kind.
         `too_deep`: running totals of events lost to too deep nesting, (cpus, 256) by kind; their
         windows have as level the number of levels. `now_ns`: the windows' end; they start with the
-        last sample. Empty where no total has grown. Changes `by_kind` and `too_deep`.
+        last sample; the first sample counts from totals of 0. A window for each total that has
+        grown, ordered by cpu, level, kind; empty without one. Adds both counts to `by_kind`, the
+        second to `too_deep` too.
         """
         totals = np.concatenate([lost, too_deep[:, np.newaxis, :]], axis=1)
         before, since = self._ring, self._ring_ns
@@ -65,7 +67,7 @@ class LossCounters:
         `misses`: running totals by letter of events whose program the kernel did not run because it
         was already running. `now_ns`: the windows' end; they start with the last sample. Their cpu
         is NOT_ONE_CPU, their level 0; their kind is that of the letter's record, 0 for a letter
-        without.
+        without. A letter's first total counts from 0; one that has not grown gives no window.
         """
         since, self._program_ns = self._program_ns, now_ns
         windows = []

@@ -37,7 +37,8 @@ class Meter:
         """Add the events and bytes of one chunk's segments to `events` and `bytes`.
 
         A chunk of at most 32 KiB (SAMPLES blocks of 4096 bytes) is counted; of a larger one the
-        events are estimated from SAMPLES blocks, and `exact` becomes False.
+        events (a float) are estimated from the events per byte of SAMPLES blocks, and `exact`
+        becomes False. Bytes include padding; events are records but those of _NO_EVENTS.
         """
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total
@@ -70,7 +71,8 @@ def _spread(
 ) -> Iterator[tuple[bytes | memoryview, int, int]]:
     """Yield SAMPLES different blocks (data, start, end) at even distances over all segments' bytes.
 
-    As `_blocks`. `total`: size of all segments in bytes, more than SAMPLES blocks.
+    As `_blocks`: partial blocks at a segment's ends too. The blocks are those that hold the bytes
+    at (i + 1/2) / SAMPLES of `total`: the size of all segments in bytes, more than SAMPLES blocks.
     """
     picks = iter([(2 * i + 1) * total // (2 * SAMPLES) for i in range(SAMPLES)])
     pick, base = next(picks), 0
@@ -87,7 +89,8 @@ def _spread(
 def _count(data: bytes | memoryview, start: int, end: int) -> int:
     """Return the number of events in data[start:end], up to padding or an unknown kind.
 
-    A record begins at `start`. Records of _NO_EVENTS are not counted.
+    `start`, `end`: in bytes, within one block. A record begins at `start`. Records of _NO_EVENTS
+    are not counted, but followed.
     """
     events = 0
     while start < end:

@@ -87,8 +87,9 @@ class Filters:
     def header(self) -> FilterFacts:
         """Return the filters as JSON for the log's header; a filter that is not given has no key.
 
-        Each is under its attribute's name: tuples as lists, a set of flags as their names joined by
-        "+". `max_followed` is not included.
+        Not given: empty, 0 or False. Each is under its attribute's name: tuples as lists, a set of
+        flags as their names joined by "+". `max_followed` and the devices (which are no attribute)
+        are not included.
         """
         given: FilterFacts = {
             "pids": list(self.pids),
@@ -135,8 +136,8 @@ def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
     """Return what was left out from the counters of `bpf/ring.h`; counts of 0 get no key.
 
     `bios`: numbers of bios by index in REASONS (the filter that they did not match), then
-    TABLE_FULL (`unfollowed` in the result) and BY_OWN (the recorder's own, key OWN). `events`:
-    numbers of events by record kind.
+    TABLE_FULL (`unfollowed` in the result, 0 too) and BY_OWN (the recorder's own, key OWN).
+    `events`: numbers of events, indexed by record kind.
     """
     by_reason = {**dict(zip(REASONS, bios, strict=False)), OWN: bios[BY_OWN]}
     return LeftOut(
@@ -149,8 +150,10 @@ def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
 def check_tasks(filters: Filters) -> None:
     """Raise ProbeError where a process or thread of `filters` (pids, tids) does not exist.
 
-    Also where this is a container with a pid namespace of its own: the kernel side compares the
-    host's numbers. Does nothing where no process or thread is given.
+    Also, and first, where this is a container with a pid namespace of its own: the kernel side
+    compares the host's numbers. The error names the first that is missing, processes before
+    threads; it is raised too for one that /proc hides (hidepid=). Does nothing where no process or
+    thread is given.
     """
     if not filters.pids and not filters.tids:
         return
@@ -177,7 +180,9 @@ def _seen() -> str:
 def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
     """Return the pids of all running descendants of `pids`, without `pids` themselves.
 
-    `proc`: where procfs is mounted. Only processes that /proc shows are found.
+    `proc`: where procfs is mounted. Only processes that /proc shows are found, in one pass: those
+    started meanwhile may be missing. A pid of `pids` that descends from another is left out too;
+    one that has ended is no error, but its children then have another parent.
     """
     parents = {}
     for name in os.listdir(proc):
@@ -194,7 +199,7 @@ def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
 def _parent(stat: Path) -> int | None:
     """Return the parent's pid from /proc/PID/stat; None where the process has ended.
 
-    `stat`: path of that file.
+    `stat`: path of that file. None too where it cannot be read or parsed.
     """
     try:
         # The name, in parentheses, may hold blanks and parentheses itself.
@@ -209,7 +214,7 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
     `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`). `where`:
     the mounted hierarchy, None: there is none. Raises ProbeError where there is no hierarchy or no
     such cgroup (also where it is removed or cannot be read meanwhile), or the cgroup has no io
-    controller, so that its I/O is charged to a parent.
+    controller, so that its I/O is charged to a parent (the mounted root is accepted without).
     """
     if where is None:
         raise ProbeError(f"--cgroup {path}: no cgroup hierarchy is mounted here")
@@ -246,10 +251,11 @@ def _has_io_controller(directory: Path) -> bool:
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
-    """Return the directory of the cgroup at `path`, without links; None: not below the mount point.
+    """Return the directory of the cgroup at `path`, links resolved; None: there is none.
 
     `path`: the cgroup's directory, or its path in the hierarchy `where` (also with the path that is
-    mounted, `where.root`, in front); the directory is tried first.
+    mounted, `where.root`, in front); the directory is tried first. Either counts only if it is the
+    mount point or below, after its links are resolved.
     """
     mount = os.path.realpath(where.mount)
     inside = path
@@ -266,8 +272,9 @@ def masks(names: Sequence[str], kernel_numbers: Mapping[str, int], option: str) 
     """Return the numbers of the named operations or flags, in order of `names`.
 
     `names`: in any case, with "-" or "_"; "ra" and "readahead" are RAHEAD. `kernel_numbers`: this
-    kernel's numbers of operations, or bits of flags, by upper-case name. `option`: of the command
-    line, for the ProbeError that is raised where a name is not one of them.
+    kernel's numbers of operations, or bits of flags, by upper-case name; the result has these
+    values, one per name, repeated names too. `option`: of the command line, for the ProbeError that
+    is raised where a name is not one of them.
     """
     numbers = []
     for name in names:
@@ -280,11 +287,12 @@ def masks(names: Sequence[str], kernel_numbers: Mapping[str, int], option: str) 
 
 
 def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return `chosen` and every device below them, each once, upper devices first.
+    """Return `chosen`, then every device below them level by level; each pair once.
 
     Below a device are those it is stacked on (dm, md, the paths of NVMe multipath) and, for a loop
     device, the device with its file. Devices are pairs (dev_t of the disk, dev_t of the partition
-    or 0 for the whole disk); what a partition's disk is stacked on counts as below the partition.
+    or 0 for the whole disk); what a partition's disk is stacked on counts as below the partition,
+    but the disk itself does not. Nothing is below a device that `devices.snapshot` does not list.
     """
     entries = {int(e["dev"]): e for e in devices.snapshot()}
     pending, found = list(chosen), []
@@ -305,9 +313,9 @@ def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def is_stacked(disk: int) -> bool:
     """Return whether the disk is stacked on others, so that its bios may end on those.
 
-    `disk`: kernel dev_t. From its `slaves` in sysfs; a loop device is not stacked. An NVMe
-    multipath disk counts only if it has paths that may not be recorded with it
-    (`device_paths.is_spread`).
+    `disk`: kernel dev_t. From its `slaves` in sysfs, none where they cannot be read; a loop device
+    is not stacked. An NVMe multipath disk counts only if it has paths that may not be recorded with
+    it (`device_paths.is_spread`).
     """
     try:
         below = os.listdir(f"/sys/dev/block/{disk >> 20}:{disk & 0xFFFFF}/slaves")

@@ -26,8 +26,9 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
     """Return the hierarchy that block I/O is charged in; None: none is mounted.
 
     That is the v1 hierarchy with the blkio controller or, where none is mounted, cgroup2; of
-    several mounts the first. Ids are unique within one hierarchy only, so the two are never mixed.
-    `mountinfo`: path of a file as mountinfo(5); one that cannot be read counts as empty.
+    several mounts the first, whatever part of the hierarchy it shows. Ids are unique within one
+    hierarchy only, so the two are never mixed. `mountinfo`: path of a file as mountinfo(5); one
+    that cannot be read counts as empty.
     """
     unified: Hierarchy | None = None
     for line in read_lines(str(mountinfo)):
@@ -44,10 +45,11 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 
-    The id is the inode number of the cgroup's directory; there is no stat() of each. `where`: the
+    The id is the inode number of the cgroup's directory; there is no stat() of each. The mounted
+    directory itself is included, as `where.root` ("/" for the whole hierarchy). `where`: the
     mounted hierarchy; the result is empty where that is None or its mount point cannot be read.
-    Cgroups that are removed during the walk are left out. The walk stops after the directory with
-    which at least `limit` cgroups are found.
+    What cannot be read below is skipped. The walk stops after the directory with which at least
+    `limit` cgroups are found.
     """
     if where is None:
         return {}
@@ -68,7 +70,7 @@ def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
 def _directories(directory: str) -> list[tuple[str, int]]:
     """Return (name, inode) of the subdirectories of the directory at path `directory`.
 
-    Symbolic links are left out. Empty where the directory cannot be read.
+    Symbolic links are left out. No order. Empty where the directory cannot be read.
     """
     try:
         with os.scandir(directory) as entries:

@@ -19,7 +19,8 @@ def reading() -> dict[str, int]:
 def _bracket() -> dict[str, int]:
     """Return one reading, in the form that `reading` returns.
 
-    "uncertainty" is half the time that the reading took, rounded up.
+    "uncertainty" is half the time between both readings of MONOTONIC, rounded up, and "monotonic"
+    so much after the first of them.
     """
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)

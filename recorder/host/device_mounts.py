@@ -44,8 +44,9 @@ class Mounts:
     def add(self, mount: Mount, devices: Iterable[int]) -> None:
         """Add a mount, of a file system on `devices`, to all three mappings.
 
-        Changes `st_devs`, where it replaces an older mount at the same point, `devices` and
-        `points`. `devices`: kernel dev_t; one that is there already is not added twice.
+        In `st_devs` it replaces an older mount at the same point; in `devices` and `points` older
+        ones stay, and a device or mount point that is there already is not added twice. `devices`:
+        kernel dev_t; with none, `st_devs` alone changes.
         """
         self.st_devs[mount.point] = mount.st_dev
         for dev in devices:
@@ -67,8 +68,9 @@ def read_mounts(
     """Return the mounts of this process's mount namespace, and the swap space in use.
 
     `sys`, `proc`: where sysfs and procfs are mounted. `block_devices`: dev_t of all block devices.
-    `number`: returns the dev_t of the block device node at a path, None where it is none. Files
-    that cannot be read count as empty. Device numbers are kernel dev_t.
+    `number`: returns the dev_t of the block device node at a path, None where it is none. Swap
+    space is the mount point "[SWAP]" of its device; swap files are left out. Malformed lines are
+    skipped; files that cannot be read count as empty. Device numbers are kernel dev_t.
     """
     found = Mounts()
     pools = _btrfs_pools(sys)
@@ -86,7 +88,9 @@ def read_mounts(
 def parse_mount(line: str) -> Mount | None:
     """Return the mount of a line of mountinfo(5); None where the line is malformed.
 
-    `line`: without its line feed. Paths and the source are unescaped.
+    `line`: without its line feed. Paths and the source are unescaped. Options are those of the
+    super block, after the source; () where the line ends before. Malformed: without " - ", two
+    fields behind it and five before, or without major:minor.
     """
     left, dash, right = line.partition(" - ")
     fields, rest = left.split(" "), right.split(" ")
@@ -114,10 +118,11 @@ def _devices(
 ) -> list[int]:
     """Return the block devices (dev_t) of a mounted file system; empty where it has none.
 
-    The mount's st_dev if that is one of `block_devices`, the dev_t of all; else, for btrfs and
-    bcachefs, the devices that its source names (paths, with colons between), or all of the pool
-    that one of these is in. `pools`: dev_t of the devices of each btrfs. `number`: as for
-    `read_mounts`.
+    The mount's st_dev if that is one of `block_devices`, the dev_t of all; else, as for btrfs and
+    bcachefs but whatever the type, the devices that its source names (absolute paths, with colons
+    between), or, sorted, all of the first pool that one of these is in. Empty where the source does
+    not begin with "/" or names no block device. `pools`: dev_t of the devices of each btrfs.
+    `number`: as for `read_mounts`.
     """
     if mount.st_dev in block_devices:
         return [mount.st_dev]

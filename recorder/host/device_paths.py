@@ -18,8 +18,9 @@ def hidden(roots: Roots = REAL) -> dict[int, str]:
     """Return {kernel dev_t: sysfs directory} of all path disks.
 
     A path disk is the hidden disk that NVMe multipath has for each path to a namespace, such as
-    nvme0c1n1. Only /proc/diskstats has its dev_t; one that is not listed there, or with dev_t 0, is
-    left out. `roots`: where sysfs and procfs are.
+    nvme0c1n1. Only /proc/diskstats has its dev_t; one that is not listed there, or with dev_t 0 (on
+    old kernels), is left out. {} where sysfs or that file cannot be read. `roots`: where sysfs and
+    procfs are.
     """
     directories = _directories(roots)
     numbers = _numbers(roots) if directories else {}
@@ -44,7 +45,8 @@ def _directories(roots: Roots) -> dict[str, str]:
 def _numbers(roots: Roots) -> dict[str, int]:
     """Return {name: kernel dev_t} of all disks in /proc/diskstats, without those of dev_t 0.
 
-    Old kernels report 0 for NVMe multipath's hidden disks. Empty where the file cannot be read.
+    Partitions are listed there too. Old kernels report 0 for NVMe multipath's hidden disks. Empty
+    where the file cannot be read; lines with less than three fields are skipped.
     """
     try:
         with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
@@ -85,7 +87,8 @@ def is_spread(disk: int, roots: Roots = REAL) -> bool:
     """Return whether a disk's bios may go to path disks that are not known while recording.
 
     `disk`: kernel dev_t of an NVMe multipath disk or any other. True with several paths, which may
-    come and go, and where a path's dev_t is not reported. False for a disk without paths.
+    come and go, and where a path's dev_t is not reported. False for a disk without paths, and with
+    a single one of known dev_t.
     """
     name = _name(disk, roots)
     count = len(by_disk(dict(enumerate(_directories(roots)))).get(name, []))
@@ -95,8 +98,9 @@ def is_spread(disk: int, roots: Roots = REAL) -> bool:
 def with_paths(chosen: Sequence[tuple[int, int]], roots: Roots = REAL) -> list[tuple[int, int]]:
     """Return `chosen` and the path disks of each whole disk in it, which have its requests.
 
-    A path disk is the hidden disk of one path of NVMe multipath. Without duplicates, the path disks
-    last. Devices are pairs (dev_t of the disk, dev_t of the partition or 0 for the whole disk).
+    A path disk is the hidden disk of one path of NVMe multipath. A new list without duplicates, the
+    path disks last; a partition adds none. Devices are pairs (dev_t of the disk, dev_t of the
+    partition or 0 for the whole disk).
     """
     more = [(path, 0) for disk, part in chosen if not part for path in paths_of(disk, roots)]
     return list(dict.fromkeys([*chosen, *more]))

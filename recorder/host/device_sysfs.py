@@ -118,7 +118,7 @@ def _clean(data: bytes) -> str | None:
 def number(path: str) -> int | None:
     """Return the integer in the sysfs attribute at `path`.
 
-    None: it is absent, cannot be read, or holds no integer.
+    None: it is absent, cannot be read, or is no decimal integer.
     """
     text = read(path)
     try:
@@ -141,7 +141,8 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
     {"dev", "name", "kind", "disk" (a partition's, else `dev`), "start", "sectors" (512 bytes),
     "read_only", "stacked_on", "mounts"} and, of whole devices, those of `_disk`; device numbers are
     kernel dev_t. `path`: its sysfs directory. `mounts`: of all devices. A fact that is not known,
-    does not apply or is empty has no key. None where the device has gone, also while it was read.
+    does not apply or is empty has no key; "read_only" is there only if true. None where the device
+    has gone, also while it was read.
     """
     sectors = number(f"{path}/size")
     if sectors is None or not _is_there(path):
@@ -191,7 +192,8 @@ def kind(path: str, name: str) -> str:
 def slaves(path: str) -> list[int]:
     """Return the devices that a device is directly stacked on: sorted kernel dev_t.
 
-    `path`: its sysfs directory. Empty where it is stacked on none, or that cannot be read.
+    `path`: its sysfs directory. A device below whose number cannot be read is left out. Empty where
+    it is stacked on none, or that cannot be read.
     """
     try:
         names = os.listdir(f"{path}/slaves")
@@ -204,8 +206,10 @@ def slaves(path: str) -> list[int]:
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     """Return the facts that only whole devices have; None or {} where one does not apply.
 
-    "scheduler", "queue", "md", "loop", "model", "driver" and others, as in a log's header. `path`:
-    the device's sysfs directory. `roots`, `mounts`: for a loop device's file (see `_loop`).
+    As in a log's header: "dm_name", "dm_uuid", {} or facts as "md", "loop" and "queue", the one
+    "scheduler" in use, "rotational" (bool), "removable" (only if true), "write_cache", "zoned"
+    (None for "none"), "model", "vendor", "serial", "firmware", "wwid", "driver". `path`: the
+    device's sysfs directory. `roots`, `mounts`: for a loop device's file (see `_loop`).
     """
     return {
         "dm_name": read(f"{path}/dm/name"),
@@ -264,7 +268,8 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     `path`: the device's sysfs directory. "file": the file's path. "direct_io": whether the device
     bypasses the page cache. "offset", "size_limit" (0: none): the part of the file, in bytes.
     "backing_dev": kernel dev_t of the file if it is a block device, else of the one block device
-    that its file system is on (`mounts`). A fact that is not known has no key.
+    that its file system is on (`mounts`); no key if that is on several or none. A fact that is not
+    known has no key.
     """
     file = read(f"{path}/loop/backing_file")
     if file is None:

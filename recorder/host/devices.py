@@ -28,8 +28,9 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
     which is quicker on hosts with many; None: all.
 
     dev, disk, stacked_on, loop.backing_dev are kernel dev_t (major << 20 | minor); start and
-    sectors are in 512-byte sectors. A disk with NVMe multipath is stacked on its path disks. A fact
-    that is not known has no key. A device that is removed meanwhile is left out.
+    sectors are in 512-byte sectors. A disk with NVMe multipath is stacked on its path disks, which
+    have entries too. A fact that is not known has no key. A device that is removed meanwhile is
+    left out. [] where sysfs cannot be read.
     """
     paths = _paths(roots)
     mounts = _mounts(roots, paths)
@@ -46,7 +47,7 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
 def _paths(roots: Roots) -> dict[int, str]:
     """Return {kernel dev_t: sysfs directory} of all block devices, partitions and NVMe path disks.
 
-    Empty where sysfs cannot be read.
+    In no order. Without what sysfs does not list; empty where it cannot be read.
     """
     directory = f"{roots.sys}/dev/block"
     try:
@@ -70,9 +71,10 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
     """Return (dev_t of the disk, dev_t of the partition or 0) of the device that `spec` names.
 
     Kernel dev_t. `spec`: a name (vda1), a path or link (/dev/disk/by-id/…), a mapper name,
-    major:minor, UUID=, LABEL= or another key of _TAGS, or a mount point. Raises ProbeError where it
-    is none of these (the message suggests similar names), where the device has gone, and where the
-    mounted file system has no block device or several.
+    major:minor, UUID=, LABEL= or another key of _TAGS; only if it is none of these, an absolute
+    path that is a mount point. Raises ProbeError where it is none of all these (the message
+    suggests similar names), where sysfs does not list the device, and where the mounted file system
+    has no block device or several.
     """
     paths = _paths(roots)
     dev = _find_by_name(spec, roots, paths)
@@ -99,8 +101,9 @@ def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
 
     Tried in this order: major:minor of a device in `paths` (dev_t → sysfs directory); a path;
     UUID=, LABEL=, PARTUUID=, PARTLABEL= or ID= (links below /dev/disk); the kernel's or the
-    mapper's name; a link in /dev, /dev/mapper, /dev/disk/by-id or /dev/md. A path or tag that leads
-    to no device is not tried otherwise.
+    mapper's name; a link or node in /dev, /dev/mapper, /dev/disk/by-id or /dev/md. A path (with /,
+    ./ or ../ at its beginning) or tag (in any case) that leads to no device is not tried otherwise.
+    The device that a path, tag or link leads to may be missing in `paths`.
     """
     by_number = device_sysfs.dev_number(spec)
     if by_number is not None and by_number in paths:
@@ -123,7 +126,7 @@ def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
 def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
     """Yield (dev_t, names) of every device in `paths`: the kernel's name and, of dm, the mapper's.
 
-    `paths`: {kernel dev_t: sysfs directory}.
+    `paths`: {kernel dev_t: sysfs directory}. "!" in a directory's name is "/" in the kernel's name.
     """
     for dev, path in paths.items():
         names = [os.path.basename(path).replace("!", "/")]
@@ -134,8 +137,9 @@ def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
 def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
     """Return the dev_t of the device mounted at `spec`; None where it is no mount point.
 
-    `spec` must be absolute, else None; links in it are resolved. `paths`: {dev_t: sysfs directory}
-    of all devices. Raises ProbeError where the file system there has no block device, or several.
+    `spec` must be absolute, else None; it is looked up as it is, then with links resolved. Of
+    several mounts at one point the newest counts. `paths`: {dev_t: sysfs directory} of all devices.
+    Raises ProbeError where the file system there has no block device, or several.
     """
     if not spec.startswith("/"):
         return None
@@ -163,8 +167,9 @@ def _first(mapping: dict[str, int], *candidates: str) -> str | None:
 def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
     """Return the message for a `spec` that is no block device: what it is, what to give instead.
 
-    For the path of another file, the devices that it lies on; else similar names, or the names of
-    some devices. `paths`: {dev_t: sysfs directory} of all devices.
+    For the path (with a "/") of another file, the devices that it lies on, or names of some devices
+    where it lies on none; else similar names or, without any, the names of some devices. `paths`:
+    {dev_t: sysfs directory} of all devices.
     """
     st_dev = _st_dev(spec) if "/" in spec else None
     if st_dev is not None:
@@ -187,10 +192,10 @@ def _st_dev(path: str) -> int | None:
 
 
 def _list_names(paths: dict[int, str]) -> str:
-    """Return the names of up to _NAMED_AT_MOST devices, for a message: "sda, sdb and 3 more".
+    """Return up to _NAMED_AT_MOST names of devices, for a message: "sda, sdb and 3 more".
 
-    `paths`: {dev_t: sysfs directory}; devices of no size are left out. "no block device": none is
-    left.
+    Sorted, the kernel's names and the mapper's alike. `paths`: {dev_t: sysfs directory}; devices of
+    size 0, or whose size cannot be read, are left out. "no block device": none is left.
     """
     # A device without a size, such as a loop device without a file, is not worth suggesting.
     used = {d: p for d, p in paths.items() if device_sysfs.read(f"{p}/size") not in (None, "0")}

@@ -36,6 +36,7 @@ def facts(root: Path = _ROOT) -> dict[str, Any]:
 def _os_name(root: Path) -> str | None:
     """Return PRETTY_NAME of os-release(5) without quotes; None where there is none.
 
+    The first in etc/os-release or, where that has none or cannot be read, usr/lib/os-release.
     `root`: directory with etc and usr.
     """
     for name in _OS_RELEASE:

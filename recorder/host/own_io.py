@@ -32,8 +32,8 @@ class OwnFile(NamedTuple):
 def own_file_marker(mark: Callable[[OwnFile], None]) -> Callable[[BinaryIO], None]:
     """Return a function to be called with every file that the recorder opens for writing.
 
-    It passes the file's identity to `mark` (a backend's `own_file`); it does nothing for streams
-    that are no regular files.
+    It passes the file's identity (see `own_file`) to `mark` (a backend's `own_file`); it does
+    nothing for streams that are no regular files.
     """
 
     def mark_file(stream: BinaryIO) -> None:
@@ -59,7 +59,11 @@ def pid_namespace() -> tuple[int, int] | None:
 
 
 def own_file(fd: int) -> OwnFile | None:
-    """Return the identity of the file open as `fd`; None: no regular file, or not open."""
+    """Return the identity of the file open as `fd`; None: no regular file, or not open.
+
+    Inode number, kernel dev_t of the super block and generation (None: not reported). The dev_t is
+    that of mountinfo or, where that cannot be found, of fstat(), which on btrfs is another.
+    """
     try:
         status = os.fstat(fd)
     except OSError:
@@ -92,8 +96,8 @@ def _generation(fd: int) -> int | None:
 def _super_block(fd: int) -> int | None:
     """Return the kernel dev_t of the super block of the file open as `fd`.
 
-    From the file's mount in mountinfo, because on btrfs fstat() reports the dev_t of a subvolume
-    instead. None: /proc does not report the mount or its device.
+    From the file's mount in mountinfo (by mnt_id of /proc/self/fdinfo), because on btrfs fstat()
+    reports the dev_t of a subvolume instead. None: /proc does not report the mount or its device.
     """
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:

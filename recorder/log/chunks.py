@@ -93,7 +93,8 @@ def first_time(segments: Sequence[Segment], monotonic: int) -> int:
 def _first_head(segment: Segment) -> int | None:
     """Return the head word (kind, low 56 bits of the time) of the segment's first record but PADs.
 
-    None: the segment is empty or has only PADs.
+    A PAD extends to the next multiple of 4096 of the ring's position. None: the segment is empty or
+    has only PADs.
     """
     at = 0
     while at + _HEAD.size <= len(segment.data):
@@ -107,10 +108,11 @@ def _first_head(segment: Segment) -> int | None:
 def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[list[Segment]]:
     """Yield groups of segments, in order, each with at most `limit` bytes of records.
 
-    `limit`: at least 4096. A segment that does not fit is cut at a multiple of 4096 of its
-    position, which no record crosses; its parts share its memory. Segments without bytes are left
-    out. Yields one empty group where `segments` is empty, none where it has only segments without
-    bytes.
+    `limit`: at least 4096. A segment that does not fit into the rest of a group is cut at the last
+    multiple of 4096 of its position that does, which no record crosses; the rest, or without such a
+    place the whole segment, begins the next group. Parts share the segment's memory. Segments
+    without bytes are left out. Yields one empty group where `segments` is empty, none where it has
+    only segments without bytes.
     """
     group: list[Segment] = []
     room = limit
@@ -144,9 +146,9 @@ def encode_chunk(
 ) -> bytes:
     """Return a chunk's payload, not compressed: clock reading, segment table, segments' bytes.
 
-    `clock`: ns by CLOCK_KEYS name, all of which it has. With `columns`, records are stored as
-    columns, except for segments that cannot be parsed; those, and all segments without `columns`,
-    are stored as they were in the ring.
+    `clock`: ns by CLOCK_KEYS name, all of which it has; other keys are ignored. With `columns`,
+    records are stored as columns, except for segments that cannot be parsed; those, and all
+    segments without `columns`, are stored as they were in the ring.
     """
     table: list[bytes] = []
     bodies: list[bytes | memoryview] = []
@@ -164,9 +166,9 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     """Return (clock reading: ns by CLOCK_KEYS name, segments) of a chunk's decompressed payload.
 
     The segments are in the order of the table; those that are stored as in the ring share the
-    payload's memory. Raises DamagedError where the segment table does not fit the bytes, a segment
-    cannot be decoded, a clock is above MAX_NS, or the segments or their bytes are more than a chunk
-    may have.
+    payload's memory, columns are decoded to copies. Raises DamagedError where the segment table
+    does not fit the bytes, a segment cannot be decoded, a clock is above MAX_NS, or the segments or
+    their bytes are more than a chunk may have.
     """
     if len(payload) < _META.size:
         raise DamagedError("is too short for a chunk")
@@ -202,7 +204,8 @@ def may_hold(payload: bytes, kinds: Collection[int]) -> list[int]:
 
     `payload`: decompressed. A segment of columns lists its kinds, so that it need not be decoded.
     Segments stored as in the ring are always included. A payload too short for its segment table
-    never gives an empty list, so that the caller goes on to `decode_chunk`, which raises.
+    gives the indices of all segments that it declares ([0] if it is too short to declare any), so
+    that the caller goes on to `decode_chunk`, which raises.
     """
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
     at, indices = _META.size + count * _ENTRY.size, []

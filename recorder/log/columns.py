@@ -98,9 +98,10 @@ def record_starts(tops: Bytes, position: int) -> Index:
 
     `tops`: the top byte of every word (n,), n > 0, uint8, which is the kind where the word is a
     record's head. `position`: of word 0 in its ring, in 8-byte words. In each block of 4096 bytes
-    of the ring, the first word is taken for a head, and each kind's size leads to the next; a PAD
-    or an unknown kind is the block's last. So the result is right only if `tops` are of whole
-    records, which the caller has to check. All blocks are walked in parallel.
+    of the ring, the first word (in a partial first block, word 0) is taken for a head, and each
+    kind's size leads to the next; a PAD or an unknown kind is the block's last. So the result is
+    right only if `tops` are of whole records, which the caller has to check. All blocks are walked
+    in parallel.
     """
     count = len(tops)
     ends = np.arange(_BLOCK_WORDS - position % _BLOCK_WORDS, count + _BLOCK_WORDS, _BLOCK_WORDS)
@@ -124,8 +125,8 @@ def _fills(starts: Index, kinds: Bytes, position: int, count: int) -> bool:
     """Return whether records of known kinds fill `count` words without gap or overlap.
 
     `starts`, `kinds`: index of the first word, and kind, of each record (m,), ascending. Each
-    record must end where the next begins, the last at `count`; a PAD ends with its block.
-    `position`: as in `record_starts`.
+    record must end where the next begins, the last at `count`; a PAD ends with its block or at
+    `count`. An unknown kind makes the result False. `position`: as in `record_starts`.
     """
     ends = starts + _WORDS.take(kinds)
     pads = np.flatnonzero(kinds == Kind.PAD)
@@ -216,8 +217,8 @@ def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
 
     `kinds`: of every record (n,). `columns`: by kind, the words (w - 1, c) behind the heads of its
     c records of w words; of PAD, row 1 is the words to the next record instead. Raises ValueError
-    where there is no record, the records of a kind are not c or have no column, a pad is longer
-    than a block, or all records do not make `length` words.
+    where there is no record, the records of a kind are not c, a kind in `kinds` has no columns, a
+    pad has no words or more than a block, or all records do not make `length` words.
     """
     width = np.zeros(256, dtype=np.int64)
     for kind, cells in columns.items():

@@ -51,8 +51,9 @@ def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
     """Return the facts that `pack_facts` packed, checked as a log's are (validation.py).
 
     `name`: of the file, for messages. `packed`: JSON in UTF-8 by name, as `pack_facts` gives; other
-    keys are ignored. Raises LogFormatError where a part is missing, is no valid JSON, or has
-    another shape.
+    keys are ignored. `end` of the result is None where that part is {}. Bytes that are no UTF-8
+    become U+FFFD. Raises LogFormatError where a part is missing, is no valid JSON, is nested too
+    deeply, or has another shape.
     """
     try:
         header = _plain(packed["header"], dict)
@@ -79,7 +80,8 @@ def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
     """Return the object that `data` holds as JSON, without checking its shape.
 
     `name`, `what`: the file and the part of it ("the …"), for messages. Bytes that are no UTF-8
-    become surrogate escapes. Raises LogFormatError where `data` is no valid JSON or no object.
+    become surrogate escapes. Raises LogFormatError where `data` is no valid JSON, no object, or has
+    too many values (MAX_JSON_VALUES).
     """
     try:
         value: dict[str, Any] = decode_json(data, dict)

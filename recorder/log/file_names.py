@@ -32,7 +32,7 @@ def paths(rows: Rows) -> Iterator[Rows]:
 
     `rows`: by time. A path ends at a record with FILE_NAME_LAST and begins with level 0, piece 0;
     its records have the same time, inode, device and generation. Records of a path whose first or
-    last record is missing are skipped.
+    last record is missing are skipped; a record missing in between is not noticed.
     """
     last = np.flatnonzero(rows[:, 3] >> np.uint64(_FLAGS_SHIFT) & np.uint64(FILE_NAME_LAST))
     begin = 0

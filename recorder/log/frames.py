@@ -195,7 +195,8 @@ def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
     """Return the frame header that `data` starts with, or None where none that is intact is there.
 
     `offset`: file offset of `data`. None: fewer than FRAME_BYTES, no marker, a wrong checksum of
-    the header, or a stored length over MAX_STORED. The payload is not looked at.
+    the header, or a stored length over MAX_STORED. The payload is not looked at; type, version and
+    codec may be unknown ones.
     """
     if len(data) < FRAME_BYTES or data[:4] != SYNC:
         return None

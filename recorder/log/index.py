@@ -42,9 +42,10 @@ def read_index(source: Source, tag: int, problems: dict[int, str]) -> Index | No
     """Return the log's index, by following its INDEX frames backwards from the trailer.
 
     `tag`: CRC-32 of the log's header JSON, which all frames repeat. None: the log has no trailer at
-    its end, an INDEX frame is damaged, the entries are not as many as the trailer says, or the
-    frames that they list would overlap. A damaged INDEX frame, and an overlap, is added to
-    `problems`: a sentence by file offset.
+    its end (its last FRAME_BYTES), an INDEX frame is damaged or not where it should be, entries and
+    INDEX frames together are not as many as the frames that the trailer counts, or the frames
+    listed would overlap. The INDEX frame at fault, and an overlap, is added to `problems`: a
+    sentence by file offset; the other two causes are not.
     """
     trailer = frame_at(source, source.size - FRAME_BYTES, tag)
     if trailer is None or trailer.type != FrameType.TRAILER:
@@ -80,8 +81,9 @@ def _read_part(
     """Return the INDEX frame at file offset `offset` and its entries (n,), of dtype ENTRY.
 
     `below`: offset of the next INDEX frame or the trailer, where it must end at the latest, and
-    the last INDEX frame exactly. `room`: most entries to accept, as many as frames may fit. None
-    where no intact INDEX frame is there, it ends elsewhere, or its header declares more entries.
+    the last INDEX frame exactly. `room`: most entries that its header may declare: as many as
+    frames may fit. None where no intact INDEX frame is there, it ends elsewhere, its header
+    declares more entries, or its payload is no whole number of entries.
     """
     frame = frame_at(source, offset, tag)
     if frame is None or frame.type != FrameType.INDEX or frame.word1 > room:

@@ -118,7 +118,7 @@ def chunk_of(payload: Mapping[str, Any]) -> Chunk:
 def _sorted(parts: list[Rows], words: int) -> Rows:
     """Return the rows of all `parts`, (n, words) uint64, ordered by their head word: by time.
 
-    Rows of one part with the same head keep their order. No parts: shape (0, words).
+    Rows with the same head keep their order, by part and within it. No parts: shape (0, words).
     """
     if not parts:
         return np.empty((0, words), np.uint64)
@@ -136,8 +136,9 @@ class Names:
     def learn(self, records: NameRecords) -> None:
         """Put a chunk's name records into their slots, each unless the slot's record is newer.
 
-        `records`: by time. A slot is that of the kernel's cache of names: the low bits of the
-        thread's or cgroup's id, or of the file's hash.
+        `records`: by time; of several for one slot the last stays, and a record as old as the
+        slot's replaces it. A slot is that of the kernel's cache of names: the low bits of the
+        thread's or cgroup's id, for files a hash of inode and device. Incomplete paths are ignored.
         """
         self._files.learn(records.files)
         for table, rows, form in zip(self._tables, records[:-1], _TABLES, strict=True):
@@ -149,9 +150,9 @@ class Names:
     def segments(self, at_ns: int) -> list[Segment]:
         """Return all names as segments for a log's first chunk, one for each kind that has any.
 
-        The records' times become `at_ns` (CLOCK_MONOTONIC, ns), so that they precede the file's
-        events. The segments' cpu is NO_CPU, their level the kind's index in _FORMS, their position
-        0.
+        In these copies the records' times become `at_ns` (CLOCK_MONOTONIC, ns), so that they
+        precede the file's events. The segments' cpu is NO_CPU, their level the kind's index in
+        _FORMS, their position 0.
         """
         segments = []
         tables = [*(table[table[:, 0] != 0] for table in self._tables), self._files.rows()]

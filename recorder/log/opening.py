@@ -50,7 +50,9 @@ class Opening:
 
 
 def read_opening(source: Source) -> Opening:
-    """Read the preamble and the header, from the header's second copy where the first is damaged.
+    """Read the preamble and the header; return them decoded, with the damage found on the way.
+
+    The header is that of its second copy where the first is damaged.
 
     Raises LogFormatError where the log is empty, foreign, cut within its header, newer than this
     reader, damaged in both copies of the header, or has a header of another shape.
@@ -96,7 +98,7 @@ def _check_version(source: Source, problems: dict[int, str]) -> None:
 
     `problems`: sentences by file offset; a damaged preamble, behind which a header was found, is
     added with offset 0. Raises LogFormatError where the log is empty, foreign, cut within its
-    preamble, or of a higher major version than MAJOR.
+    preamble, or of a higher major version than MAJOR; any minor version is accepted.
     """
     data = source.read_at(0, PREAMBLE_BYTES)
     if not data:
@@ -145,7 +147,8 @@ def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> in
     """Return the file offset behind both copies of the header; add a damaged one to `problems`.
 
     `frame`: the copy that was decoded; its sequence number is 0 for the first, 1 for the second.
-    `problems`: sentences by file offset. The second copy is not checked if the log ends within it.
+    `problems`: sentences by file offset. After the first copy, a second one of the same length is
+    assumed, also where it is damaged; it is not checked if the log ends within it.
     """
     if frame.sequence > 0:
         problems.setdefault(PREAMBLE_BYTES, f"header at offset {PREAMBLE_BYTES} is damaged")

@@ -47,7 +47,8 @@ class Packer:
         """Return the payload as a frame stores it, and its codec.
 
         Codec NONE, and the payload itself: level 0, an empty payload, or one that compresses by
-        more than MAX_RATIO, which a reader would refuse. Else codec ZSTD.
+        more than MAX_RATIO, which a reader would refuse. Else codec ZSTD, also where that is
+        larger.
         """
         if self._compressor is None or not payload:
             return payload, Codec.NONE
@@ -60,7 +61,8 @@ class Packer:
         """Return the segments of one drain of the rings as compressed chunks, in order.
 
         `clock`: reading after the drain, ns by CLOCK_KEYS name; every chunk has it, and its
-        "monotonic" as `last_ns`. More than 8 MiB of records become several chunks, cut between
+        "monotonic" as `last_ns`. `first_ns` is the time of the chunk's earliest record, at
+        most `last_ns`. More than 8 MiB of records become several chunks, cut between
         records; without any record there is one empty chunk.
         """
         last = int(clock["monotonic"])

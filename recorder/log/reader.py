@@ -103,7 +103,8 @@ class LogReader:
         """What is wrong with the log: a sentence each, in order of file offset.
 
         Then a sentence for each type of frame that this reader does not know. Chunks' damage is
-        included once they were read; a pipe's, once `chunks()` is exhausted.
+        included once they were read; a pipe's, once `chunks()` is exhausted. That the log is
+        `interrupted` gets no sentence.
         """
         sentences = [self._problems[offset] for offset in sorted(self._problems)]
         return sentences + [
@@ -137,7 +138,7 @@ class LogReader:
         `end_ns`: CLOCK_MONOTONIC. They may hold other records too. With `has_names`, each note of
         names as a chunk, whatever `end_ns` is, in the order of writing. Otherwise the file's own
         chunks that begin before `end_ns`, skipping those without such records before they are
-        decoded; of a pipe, nothing.
+        decoded, and damaged ones as `chunks` does; of a pipe, nothing.
         """
         if self.has_names:
             yield from (names.chunk_of(note) for name, note in self.notes if name == names.NOTE)
@@ -147,7 +148,8 @@ class LogReader:
     def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
         """Yield the chunks that overlap [start_ns, end_ns] (ns, both inclusive), in file order.
 
-        CLOCK_MONOTONIC; None: no limit. Chunks outside are skipped by the times in their frame
+        CLOCK_MONOTONIC; None: no limit. Nothing is yielded, and no pipe read, where `end_ns` is
+        below `start_ns` or 0. Chunks outside are skipped by the times in their frame
         header or index entry, without reading their payload. Damaged chunks are left out and added
         to `problems` and `damaged`. Of a pipe, reading to the end also completes all other
         attributes. Raises LogFormatError where a pipe is read a second time, or reading fails.
@@ -250,8 +252,8 @@ class LogReader:
         """Add `what` to `_problems` and `window` to `damaged`, once for each `offset`.
 
         `offset`: of the damaged frame in the file. `what`: a sentence without its end. `window`:
-        first and last time in ns, in which events are missing. Does nothing where `_problems` has
-        `offset`.
+        first and last time in ns, in which events are missing; a last one before the first becomes
+        the first. Does nothing where `_problems` has `offset`.
         """
         if offset in self._problems:
             return
@@ -263,9 +265,10 @@ class LogReader:
         """Return an entry per frame from the index or, where it is not usable, per chunk by a walk.
 
         (n,) of dtype ENTRY, in file order. Absorbs the frames that are no chunks (see `_absorb`),
-        adds damaged frame headers to `_problems`, and sets `_ends`. Without a usable index (see
+        adds their damaged headers to `_problems`, and sets `_ends`; a chunk's header is checked
+        when the chunk is read, and `interrupted` stays False. Without a usable index (see
         `read_index`), follows the frame headers: `_ends` stays None, and `_survey` reports what is
-        missing.
+        missing and sets `interrupted`.
         """
         index = read_index(self._source, self._tag, self._problems)
         if index is None:
@@ -316,7 +319,8 @@ class LogReader:
     def _absorb(self, frame: Frame) -> None:
         """Store the content of a frame by its type, in `losses`, `notes` or `end`.
 
-        HEADER, CHUNK, INDEX and TRAILER frames are ignored. A frame of a type that this reader does
+        A further END replaces the one before. HEADER, CHUNK, INDEX and TRAILER frames are ignored.
+        A frame of a type that this reader does
         not know is counted in `_unknown`. A damaged one, or one of type 0, is added to `_problems`;
         that of type 0 also to `damaged`, if its header has times (word 1), as only a CHUNK's has.
         """

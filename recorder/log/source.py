@@ -275,7 +275,8 @@ class _Overlaps:
         """Return whether `frame` may be read, and add it to the account of overlaps.
 
         A frame that begins within an earlier one, and that no whole frame follows directly, adds
-        its stored bytes to `_spent`. False once these exceed MOST_OVERLAP times the log's size.
+        its stored bytes to `_spent`. False for such a frame once these exceed MOST_OVERLAP times
+        the log's size (of a pipe, the bytes read so far); any other frame may always be read.
         `tag`: CRC-32 of the log's header JSON. Frames have to come in file order.
         """
         inside = frame.offset < self._reach
@@ -306,7 +307,7 @@ def walk(source: Source, offset: int, tag: int) -> Iterator[Frame | Gap]:
     The cost is bounded by the file's size: each byte is scanned at most once for markers. Before a
     gap, the payload of the frame in front of it is read, to see whether that frame lacks bytes:
     once where frames do not overlap, at most MOST_OVERLAP times the file's size in all where they
-    do.
+    do; overlapping frames beyond that are skipped (_Overlaps).
     """
     finder, overlaps = FrameFinder(source, tag), _Overlaps(source)
     before: Frame | None = None

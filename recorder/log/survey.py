@@ -58,7 +58,8 @@ class Survey:
     def finish(self, end_ns: int) -> None:
         """Set `interrupted`, end the windows of `damaged` still open, and report trailing bytes.
 
-        Bytes behind the last frame or the trailer are added to `problems`. `end_ns`:
+        Bytes behind the last frame or the trailer are added to `problems`, without a window in
+        `damaged`. `end_ns`:
         CLOCK_MONOTONIC when recording ended, ns; 0: not known, so that a window still open ends
         where it starts. To be called once `frames` is exhausted.
         """
@@ -82,8 +83,9 @@ class Survey:
         False for a frame with a sequence number that was passed already; unless it is a HEADER, it
         is added to `problems`. A jump of the number is that many missing frames (see `_lose`);
         without one, a gap before the frame is bytes of another origin, and added to `problems`.
-        Changes `_expected`, `_types`, `_gap` (to None); with a chunk, ends open windows; with the
-        trailer, sets `_log_end`.
+        Sets `_gap` to None in any case, so that a gap before a frame that is not new is not
+        reported. If new, changes `_expected` and `_types`; a chunk ends open windows, the trailer
+        sets `_log_end`.
         """
         gap, self._gap = self._gap, None
         missing = _ahead(frame.sequence, self._expected)

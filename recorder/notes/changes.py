@@ -14,6 +14,7 @@ class ChangeNotes:
         """Queue notes of all cgroups and, if files are recorded, of all mounts; wait for room.
 
         `devices`: the header's device entries; `look` notes devices that are not like one of them.
+        The notes are written by `writer`, whose queue has the jobs when this returns.
         """
         self._writer = writer
         self._devices = DeviceWatch(devices)
@@ -36,7 +37,10 @@ class ChangeNotes:
         self._files.look(self._writer, now_ns)
 
     def jobs(self) -> list[Job]:
-        """Return the jobs that look for changes of every kind and write the notes, due or not."""
+        """Return the jobs that look for changes of every kind and write the notes, due or not.
+
+        In this order: devices, cgroups and, if files are recorded, mounts. Nothing is queued.
+        """
         return [
             self._writer.note("devices", self._devices.changes),
             self._writer.note("cgroups", self._cgroups.changes),

@@ -29,7 +29,8 @@ class FileWatch:
 
         `wanted`: whether files are to be recorded; else nothing is asked of the probes. `probes`:
         open. Mounts are noted only if files are recorded. Raises ProbeError: files are wanted, and
-        the backend records none on any kernel.
+        the backend records none on any kernel; where only this kernel is to blame, `lacking` says
+        so, and recording goes on without.
         """
         self.lacking = ""
         """Message saying why files are not recorded though wanted; else ""."""
@@ -74,9 +75,9 @@ class MountWatch(Periodic):
         """Return a `mounts` note of new and changed file systems, and plan the next look.
 
         {dev_t of the super block, as text: [[directory in the file system, mount point], …]}; a
-        changed file system with all its mounts, one that is gone not at all. None: nothing is new.
-        The first call returns all. Sets what is known (`_text`, `_known`). Runs in the writer
-        thread.
+        changed file system with all its mounts (see `_mounts`), one that is gone not at all. None:
+        nothing is new. The first call returns all. Sets what is known (`_text`, `_known`): one that
+        is gone and comes back is new. Runs in the writer thread.
         """
         began = time.monotonic_ns()
         text = _read(self._proc / "self" / "mountinfo")
@@ -94,7 +95,9 @@ class MountWatch(Periodic):
         """Return the mounts in a mountinfo `text` of file systems with a device, as `changes` does.
 
         Of each directory in a file system the first mount point; if the whole file system is
-        mounted anywhere, that mount alone. At most MOUNTS_PER_DEVICE for each file system.
+        mounted anywhere, its first such mount alone. At most the first MOUNTS_PER_DEVICE (64) for
+        each file system. Without a device are types that /proc/filesystems marks nodev. Malformed
+        lines are skipped.
         """
         lines = _read(self._proc / "filesystems").splitlines()
         without_device = {line.split()[-1] for line in lines if line.startswith("nodev")}

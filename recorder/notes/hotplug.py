@@ -37,9 +37,9 @@ def fingerprint() -> dict[str, str]:
 def _changed(before: dict[str, str], now: dict[str, str]) -> set[int] | None:
     """Return the dev_t of devices that are new or changed; None: look at all devices.
 
-    `before`, `now`: two results of `fingerprint`. None with at most MANY_DEVICES, as a change may
-    also concern devices above the changed one. Reading a device's sysfs entries takes about a
-    millisecond, too long for thousands.
+    `before`, `now`: two results of `fingerprint`. Removed devices are not in the set. None with at
+    most MANY_DEVICES (512) in `now`, as a change may also concern devices above the changed one.
+    Reading a device's sysfs entries takes about a millisecond, too long for thousands.
     """
     if len(now) <= MANY_DEVICES:
         return None
@@ -81,8 +81,10 @@ class DeviceWatch(Periodic):
     def changes(self) -> DevicesNote | None:
         """Return a `devices` note with the new and changed entries, and plan the next look.
 
-        Entries as in the header, in the order of dev_t. None: nothing is new; removed devices are
-        not reported. Sets what is known (`_seen`, `_known`). Runs in the writer thread.
+        Entries as in the header, in the order of dev_t. They are read again only if `fingerprint`
+        differs from the last look's: a change of another fact, such as the scheduler, does not
+        count by itself. None: nothing is new; removed devices are not reported. Sets what is known
+        (`_seen`, `_known`). Raises OSError: no sysfs. Runs in the writer thread.
         """
         began = time.monotonic_ns()
         now = fingerprint()
@@ -112,7 +114,8 @@ class CgroupWatch(Periodic):
     def changes(self) -> CgroupsNote | None:
         """Return a `cgroups` note {id as text: path} of new and renamed ones; plan the next look.
 
-        None: there are none. The first call returns all. Sets `_known`. Runs in the writer thread.
+        The path is from the root of the hierarchy. None: there are none; removed ones are not
+        reported. The first call returns all. Sets `_known`. Runs in the writer thread.
         """
         began = time.monotonic_ns()
         now = cgroups.paths(self._where)

@@ -94,10 +94,11 @@ class StackWatch:
     def changes(self) -> list[dict[str, Any]]:
         """Return `stacks` notes of the stacks that are new since the last call; [] without any.
 
-        Each {"kernel" or "user": {id as text: [Frame, …]}}, frames innermost first; several notes
-        where one would be too large. Adds to `count`, and sets when the next look is due: not
-        before COST_SHARE times what reading the maps took. Runs in the writer thread. Raises
-        RefusedError.
+        Each {"kernel" and/or "user": {id as text: [Frame, …]}}, frames innermost first and a Frame
+        [function, module or file, offset]; several notes where there are more than 1000 stacks.
+        Reads the kernel's symbols again if modules have changed. Adds to `count`, and sets when the
+        next look is due: not before COST_SHARE times what reading the maps (without the look-up of
+        names) took. Runs in the writer thread. Raises RefusedError.
         """
         if self._probes is None:
             return []
@@ -116,6 +117,10 @@ class StackWatch:
         return [self._kernel_frame(address) for address in addresses.tolist()]
 
     def _kernel_frame(self, address: int) -> Frame:
+        """Return [function, module ("": the kernel itself), bytes into it] of a return address.
+
+        ["", "", address] where no function is known there.
+        """
         # A return address may lie behind its function's end, if the call does not return; the byte
         # before it is the call's.
         function = self._kernel.find(address - 1)
@@ -126,8 +131,9 @@ class StackWatch:
     def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
         """Return the frames of user stacks by ("user", id as text), after finding their files.
 
-        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first; likewise the result.
-        {} where no user stacks are recorded.
+        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first; likewise the result,
+        lists of Frame. Every frame but the innermost is a return address. {} where no user stacks
+        are recorded.
         """
         if self._user is None:
             return {}
@@ -143,8 +149,10 @@ class StackWatch:
         }
 
     def _user_frame(self, frame: np.void, *, called: bool) -> Frame:
-        """Return a BUILD_ID_FRAME's names as a Frame; only its address if its file is not known.
+        """Return a BUILD_ID_FRAME as a Frame: [function, file, bytes into the function].
 
+        ["", file, bytes into the file] without a function there; in place of the file "build id …"
+        if none with that build id was found. ["", "", address] if the kernel recorded no build id.
         `called`: it is a return address, so not innermost.
         """
         place = int(frame["ip"])

@@ -108,9 +108,10 @@ class FlightBuffer:
     def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
         """Add records to the memory, drop the oldest beyond the limit; return the bytes added.
 
-        `clock`: read when the records were copied from the rings. The bytes, also those of the
-        limit, are of compressed chunks. The newest call's chunks stay even if they alone are larger
-        than the limit of bytes.
+        `clock`: read when the records were copied from the rings; becomes `_clock`. The bytes, also
+        those of the limit, are of compressed chunks; the result does not count those dropped. What
+        one call added is dropped as a whole, first beyond the limit of bytes, then of seconds. The
+        newest call's chunks stay even if they alone are larger than the limit of bytes.
         """
         chunks = self._packer.chunks(segments, clock)
         size = sum(len(chunk.stored) for chunk in chunks)
@@ -129,9 +130,10 @@ class FlightBuffer:
     def _drop_old(self) -> None:
         """Drop chunks and losses that are older than the limit of seconds, reckoned from `_clock`.
 
-        Does nothing without such a limit. Losses are dropped with the chunks of their time; without
-        any chunk left, all that ended before the limit. Counting from the newest event would keep
-        old chunks on a host that has become idle.
+        Does nothing without such a limit. A call's chunks are too old once their last record is.
+        Losses are dropped with the chunks of their time; without any chunk left, all that ended
+        before the limit. Counting from the newest event would keep old chunks on a host that has
+        become idle.
         """
         seconds = self._limit.seconds
         if seconds is None:
@@ -145,9 +147,10 @@ class FlightBuffer:
     def _drop_oldest(self) -> None:
         """Drop the chunks of the oldest write_chunk call from `_kept`, and earlier loss windows.
 
-        Those are the windows that ended before the oldest chunk that is left; none without one. The
-        chunks' names go to `_background`, for later dumps; `size` is reduced; `_first_clock`
-        becomes the dropped chunks' clock, from which on all records are there.
+        Those are the windows that ended before the first record of the oldest chunk that is left;
+        none where no chunk is left. The chunks' names go to `_background`, for later dumps; `size`
+        is reduced; `_first_clock` becomes the dropped chunks' clock, from which on all records are
+        there.
         """
         oldest = self._kept.popleft()
         self.size -= oldest.size
@@ -213,7 +216,9 @@ class FlightBuffer:
         """Return what a file is made of: copies of the chunks, losses and facts in memory.
 
         First drops what is too old by `moment`, the file's end; `_clock` is advanced to it if it is
-        later. `facts`: for the header's key "kept". The END frame's "stopped" is `_clock`.
+        later. `facts`: for the header's key "kept", to which "seconds" (that the file covers),
+        "limit" and "run" are added. The END frame has the reason "dumped", "stopped" `_clock`,
+        counters since the recording began, and sums of the losses in the file.
         """
         if moment["monotonic"] > self._clock["monotonic"]:
             self._clock = moment
@@ -263,8 +268,9 @@ class FlightBuffer:
         """Write a dump to the series' next file, and delete the oldest files beyond the limit.
 
         A dump is the snapshot of one file. Runs in its thread; the last dump's in the writer
-        thread. Puts a message of success into `messages`. Raises OutputError, which says how many
-        events are not in the file; a file without its final name is deleted.
+        thread. Adds "number", the file's in the series, to the header's key "kept". Puts a message
+        of success into `messages`. Raises OutputError, which says how many events are not in the
+        file; the file then stays if it has its final name already, and is deleted if not.
         """
         log: LogWriter | None = None
         try:
@@ -292,9 +298,9 @@ def _period(dump: _Dump) -> str:
 def _missing(dump: _Dump, log: LogWriter | None) -> str:
     """Return a text about how many events of a failed dump are not in its file.
 
-    Such as "about 20 of its 1,204 events (…) are not in it"; the number follows from the bytes of
-    records written. `dump`: the snapshot of the file. `log`: the file's log; None: it was not
-    begun, and all events are missing.
+    Such as "about 20 of its 1,204 events (…) are not in it"; the number follows from the share of
+    the chunks' bytes of records that was written, without repeated names. `dump`: the snapshot of
+    the file. `log`: the file's log; None: it was not begun, and all events are missing.
     """
     total = sum(chunk.records for chunk in dump.chunks)
     written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)

@@ -85,8 +85,9 @@ class HeldDirectory:
     def place(self) -> str:
         """Return a path to the directory: the given one, or where it was moved to.
 
-        Of a deleted directory that was not made again, the kernel's name for it, which ends in "
-        (deleted)". The given one too where /proc cannot be read.
+        A deleted one is first replaced by a new one, as by `fd`. Of a deleted directory that was
+        not made again, the kernel's name for it, which ends in " (deleted)". The given one too
+        where /proc cannot be read.
         """
         try:
             if os.path.samestat(os.stat(self.path or "."), os.fstat(self.fd)):
@@ -111,7 +112,7 @@ class HeldDirectory:
     def remove(self, name: str, file: FileId) -> bool:
         """Delete the entry `name` of the directory if it is `file`; return whether it was deleted.
 
-        False too where deleting fails; then it stays.
+        `name`, `file`: as in `holds`. False too where deleting fails; then it stays.
         """
         if not self.holds(name, file):
             return False

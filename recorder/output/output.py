@@ -71,8 +71,9 @@ def ensure_free(
     """Raise OutputError unless nothing is at `path`, or what is there may be replaced.
 
     With `force` a regular file (or, with `directory`, a directory) may be replaced; symbolic links,
-    devices and the like never. `at`: descriptor of the directory that `path` is relative to; None:
-    the working directory. `shown`: the path in error messages; None: `path`. Changes nothing.
+    devices and the like never; nor what cannot be looked at (stat fails). `at`: descriptor of the
+    directory that `path` is relative to; None: the working directory. `shown`: the path in error
+    messages; None: `path`. Changes nothing.
     """
     called = os.fspath(path if shown is None else shown)
     try:
@@ -99,7 +100,8 @@ def create(
 
     It belongs to the user who called sudo, if any. With `force` an existing regular file is
     unlinked first: whoever has it open keeps the old one. The directory is looked up once. `shown`:
-    as in `ensure_free`. Raises OutputError, also where a file exists and `force` is not given.
+    as in `ensure_free`. Raises OutputError, also where a file exists and `force` is not given, or
+    anything but a regular file is there.
     """
     called = os.fspath(path if shown is None else shown)
     directory, name = os.path.split(os.fspath(path))
@@ -234,8 +236,9 @@ def replacing_directory(
     already has the name `path` stays until then: it is deleted right before the rename, so that an
     error in the block leaves it whole. It is only deleted with `force`, and only if it is empty or
     has an entry that matches the glob pattern `marker`, so that a mistyped path deletes nothing of
-    value. If it may not be deleted, OutputError is raised, before the block or after it. An OSError
-    inside the block becomes an OutputError.
+    value. At the end all that is in the new one gets private modes and the user of sudo as owner.
+    If it may not be deleted, OutputError is raised, before the block or after it. An OSError inside
+    the block becomes an OutputError.
     """
     final = Path(path)
     _ensure_ours(final, force, marker)
@@ -260,10 +263,12 @@ def adding_to_directory(
 ) -> Iterator[Path]:
     """Yield a private directory whose files move into `path` when the block ends without error.
 
-    Files in folders of it move into the same folders of `path`. `path` is made if it does not
-    exist; otherwise it has to be empty or have an entry that matches the glob pattern `marker`.
-    `force`: replace files of the same name; without it, such a file is an OutputError, and none is
-    moved. Raises OutputError, also for an OSError inside the block.
+    Files in folders of it move into the same folders of `path`, which are made if missing; empty
+    folders do not move. Files get private modes and the user of sudo as owner. `path` is made if it
+    does not exist; otherwise it has to be empty or have an entry that matches the glob pattern
+    `marker`. `force`: replace regular files of the same name; without it, such a file is an
+    OutputError, and none is moved (with it too for a link, device or directory of that name).
+    Raises OutputError, also for an OSError inside the block.
     """
     final = Path(path)
     if not os.path.lexists(final):

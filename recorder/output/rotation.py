@@ -28,7 +28,8 @@ class Rotation:
     def due(self, _now_ns: int) -> bool:
         """Return whether the present file has reached its limit, or was deleted by others.
 
-        False while an ordered rotation is under way, and where the sink does not rotate.
+        False while an ordered rotation is under way, between two files, and where the sink does not
+        rotate. The argument is ignored.
         """
         sink = self._sink
         if sink is None or self._ordered:

@@ -54,7 +54,7 @@ class Background:
 
         `name`: "devices", "cgroups", "mounts" or "stacks"; others are ignored. `payload`: the
         note's. A device, cgroup, mount or stack that was added before is replaced; of more than
-        MAX_CGROUPS cgroups the first added are dropped.
+        MAX_CGROUPS cgroups the first added are dropped; replacing one does not make it newer.
         """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
@@ -75,7 +75,8 @@ class Background:
         """Return the header of a file that begins at `clock`, with a log_id of its own.
 
         A copy of the recording's first header with this clock, and the devices added by now.
-        `facts`: more keys for the header, such as "series" or "kept".
+        `facts`: more keys for the header, such as "series" or "kept"; they win over those of the
+        same name.
         """
         return {
             **self._header,
@@ -139,8 +140,8 @@ class Series:
 
         `path`: the stem: a file's path without SUFFIX, or with, to which each file's time and
         number are added. `max_files`: how many `delete_old` leaves; None: all. `force`: replace
-        existing files. `on_file`: called with each new file, in the thread that makes it.
-        `directory`: that of `path`; None: it is opened when the first file is made.
+        existing regular files of the same name. `on_file`: called with each new file, in the thread
+        that makes it. `directory`: that of `path`; None: it is opened when the first file is made.
         """
         self._on_file = on_file
         self.stem = path.removesuffix(SUFFIX)
@@ -230,7 +231,7 @@ class Series:
         """Delete a file; count it in `deleted`, or in `_gone` where others deleted or replaced it.
 
         `name`: in the series' directory. `file`: its identity when it was made. A file that cannot
-        be deleted is not counted. Raises OutputError.
+        be deleted stays and is counted in neither. Raises OutputError.
         """
         directory = self._directory()
         if directory.remove(name, file):

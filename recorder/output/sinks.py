@@ -75,7 +75,8 @@ class PlainLog:
         """Write the header to `stream`. Raises OSError, OutputError.
 
         `stream`: the file or pipe, at its beginning. `path`: of the file; None for standard output.
-        `level`: of compression. `sync`: as LogWriter's.
+        `level`: of compression. `sync`: as LogWriter's. The methods write_chunk, write_loss,
+        write_note and close are the LogWriter's own.
         """
         self._stream = stream
         self._path = path
@@ -224,7 +225,8 @@ class RotatingLog:
     def due(self) -> bool:
         """Return whether the present file has reached its limit of bytes or seconds.
 
-        False between two files. Seconds count from the end of the file before.
+        False between two files. Bytes are those of the whole file; seconds count from the end of
+        the file before, for the first one from when this sink was made.
         """
         log, limit = self._log, self._limit
         if log is None:
@@ -265,7 +267,8 @@ class RotatingLog:
     def close(self, end: End) -> None:
         """End the last file, whose END frame also has `end`, of the whole recording, as "run".
 
-        Between two files, makes one more, so that the recording has such an end.
+        Between two files, makes one more, so that the recording has such an end. `end`: its
+        "reason" and "stopped" are the file's too.
         """
         if self._log is None:
             self._open(self._clock)

@@ -16,7 +16,7 @@ class StackNotes:
         self._stacks: dict[tuple[str, str], list[Any]] = {}
 
     def add(self, payload: Note) -> None:
-        """Add the stacks of a `stacks` note; one with an id that was added before replaces it.
+        """Add the stacks of a `stacks` note; one with a side and id added before is replaced.
 
         `payload`: {"kernel" or "user": {id: frames}}.
         """
@@ -32,7 +32,7 @@ def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str,
     """Return payloads of `stacks` notes, each of at most STACKS_PER_NOTE stacks.
 
     A payload is {side: {id: frames}}. `stacks`: frames by (side, id), where side is "kernel" or
-    "user". In its order; no payload without stacks.
+    "user". In its order, in which a payload may have both sides; without stacks, an empty list.
     """
     items = list(stacks.items())
     found = []

@@ -91,8 +91,8 @@ class WriterThread:
         """Have the thread run all queued jobs, then `last`, and wait for its end.
 
         `waited` is called about every 0.1 s; when it returns True, waiting is given up, and the
-        thread goes on by itself. Returns whether the thread has ended; it may have ended by an
-        error, without `last`.
+        thread goes on by itself; without an end, and perhaps without `last`, if the queue was full
+        until then. Returns whether the thread has ended, perhaps by an error, without `last`.
         """
         for job in (last, None):
             while self._thread.is_alive():
@@ -111,8 +111,9 @@ class WriterThread:
     def _run(self) -> None:
         """Run jobs until None is queued; the first error stays in `error`.
 
-        After each job sets `progress_ns`. Goes on after OSError, OutputError and MemoryError;
-        another exception ends the thread, and is an error too.
+        After each job, failed or not, sets `progress_ns`. Goes on after OSError, OutputError and
+        MemoryError (which becomes an OutputError); another exception ends the thread with the jobs
+        left in the queue, and becomes an OutputError in `error` too.
         """
         try:
             while (job := self._jobs.get()) is not None:
@@ -129,11 +130,13 @@ class WriterThread:
                 self.error = self.error or OutputError(_FELL_OVER)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """Return a job that writes the segments as one chunk, those of each ring joined.
+        """Return a job that writes the segments as a chunk, contiguous ones of a ring joined.
 
-        To be queued for the writer thread, which calls it with the log. It adds to the counters,
-        and to `unwritten` where nothing was written: by its own error, or because `error` was set
-        before. `clock`: ns by name, read when the segments were copied from the rings.
+        To be queued for the writer thread, which calls it with the log; more than 8 MiB become
+        several chunks. It adds to the counters (see `_write_chunk`), or to `unwritten` where it
+        failed or `error` was set before; in any case its bytes no longer count as waiting. It
+        raises its own error. `clock`: ns by name, read when the segments were copied from the
+        rings.
         """
         raw = sum(len(segment.data) for segment in segments)
 
@@ -183,7 +186,7 @@ class WriterThread:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.
 
         To be queued for the writer thread, so that slow look-ups in `make` do not delay the poll
-        loop. Does nothing once `error` is set.
+        loop. The job does nothing, and does not call `make`, if `error` is set by then.
         """
 
         def write(log: LogSink) -> None:
@@ -195,7 +198,8 @@ class WriterThread:
     def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
         """Return a job that calls `make` and writes each payload that it returns as note `name`.
 
-        To be queued for the writer thread, as that of `note`. Does nothing once `error` is set.
+        To be queued for the writer thread, as that of `note`. The job does nothing, and does not
+        call `make`, if `error` is set by then.
         """
 
         def write(log: LogSink) -> None:
@@ -221,9 +225,10 @@ class WriterThread:
 def merge(segments: Sequence[Segment]) -> list[Segment]:
     """Join consecutive segments of each ring; return them by ring, in order of first appearance.
 
-    A ring is a (cpu, level). A chunk holds the segments of many polls, which are contiguous in each
-    ring, so one segment per ring is left and the log saves the framing of the others. A segment
-    that has none to join is returned itself; joined data is a copy.
+    A ring is a (cpu, level). Two of its segments are joined if the second's position is the end of
+    the first; a gap begins another segment. A chunk holds the segments of many polls, which are
+    contiguous in each ring, so that one per ring is left and the log saves the framing of the
+    others. A segment that has none to join is returned itself; joined data is a copy.
     """
     rings: dict[tuple[int, int], list[list[Segment]]] = {}
     for segment in segments:

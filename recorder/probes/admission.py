@@ -59,8 +59,8 @@ class Config(ctypes.Structure):
 def _partition_sectors(dev: int) -> tuple[int, int]:
     """Return (first sector, sector after the last) of a partition on its disk, from sysfs.
 
-    `dev`: the partition's dev_t. Sectors of 512 bytes. Raises ProbeError: sysfs has no such
-    partition.
+    `dev`: the partition's kernel dev_t (major << 20 | minor). Sectors of 512 bytes. Raises
+    ProbeError: sysfs has no such device, or it is a whole disk.
     """
     base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
     try:
@@ -76,8 +76,9 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
 def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
     """Return a DeviceFilter for each of `devices`, in their order; a partition's with its sectors.
 
-    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0). Raises ProbeError: more than
-    shared.MAX_FILTERS, or a partition that sysfs does not have.
+    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0). A whole disk's sectors are
+    0 and 0, and sysfs is not asked for it. Raises ProbeError: more than shared.MAX_FILTERS (32), or
+    a partition that sysfs does not have.
     """
     if len(devices) > shared.MAX_FILTERS:
         raise ProbeError(
@@ -93,9 +94,10 @@ def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     """Return whether the programs keep a table of admitted bios from Q to completion.
 
-    So with any filter by I/O, and where a partition or a disk that stands on others is chosen. Not
-    needed where only whole disks without lower devices are: every event of such an I/O carries the
-    disk's number. `devices`: as in `device_filters`; empty for all, which needs no table either.
+    So with any filter by a bio's task or properties (`Filters.judge_bios`: pid, comm, cgroup, op,
+    flags, size, sectors), and where a partition or a disk that stands on others is chosen. Not with
+    whole disks without lower devices alone: every event of such an I/O carries the disk's number.
+    `devices`: as in `device_filters`; empty for all, which needs no table either.
     """
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 
@@ -103,7 +105,8 @@ def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
 def _comm(name: str) -> _Comm:
     """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *.
 
-    Only the first 15 bytes of the name count, as the kernel keeps no more (TASK_COMM_LEN).
+    Only the first 15 bytes of the name in UTF-8 (without that *) count, as the kernel keeps no more
+    (TASK_COMM_LEN). "*" alone fits every name.
     """
     prefix = name.endswith("*")
     text = (name[:-1] if prefix else name).encode()[:_COMM_BYTES]
@@ -114,7 +117,7 @@ def _comm(name: str) -> _Comm:
 def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
     """Return a mask with bit N set for each name that `number_of` gives a number N of 0 to 63.
 
-    Other names add no bit: this kernel lacks them.
+    A name that `number_of` lacks, as this kernel does, or with a larger number adds no bit.
     """
     numbers = (number_of.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
@@ -137,8 +140,9 @@ def config(
 
     `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
     all. `enums`: this kernel's `op_enum` and `flag_bits` (btf.kernel_enums). `stacks`, `files`:
-    which call stacks and file facts are recorded. Raises ProbeError: too many devices or filter
-    values, or a partition, cgroup, operation or flag that this machine does not have.
+    which call stacks and file facts are recorded. Partitions' sectors, cgroups and this process (as
+    the recorder, whose own I/O is known by it) are looked up now. Raises ProbeError: too many
+    devices or filter values, or a partition, cgroup, operation or flag that this machine lacks.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
     chosen = device_filters(devices)
@@ -171,9 +175,10 @@ def config(
 def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
     """Set in `made` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
 
-    Sets file_ops, recorder and leave_own; ns_dev and ns_inode unless the pid namespace is the
-    initial one. `ops`: this kernel's numbers of operations by name. The recorder's files are not
-    known yet: each is passed to OwnFiles when it is opened.
+    Sets file_ops (WRITE, ZONE_APPEND), recorder (this process's pid) and leave_own (unless
+    `filters.own_io`, own I/O is left out); ns_dev and ns_inode unless the pid namespace is the
+    initial one or cannot be found out. `ops`: this kernel's numbers of operations by name. The
+    recorder's files are not known yet: each is passed to OwnFiles when it is opened.
     """
     space = pid_namespace()
     made.file_ops = _bits(_FILE_OPS, ops)
@@ -185,8 +190,9 @@ def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
 def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
     """Set in `made` the task names, flags, cgroups and sector ranges of `filters`, and how many.
 
-    `bits`: this kernel's flag bits by name. Raises ProbeError: more of a kind than the programs
-    have room for, or a flag or cgroup that does not exist.
+    A set of flags becomes one mask, a cgroup its id, and a range's last sector, which belongs to
+    the range, the first one behind it. `bits`: this kernel's flag bits by name. Raises ProbeError:
+    more of a kind than the programs have room for, or a flag or cgroup that does not exist.
     """
     _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
     _refuse_many(len(filters.cgroups), shared.MAX_CGROUPS, "cgroups")

@@ -64,7 +64,10 @@ class KernelBtf:
     """The running kernel's BTF, parsed by libbpf; a context manager that frees it."""
 
     def __init__(self) -> None:
-        """Load /sys/kernel/btf/vmlinux by libbpf. Raises ProbeError: it cannot be read."""
+        """Load /sys/kernel/btf/vmlinux by libbpf.
+
+        Raises ProbeError: it cannot be read, or libbpf is missing or too old.
+        """
         self._lib = load_library()
         self._btf: int | None = self._lib.pointer(
             "the kernel's type information (BTF) cannot be read from /sys/kernel/btf/vmlinux, "
@@ -128,7 +131,7 @@ class KernelBtf:
     def enum(self, name: str) -> dict[str, int] | None:
         """Return an enum's values by name, in the kernel's order and with their whole names.
 
-        None: there is no enum `name`.
+        Of 32-bit values (BTF_KIND_ENUM), read as signed. None: there is no such enum `name`.
         """
         number = self._find(name, _KIND_ENUM)
         if number is None:
@@ -145,7 +148,7 @@ class KernelBtf:
     def members(self, name: str) -> list[str] | None:
         """Return the names of a struct's direct members, in order; "" for an anonymous one.
 
-        None: there is no struct `name`.
+        None: there is no struct `name` (a union is none).
         """
         number = self._find(name, _KIND_STRUCT)
         if number is None:
@@ -166,7 +169,8 @@ class KernelBtf:
     def _holds(self, number: int, member: str) -> bool:
         """Return whether the struct or union of BTF id `number` has `member`.
 
-        Directly, or in an anonymous struct or union inside, however deep.
+        Directly, or in an anonymous struct or union inside, however deep; members of a named one do
+        not count.
         """
         address = self._address(number)
         count = _Type.from_address(address).count
@@ -200,8 +204,9 @@ def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dic
 def kernel_enums(btf: KernelBtf) -> KernelEnums:
     """Return the numbers by which this kernel's `opf` is decoded, as in a log's header.
 
-    `op_enum`: {"READ": 0, …} from enum req_op (req_opf up to 5.19). `flag_bits`: {"SYNC": bit
-    number, …} from enum req_flag_bits. Raises ProbeError: the kernel's BTF lacks one of the enums.
+    `op_enum`: {"READ": 0, …} from enum req_op or, where that is missing (up to 5.19), req_opf.
+    `flag_bits`: {"SYNC": bit number, …} from enum req_flag_bits. Prefixes (REQ_OP_, __REQ_) are
+    cut, and REQ_OP_LAST and __REQ_NR_BITS left out. Raises ProbeError: BTF lacks one of both.
     """
     ops = next((values for name in _OP_ENUMS if (values := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)

@@ -47,7 +47,8 @@ class Check:
 def missing_rights() -> list[str]:
     """Return the names of the capabilities that this process lacks for recording; [] if none.
 
-    CAP_SYS_ADMIN alone suffices; otherwise CAP_BPF and CAP_PERFMON are needed.
+    CAP_SYS_ADMIN alone suffices; otherwise CAP_BPF and CAP_PERFMON are needed. Only effective
+    capabilities of the calling thread count.
     """
     if capabilities.holds("CAP_SYS_ADMIN"):
         return []
@@ -76,7 +77,8 @@ def _rights() -> Check:
 def _lacking() -> list[Check]:
     """Return a check for each optional right (rights.LACKS), none of them `required`.
 
-    Named by what works with the right; it fails with what is lacking without, and the remedy.
+    In the order of LACKS. Named by what works with the right; the detail is "yes" or, where the
+    check fails, what is lacking, with the remedy.
     """
     missing = {lack.key for lack in rights.lacking()}
     return [
@@ -117,7 +119,8 @@ def _object() -> Check:
 def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
     """Return a check whether a program fits this kernel's tracepoint.
 
-    Required for ESSENTIAL events; any other is only not recorded where the check fails.
+    It fails where the kernel lacks the tracepoint, or passes it a number of arguments that no
+    program is for. Required for ESSENTIAL events (Q, D, C); any other is then only not recorded.
     """
     program, reason = offered(probe, btf)
     name = f"event {probe.letter} ({probe.tracepoint})"
@@ -131,8 +134,9 @@ def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
 def _kernel() -> list[Check]:
     """Return the checks that read the kernel's BTF: operations, tracepoints, preemption, memory.
 
-    One check per tracepoint, in the order of PROBES. A single failed check in place of all where
-    BTF cannot be read.
+    One check per tracepoint, in the order of PROBES. Preemption never fails and memory is not
+    required. A single failed check, which is required, in place of all where BTF cannot be read (or
+    libbpf is missing).
     """
     try:
         with KernelBtf() as btf:
@@ -176,7 +180,8 @@ def _tracefs() -> Check:
 def _lockdown() -> Check:
     """Return a check that fails in lockdown mode "confidentiality", which forbids BPF to read.
 
-    It passes where there is no lockdown, or where that cannot be found out.
+    It is required. It passes in mode "integrity", where there is no lockdown, and where that cannot
+    be found out.
     """
     try:
         text = _LOCKDOWN.read_text().strip()
@@ -236,7 +241,7 @@ def _unprivileged() -> Check:
 def _jit() -> Check:
     """Return the check that BPF programs are compiled (bpf_jit_enable); not required.
 
-    It passes, as not known, where this user may not read the setting.
+    It fails for 0 alone, and passes, as not known, where this user may not read the setting.
     """
     path = Path("/proc/sys/net/core/bpf_jit_enable")
     try:
@@ -252,8 +257,9 @@ def _jit() -> Check:
 def report() -> list[Check]:
     """Return the checks of all that the core backend depends on, in the order to fix them.
 
-    Rights, BTF, libbpf and the object; what the kernel's BTF says, with a check per tracepoint; the
-    host's settings; the optional rights.
+    Rights, BTF, libbpf and the object; what the kernel's BTF says, with a check per tracepoint;
+    tracefs (which only bcc needs) and the host's settings; the optional rights. A failed check does
+    not end the list.
     """
     first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
     others: list[Callable[[], Check]] = [_tracefs, _lockdown, _symbols, _unprivileged, _jit]

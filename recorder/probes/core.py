@@ -49,9 +49,10 @@ class _Data(ctypes.Structure):
 
 
 def _allow_locked_memory() -> None:
-    """Raise this process's RLIMIT_MEMLOCK as far as permitted, to infinity at best.
+    """Raise this process's RLIMIT_MEMLOCK as far as permitted, soft and hard, to infinity at best.
 
-    Kernels before 5.11 charge BPF maps to it. Without CAP_SYS_RESOURCE it becomes the hard limit.
+    Kernels before 5.11 charge BPF maps to it. Without CAP_SYS_RESOURCE only the soft limit is
+    raised, to the hard limit.
     """
     try:
         resource.setrlimit(
@@ -121,9 +122,11 @@ class CoreProbes(MappedProbes):
     def open(self) -> None:
         """Load the programs and map the rings; nothing is recorded until attach().
 
-        Sets `enums`, `sizes`, `counts_skips`, `path`, and `files` if the configuration asks for
-        files; raises RLIMIT_MEMLOCK. Raises ProbeError: rights, BTF, libbpf, the object file or an
-        essential tracepoint is missing, a filter is invalid, or the kernel refuses the programs.
+        Sets `enums`, `sizes`, `counts_skips`, `path`, and `files` if the configuration asks
+        for files; raises RLIMIT_MEMLOCK. If devices are chosen, P and U are left out before 5.17. The rings
+        may be smaller than asked for (`_load_fitting`). Raises ProbeError: rights, BTF, libbpf, the
+        object file or an essential tracepoint (Q, D, C) is missing, a filter is invalid, or the
+        kernel refuses the programs; then nothing stays loaded.
         """
         require_rights()
         check_tasks(self.config.filters)
@@ -159,11 +162,12 @@ class CoreProbes(MappedProbes):
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
-        `path`: of the object. `cpus`: possible CPUs. Where memory was short (ENOMEM), the sizes
-        that fit are halved once more: the recorder needs memory of the same cgroup and would be
+        `path`: of the object. `cpus`: possible CPUs. Only refusals for the size count
+        (`_may_shrink`). Where memory was short (ENOMEM), the sizes that fit are halved once more,
+        unless they are the smallest: the recorder needs memory of the same cgroup and would be
         killed by the OOM killer. Sets `_object`; what was loaded is closed again before another
-        try, and by an error. Raises ProbeError where even the smallest rings do not fit, or for any
-        other refusal.
+        try, and by an error. Raises ProbeError: even the smallest rings do not fit, or any other
+        refusal.
         """
         short_of_memory = False
         while True:
@@ -206,9 +210,10 @@ class CoreProbes(MappedProbes):
     def _load(self, bpf: BpfObject, config: admission.Config, sizes: RingSizes, cpus: int) -> None:
         """Size the maps of `bpf`, load it, fill in the process and thread ids, map the rings.
 
-        `bpf`: opened. `config`: its .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets
-        `_triggers`, `_stacks`, `_own_files` and `_rings`. Raises RefusedError; `bpf` is then to be
-        closed.
+        `bpf`: opened; only the chosen programs are loaded, and bt_fork with `--children`. `config`:
+        its .rodata. `sizes`: each CPU's rings; `cpus`: possible CPUs. Sets `_triggers`, `_stacks`,
+        `_own_files` and `_rings`. Raises RefusedError; ProbeError: the rings cannot be mapped. Then
+        `bpf` is to be closed.
         """
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
@@ -235,9 +240,10 @@ class CoreProbes(MappedProbes):
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        With `--children`, forks are followed first. Completions come first and Q last. Adds each
-        program to `_attached`. Raises ProbeError: not open, or a program cannot be attached; those
-        before it stay attached until detach() or close().
+        With `--children`, forks are followed first. Then in reverse order of PROBES: completions
+        first and Q last. Adds each program to `_attached`, which keeps it after detach(). Raises
+        ProbeError: not open, or a program cannot be attached; those before it stay attached until
+        detach() or close().
         """
         bpf = self._opened()
         if self.config.filters.children:
@@ -252,8 +258,9 @@ class CoreProbes(MappedProbes):
     def _follow_forks(self, bpf: BpfObject) -> None:
         """Add the descendants of the chosen processes to the map bt_ids, present and future ones.
 
-        The fork program is attached first, then descendants are looked for until there are no new
-        ones: so no child that was forked meanwhile is missed. Raises RefusedError.
+        The fork program, which adds children from then on, is attached first; then descendants are
+        looked for in /proc until there are no new ones: so no child that was forked meanwhile is
+        missed. Raises RefusedError: the program cannot be attached, or the map is full.
         """
         bpf.attach(_FORK_PROGRAM)
         added: set[int] = set()
@@ -320,7 +327,8 @@ class CoreProbes(MappedProbes):
     def renew_dictionaries(self) -> None:
         """Have the programs write TASK, CGROUP and FILE_NAME records again, as a new log needs.
 
-        Increments the generation in .data, which invalidates the programs' caches of names.
+        Increments the generation in .data, which invalidates the programs' caches of names. Raises
+        ProbeError: not open; RefusedError.
         """
         self._generation += 1
         self._opened().update_section(".data", _Data(generation=self._generation))
@@ -330,10 +338,11 @@ class CoreProbes(MappedProbes):
         return [self._program_info(choice) for choice in self._choices]
 
     def _program_info(self, choice: Choice) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters; where none fits, the reason.
+        """Return a tracepoint's program with the kernel's counters; where none was chosen, why.
 
-        Raises ProbeError: not open, though a program was chosen; RefusedError: counters not
-        readable.
+        Then the name is "" and the counters are 0. It counts as attached once attach() has attached
+        it, also after detach(). Raises ProbeError: not open, though a program was chosen;
+        RefusedError: counters not readable.
         """
         letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
         if choice.program is None:

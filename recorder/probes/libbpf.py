@@ -138,8 +138,8 @@ class Libbpf:
     def _keep_message(self, level: int, template: bytes, arguments: int) -> int:
         """Add a message's lines to `_messages`, unless `level` is LIBBPF_DEBUG; return 0.
 
-        Called by libbpf (libbpf_print_fn_t). `template`: printf's. `arguments`: address of its
-        va_list.
+        Beyond _KEPT_MESSAGES lines the oldest are dropped. Called by libbpf (libbpf_print_fn_t).
+        `template`: printf's. `arguments`: address of its va_list.
         """
         buffer = ctypes.create_string_buffer(1 << 16)
         self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
@@ -159,8 +159,8 @@ class Libbpf:
     def call(self, doing: str, name: str, *arguments: Any) -> int:
         """Call function `name` with `arguments` and return its result, 0 or more.
 
-        Raises RefusedError, with the errno, where the result is negative. `doing`: how the error's
-        message begins.
+        Raises RefusedError where the result is negative, with errno or, where the call did not set
+        it, the negated result. `doing`: how the error's message begins.
         """
         ctypes.set_errno(0)
         result = int(getattr(self._library, name)(*arguments))
@@ -172,8 +172,8 @@ class Libbpf:
     def pointer(self, doing: str, name: str, *arguments: Any) -> int:
         """Call function `name` with `arguments` and return the address that it returns.
 
-        Raises RefusedError for NULL and for an ERR_PTR, an address that stands for an errno.
-        `doing`: how the error's message begins.
+        Raises RefusedError for NULL (with errno, 0 where the call did not set it) and for an
+        ERR_PTR, an address that stands for an errno. `doing`: how the error's message begins.
         """
         ctypes.set_errno(0)
         result = getattr(self._library, name)(*arguments)
@@ -196,7 +196,8 @@ class Libbpf:
     def _failure(self, doing: str, number: int) -> RefusedError:
         """Return an error that quotes libbpf's last messages, and forget all messages so far.
 
-        `doing`: how its message begins. `number`: the errno; 0 reads "not found".
+        Up to _QUOTED_MESSAGES lines that are not blank. `doing`: how the error's message begins.
+        `number`: the errno, kept in the error; 0 reads "not found".
         """
         said = [line for line in self._messages if line.strip()][-_QUOTED_MESSAGES:]
         self._messages.clear()
@@ -210,8 +211,8 @@ class Libbpf:
 def load_library() -> Libbpf:
     """Return the distribution's libbpf (1 or 0), loaded once for the whole process.
 
-    Raises ProbeError: none is installed, or it is too old. A failure is not kept: the next call
-    tries again.
+    Raises ProbeError: none is installed, or the first of libbpf.so.1 and libbpf.so.0 that is lacks
+    a function. A failure is not kept: the next call tries again.
     """
     for name in _NAMES:
         try:
@@ -297,8 +298,8 @@ class BpfObject:
     def update_section(self, name: str, value: ctypes.Structure) -> None:
         """Replace the whole content of a writable section (".data"), after load().
 
-        `value`: of exactly the section's size. Raises RefusedError: there is none of that name, or
-        the kernel refuses.
+        `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is
+        none of that name, load() was not called, or the kernel refuses.
         """
         self._lib.call(
             f"section {name}",
@@ -312,7 +313,8 @@ class BpfObject:
     def read_section(self, name: str, value: ctypes.Structure) -> None:
         """Copy the whole content of a writable section (".data") into `value`, after load().
 
-        `value`: of exactly the section's size. Raises RefusedError: there is none of that name.
+        `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is
+        none of that name, load() was not called, or the kernel refuses.
         """
         fd = self.map_fd(name)
         self._lib.call(
@@ -322,7 +324,8 @@ class BpfObject:
     def keys(self, name: str) -> Iterator[int]:
         """Yield the keys of a loaded map with 32-bit keys, while programs may add more.
 
-        A key that is added meanwhile may be left out. Ends at the last key, and at any error.
+        A key that is added meanwhile may be left out. Ends at the last key, and silently at any
+        error of the kernel. Raises RefusedError at the first step: there is no such map.
         """
         fd = self.map_fd(name)
         step = self._lib.get("bpf_map_get_next_key")
@@ -336,7 +339,8 @@ class BpfObject:
     def read_value(self, name: str, key: int, value: "ctypes.Array[ctypes.c_char]") -> bool:
         """Copy a loaded map's value of a 32-bit key into `value`; return whether there is one.
 
-        `value`: at least as large as the map's values; unchanged where the key is missing.
+        `value`: at least as large as the map's values, which nothing checks; unchanged where the
+        key is missing or the kernel refuses (False). Raises RefusedError: there is no such map.
         """
         look_up = self._lib.get("bpf_map_lookup_elem")
         return bool(look_up(self.map_fd(name), byref(c_uint32(key)), byref(value)) == 0)
@@ -344,7 +348,8 @@ class BpfObject:
     def add_key(self, name: str, key: int) -> None:
         """Set a 64-bit key of a loaded hash map, whose values are 64-bit, to the value 1.
 
-        Raises RefusedError: the map is full, or there is none of that name.
+        A key that exists is set to 1 again. Raises RefusedError: the map is full, or there is none
+        of that name.
         """
         self._lib.call(
             f"map {name}",
@@ -369,7 +374,7 @@ class BpfObject:
     def info(self, program: str) -> ProgInfo:
         """Return the kernel's description and counters of a loaded program, as of now.
 
-        Raises RefusedError.
+        Raises RefusedError: there is no such program, it is not loaded, or the kernel refuses.
         """
         info = ProgInfo()
         size = c_uint32(ctypes.sizeof(info))

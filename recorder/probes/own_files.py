@@ -35,9 +35,10 @@ class OwnFiles:
     def add(self, file: OwnFile) -> None:
         """Add a file to those that the programs know as the recorder's. Any thread may call.
 
-        Beyond OWN_FILES the oldest is dropped, and so is every file before this one whose
+        Beyond OWN_FILES (8) the oldest is dropped, and so is every file before this one whose
         generation is not known: its inode number may have been reused by another process's file.
-        Writes .data.own. Raises RefusedError: the section cannot be written.
+        A file that is there already is added once more. Writes .data.own. Raises RefusedError: the
+        section cannot be written.
         """
         with self._lock:
             # A file without generation is dropped when the next comes: its inode number may have
@@ -50,8 +51,8 @@ class OwnFiles:
 def section(files: "deque[OwnFile]") -> Section:
     """Return the content of .data.own for at most OWN_FILES `files` (oldest first), reversed.
 
-    The programs compare from the start, and the newest file is written most. Slots without a file
-    are 0.
+    So the newest comes first: the programs compare from the start, and it is written most. A
+    generation that is not known is 0, and a member says so. Slots without a file are 0.
     """
     content = Section()
     for place, file in enumerate(reversed(files)):

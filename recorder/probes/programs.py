@@ -70,8 +70,9 @@ class Choice:
 def wanted_letters(events: str, has_start: bool) -> str:
     """Return the letters of event set `events` ("minimal", "lifecycle" or "all"), in no order.
 
-    `has_start`: the kernel has block_io_start; else G joins a set that has s without G, to say when
-    a request's life begins. Raises ProbeError: there is no such set.
+    `has_start`: the kernel has block_io_start; else G joins a set that has s without G (lifecycle),
+    to report when a request is allocated; s stays in the set. Raises ProbeError: there is no such
+    set.
     """
     if events not in EVENT_SETS:
         names = ", ".join(EVENT_SETS)
@@ -105,9 +106,10 @@ def all_programs() -> list[str]:
 def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list[Choice]:
     """Return a Choice for each tracepoint, in the order of PROBES.
 
-    Its program is None where the kernel lacks the tracepoint, no program fits its prototype, or
-    `events`, the event set, does not have its letter. `preemptible`: load the programs that disable
-    preemption; None: as `is_preemptible` says. Raises ProbeError: there is no such set.
+    Its program is None, with the reason, where the kernel lacks the tracepoint, no program fits its
+    prototype, or (looked at last) `events`, the event set, does not have its letter. `preemptible`:
+    take the programs that disable preemption, whose names end in _p; None: as `is_preemptible`
+    says. Raises ProbeError: there is no such set.
     """
     if preemptible is None:
         preemptible = is_preemptible(btf)

@@ -80,9 +80,9 @@ class RingSizes:
     def choose(cls, cpus: int, ring_bytes: int | None = None) -> "RingSizes":
         """Return ring sizes for `cpus` possible CPUs: powers of two, an eighth above level 0.
 
-        `ring_bytes`: bytes of the ring at level 0, rounded up to a power of two. None: 16 MiB, or
-        less so that all rings together take about 256 MiB, but at least 64 KiB. Raises ProbeError:
-        `ring_bytes` is not between 64 KiB and 128 MiB.
+        `ring_bytes`: bytes of the ring at level 0, rounded up to a power of two. None: 16 MiB,
+        halved until the areas of all CPUs (header page and all levels) take 256 MiB at most, or
+        64 KiB are reached. Raises ProbeError: `ring_bytes` is not between 64 KiB and 128 MiB.
         """
         if ring_bytes is not None:
             if not SMALLEST_RING_BYTES <= ring_bytes <= _LARGEST_RING_BYTES:
@@ -103,10 +103,11 @@ class RingSizes:
 def rings_note(wanted: int | None, levels: list[int]) -> str:
     """Return a message for the user if the rings are smaller than wanted; "" if they are not.
 
-    `wanted`: bytes of the ring at level 0, as the user asked; None: the default for this number of
-    CPUs, of which 2 MiB are enough, as old kernels allow no more. `levels`: sizes in bytes of a
-    CPU's rings by level, of which only the first is compared; empty, without rings: "". The message
-    blames a lack of memory. Raises ProbeError as `RingSizes.choose`.
+    `wanted`: bytes of the ring at level 0, as the user asked, rounded up to a power of two; None:
+    the default for this number of CPUs (RingSizes.choose), but 2 MiB are enough then, as old
+    kernels allow no more. `levels`: sizes in bytes of a CPU's rings by level, of which only the
+    first is compared; empty, without rings: "". The message blames a lack of memory. Raises
+    ProbeError: `wanted` is not between 64 KiB and 128 MiB.
     """
     least = RingSizes.choose(os.cpu_count() or 1, wanted).ring_bytes
     if not levels or levels[0] >= (least if wanted else min(least, _OLD_RING_BYTES)):
@@ -216,8 +217,8 @@ class Rings:
     def map(cls, fd: int, cpus: int, sizes: RingSizes) -> "Rings":
         """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then.
 
-        `cpus`: its elements, one per possible CPU. Raises ProbeError: it cannot be mapped, or the
-        machine has no barriers (machine_barrier).
+        `cpus`: its elements, one per possible CPU, each of `sizes.area_bytes`. Raises ProbeError:
+        it cannot be mapped, or the machine has no barriers (machine_barrier).
         """
         length = -(-cpus * sizes.area_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
@@ -238,8 +239,9 @@ class Rings:
     def drain(self) -> list[Segment]:
         """Copy all committed records, then advance the tails, which frees their space.
 
-        Returns a Segment per (cpu, level) that had records, in that order; [] if none had. Raises
-        ProbeError: a head is more than a ring ahead of its tail.
+        Returns a Segment (cpu, level, position of its first byte, bytes) per ring that had records,
+        ordered by CPU, then level; [] if none had. Raises ProbeError: a head is more than a ring
+        ahead of its tail; then nothing is returned, also of the rings before it.
         """
         heads = self._heads.copy()
         busy = np.argwhere(heads != self._done)
@@ -281,7 +283,8 @@ class Rings:
     def lost(self) -> NDArray[np.uint64]:
         """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.
 
-        A copy, as that of `too_deep`; kinds from KINDS on are 0.
+        LEVELS is 3: task, softirq, hardirq. Running totals, never reset. A copy, as that of
+        `too_deep`; kinds from KINDS (64) on are 0, as the programs count none.
         """
         totals = np.zeros((self.cpus, LEVELS, 256), dtype=np.uint64)
         totals[:, :, :KINDS] = self._lost

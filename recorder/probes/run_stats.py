@@ -26,8 +26,9 @@ class RunStats:
     def switch(self, on: bool) -> None:
         """Switch the kernel's counting of runs on or off, for all BPF programs of the host.
 
-        On while this process, or another one, holds a descriptor from BPF_ENABLE_STATS; switching
-        to the present state does nothing, nor does switching on without CAP_SYS_ADMIN.
+        On while this process, or another one, holds a descriptor from BPF_ENABLE_STATS: off closes
+        this object's only. Switching to the present state does nothing, nor, without an error, does
+        switching on where it is refused (no CAP_SYS_ADMIN) or libbpf is missing.
         """
         if on and self._fd < 0:
             with suppress(ProbeError):
@@ -62,7 +63,8 @@ class StatsChild:
     def switch(self, on: bool) -> None:
         """Have the child switch the counting of runs on or off; nothing if it is so already.
 
-        If the child has ended, calls `tell` once; later calls do nothing.
+        That the child has ended shows when it is written to: then `tell` is called, once, and later
+        calls do nothing. Whether the kernel counts is not reported back.
         """
         if on == self._on or self._process.stdin is None:
             return

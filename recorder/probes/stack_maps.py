@@ -78,7 +78,8 @@ class StackMaps:
     def fresh(self) -> FreshStacks:
         """Return the stacks that are new in the kernel's maps since the last call.
 
-        None of them is returned again. Empty where no stacks are recorded. Raises RefusedError.
+        None of them is returned again. A stack ends before its first unused entry (kernel: address
+        0; user: status 0). Empty dicts where no stacks are recorded. Raises RefusedError.
         """
         return FreshStacks(
             {n: _before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},

@@ -30,8 +30,9 @@ def _library() -> ctypes.CDLL:
 def _main() -> None:
     """Drop all capabilities but CAP_SYS_ADMIN, then switch the counting of BPF runs as input says.
 
-    Each byte of standard input switches: b"1" on, any other off. Returns at the input's end; the
-    kernel then closes the descriptor that keeps the counting on.
+    Each byte of standard input switches: b"1" on, any other off; the present state again changes
+    nothing, and a refused b"1" is tried again by the next. Returns at the input's end; as the
+    process ends, the kernel closes the descriptor that keeps the counting on.
     """
     # python -I -S: site-packages, and so an installed biotrail, is not on sys.path.
     sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))

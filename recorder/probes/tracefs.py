@@ -39,8 +39,9 @@ class Format:
 def parse(name: str, text: str) -> Format:
     """Return the format that is in `text`, the content of tracepoint `name`'s file `format`.
 
-    Fields of the common header (common_type, …) are among its fields. Raises ProbeError: the text
-    has no ID or no field.
+    Fields are by name alone ("rwbs" of "char rwbs[10]", "cmd" of "__data_loc char[] cmd"); those of
+    the common header (common_type, …) are among them. Other lines are skipped. Raises ProbeError:
+    the text has no ID or no field.
     """
     number = re.search(r"^ID:\s*(\d+)\s*$", text, re.MULTILINE)
     fields = {}
@@ -80,7 +81,8 @@ def remedy() -> str:
 def find() -> Path:
     """Return the directory of tracefs, after mounting it at PLACES[0] if it is not mounted.
 
-    Raises ProbeError: access is denied, mount(2) failed, or there are no events after it.
+    It counts as mounted where one of PLACES has the directory events; the first that does. Raises
+    ProbeError: access is denied, mount(2) failed, or there are no events after it.
     """
     place = mounted()
     if place is not None:

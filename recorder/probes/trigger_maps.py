@@ -45,7 +45,8 @@ class TriggerMaps:
     def __init__(self, bpf: BpfObject, triggers: Triggers) -> None:
         """Set the triggers' constants and the tables' sizes, before `bpf` is loaded.
 
-        A table that no trigger needs keeps its single entry.
+        Slow I/O needs the tables of requests and of bios, depth those of requests and of depths,
+        failed I/O none. A table that no trigger needs keeps its single entry.
         """
         self._bpf = bpf
         self._armed = 1
@@ -61,8 +62,10 @@ class TriggerMaps:
     def hits(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU since the last call, ordered by time.
 
-        CPUs whose numbers are equal modulo 64 count as one. If there is any, arms the triggers
-        again, so that the next one of each CPU is kept. Raises RefusedError.
+        Times are full ns of CLOCK_MONOTONIC, the trigger's name is "slow", "failed" or "depth"
+        ("?" for others). CPUs whose numbers are equal modulo 64 count as one. If there is any hit,
+        arms the triggers again (new `_armed`), so that the next one of each CPU is kept; those that
+        fire before that are not known. Raises RefusedError.
         """
         fired = _AllFired()
         self._bpf.read_section(".data.fired", fired)

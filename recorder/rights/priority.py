@@ -28,7 +28,7 @@ class Urgency:
     """Makes the threads that drain the rings real-time while a ring is at least a quarter full."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """Start with no threads, in normal scheduling. `clock`: returns the time in ns."""
+        """Start with no threads, in normal scheduling. `clock`: returns a time in ns."""
         self._clock = clock
         self._threads: list[int] = []
         self._since: int | None = None
@@ -42,9 +42,10 @@ class Urgency:
     def adapt(self, fill: float) -> None:
         """Make the threads added so far real-time or normal, given how full the fullest ring is.
 
-        `fill`: 0 to 1. From a quarter on (FILLED), they become real-time, which counts in `times`;
-        they stay so until `fill` was below for more than 10 s (LONG_NS). Where this is not
-        permitted, the scheduling stays.
+        `fill`: 0 to 1. From a quarter on (FILLED), they become real-time (SCHED_RR), which counts
+        once in `times`, also where it is not permitted and the scheduling stays. They stay so until
+        a call more than 10 s (LONG_NS) after the last with such a `fill`. A thread added meanwhile
+        is made real-time only the next time.
         """
         if fill >= FILLED:
             if self._since is None:
@@ -64,7 +65,8 @@ class Urgency:
     def _schedule(self, policy: int, priority: int) -> None:
         """Set policy and priority (sched_setscheduler(2)) of all threads that were added.
 
-        Threads that have ended, and those for which that is not permitted, are skipped.
+        Threads that have ended, and those for which that is not permitted, are skipped. Raises
+        OSError for any other failure.
         """
         for thread in self._threads:
             # Not permitted, or the control group has no real-time bandwidth: scheduling stays.
@@ -81,7 +83,8 @@ def permitted() -> bool:
 def permit() -> None:
     """Raise RLIMIT_RTPRIO, both limits, to PRIORITY, so that CAP_SYS_NICE is not needed later.
 
-    Does nothing where the limit suffices or may not be raised.
+    Does nothing where the soft limit suffices or may not be raised. A higher hard limit is lowered.
+    Applies to this process and those it starts.
     """
     if not permitted():
         with suppress(ValueError, OSError):

@@ -70,7 +70,8 @@ def lacking() -> list[Lack]:
     """Return the LACKS that apply to the calling thread, in order.
 
     Run statistics need CAP_SYS_ADMIN or kernel.bpf_stats_enabled=1, a raised priority CAP_SYS_NICE
-    or RLIMIT_RTPRIO, other users' processes a /proc that shows them. Raises OSError.
+    or an RLIMIT_RTPRIO of at least PRIORITY, other users' processes a /proc that shows them.
+    Capabilities count if they are effective. Raises OSError where capget fails.
     """
     works = {
         _PROGRAM_TIMES: capabilities.holds("CAP_SYS_ADMIN") or _always_counted(),
@@ -104,11 +105,13 @@ class Trial(NamedTuple):
 def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
     """Give up the calling thread's capabilities except `keep`; return the names of those left.
 
-    Each trial is run with `keep` alone effective; if it fails, the capabilities that it needs are
-    kept as well. Only capabilities that are effective now can be kept. Programs started later get
-    no more, not even as root (no_new_privs). The bounding set is not changed: that would only take
-    rights from commands that were started already. Raises OSError, and what a trial raises beside
-    OSError and TraceError; then the capabilities are given up, but no_new_privs is not set.
+    Effective and permitted become equal, inheritable empty. Each trial is run with `keep` alone
+    effective; if it fails, the capabilities that it needs are kept as well. Only capabilities that
+    are effective now can be kept. Programs started later get no more, not even as root
+    (no_new_privs). The bounding set is not changed: that would only take rights from commands that
+    were started already. Raises OSError where a system call fails. Where a trial raises anything
+    beside OSError and TraceError, that is raised once the capabilities are given up, without
+    no_new_privs.
     """
     effective, permitted, _ = capabilities.current()
     kept = mask(keep) & effective
@@ -136,7 +139,8 @@ def threads_with_more(kept: int, tasks: Path = Path("/proc/self/task")) -> list[
     """Return the names of this process's threads with permitted capabilities not in `kept`.
 
     `kept`: bit mask. `tasks`: /proc/PID/task of the process. Sorted by the threads' ids as text.
-    Threads that end meanwhile are skipped.
+    Threads that end meanwhile are skipped. A name is comm as /proc/PID/status has it; threads with
+    the same name are listed each.
     """
     found = []
     for task in sorted(tasks.iterdir()):

@@ -77,7 +77,8 @@ def _member(field: Field) -> str:
 def _struct(record: Record) -> list[str]:
     """Return the C lines of a record: comment, struct, static asserts of its size and offsets.
 
-    The first line is empty.
+    The first line is empty; the comment has the record's letter and tracepoint, if any, and its
+    meaning.
     """
     name = struct_name(record)
     title = f"{record.letter} {record.tracepoint}".rstrip()
@@ -95,7 +96,8 @@ def _struct(record: Record) -> list[str]:
 def header_text() -> str:
     """Return the text of `bpf/records.h`: constants, `enum bt_kind`, a struct for each record.
 
-    The records are those of RECORDS, in order; static asserts hold their sizes and offsets.
+    The constants are from records.py. The records are those of RECORDS,
+    in order; static asserts hold their sizes and offsets.
     """
     lines = [
         _HEADER_START.rstrip("\n"),
@@ -132,7 +134,8 @@ def _comment(text: str) -> list[str]:
 def _shared_member(member: Member) -> list[str]:
     """Return the C lines of a member of a shared struct: its comment beside it, or above if long.
 
-    Without a comment where `member.meaning` is empty.
+    Long: the line has more than 100 columns, a tab being 8. Without a comment where
+    `member.meaning` is empty. A type that is no integer of the schema is a struct's name.
     """
     kind = _C_TYPES.get(member.type, f"struct {member.type}")
     array = f"[{member.count}]" if member.count else ""
@@ -164,7 +167,7 @@ def _shared_struct(struct: Struct) -> list[str]:
 
 
 def shared_text() -> str:
-    """Return the whole text of `bpf/shared.h`."""
+    """Return the text of `bpf/shared.h`: constants of shared.LIMITS, structs of shared.STRUCTS."""
     lines = [_SHARED_START.rstrip("\n"), ""]
     lines += [f"#define {name} {number}" for name, number in shared.LIMITS.items()]
     for struct in shared.STRUCTS:
@@ -176,7 +179,8 @@ def _table(record: Record) -> list[str]:
     """Return the Markdown lines of a record: title, meaning, table of fields.
 
     The title has the kind's number, letter, name and size in bytes; the table's columns are offset
-    in bytes, field, type, unit, meaning. The last line is empty.
+    in bytes, field, type, unit, meaning. A tracepoint, if the record has one, follows its meaning.
+    The last line is empty.
     """
     title = f"### {int(record.kind)} `{record.letter}` {record.name}, {record.size} bytes"
     source = f" From `{record.tracepoint}`." if record.tracepoint else ""
@@ -202,7 +206,8 @@ def document_text(current: str) -> str:
     """Return the document `current` with the text between its marks generated anew.
 
     `current`: the whole text of docs/log-format.md. An empty `current` becomes a new document: a
-    title and the tables. Raises TraceError where BEGIN_MARK or, after it, END_MARK is missing.
+    title and the tables. Of several marks the first BEGIN_MARK and the first END_MARK after it
+    count. Raises TraceError where one of these is missing.
     """
     if not current:
         current = f"# The log's format\n\n{BEGIN_MARK}\n{END_MARK}\n"
@@ -236,7 +241,8 @@ def outputs(root: Path) -> dict[Path, tuple[str, str]]:
 def check(root: Path) -> str:
     """Return a unified diff from the files below `root` to the generated texts; "" if equal.
 
-    The diffs of both files follow each other. Raises TraceError as `outputs` does.
+    The diffs of the three files follow each other, without equal files. Raises TraceError as
+    `outputs` does.
     """
     return "".join(
         "".join(
@@ -256,7 +262,8 @@ def write(root: Path) -> list[Path]:
     """Write the generated files that differ from the generated text; return their paths.
 
     The files are bpf/records.h, bpf/shared.h and docs/log-format.md below `root`, to which the
-    paths are relative. A missing directory is made. Raises TraceError as `outputs` does.
+    paths are relative. Their directory is made where it is missing, but not `root`. Raises
+    TraceError as `outputs` does.
     """
     stale = [path for path, (now, wanted) in outputs(root).items() if now != wanted]
     for path, (_, wanted) in outputs(root).items():
@@ -270,8 +277,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the generated files or, with `--check`, compare them; return the exit status.
 
     `arguments`: of the command line; None: of this process. Prints the paths of files written, with
-    `--check` the diff. Status 1: a file differs from the schema with `--check`, or the document
-    lacks a mark; else 0.
+    `--check` the diff; `--root` gives another source tree. Status 1: a file differs from the schema
+    with `--check`, or the document lacks a mark (an error printed to stderr); else 0. Wrong
+    arguments raise SystemExit (status 2).
     """
     parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 if stale")

@@ -202,7 +202,9 @@ Layout = list[tuple[str, type[Any]]]
 def fields(struct: Struct, nested: Mapping[str, type[ctypes.Structure]] | None = None) -> Layout:
     """Return `_fields_` for the ctypes class of a struct, in the order of its members.
 
-    `nested`: the ctypes classes of the structs that it holds, by their C name; None: it holds none.
+    That is a list of (name, ctypes type); a member with a count has an array type. `nested`: the
+    ctypes classes of the structs that it holds, by their C name; None: it holds none. KeyError
+    where one is missing.
     """
     types = {**_INTEGERS, **(nested or {})}
     return [

@@ -18,9 +18,10 @@ GUARDED_BEGINNINGS = f"=+-@\t\r\n\uff1d\uff0b\uff0d\uff20{GUARD}"
 def shown(text: str) -> str:
     r"""Return the text on one line, with all that could control a terminal escaped.
 
-    Characters that cannot be printed (Unicode categories Cc, Cf, Cs, Co, Cn, Zl, Zp, and Zs but
-    the space) become `\n`, `\r`, `\t`, `\xHH`, `\uHHHH` or `\UHHHHHHHH`, and a backslash becomes
-    two, so that different texts stay different. Call it once, where text is printed for people.
+    Characters that cannot be printed (Unicode categories Cc, Cf, Cs, Co, Cn, Zl, Zp, and Zs but the
+    space) become `\n`, `\r`, `\t`, `\xHH`, `\uHHHH` or `\UHHHHHHHH`, and a backslash becomes two,
+    so that different texts stay different; all else stays. Call it once, where text is printed for
+    people.
     """
     if "\\" not in text and text.isprintable():
         return text

@@ -35,10 +35,10 @@ class Child:
             )
 
     def start(self) -> None:
-        """Start the command, once. Raises TraceError: its program cannot be executed.
+        """Start the command; to be called once. Raises TraceError: its program cannot be executed.
 
-        Sets `pidfd` to a new descriptor that is readable once the command has ended; it stays None
-        where the kernel has no pidfd_open(2) (before 5.3) or refuses.
+        Sets `pidfd` to a new descriptor that is readable once the command has ended (`close` closes
+        it); it stays None where the kernel has no pidfd_open(2) (before 5.3) or refuses.
         """
         try:
             self._process = subprocess.Popen(self._command, stdout=self._stdout)
@@ -66,7 +66,9 @@ class Child:
     def terminate(self) -> None:
         """Send SIGTERM to the command if it runs; a terminal's Ctrl-C reaches it anyway.
 
-        Does nothing where the command became another user's and this process lacks CAP_KILL.
+        Does nothing before `start`, after its end, and where the command became another user's and
+        this process lacks CAP_KILL. Does not wait; processes that the command started get no
+        signal.
         """
         if self.running and self._process is not None:
             with suppress(PermissionError):

@@ -62,10 +62,11 @@ class CostWatch:
         """Switch the counting of runs for this tick; return a warning for the user, or "".
 
         To be called every TICK_NS, at `now_ns`. `events`: number of events recorded so far. Runs
-        are counted in the ticks of EARLY_TICKS and in every SAMPLE_TICKS-th one. If recorder and
-        programs took more than `max_cpu` since the last look, at least WINDOW_NS ago, 1 is added to
-        `warnings`, and the warning is returned unless the last one was less than QUIET_NS ago.
-        Without `max_cpu` always "".
+        are counted in the ticks of EARLY_TICKS and in every SAMPLE_TICKS-th one; on in these, off
+        in all others. Only once WINDOW_NS have passed since the last look (or the beginning), looks
+        again: if recorder and programs took more than `max_cpu` since then, adds 1 to `warnings`,
+        and returns the warning unless the last one was returned less than QUIET_NS ago. Without
+        `max_cpu` never looks, and returns "".
         """
         self._ticks += 1
         self._count(self._ticks in EARLY_TICKS or self._ticks % SAMPLE_TICKS == 0)
@@ -87,8 +88,8 @@ class CostWatch:
         """Switch the counting of runs off if the present sample is large enough, else do nothing.
 
         `taken_bytes`: bytes of records copied from the rings since the recording began; the sample
-        ends SAMPLE_BYTES after the value at its beginning. Called in each round of the poll loop.
-        Keeps `taken_bytes`, as the beginning of the next sample.
+        ends SAMPLE_BYTES after the value at its beginning. To be called in each round of the poll
+        loop. Always keeps `taken_bytes`: a sample begins at the value of the last call.
         """
         self._taken_bytes = taken_bytes
         if self._counting and taken_bytes - self._sample_bytes >= SAMPLE_BYTES:
@@ -107,9 +108,10 @@ class CostWatch:
         """Return the per cent of one core that the recorder and the programs took since last call.
 
         `events`: number of events recorded by `now_ns`. The recorder's time is its CPU time; the
-        programs' is estimated: the new events times the mean time of the runs that the kernel
-        counted. Sets `_since_ns`, `_cpu` and `_events`, from which the next call goes on; the first
-        call measures from the object's making.
+        programs' is estimated: the new events times the mean time of all runs that the kernel has
+        counted, 0 if none. May be more than 100. Sets `_since_ns`, `_cpu` and `_events`, from which
+        the next call goes on; the first call measures from the object's making (for events: from
+        0).
         """
         cpu = cost.read(()).cpu_seconds
         kernel = (events - self._events) * ns_per_run(self._programs()) / 1e9

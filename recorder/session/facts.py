@@ -52,9 +52,10 @@ def header(
 
     The host, its kernel and its devices are looked up now. clock: read before the programs were
     attached, so that no event is older. kernel_enums: `op_enum` and `flag_bits` alone. command:
-    biotrail's command line. stacks: which call stacks are recorded. backend, files: keys of the
-    header itself (Probes.backend_facts, FileWatch.facts). The other arguments are the header's
-    entries of the same name.
+    biotrail's command line. stacks: which call stacks are recorded; "stacks" is no key if none.
+    backend, files: keys of the header itself (Probes.backend_facts, FileWatch.facts). The other
+    arguments are the header's entries of the same name, but kernel_enums is put into "kernel" and
+    clock into "clocks". "log_id" is random.
     """
     machine = host.facts()
     kernel: KernelFacts = machine.pop("kernel", {})

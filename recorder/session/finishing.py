@@ -25,8 +25,10 @@ def finish(running: Running) -> Summary:
     """Detach, copy out the remaining records, end the log, and wait for the command's end.
 
     `running`: its loop has ended, by a reason or by an error given to `fail`. Returns the summary;
-    its `error` is None if the recording stopped as asked for. Errors while detaching or reading the
-    rings do not raise: they are kept in `running.failure`, and the log gets what was copied.
+    its `error` is None if the recording stopped as asked for, else the output's or, if that has
+    none, the recorder's. Errors while detaching or reading the rings do not raise: they are kept in
+    `running.failure` (unless one is there), and the log gets what was copied. The end of the log is
+    not waited for if the output is stuck and the user insists (`_stuck`).
     """
     stop, writer = running.stop, running.writer
     stopped = clocks.reading()  # programs are detached one by one: later events have gaps
@@ -47,9 +49,10 @@ def finish(running: Running) -> Summary:
 def _take_rest(running: Running) -> None:
     """Detach the programs; copy out their last records, losses and triggers.
 
-    Records wait in `running.intake`, loss windows in `running.loss_feed` or the writer's queue,
-    triggers in `running.flight`. The counting of program runs is switched off first. Raises OSError
-    or TraceError; what was copied by then stays.
+    Records then wait in `running.intake` (whatever their number), loss windows in
+    `running.loss_feed` or the writer's queue, requests for dumps in `running.flight`. The counting
+    of program runs is switched off first. Raises OSError or TraceError, and skips the steps behind;
+    what was copied by then stays.
     """
     running.watch.end()
     running.probes.detach()
@@ -65,13 +68,17 @@ def _last_job(running: Running, stopped: Clock) -> Job:
     """Return the job that writes all that waits to be written, then the END frame.
 
     In this order: new stacks, records, loss windows, devices, cgroups and mounts, END. The END
-    frame is left out where an earlier write failed, except by a flight recorder. `stopped`: clock
-    readings (name → ns) right before the programs were detached.
+    frame is left out where an earlier job failed, except by a flight recorder, and where one of
+    these jobs fails. `stopped`: clock readings (name → ns) right before the programs were detached.
     """
     jobs = [*running.intake.jobs(), *running.loss_feed.jobs(), *running.changes.jobs()]
 
     def last(log: LogSink) -> None:
-        """Write it all to `log`; runs in the writer thread."""
+        """Run `jobs` on `log`, then close it with the END frame; runs in the writer thread.
+
+        Not closed if `running.writer.error` is set, unless this is a flight recorder. An error of a
+        job passes at once, and the log is not closed.
+        """
         for job in jobs:
             job(log)
         # A log that lacks a chunk gets no END frame, so that it reads as interrupted. A flight
@@ -85,8 +92,11 @@ def _last_job(running: Running, stopped: Clock) -> Job:
 def _end_facts(running: Running, stopped: Clock) -> End:
     """Return the facts for the END frame; the log writer adds the log's size.
 
-    `stopped`: clock readings (name → ns) right before the programs were detached. Reads the
-    programs' run times and counts, so they must still be loaded.
+    Why recording stopped ("" if unknown), its seconds up to `stopped`, clocks then and now, losses
+    by kind, what programs skipped and filters left out, run counts and times per program, the
+    recorder's own cost, the number of events, and the capabilities kept if others were given up.
+    A flight recorder's also: `Flight.at_end`. `stopped`: clock readings (name → ns) right before
+    the programs were detached. Reads the programs' counters, so they must still be loaded.
     """
     loss, began = running.loss, running.began
     now = cost.read(running.probes.programs())
@@ -117,8 +127,9 @@ def _end_facts(running: Running, stopped: Clock) -> End:
 def _summary(running: Running, stopped: Clock) -> Summary:
     """Return the summary for the user, without `error` and `command_status`.
 
-    `stopped`: clock readings (name → ns) right before the programs were detached. Asks the probes
-    for counters, so they must not be closed yet.
+    `stopped`: clock readings (name → ns) right before the programs were detached, where its seconds
+    end. Unwritten are the bytes copied from the rings that the writer has not written by now. Asks
+    the probes for counters, so they must not be closed yet.
     """
     writer, loss, sink = running.writer, running.loss, running.opened.sink
     rotation, flight = running.rotation, running.flight
@@ -166,9 +177,10 @@ def _moment(running: Running, clock: Clock | None) -> Moment | None:
 def _of_output(running: Running, ended: bool) -> TraceError | None:
     """Return the error of the output as one for the user; None: the log was written.
 
-    `ended`: whether the writer thread ended; else the output is stuck, which is the error. Then
-    comes the writer's own error, an OSError with advice (output.explain); last, if there is none, a
-    file that others removed while it was written (reason "output removed").
+    `ended`: whether the writer thread ended; else the output is stuck, which is the error whatever
+    else failed. Then comes the writer's own error, an OSError with advice (output.explain), another
+    itself; last, if there is none, a file that others removed while it was written (if that was the
+    reason to stop, "output removed").
     """
     error, path = running.writer.error, running.options.output
     if not ended:
@@ -202,8 +214,9 @@ def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
     """Return about how many events are in records that were copied from the rings but not written.
 
     `unwritten_bytes`: bytes of these records; 0 gives 0. The writer counted the events of the jobs
-    that it ran (`writer.unwritten`). Where the output was stuck, some jobs did not run: then the
-    number follows from the mean size of all counted events, and is 0 if none was counted.
+    that it ran and that did not write (`writer.unwritten`): if these are all the bytes, their
+    number is returned. Where the output was stuck, some jobs did not run: then the number follows
+    from the mean size of all events counted, written or not, and is 0 if none was counted.
     """
     if not unwritten_bytes:
         return 0
@@ -217,11 +230,12 @@ def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
 def _wait_for_command(
     child: Child, name: str, stop: StopRequests, tell: Callable[[str], None]
 ) -> int | None:
-    """Wait for the command's end, however long; return its exit status (128 + signal).
+    """Wait for the command's end, however long; return its exit status.
 
-    Sends SIGTERM to the command if a signal to stop ended the recording, and again for each that
-    comes while waiting. Calls `tell` with a message for the user if the command still runs after
-    0.5 s. `name`: the command's, for the message. None: the command was not started.
+    A command that a signal ended has 128 + the signal's number. Sends SIGTERM to the command if a
+    signal to stop has come by now, and again when more come, but not for those of the first 0.5 s.
+    Calls `tell` with a message for the user if the command still runs after 0.5 s. `name`: the
+    command's, for the message. None: the command was not started.
     """
     if stop.signals:
         child.terminate()

@@ -69,8 +69,9 @@ class Flight:
     def request_dump_after(self, hit: Hit) -> None:
         """Request a dump for a trigger that fired, `after` seconds behind the trigger's time.
 
-        Ignored within `every` seconds of the last trigger that made a dump, which adds 1 to
-        `let_pass`; and while another trigger's dump is waiting, which will cover this one too.
+        Sets `_waiting_hit`. Ignored if it fired less than `every` seconds after the last trigger
+        that made a dump, which adds 1 to `let_pass`; and, not counted, while another trigger's dump
+        is waiting, which will cover this one too.
         """
         if hit.monotonic < self._next_trigger_ns:
             self.let_pass += 1
@@ -80,8 +81,9 @@ class Flight:
     def due(self, now_ns: int) -> bool:
         """Return whether a dump is to be ordered at `now_ns` (CLOCK_MONOTONIC).
 
-        So if a user requested one, or a trigger did and `after` seconds have passed since; and no
-        other dump is ordered or being written. False without a flight recorder.
+        So if a user requested one, or a trigger did and `after` seconds have passed since it fired;
+        and no other dump is ordered or being written: until then requests wait. False without a
+        flight recorder.
         """
         if self._sink is None or self._ordered or self._sink.busy:
             return False
@@ -95,8 +97,9 @@ class Flight:
 
         `clock`: clock readings (name → ns) of the dump's end, up to which all records are queued.
         Sets `_ordered`, and removes the user's request (`_dump_request`) and the trigger's
-        (`_waiting_hit`); after a trigger's dump, sets until when triggers are ignored
-        (`_next_trigger_ns`). If the writer's queue is full, nothing changes.
+        (`_waiting_hit`). One dump is for both, and counts as the trigger's, even if that still had
+        to wait: sets until when triggers are ignored (`_next_trigger_ns`), `every` seconds after
+        the trigger fired. If the writer's queue is full, nothing changes.
         """
         facts = self._facts()
         self._ordered = True  # first: the job may have run when `offer` returns
@@ -111,7 +114,9 @@ class Flight:
     def _facts(self) -> dict[str, Any]:
         """Return entries of the header's "kept": the dump's reason, its trigger if any, `let_pass`.
 
-        A trigger comes before a user's request; one of both must be there.
+        {"reason": "trigger NAME", "trigger": the Hit as a dict, "triggers_let_pass": number} or,
+        for a user's request, without "trigger". If there are both, the trigger's; one must be
+        there.
         """
         passed = {"triggers_let_pass": self.let_pass}
         hit = self._waiting_hit
@@ -134,7 +139,8 @@ class Flight:
     def at_end(self) -> End:
         """Return for the END frame `triggers_let_pass`, and `trigger` if one waits for its dump.
 
-        {} without a flight recorder.
+        `trigger` is the Hit as a dict; a user's request that waits is not reported. {} without a
+        flight recorder.
         """
         if self._sink is None:
             return {}

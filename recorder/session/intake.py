@@ -50,9 +50,10 @@ class Intake:
     def poll(self, now_ns: int) -> None:
         """Copy records from the rings, then queue all that wait as a chunk if large or old enough.
 
-        `now_ns`: CLOCK_MONOTONIC. Nothing is copied while CHUNK_BYTES wait already or the writer's
-        queue is full: records stay in the rings then, which count what they lose. A chunk is queued
-        at CHUNK_BYTES, or CHUNK_NS after the last one.
+        `now_ns`: CLOCK_MONOTONIC. Nothing is copied while CHUNK_BYTES wait already or the writer
+        has too much to do (`WriterThread.ready`): records stay in the rings then, which count what
+        they lose. A chunk is queued at CHUNK_BYTES, or CHUNK_NS after the last one began; one that
+        finds the writer's queue full goes on waiting.
         """
         if self._pending_bytes < CHUNK_BYTES and self._writer.ready():
             self.drain()
@@ -62,8 +63,8 @@ class Intake:
     def drain(self) -> bool:
         """Copy all committed records from the rings; return whether there were any.
 
-        Adds them to the waiting records, `taken_bytes` and the limits' count; sets `clock`. Raises
-        ProbeError: the rings cannot be read.
+        However many wait already. Adds them to the waiting records, `taken_bytes` and the limits'
+        count; sets `clock`, also if there were none. Raises ProbeError: the rings cannot be read.
         """
         segments = self._probes.drain()
         self.clock = clocks.reading()  # right after the copy: later events go to the next chunk
@@ -77,8 +78,9 @@ class Intake:
     def offer_chunk(self, now_ns: int) -> None:
         """Queue the waiting records as a chunk; then none wait, and the next begins at `now_ns`.
 
-        If the writer's queue is full, nothing changes. Before records, new call stacks are queued,
-        if a look for them is due.
+        If the writer's queue is full, the records go on waiting. Before them, a job for new call
+        stacks is queued, if a look for these is due. Without records nothing is queued, and only
+        the next chunk's beginning is set.
         """
         if self._pending and self._stacks.due(now_ns):
             self._stacks.put(self._writer)
@@ -116,7 +118,9 @@ class LossFeed:
         """Sample the programs' counters of skipped runs, and queue loss windows up to `now_ns`.
 
         The kernel skips a program that is already running on that CPU (recursion_misses). The
-        counters of programs with the same event letter are added up.
+        counters of programs with the same event letter are added up; a program that was not loaded
+        counts 0. Windows that find the writer's queue full wait for the next sample. `now_ns`:
+        CLOCK_MONOTONIC.
         """
         misses: dict[str, int] = {}
         for program in self._probes.programs():

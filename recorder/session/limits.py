@@ -30,8 +30,10 @@ class StopLimits:
     def reached(self, taken_bytes: int) -> str:
         """Return the reason to stop: "number of events" or "size of the log"; "" if neither.
 
-        `taken_bytes`: bytes of records copied from the rings so far. The number of events compares
-        those of `count`; the size is what the log would have if all these bytes were written.
+        `taken_bytes`: bytes of records copied from the rings so far. Compared are the events of
+        `count` with `max_events`, and with `max_bytes` the size that the log would have if all
+        these bytes were written. If both are reached, the number of events; a limit of None never
+        is.
         """
         if self._events is not None and self._meter.events >= self._events:
             return "number of events"
@@ -42,8 +44,9 @@ class StopLimits:
     def _size(self, taken: int) -> float:
         """Return the log's estimated size in bytes once `taken` bytes of records are written.
 
-        Bytes written, and the rest scaled by bytes of the log per byte of records so far, or by a
-        guess while nothing was written.
+        Bytes of chunks written (without header and notes), and the rest scaled by bytes of the log
+        per byte of records so far; while nothing was written by a guess, 0.2, or 1 without
+        compression.
         """
         written, raw = self._writer.log_bytes, self._writer.raw_bytes
         return written + (taken - raw) * (written / raw if raw else self._ratio)

@@ -69,7 +69,8 @@ class Opened:
 def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> Prepared:
     """Catch signals, look the command up, resolve the devices, and make the probes.
 
-    `stack` gives signal handlers and the command's descriptor back. `probes`: what records; None:
+    Nothing is loaded, started or written. `stack`, at its end, sets the old signal handlers again
+    and closes the command's descriptor. `probes`: what records, whatever the options say; None:
     made by `options.backend`. Raises TraceError: a device, the command or the backend does not
     exist.
     """
@@ -93,8 +94,8 @@ def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> 
 def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
     """Return the command, not started; None: `options` have none. `stack` closes its descriptor.
 
-    The command's output goes to stderr if stdout takes the log. Raises TraceError: its program is
-    not in PATH, or not executable.
+    The command's standard output goes to stderr if stdout takes the log (no `options.output`).
+    Raises TraceError: its program is not in PATH, or not executable.
     """
     if not options.command:
         return None
@@ -110,8 +111,9 @@ def _resolve_devices(
 
     First the devices that the user named, then those that they are stacked on (if `--below`), then
     the path disks of NVMe multipath devices among all these; the latter two without "spec". A pair
-    is (dev_t of the disk, dev_t of the partition or 0). Both are empty if no device was named,
-    which means all devices. Raises TraceError: a device does not exist.
+    is (dev_t of the disk, dev_t of the partition or 0). A device that was named twice has two
+    entries, by each "spec", and one pair. Both are empty if no device was named, which means all
+    devices. Raises TraceError: a device does not exist.
     """
     named = [(spec, devices.resolve(spec)) for spec in options.devices]
     pairs = list(dict.fromkeys(pair for _, pair in named))
@@ -123,8 +125,10 @@ def _resolve_devices(
 def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
-    `stack` closes what was opened, when the recording is over or this has failed. Raises TraceError
-    or OSError, after deleting the files made.
+    The header's clocks are read right before attaching. A flight recorder writes its header only
+    with a dump. `stack` closes what was opened, when the recording is over or this has failed.
+    Raises TraceError or OSError, after deleting the files made; a file that `options.force`
+    replaced does not come back.
     """
     options, probes = prepared.options, prepared.probes
     messages: list[str] = []
@@ -158,8 +162,9 @@ def _run_counter(
     """Return a function that switches (True: on) the kernel's counting of program runs.
 
     If rights are to be given up and this process has the one for counting, a child process keeps
-    it and switches; `stack` ends the child, and the child's messages are added to `messages`, also
-    later. Without that, or where no process can be started, the probes switch.
+    it and switches; `stack` ends the child, and what is to be said of it is added to `messages`,
+    also later. Otherwise the probes switch, also where no process can be started, which is added to
+    `messages` too.
     """
     if prepared.options.give_up_rights and capabilities.holds(STATS_RIGHT):
         try:
@@ -176,7 +181,7 @@ def _missing_tracepoints(options: RecordOptions, probes: Probes) -> list[Missing
     """Return the tracepoints of the event set that are not recorded: letter, tracepoint, reason.
 
     In the order of PROBES, for attached probes. A tracepoint outside of the event set is not
-    missing.
+    missing, nor is G where it only stands in for s (lifecycle without block_io_start).
     """
     return [
         {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
@@ -192,10 +197,11 @@ def _header(
     missing: list[MissingTracepoint],
     lacking: list[Lack],
 ) -> Header:
-    """Return the log's header, for attached probes.
+    """Return the log's header, for attached probes; host and devices are looked up now.
 
     `clock`: clock readings (name → ns) from before the programs were attached. `missing`,
-    `lacking`: as in Opened.
+    `lacking`: as in Opened. The event letters are those of attached programs, sorted; rings are
+    {"levels": number, "bytes": one CPU's by level}.
     """
     options, probes = prepared.options, prepared.probes
     levels = [] if probes.sizes is None else list(probes.sizes.by_level)

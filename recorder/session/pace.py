@@ -19,8 +19,8 @@ class Pace:
     def adapt(self, fill: float) -> None:
         """Set `seconds` so that the fullest ring reaches TARGET_FILL by the next poll at this load.
 
-        `fill`: the fullest ring's used share, 0 to 1, right before it is emptied. `seconds` at most
-        doubles, and stays between SHORTEST and LONGEST.
+        `fill`: the fullest ring's used share, 0 to 1, right before it is emptied, after a sleep of
+        `seconds`. `seconds` at most doubles, and stays between SHORTEST (5 ms) and LONGEST (50 ms).
         """
         wanted = self.seconds * TARGET_FILL / max(fill, TARGET_FILL / 2)
         self.seconds = min(max(wanted, SHORTEST), LONGEST)

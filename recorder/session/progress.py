@@ -35,14 +35,17 @@ class Progress:
     def events(self) -> float:
         """Return about how many events were copied from the rings so far.
 
-        The number of events written, scaled by bytes copied per byte written; 0 before the first
-        chunk.
+        The number of events written, scaled by bytes of records copied per byte of records written;
+        0 before the first chunk was written.
         """
         writer = self._writer
         return writer.meter.events * self._intake.taken_bytes / max(writer.raw_bytes, 1)
 
     def report(self, now_ns: int, note: str = "") -> None:
-        """Call `on_status` with the figures at `now_ns` (CLOCK_MONOTONIC) and a message, or ""."""
+        """Call `on_status` with the figures at `now_ns` (CLOCK_MONOTONIC) and a message, or "".
+
+        Does nothing, also with a message, if `on_status` is None.
+        """
         if self._on_status is None:
             return
         self._on_status(

@@ -21,11 +21,12 @@ _FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARC
 def needed(options: RecordOptions) -> set[str]:
     """Return the capabilities that these options need in any case; `trials` finds others.
 
-    CAP_KILL for a command, which may change its user. If files are made while recording (a
-    rotation, dumps) and the user called sudo: CAP_CHOWN to give them to that user, CAP_DAC_OVERRIDE
-    to rename them in that user's directory, CAP_FOWNER to delete them there if the directory is
-    sticky and another user's. For call stacks: CAP_SYSLOG for kernel symbols of modules loaded
-    later; with those of programs also _FOR_PROGRAMS, for programs started later.
+    Whether this process has them is not asked. CAP_KILL for a command, which may change its user.
+    If files are made while recording (a rotation, dumps) and the user called sudo: CAP_CHOWN to
+    give them to that user, CAP_DAC_OVERRIDE to rename them in that user's directory, CAP_FOWNER to
+    delete them there if the directory is sticky and another user's. For call stacks: CAP_SYSLOG for
+    kernel symbols of modules loaded later; with those of programs also _FOR_PROGRAMS, for programs
+    started later.
     """
     names = {"CAP_KILL"} if options.command else set()
     names |= {"CAP_SYSLOG"} if options.stacks else set()
@@ -58,9 +59,10 @@ def _check_priority() -> None:
 
 
 def lacking(options: RecordOptions) -> list[Lack]:
-    """Return what will not work for lack of rights, but only what concerns these options.
+    """Return what will not work for lack of rights (rights.lacking), for these options.
 
-    That other users' processes are hidden concerns `--children` alone.
+    That other users' processes are hidden ("processes") is left out without `--children`; all else
+    is returned whatever the options.
     """
     lacks = rights.lacking()
     return [lack for lack in lacks if lack.key != "processes" or options.filters.children]
@@ -75,7 +77,7 @@ def facts(lacks: list[Lack]) -> RightFacts:
 def _directory_of_more(options: RecordOptions) -> str | None:
     """Return the directory where files are made while recording: of a rotation, or of dumps.
 
-    None: none are made, or the output is standard output.
+    "." for an output without directory. None: none are made, or the output is standard output.
     """
     if options.output is None or (options.rotate is None and options.keep is None):
         return None
@@ -104,10 +106,12 @@ def _make_nameless_file(directory: str) -> None:
 def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:
     """Give up the calling thread's capabilities but those that recording needs, for good.
 
-    `probes`: attached. Returns (names of the capabilities kept, warning): the warning is "", or
-    says which other threads of this process keep more. (None, warning) where giving up failed, for
-    any reason: all capabilities are kept then. If this process has CAP_SYS_NICE, RLIMIT_RTPRIO is
-    raised first, so that real-time priority stays possible without.
+    Kept are, of those held, `needed` and what a failing one of `trials` requires. Threads and
+    programs started later get no more. `probes`: attached. Returns (names of the capabilities kept,
+    warning): the warning is "", or says which other threads of this process keep more. (None,
+    warning that all are kept) where a system call failed or the C library has none for it. If this
+    process has CAP_SYS_NICE, RLIMIT_RTPRIO is raised first, so that real-time priority stays
+    possible without.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()

@@ -85,7 +85,12 @@ class Running:
         self.periodic = [Every(ns, action, self.began.monotonic) for ns, action in actions]
 
     def loop(self) -> None:
-        """Poll until there is a reason to stop, which is then in `stop.reason`."""
+        """Poll until there is a reason to stop, which is then in `stop.reason`.
+
+        Before each round, the first that applies: a reason that is set already (a signal, removed
+        output), "duration", "command ended", "output failed", a limit of events or bytes. Raises
+        OSError or TraceError: the probes cannot be read.
+        """
         while self.stop.reason is None:
             left = self._seconds_left()
             if left <= 0:
@@ -109,8 +114,9 @@ class Running:
     def _sleep(self, left: float) -> None:
         """Sleep until the next poll is due, for `left` seconds at most.
 
-        Ends early with the command, by a signal, or by a request to stop or dump; between the two
-        parts of a long sleep also if the fullest ring is TARGET_FILL full.
+        Ends early with the command (where it has a pidfd), by a signal, or by a request to stop or
+        dump; between the two parts of a long sleep (after GLANCE) also if the fullest ring is
+        TARGET_FILL full.
         """
         pidfd = None if self.child is None else self.child.pidfd
         for seconds in self.pace.split_sleep(left):
@@ -121,7 +127,8 @@ class Running:
     def _round(self, now_ns: int) -> None:
         """Do one round of the poll loop: drain, queue a chunk, run what is due, rotate or dump.
 
-        Adapts the pace and the threads' priority to the rings' fill first. `now_ns`:
+        Adapts the pace and the threads' priority to the rings' fill first. Requests for dumps are
+        heard, and messages reported, before a rotation or dump that is due is queued. `now_ns`:
         CLOCK_MONOTONIC. Raises OSError or TraceError: the probes cannot be read.
         """
         fill = self.probes.fill()
@@ -140,7 +147,8 @@ class Running:
     def listen(self) -> None:
         """Pass signals and triggers that request a dump to the flight recorder.
 
-        Sets `stop.dumps` back to 0. The probes are asked for triggers only if `options` have any.
+        Sets `stop.dumps` back to 0: several signals since the last call are one request, named by
+        the last. The probes are asked for triggers only if `options` have any.
         """
         if self.stop.dumps:
             self.stop.dumps = 0
@@ -162,8 +170,10 @@ class Running:
     def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
         """Queue all records and losses so far, then the rotation or dump `border`.
 
-        Its file then ends, or its dump is cut, at the clock readings of the last drain. Nothing is
-        ordered if the writer's queue is full; the next round tries again. `border`: is due.
+        Its file then ends, or its dump is cut, at the clock readings of a drain that is made here.
+        A job for new call stacks goes before it. If the writer's queue has no room for one of all
+        these, nothing is ordered (though those before are queued); the next round tries again.
+        `border`: is due.
         """
         self.intake.drain()
         self.intake.offer_chunk(now_ns)
@@ -203,11 +213,12 @@ def start(
     on_status: Callable[[Status], None] | None,
     stack: ExitStack,
 ) -> Running:
-    """Start the writer thread and all that runs periodically; report the messages so far.
+    """Start the writer thread and make all that the poll loop works on; report messages so far.
 
-    `kept`: capabilities that were kept when others were given up; None: none were given up.
-    `on_status`: as in `record`. `stack` returns the threads to normal scheduling. Empties
-    `opened.messages`.
+    Returns the recording, whose duration counts from now; its `loop` is not called. `kept`:
+    capabilities that were kept when others were given up; None: none were given up. `on_status`: as
+    in `record`; first called without a message. `stack`, at its end, returns the threads to normal
+    scheduling. Empties `opened.messages`.
     """
     prepared, clock = opened.prepared, opened.header["clocks"]
     options, probes = prepared.options, prepared.probes
@@ -245,7 +256,10 @@ def start(
 
 
 def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:
-    """Return the Urgency of this thread and the writer's; `stack` ends real-time scheduling."""
+    """Return the Urgency of this thread and the writer's; `stack` ends real-time scheduling.
+
+    Both keep their scheduling until rings fill.
+    """
     urgency = Urgency()
     urgency.add_thread()
     urgency.add_thread(writer.thread)  # holds locks that the poll loop waits for
@@ -256,7 +270,8 @@ def _urgency(writer: WriterThread, stack: ExitStack) -> Urgency:
 def _first_messages(opened: Opened) -> list[str]:
     """Return the messages to report when recording begins: `opened.messages` and two more.
 
-    One if call stacks are recorded without names; one if the rings are smaller than wanted.
+    One if call stacks are recorded and the kernel hides its symbols; one if the rings are smaller
+    than wanted. In this order; `opened.messages` is not changed.
     """
     options = opened.prepared.options
     small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])

@@ -21,12 +21,14 @@ def record(
     on_status: Callable[[Status], None] | None = None,
     probes: Probes | None = None,
 ) -> Summary:
-    """Record until the duration is over, the command ends, a signal comes or the output fails.
+    """Record until a limit of `options`, the command's end, a signal or an error; return a summary.
 
-    `on_status`: called about once a second, and with messages for the user. `probes`: None: made
-    by `options.backend`. Returns a summary; its `error` is set if the recording had to stop, and
-    what was written before is readable. Raises TraceError: recording could not begin; then no
-    file is left behind.
+    Limits are of time, events or bytes; errors those of the output (also if others removed it) and
+    of reading the probes. They do not raise: the summary's `error` is set then, and what was
+    written before is readable. If the recording ends first, the command's end is waited for.
+    `on_status`: called about once a second, and with messages for the user. `probes`: None: made by
+    `options.backend`. Raises TraceError or OSError: recording could not begin; then no file is left
+    behind.
     """
     keep_freed_memory()
     with ExitStack() as stack:
@@ -45,8 +47,8 @@ def record(
 def _give_up_rights(opened: Opened) -> list[str] | None:
     """Give up the capabilities that recording no longer needs; return those that are kept.
 
-    None: giving up failed, and all are kept. Adds a warning to `opened.messages` then, and where
-    other threads keep more.
+    None: giving up failed (see `reduce`). Adds a warning to `opened.messages` then, and where other
+    threads keep more.
     """
     kept, warning = reduce(opened.prepared.options, opened.prepared.probes)
     if warning:

@@ -26,9 +26,10 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Binary
 
     Called before the programs are loaded, so that a wrong path fails at once. `stack` gets what
     closes the stream or directory; `undo` what deletes the file that was made, in case the
-    recording cannot begin. Without `options.output` the stream is standard output, unbuffered.
-    Raises OutputError: the file exists and `options.force` is not set, the path is wrong, or a
-    rotation or dumps are to go to standard output.
+    recording cannot begin. With `options.force` an existing file is deleted at once, and made anew.
+    Without `options.output` the stream is standard output, unbuffered, and stays open. In a
+    directory no file is made yet. Raises OutputError: the file exists and `options.force` is not
+    set, the path is wrong, or a rotation or dumps are to go to standard output.
     """
     path = options.output
     if options.rotate is not None or options.keep is not None:
@@ -76,6 +77,7 @@ def memory_limit(limit: Limit) -> Limit:
     """Return `limit`, with a limit of bytes if it has none: else memory would grow with the load.
 
     KEEP_BYTES (1 GiB), or an eighth of the machine's memory if that is less; `limit.seconds` stays.
+    A limit with bytes, however many, is returned itself.
     """
     if limit.bytes is not None:
         return limit
@@ -93,8 +95,9 @@ def open_sink(
 
     A FlightBuffer if `options.keep` is set, a RotatingLog if `options.rotate` is, else a PlainLog.
     The header is written to the log's first file, except by a FlightBuffer, which makes no file
-    before its first dump. `place`: what `reserve` returned. The probes get to know every file
-    before it is written to (`own_file`). Raises OutputError or OSError.
+    before its first dump and whose memory is limited as `memory_limit` says. `place`: what
+    `reserve` returned. The probes get to know every file before it is written to (`own_file`), the
+    later ones of a rotation or dumps too. Raises OutputError or OSError.
     """
     programs, on_file = probes.programs, own_file_marker(probes.own_file)
     if not isinstance(place, HeldDirectory):

@@ -45,7 +45,7 @@ class StopRequests:
     def __enter__(self) -> Self:
         """Set the handlers, unless this is not the main thread; return this object.
 
-        SIGHUP keeps SIG_IGN (nohup). The old handlers are kept for the exit.
+        SIGHUP is left alone where it is ignored (nohup). The old handlers are kept for the exit.
         """
         if threading.current_thread() is threading.main_thread():
             for number in (*_SIGNALS, *_DUMP_SIGNALS):
@@ -71,7 +71,7 @@ class StopRequests:
         """Note the signal and wake the sleeper; Python runs this in the main thread.
 
         SIGUSR1 and SIGUSR2 add 1 to `dumps` and set `asked_by`; any other adds 1 to `signals` and
-        requests the stop, with a reason such as "interrupted".
+        requests the stop, with a reason such as "interrupted", unless `reason` is set already.
         """
         if number in _DUMP_SIGNALS:
             self.asked_by = signal.Signals(number).name
@@ -93,8 +93,9 @@ class StopRequests:
     def sleep(self, seconds: float, *descriptors: int | None) -> None:
         """Sleep until the time is over, a signal or request comes, or a descriptor is readable.
 
-        `descriptors`: to be polled for input; None is ignored. Returns at once if a signal or
-        request came since the last sleep.
+        `descriptors`: to be polled for input or their other end's closing; None is ignored. Returns
+        at once if a signal or request came since the last sleep, or a descriptor is ready already.
+        Which of these ended the sleep is not returned. `seconds`: at least 0.
         """
         wake = self._wake[0]
         poller = select.poll()  # unlike select(), without FD_SETSIZE

@@ -80,8 +80,8 @@ class Elf:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open the file at `path` and read its ELF header and program headers.
 
-        The file stays open until `close`. Raises NoElfError where it is no regular file or no
-        intact ELF file; OSError.
+        The file stays open until `close`, but is closed where this raises. Raises NoElfError where
+        it is no regular file, no ELF file, or its headers are cut or too large; OSError.
         """
         # O_NONBLOCK: open() must not wait where the path is a pipe by now.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -135,7 +135,8 @@ class Elf:
     def build_id(self) -> bytes:
         """Return the GNU build id as the kernel reports it: 20 bytes, cut or padded with zeros.
 
-        b"" where the file has none. Raises OSError.
+        The first in its PT_NOTE segments, of each of which 64 KiB (_MAX_NOTES) are read. b"" where
+        there is none. Raises OSError.
         """
         for segment in self._segments[self._segments["type"] == _PT_NOTE]:
             size = min(int(segment["filesz"]), _MAX_NOTES)
@@ -145,9 +146,9 @@ class Elf:
         return b""
 
     def _find_note(self, notes: bytes) -> bytes:
-        """Return the build id in `notes`, the bytes of a PT_NOTE segment; b"": there is none.
+        """Return the first GNU build id in `notes`, the bytes of a PT_NOTE segment; b"": none.
 
-        Of any length; cut where `notes` ends.
+        Of any length; cut where `notes` ends. Names and values are taken as padded to 4 bytes.
         """
         head = struct.Struct(f"{self._order}III")
         at = 0
@@ -163,7 +164,7 @@ class Elf:
     def address(self, offset: int) -> int | None:
         """Return the virtual address, as in the symbol table, of a file offset.
 
-        None where no PT_LOAD segment has the offset in its file part.
+        By the first PT_LOAD segment that has the offset in its file part; None where none has.
         """
         for segment in self._segments[self._segments["type"] == _PT_LOAD]:
             inside = offset - int(segment["offset"])
@@ -181,9 +182,10 @@ class Elf:
     def inner(self) -> "Elf | None":
         """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
 
-        The caller closes it. None where there is no such section or no section names, or it cannot
-        be decompressed or holds no ELF file. Raises NoElfError where the section headers are
-        damaged; OSError.
+        The caller closes it. None where there is no such section or no section names, or the first
+        such section cannot be decompressed (xz) or holds no ELF file. At most 64 MiB (_MAX_INNER)
+        are read, and as many unpacked. Raises NoElfError where the section headers are cut or too
+        many; OSError.
         """
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
@@ -198,9 +200,10 @@ class Elf:
     def functions(self) -> _Functions:
         """Return the functions of .symtab or, where that has none, of .dynsym; else empty arrays.
 
-        Three arrays (n,) of uint64, sorted by address: address, size (bytes) and names (file
-        offsets), see _Functions. Tables whose string table is not among the sections are skipped.
-        Raises NoElfError where the section headers or a symbol table are cut or too large; OSError.
+        Three arrays (n,) of uint64, sorted by address: address, size (bytes, 0 if not known) and
+        names (file offsets). Sections are known by type, not name; of several of a type, the first
+        with functions. Tables whose string table is not among the sections are skipped. Raises
+        NoElfError where the section headers or a symbol table are cut or too large; OSError.
         """
         sections = self._sections()
         count = len(sections)
@@ -217,9 +220,10 @@ class Elf:
     def _functions_of(self, section: np.void, names: int) -> _Functions:
         """Return the defined functions of a symbol section, sorted by address.
 
-        `section`: its header. `names`: file offset of the section's string table. Only symbols of
-        the types STT_FUNC and STT_GNU_IFUNC that are in a section. Raises NoElfError where the
-        symbols are cut or too many; OSError.
+        `section`: its header. `names`: file offset of the section's string table, which is not
+        read. Only symbols of the types STT_FUNC and STT_GNU_IFUNC that are not undefined; of one
+        address, in the order of the table. Raises NoElfError where the symbols are cut or too many;
+        OSError.
         """
         dtype = self._dtype("symbol")
         rows = self._table(dtype, int(section["offset"]), int(section["size"]) // dtype.itemsize)
@@ -243,8 +247,8 @@ def _bounded(offset: int) -> int:
 def _unpacked(packed: bytes) -> Elf | None:
     """Return the ELF file that `packed` (xz) contains, open on a memfd; None where it is damaged.
 
-    Cut after _MAX_INNER bytes; None too where decompressing needs more memory than that. The caller
-    closes it. Raises OSError.
+    Cut after _MAX_INNER bytes (64 MiB); None too where decompressing needs more memory than that.
+    What was unpacked before `packed` ends too early is used. The caller closes it. Raises OSError.
     """
     with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
         file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))

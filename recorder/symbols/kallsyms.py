@@ -61,8 +61,9 @@ class KernelSymbols:
     def find(self, address: int) -> Symbol | None:
         """Return the function that contains `address`, with its module and the offset in it.
 
-        It is the last one that starts at or before `address`; of several with one address, a global
-        one. None where that starts more than _FAR bytes (1 MiB) before, or there is none.
+        It is the last one that starts at or before `address`, whose end is not known; of several
+        with one address, a global one (T, W) if there is one. None where that starts more than _FAR
+        bytes (1 MiB) before, or there is none.
         """
         row = int(np.searchsorted(self._address, np.uint64(address), side="right")) - 1
         if row < 0 or address - int(self._address[row]) > _FAR:
@@ -77,7 +78,8 @@ class KernelSymbols:
 def _hexadecimal(characters: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the values (n,), uint64, of the 16 lower-case hex digits at each of `starts`.
 
-    `characters`: the text's bytes. `starts`: indices in it (n,).
+    `characters`: the text's bytes. `starts`: indices in it (n,), each with 16 bytes from there on;
+    other characters are not detected.
     """
     value = np.zeros(len(starts), np.uint64)
     for column in range(_ADDRESS_DIGITS):
@@ -117,7 +119,8 @@ class LiveKernelSymbols:
 def address_of(name: str, path: Path = _KALLSYMS) -> int:
     """Return the address of a function of the kernel itself, not of a module.
 
-    `path`: of kallsyms. 0: there is no such function, addresses are hidden, or it cannot be read.
+    That of the first symbol of type t or T with exactly this name. `path`: of kallsyms. 0: there is
+    no such function, addresses are hidden, or it cannot be read.
     """
     line = re.search(rf"^([0-9a-f]+) [tT] {re.escape(name)}$".encode(), _read(path), re.MULTILINE)
     return int(line[1], 16) if line else 0
@@ -126,7 +129,8 @@ def address_of(name: str, path: Path = _KALLSYMS) -> int:
 def symbols_shown(path: Path = _KALLSYMS) -> bool:
     """Return whether the kernel shows this process the address of a function.
 
-    Reads the first _SAMPLE_BYTES of kallsyms at `path`. False also where it cannot be read.
+    One with an address other than 0 in the first _SAMPLE_BYTES (1 MiB) of kallsyms, at `path`, is
+    enough. False also where it cannot be read.
     """
     try:
         with path.open("rb") as file:

@@ -48,7 +48,8 @@ class _File:
         """Read the functions of `sources`: the file at `path` and other files with its symbols.
 
         `path`: to show; nothing is opened there. Keeps `sources`, of which the first is the program
-        itself, and leaves them open. Raises NoElfError, OSError.
+        itself, and leaves them open: names are read from them by `find`. Raises NoElfError or
+        OSError: a source's symbols are damaged or cannot be read.
         """
         self.path = path
         self._elf = sources[0]
@@ -58,8 +59,10 @@ class _File:
         """Return the function at a file offset, from the first of the sources that has one there.
 
         `offset`: in bytes, in the program's file. `called`: the offset is a return address; the
-        byte before it is looked up, but the result's offset is that of the return address. A
-        function of size 0 reaches up to the next one. Without a function, the result has no name.
+        byte before it is looked up, but the result's offset is that of the return address. In each
+        source only the last function that starts at or before is looked at, which must reach so far
+        (one of size 0 reaches up to the next) and have a name. Without a function, or where no
+        segment has the offset, the result has no name, and `offset` as given.
         """
         back = 1 if called and offset else 0
         address = self._elf.address(offset - back)
@@ -84,8 +87,8 @@ class UserSymbols:
         """Read the build ids of all files that running processes have mapped, and of `known`.
 
         `known`: paths of files. `proc`: where procfs is mounted. `commands`: directories of
-        commands, searched by `look_for` after those of PATH. Sets `_where` and `_seen`; no file
-        stays open.
+        commands, searched by `look_for` after those of PATH. Sets `_where` (where two files have
+        one build id, the first) and `_seen`; no file stays open.
         """
         self._proc = proc
         self._commands: Iterable[str] | None = (*os.environ.get("PATH", "").split(":"), *commands)
@@ -101,9 +104,10 @@ class UserSymbols:
         """Find and open the files with build ids `wanted`, for `find`.
 
         Each build id is searched once: one that is not found is not searched again. Where one of
-        them is not in `_where`, reads the mappings of running processes again, and then, once, the
-        directories of commands (`_commands` becomes None). Sets `_files` for each: None where there
-        is no file.
+        the new ones is not in `_where`, reads the mappings of running processes again, and then, if
+        one still is not, the directories of commands, once in this object's life (`_commands`
+        becomes None). Sets `_files` for each new one: None where there is no file, or _MAX_OPEN
+        (64) are open.
         """
         unknown = set(wanted) - self._files.keys()
         if unknown - self._where.keys():
@@ -129,8 +133,9 @@ class UserSymbols:
     def _open(self, build_id: BuildId) -> _File | None:
         """Return the file with `build_id`, opened, with its debug symbols where there are any.
 
-        None: no such file is in `_where`, it has another build id by now, it cannot be read, its
-        symbols are damaged, or _MAX_OPEN files are open.
+        Tried where it was read (a link in map_files, which deleted files have too), then at the
+        path to show. None: no such file is in `_where`, it has another build id by now, it cannot
+        be read, its symbols or those added are damaged, or _MAX_OPEN files are open.
         """
         found = self._where.get(build_id)
         if found is None or sum(f is not None for f in self._files.values()) >= _MAX_OPEN:
@@ -151,9 +156,10 @@ class UserSymbols:
         """Add the build id of the file at `path`, or at `name` if that fails, to `_where`.
 
         `_where` gets build id → (path opened, `name`), where `name` is the path to show. `key`:
-        identifies the file, which is read once: its device and inode, or its path. Does nothing
-        once _MAX_SEEN files were read, where no ELF file with a build id is there, and where
-        another file has the same build id.
+        identifies the file, which is read once: its device and inode, or its path; added to
+        `_seen`, also where reading fails. Does nothing for a key in `_seen` and once _MAX_SEEN
+        files were read. `_where` stays where no ELF file with a build id is there, or another file
+        has the same build id.
         """
         if key in self._seen or len(self._seen) >= _MAX_SEEN:
             return
@@ -172,7 +178,8 @@ class UserSymbols:
         """Add the build ids of the files that processes have mapped as executable to `_where`.
 
         Of all running processes; those that end meanwhile, or whose mappings may not be read, are
-        skipped.
+        skipped, and so is a file (device and inode) that was read before. The path to show is
+        without " (deleted)".
         """
         for process in self._processes():
             with suppress(OSError):  # the process has ended, or may not be read

@@ -75,9 +75,9 @@ def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
 def _write_parts(
     source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool, drawing: Drawing
 ) -> Result:
-    """Write the windows to files of at most `drawing.max_size` bytes, named by `part_path`.
+    """Write the windows to files of about `drawing.max_size` bytes, named by `part_path`.
 
-    A part is larger if one window's packets are. The result's `notes` lists the files, and says
+    A part is larger if one window's packets are, or by what is written at its end. The result's `notes` lists the files, and says
     so of larger ones, and of a next part that an earlier conversion has left. Raises TraceError.
     """
     from biotrail.converters.outputs.perfetto.parts import convert_parts
@@ -98,7 +98,7 @@ def _write_parts(
     notes = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
     if large := sum(part.bytes > limit for part in parts):
         what = units.plural(large, "part")
-        notes.append(f"  {what} above --max-size: what comes at once was more")
+        notes.append(f"  {what} above --max-size: a part's last window, or its end, went beyond")
     if part_path(target, len(paths) + 1).exists():
         notes.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
     return Result(paths[0], sum(sizes), parts=len(paths), notes=tuple(notes))

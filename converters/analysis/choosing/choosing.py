@@ -53,9 +53,10 @@ class Who:
         """Mark the bios of these submitters: bool (n,), by row of `bios`.
 
         A bio has to match each set that is not empty; without sets all bios are marked. `pids`: the
-        process of the submitting thread or, if `bios.task` is -1, the thread's id `bios.tid`.
-        `comms`: the thread's name; no match if `bios.task` is -1. `cgroups`: the id of the charged
-        cgroup, or its path if `context.cgroups` (id → path) has one.
+        process of the submitting thread or, if `bios.task` is -1, the thread's id `bios.tid` (0
+        matches nothing). `comms`: the thread's name, of an item with `*` at its end the beginning;
+        no match if `bios.task` is -1. `cgroups`: the decimal id of the charged cgroup or, if
+        `context.cgroups` (id → path) has it, its path or that of a cgroup above it.
 
         tasks: the threads that `bios.task` is the row of.
         """
@@ -123,8 +124,8 @@ class Choice:
 
         context: of the log, with the names of devices, operations, cgroups and files. devices:
         names of disks or partitions, as device_named takes them. wanted: names of operations
-        ("read", "flush", …). who: submitters. files: patterns that one of has to match the whole
-        path (fnmatchcase, so `*` also matches `/`).
+        ("read", "flush", …). who: submitters. files: patterns, one of which has to match the whole
+        path (fnmatchcase, so `*` also matches `/`). Devices are not looked up here, but by `check`.
 
         Raises ConversionError if there are patterns and the log was recorded without files.
         """
@@ -172,8 +173,9 @@ class Choice:
 
         A bio is chosen if all restrictions of the choice are met: its disk or partition is one of
         the devices; its operation is one of the operations, where an empty write with REQ_PREFLUSH
-        is a flush; its submitter matches `who`; the path of its file matches a pattern. A device
-        that the log does not have, and a file that is not known, match nothing.
+        is a flush and no write; its submitter matches `who`; the path of its file matches a
+        pattern. A device that the log does not have, and a file that is not known, match nothing;
+        if no device of the choice is in the log, no bio is chosen.
 
         tasks: the threads that `bios.task` is the row of.
         """
@@ -197,8 +199,9 @@ class Choice:
     def request_mask(self, requests: Requests) -> Bool:
         """Mark the requests whose disk and operation are chosen: bool (n,), by row of `requests`.
 
-        All False if the choice is restricted by submitter or file, which are known of bios alone,
-        or by devices that are all partitions or not in the log. Without restrictions all True.
+        An empty write with REQ_PREFLUSH is a flush. All False if the choice is restricted by
+        submitter or file, which are known of bios alone, or by devices that are all partitions or
+        not in the log. Without restrictions all True.
         """
         if self.by_bio:
             return np.zeros(len(requests), dtype=np.bool_)

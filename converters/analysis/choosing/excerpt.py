@@ -39,9 +39,9 @@ def excerpt(
 
     A window is one part of the log, with the tables of its I/O. times: (begin, end) in ns,
     ascending and disjoint, as `around` returns them; without times nothing is yielded. In flight
-    is: from the first known time to the completion or, without a completion, to the window's end.
-    Stages and edges go with their rows; loss windows (records lost) are kept from the first time to
-    the last.
+    is: from the first known time to the completion or, without a completion, to the window's end;
+    without any known time, never. Stages go with their rows, edges with their bios; loss windows
+    (records lost) that overlap the span from the first time's begin to the last one's end are kept.
 
     A window that keeps no row is skipped if it ends before the first time; if it begins after the
     last time, reading stops there. `begin` of a window is raised to LEAD_NS before the first time,
@@ -70,9 +70,10 @@ def _goes_on(window: Lifecycles) -> bool:
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
     """Return a copy of the window with only the rows that were in flight at some of the times.
 
-    begins, ends: ns (k,) each, ascending and disjoint, at least one. Concerns `bios`, `requests`,
-    `open_bios` and `open_requests`, with their stages and edges, and the calls and waits of `path`.
-    Of `loss`, the loss windows that overlap begins[0] to ends[-1] are kept.
+    begins, ends: ns (k,) each, ascending and disjoint, at least one; an I/O that ends at a begin or
+    starts at an end is chosen, too. Concerns `bios`, `requests`, `open_bios` and `open_requests`,
+    with the stages of each and the edges of kept `bios`, and the calls and waits of `path`. Of
+    `loss`, the loss windows that overlap begins[0] to ends[-1] are kept.
     """
 
     def chosen(table: Bios | Requests) -> Bool:

@@ -115,10 +115,11 @@ class Finder:
     def watch(self, result: Result, window: Lifecycles) -> None:
         """Add a window's bios that have the wanted outcome to those found so far.
 
-        A bio counts if `choice` has it, if it took `wish.slower_than` ns or more (as _waited), and,
-        with `wish.failed`, if it ended with an error and was no NOWAIT try (REQ_NOWAIT ended by
-        BLK_STS_AGAIN). Appends to `_numbers` and `_waited`, and counts in `_held`. When more than
-        twice `wish.slowest` are held, all but the slowest are dropped.
+        A bio counts if `choice` has it, if it took `wish.slower_than` ns or more (from its first
+        known time to its completion; without one as _waited), and, with `wish.failed`, if it ended
+        with an error and was no NOWAIT try (REQ_NOWAIT ended by BLK_STS_AGAIN). Appends to
+        `_numbers` and `_waited`, and counts in `_held`. When more than twice `wish.slowest` are
+        held, all but the `wish.slowest` slowest are dropped (never if it is 0).
 
         result: the window's bios as they were before a cut of the log's time, whose time outside
         the cut counts, too. window: the same bios within the cut.

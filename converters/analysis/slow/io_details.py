@@ -128,8 +128,9 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     """Return the bio in a row of `window.bios`, with names instead of numbers, and with its stages.
 
     end: ns, when the log ends; a bio in flight at the log's end (`under_way`) has waited until
-    then, and its last stage goes on until then. If only Q or only C is known, `waited_ns` is the
-    end of the last known stage. context: of the log, for names.
+    then, and its last stage goes on until then. Of any other bio without Q or C `waited_ns` is the
+    end of the last known stage (0 without stages), and all shares are 0.0. What is not known is
+    None. context: of the log, for names.
     """
     bios = window.bios
     one = bios.take(np.array([row]))
@@ -218,8 +219,9 @@ def _so_far(one: Bios, io: IO) -> list[Span]:
     """Return, as a list of one, the stage in which a bio was when the log ended.
 
     one: table with the bio as its only row. io: the same bio with its ended stages, after which the
-    stage begins; it ends `waited_ns` after Q. The last event says which stage it is: D: D2C, merge:
-    M2D, I: I2D, G: G2D, none: unknown. Empty if no time is left.
+    stage begins; it ends `waited_ns` after Q. Which stage it is: D2C if the bio has a D, else M2D
+    if it merged, else I2D if it has an I, else G2D if it has a G, else unknown. Empty if no time is
+    left.
     """
     known = max((span.start_ns + span.ns for span in io.stages), default=0)
     if one.issue[0] != NEVER:

@@ -109,9 +109,9 @@ class SlowIO:
     def below(self) -> tuple[int, int] | None:
         """ns from D (without D: Q) to the first child's Q, and from there to the last child's C.
 
-        Children are bios of lower devices that work for this bio. None: there are none, the Q or C
-        of this bio or of a child is not known, this bio took 0 ns, some children were left out, or
-        a child was queued before D.
+        Children are bios of lower devices that work for this bio, at any depth. None: there are
+        none, the Q or C of this bio or of a child is not known, this bio took 0 ns, some children
+        were left out, or a child was queued before D (without D: Q).
         """
         ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
         known = all(c.latency_ns is not None for c in self.children) and self.io.latency_ns
@@ -172,10 +172,11 @@ class Slowest:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
         An I/O is looked at if `choice` has it and, with `whole_families`, if it has no parent (bio
-        of an upper device that it works for); NOWAIT tries are only counted. It is kept if it took
-        `wanted.over` ns or more (a bio in flight when the log ends: until then), if its duration is
-        known or, with `wanted.failed`, if it failed instead, and if it is among the `wanted.top`
-        longest so far. Changes `counts`, `found` and `devices`.
+        of an upper device that it works for); NOWAIT tries are only counted. It matches if its
+        duration is known (Q to C; in flight when the log ends: until then) or, with
+        `wanted.failed`, if it failed instead (a duration not known is then 0), and took
+        `wanted.over` ns or more. Of those the `wanted.top` longest so far are kept, among equals
+        those with the least numbers. Changes `counts`, `found` and `devices`.
 
         result: what the window's tables were made from, with the events.
         """
@@ -213,11 +214,11 @@ class Slowest:
         self.counts.without_latency += int((chosen & ~known).sum())
 
     def _slowest(self, rows: I64, waited: I64, number: I64) -> I64:
-        """Return the rows that may be among the `wanted.top` slowest, slowest first: int64.
+        """Return those of `rows` that may be among the `wanted.top` slowest, slowest first: int64.
 
         rows: of the window's bios. waited: ns, number: numbers of all the window's bios, (n,) each.
-        Rows faster than the last of `found` are left out once `found` is full; of equal ones, the
-        least number comes first.
+        At most `wanted.top` rows; those faster than the last of `found` are left out once `found`
+        is full. Of equal ones, the least number comes first.
         """
         if self.found and len(self.found) == self.wanted.top:
             rows = rows[waited[rows] >= self.found[-1].io.waited_ns]
@@ -239,8 +240,10 @@ class Slowest:
         """Return the bio in a row with its events, requests, mates, parents and children.
 
         Mates are the other bios of its requests; parents and children are bios of upper and lower
-        devices that it works for, or that work for it. result, window: of the same part of the log.
-        row: of the window's bios. steps: the events of this bio, and maybe of others.
+        devices that it works for, or that work for it. Past MOST_EVENTS, MOST_MATES and
+        MOST_CHILDREN they are only counted. Events' and requests' times count from Q; without Q
+        from the first event. result, window: of the same part of the log. row: of the window's
+        bios. steps: the events of this bio, and maybe of others.
         """
         io = io_at(self._context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
@@ -337,9 +340,10 @@ def _steps(
 ) -> list[Step]:
     """Return the events of one I/O, in the order of `shown`, with the names of their threads.
 
-    Their offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q. tasks: names of
-    threads over time; window: of the I/O, for its table of threads. events: what `shown.event` is
-    the index in.
+    Their offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q. `comm` is None
+    where the event has no thread or its name at that time is not known. tasks: names of threads
+    over time; window: of the I/O, for its table of threads. events: what `shown.event` is the index
+    in.
     """
     found = [
         _step(context, events, event, request)

@@ -172,8 +172,8 @@ class Neighbourhood:
     def _bios(self, table: Bios, window: Lifecycles) -> None:
         """Add the bios of a table to the surroundings of the I/Os on the same device.
 
-        table: `window.bios` or `window.open_bios`. Bounds the number of thread names in groups
-        afterwards.
+        table: `window.bios` or `window.open_bios`. Afterwards shortens each group with more than 4
+        * MOST_TASKS thread names to the 2 * MOST_TASKS with most I/Os, and OTHERS.
         """
         codes, names = operations(self._context, table.opf, table.bytes)
         for dev in {t.io.dev for t in self._targets}:
@@ -195,9 +195,10 @@ class Neighbourhood:
         """Add requests to the surroundings of the I/Os on the same device: moments and flushes.
 
         At each moment (the I/O's Q, its D) counts the requests that were allocated, and those
-        issued, before and not complete. A flush request counts if it was issued before the I/O's
-        end and not complete at its Q. A request without a completion is in flight for ever if its
-        certainty is INCOMPLETE and it was not merged into another request; else it counts nowhere.
+        issued, before and not complete; at D the I/O's own request counts as allocated, too. A
+        flush request counts if it was issued before the I/O's end and not complete at its Q. A
+        request without a completion is in flight for ever if its certainty is INCOMPLETE and it was
+        not merged into another request; else it counts nowhere.
         table: the window's `requests` or `open_requests`.
         """
         going_on = (table.complete == NEVER) & (table.certainty == Certainty.INCOMPLETE)
@@ -280,8 +281,8 @@ def _groups(found: Surroundings) -> list[Group]:
 def _ends(bios: Bios) -> I64:
     """Return when each bio ended: ns, int64 (n,), by row of `bios`.
 
-    Its completion; without one the last known time (Q or a later event) if its certainty is LOST,
-    else FOREVER, because it is still in flight.
+    Its completion; without one the last known time (Q or a later event, NEVER without any) if its
+    certainty is LOST, else FOREVER, because it is still in flight.
     """
     heard = np.stack([bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue]).max(axis=0)
     lost = bios.certainty == Certainty.LOST
@@ -309,10 +310,11 @@ class _Others:
         """Add the bios to the groups of the target's surroundings, and to its `before`.
 
         Left out are the target's own bio, and bios without a Q in the log; also all of them if all
-        ended before the target's Q or were queued after its end. Q, D and end are the target's:
+        ended before the target's Q or were queued after its end. Q, D and end are the target's;
+        without D the second to fifth group stay as they are:
 
         - when_queued: at Q, queued and not issued (waiting), or issued (in_device), and not ended.
-        - when_issued: the same at D.
+        - when_issued: the same at D, without bios issued just then (as those of the same request).
         - ahead: waiting at Q, and issued before D.
         - overtook_it: queued after Q, and issued before D.
         - it_overtook: waiting at Q, and issued after D or never.
@@ -354,7 +356,10 @@ class _Others:
         self._add(found.of_these_issued_later, meanwhile & (order > since))
 
     def _add(self, group: Group, rows: Bool) -> None:
-        """Add the bios of the mask `rows` (n,) to the group's sums, operations and thread names."""
+        """Add the bios of the mask `rows` (n,) to the group's sums, operations and thread names.
+
+        Bios whose thread is not known count as of UNKNOWN_TASK.
+        """
         if not rows.any():
             return
         at = np.flatnonzero(rows)

@@ -41,9 +41,10 @@ def keep(a: Association, ends: RequestEnds, whole: Whole, *, settled: int, final
     """Return masks of bios, requests and events that the next window must see again.
 
     Kept are bios and requests that have not ended, or with an event at `settled` (ns) or later, and
-    all that is linked to one of them. A request has ended when it is finished or absorbed, its
-    address or those of all its bios were reused, or it has C and no recorded size. A bio has ended
-    when `whole` says that it is complete or lost. final: nothing is kept.
+    all that is linked to one of them (`_links`); of events, those that mention one of these, and
+    their CHAIN. A request has ended when it is finished or absorbed, its address or those of all
+    its bios were reused, or it has C and no recorded size. A bio has ended when the queued bio that
+    it is, or is a piece of, is complete or lost in `whole`. final: nothing is kept.
     """
     if final:
         return Kept(
@@ -82,8 +83,9 @@ def _links(a: Association) -> tuple[tuple[I64, I64], tuple[I64, I64], tuple[I64,
     """Return pairs that must stay in one window: (bio, request), (bio, bio), (request, request).
 
     Each as two arrays of generations: a bio and a request that an event of it names or that served
-    it; a front piece, or a clone, and its upper bio; an absorbed, or a cloned, request and the
-    other one. Candidates that were considered for such a link are pairs too.
+    it; a front piece and the bio that it was split from, or that was queued; a clone and its upper
+    bio; an absorbed request and the absorbing one; a cloned lower request and the upper one.
+    Candidates that were considered for such a link are pairs too.
     """
     bio, request = edges_of_rows(a)
     served = np.flatnonzero(a.request >= 0)

@@ -117,8 +117,8 @@ def request_ends(a: Association, context: Context) -> RequestEnds:
 def _unissued(r: Generations, issue: I64, good: Bool, losses_counted: bool) -> I64:
     """Return, per request (q,), an event that implies a D that was not recorded, or -1.
 
-    That is the first R or C, if it is before the first D (-1 for a request without any D), or the
-    first good C after an R with no D between; the later one if there are both.
+    That is the first R or C, if a D follows and none came before; or, also in a request without
+    any D, the first good C after an R with no D between; the later one if there are both.
     issue: (q,) first D, or -1. good: mask of the rows of `r` that are C with data and no error.
     losses_counted: whether the log counts every loss (`Context.counts_losses`). Then an R before
     the first D implies no D: a busy driver returned the request (BLK_STS_RESOURCE) before it called
@@ -145,8 +145,8 @@ def _flush_sequence(a: Association, context: Context, sized: I64, issued: I64) -
 
     It does for a bio with PREFLUSH, and for one with FUA if the device lacks FUA: blk_insert_flush
     then clears REQ_FUA, so the request is issued without the bit. Without a known bio: False.
-    sized: (q,) event with the request's length, or -1. issued: (q,) first D, or where that was not
-    recorded the last C, or -1.
+    sized: (q,) event with the request's length, or -1: then that of `issued` counts. issued: (q,)
+    first D, or where that was not recorded the last C; -1: neither, so that FUA does not count.
     """
     preflush, fua = context.flag_mask("PREFLUSH"), context.flag_mask("FUA")
     bio_flags = np.zeros(len(a.requests), dtype=np.uint32)
@@ -163,10 +163,12 @@ def _flush_sequence(a: Association, context: Context, sized: I64, issued: I64) -
 def bio_ends(a: Association, ends: RequestEnds, context: Context) -> tuple[BioEnds, Findings]:
     """Return how each bio generation that was in a request ended, and what that shows.
 
-    A bio ends with its finished request; where that completed in parts, with the part that covers
-    its last byte. The findings are `completion_lost` of bios whose address was reused before their
-    request's end, which get no end, and `certainty` of bios whose share of a partial completion is
-    in doubt.
+    A bio ends with its finished request, with that one's status, and is good to its size if that is
+    0 (in a flush sequence, to the request's good bytes). Where a request completed in parts,
+    finished or not, a bio ends with the part that covers its last byte. All others have end -1.
+    The findings are `completion_lost` of bios whose address was reused before their request's end,
+    which get no end, status and good bytes, and `certainty` of bios whose share of a partial
+    completion is in doubt.
     """
     count = len(a.bios)
     end = np.full(count, -1, np.int64)

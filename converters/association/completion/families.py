@@ -54,8 +54,8 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
     """Return how each queued bio ended, from the ends of its pieces; see Whole.
 
     ends: end of each bio generation's own piece. requeues: (q,) number of R of each request. A bio
-    ends with its own c; else with the last of its pieces, if all have ended and they have all its
-    bytes. COMPLETION_LOST_RULES say whose end was not recorded.
+    ends with its own c, or the last of its pieces if all have ended and have all its bytes; with
+    the later one of the two. COMPLETION_LOST_RULES say whose end was not recorded.
     """
     gen = np.flatnonzero(a.root == np.arange(len(a.bios)))
     row_of_gen = np.searchsorted(gen, a.root)
@@ -123,7 +123,7 @@ def _served(a: Association, piece: I64, row: I64) -> tuple[I64, I64]:
     """Return the distinct (queued bio, request) pairs of the pieces, as two arrays, ascending.
 
     piece: (p,) bio generations. row: (p,) the queued bio of each, a row of Whole, which the first
-    array holds too.
+    array holds too. Pieces without a known request are left out.
     """
     request = a.request[piece]
     row, request = row[request >= 0], request[request >= 0]
@@ -162,8 +162,9 @@ def _outcome(
     """Return, per queued bio (n,), (bytes completed without error, blk_status_t or 0).
 
     gen: (n,) bio generation. own_end: (n,) its own c, or -1. piece: (p,) bio generations of pieces.
-    row: (p,) the queued bio of each. The status is that of the bio's own c if it failed, else of a
-    piece that failed. A bio with a c and no piece, without error, is good to its full size.
+    row: (p,) the queued bio of each. The status is that of the bio's own c if it failed, else of
+    the piece that failed, of several the one of the highest generation. Good are the good bytes of
+    the pieces; of a bio with a c without error and no piece, its full size (0 if not known).
     """
     count = len(gen)
     good = np.bincount(row, ends.good[piece], count).astype(np.int64)

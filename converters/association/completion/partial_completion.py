@@ -69,11 +69,13 @@ class _Shares:
 
 
 def complete_in_parts(a: Association, parts: Parts, whole: BioEnds) -> tuple[BioEnds, U8]:
-    """Assign each C of the requests in `parts.partly` to the bios that it completes.
+    """Assign each C of the requests in `parts.partly` to the bios whose last byte it completes.
 
-    whole: ends of all bios, as if no request had completed in parts. Returned are `whole` with
-    other ends for the bios of these requests, and the certainty of all bios (b,). Bios of a
-    finished request that no C could be assigned to get its last C and become AMBIGUOUS.
+    Bios complete in the order of the last D, those of `parts.mixed` by their sectors. whole: ends
+    of all bios, as if no request had completed in parts. Returned are a copy of `whole` in which
+    the bios of these requests have their own end (-1: not complete yet), status and good bytes, and
+    a copy of the certainty of all bios (b,), raised where a bio's part is in doubt. Bios of a
+    finished request that no C ended get its last C and its status, and are at least AMBIGUOUS.
     """
     bios = np.flatnonzero(a.request >= 0)
     bios = bios[parts.partly[a.request[bios]]]
@@ -108,7 +110,8 @@ def _rows_of(a: Association, request: int) -> Iterator[tuple[int, int]]:
 def _complete_by_place(a: Association, request: int, bios: I64, shares: _Shares) -> None:
     """Complete the bios of a request by their sectors, as filters left out its other bios.
 
-    request: request generation. bios: its bio generations. C before the first recorded D complete
+    request: request generation. bios: its bio generations. A C covers the bytes behind those of the
+    C before it, counted from the sector of the last D; C before the first recorded D complete
     nothing. Changes end, good and status in `shares`.
     """
     begin, done = None, 0
@@ -125,9 +128,11 @@ def _take_by_place(
 ) -> I64:
     """Complete bios by the part of the request that one C covers; return the bytes of each (int64).
 
-    event: the C. begin: sector of the request's last D. before: bytes completed since that D. bios:
-    (k,) bio generations; those that have ended get nothing. Changes in `shares`: `end` of bios
-    whose last byte the C covers, `good` without an error, `status` with one.
+    event: the C. begin: sector of the request's last D (without one, of the C). before: bytes
+    completed since then; the C covers the next ones. bios: (k,) bio generations; those that have
+    ended get nothing, and a size that is not known counts as 0. Changes in `shares`: `end` of bios
+    whose last byte is covered, or lies before; `good`, or with an error `status`, of those that get
+    bytes.
     """
     size = np.maximum(a.facts.piece_bytes[bios], 0)
     # Byte offset of each bio in the request.
@@ -144,7 +149,7 @@ def _take_by_place(
 
 
 def _chains(a: Association, partly: Bool) -> dict[int, list[int]]:
-    """Return the bio generations that each D names, in the order of its chain, by event of the D.
+    """Return the bio generations that each D names, by event of the D: its head, then its chain.
 
     partly: mask (q,) of the requests whose D are wanted.
     """
@@ -208,10 +213,11 @@ class _InOrder:
     def _issue(self, event: int) -> None:
         """Take in a D: set the order in which later C complete the bios.
 
-        That is this D's chain, then all other bios that have begun. Where the chain was cut: the
-        chain alone for a discard, else as `_place` says. Otherwise sizes that are not known are
-        inferred (`_infer_size`, `_infer_lost_part`). Sets `_order`, `_placed`, `_issued`, `_begin`
-        and `_done`; the latter counts bytes from this D on.
+        That is this D's chain, then all other bios that began before it, without those that ended.
+        Where the chain was cut: the chain alone for a discard, else as `_place` says. Otherwise an
+        unknown size is inferred (`_infer_size`), and the head shortened if the D is smaller than
+        its chain (`_infer_lost_part`). Sets `_order`, `_placed`, `_issued`, `_begin` and `_done`,
+        which counts bytes from this D on; may change `_left`, and the certainty in `shares`.
         """
         a, total = self._a, int(self._a.events.bytes[event])
         self._issued = True
@@ -235,9 +241,10 @@ class _InOrder:
     def _place(self, event: int, named: list[int], total: int) -> None:
         """Set `_order` and `_placed` for a D with a cut chain, and mark bios that it does not name.
 
-        named: bios that the chain names, in its order. total: bytes of the D. Bios that lie within
-        the D come behind the named ones; those behind a gap go to `_placed`. Unnamed bios become
-        INTERVAL; those with an own request before, and those in `_placed`, AMBIGUOUS.
+        named: bios that the chain names, in its order. total: bytes of the D. Unnamed bios that can
+        be in the D (`_lying_in`) come behind the named ones or, behind a gap, go to `_placed`; the
+        others wait for the next D. Those that can be in it become at least INTERVAL, with a G
+        AMBIGUOUS (both only where the log has pointers); those in `_placed` always AMBIGUOUS.
         """
         a = self._a
         # A bio outside the D's range merges later, after a requeue.
@@ -256,8 +263,8 @@ class _InOrder:
         """Return the bios that a cut chain does not name, if bytes of the D are missing.
 
         named: bios that the chain names. total: bytes of the D. Empty if the chain names none, or
-        if the sizes that are known add up to `total`. Otherwise bios that are not known lie among
-        the unnamed ones, so their order in the request is not known either.
+        if the known sizes of the bios in `_order` reach `total`. Otherwise bios that are not known
+        lie among the unnamed ones of `_order`, so that the place of these is not known either.
         """
         known_bytes = sum(max(self._left[bio], 0) for bio in self._order)
         return (
@@ -269,7 +276,8 @@ class _InOrder:
     def _infer_size(self, bios: list[int], total: int) -> None:
         """Set in `_left` the size of the only bio without one: `total` less the other bios' bytes.
 
-        bios: bios of a D. total: bytes of the D. Does nothing if none, or several, lack a size.
+        bios: bios of a D. total: bytes of the D. The size is at least 0. Does nothing if none, or
+        several, lack a size.
         """
         sizes = {bio: self._left[bio] for bio in bios}
         unknown = [bio for bio, size in sizes.items() if size < 0]
@@ -280,9 +288,9 @@ class _InOrder:
     def _infer_lost_part(self, named: list[int], total: int) -> None:
         """Shorten the head bio, and mark it LOST, if the D has fewer bytes than its bios.
 
-        named: bios that the D names. total: bytes of the D. Changes `_left`. The difference was
-        completed by a C that was not recorded, before a requeue. Does nothing if a size is not
-        known.
+        named: bios that the D names, the head first. total: bytes of the D. Changes `_left` of the
+        head, to 0 at least. The difference was completed by a C that was not recorded, before a
+        requeue. Does nothing if the D names none, or the size of one of them is not known.
         """
         known_bytes = sum(self._left[bio] for bio in named)
         if named and known_bytes > total and all(self._left[bio] >= 0 for bio in named):
@@ -292,7 +300,9 @@ class _InOrder:
     def _complete(self, event: int) -> None:
         """Complete bios by one C: in the order of the last D, those in `_placed` by their sectors.
 
-        event: the C. Before any D, by their sectors alone (`_complete_unissued`).
+        event: the C. Before any D: as `_complete_unissued` says. Bios that began after the C are
+        left out until the next D, and so are those in `_placed` without bytes left, or of unknown
+        size.
         """
         here = self._born(self._order, event)
         if not self._issued:
@@ -306,8 +316,9 @@ class _InOrder:
     def _complete_unissued(self, event: int, here: list[int]) -> None:
         """Complete bios by a C before any recorded D: by sectors, or discards in order.
 
-        event: the C. here: bios that can be in the request by then. In order as well if none of
-        them shares a sector with the C. Removes completed bios from `_order`.
+        event: the C. here: bios that can be in the request by then, by sector. Only those that
+        share a sector with the C complete; if none does, all of them in order. Changes `shares`
+        and `_left`, and removes completed bios from `_order`.
         """
         there = np.array(here, dtype=np.int64)[_overlap(self._a, event, here)].tolist()
         if there and not self._scattered:
@@ -319,8 +330,9 @@ class _InOrder:
     def _take_in_order(self, event: int, order: list[int]) -> list[int]:
         """Complete bios by the bytes of one C in this order, and return the bios that are left.
 
-        event: the C. Stops at the first bio that is not complete, or whose size is not known. Bytes
-        of the C beyond the last bio are ignored. Changes `_left` and `shares`.
+        event: the C. Stops at the first bio that is not complete, or whose size is not known; bios
+        without bytes left end as well. Bytes of the C beyond the last bio are ignored. Changes
+        `_left` and, in `shares`, `end`, and `good` or with an error `status`.
         """
         events, shares, left = self._a.events, self._shares, self._left
         rest, status = int(events.bytes[event]), int(events.status[event])
@@ -364,7 +376,10 @@ def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
 
 
 def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
-    """Return, per bio, whether its piece shares a sector with the event's range."""
+    """Return, per bio, whether its piece shares a sector with the event's range.
+
+    A piece of no bytes does if it lies inside; of unknown size the result is meaningless.
+    """
     begin = int(a.events.sector[event])
     end = begin + int(a.events.bytes[event]) // SECTOR_BYTES
     piece_begin = a.facts.piece_sector[bios].astype(np.int64)

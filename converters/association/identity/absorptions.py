@@ -12,7 +12,9 @@ from biotrail.recorder.schema.records import Kind
 def named_absorptions(a: Association) -> Findings:
     """Find `absorbed_by` where an m names the absorbing request.
 
-    The kernel's m does not; `without_pointers` adds the name to the record.
+    The kernel's m does not; `without_pointers` adds the name to the record. That is the last
+    generation with this identity that began before the m; where there is none, or the m has no
+    name, `absorbed_by` stays.
     """
     rows = np.flatnonzero(a.requests.row_role == Kind.RQ_MERGE)
     taker_pointer = a.events.raw[a.requests.row_event[rows], 6]
@@ -37,9 +39,10 @@ def named_absorptions(a: Association) -> Findings:
 def absorptions(a: Association) -> Findings:
     """Find `absorbed_by`, and move the bios of absorbed requests to the request that was issued.
 
-    An absorbed request merged into the one whose D names its head bio (attempt_merge links the two
-    bio lists, so that bio is in the chain). An m that was lost is recognised by a bio whose request
-    is another one at its D. Finds nothing where there is neither.
+    An absorbed request merged into the request of its head bio (`a.request`: mostly that of a D,
+    for attempt_merge links the two bio lists, so that bio is in the chain). An m that was lost is
+    recognised by a bio whose request is another one at its D. Both columns have the last request of
+    a chain of merges (`last_absorbers`). Finds nothing where there is neither m nor such a bio.
     """
     rows = np.flatnonzero(a.bios.row_role == Kind.RQ_MERGE)
     rows = np.concatenate([rows, _rows_before_lost_merges(a)])

@@ -34,8 +34,9 @@ class ReusedGenerations:
     def superseding(self, events: Events, generations: Generations) -> Generations:
         """Return the generations with `again` filled in from this record, where it was -1.
 
-        events: the window that the generations' rows are indices of. The generations themselves
-        are returned if nothing is recorded or there are none.
+        Generations are recognised by the number of their first event. events: the window that the
+        generations' rows are indices of. The generations themselves are returned if nothing is
+        recorded or there are none.
         """
         if not len(self.birth) or not len(generations):
             return generations

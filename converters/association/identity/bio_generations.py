@@ -70,8 +70,9 @@ def _mentions(events: Events, never_queued: Bool) -> tuple[I64, U64, U8, I64]:
 
     Not sorted. An event mentions its bio (of a request, the head), an X also the bio that was split
     (PARENT), and a D also the bios of its CHAIN records. The place is 0 but for bios behind the
-    head of an issued chain, and for bios that `without_pointers` found in a request. Left out are
-    events in the mask `never_queued` (n,), and X in which one bio is both pieces (REST).
+    head of an issued chain, and for further bios that `without_pointers` found in a request. An X
+    that reports the remainder (`_rest_splits`) mentions that bio alone, with role REST. Left out
+    are the heads and chains of events in the mask `never_queued` (n,).
     """
     plain = events.rows(*_BIO_KINDS, *_HEAD_KINDS)
     plain = plain[(events.bio[plain] != 0) & ~never_queued[plain]]
@@ -114,7 +115,8 @@ def _rest_splits(events: Events) -> Bool:
 def _member_rows(events: Events) -> tuple[I64, U64, I64]:
     """Return the bios, but the first, that `without_pointers` put into requests (`events.members`).
 
-    Three arrays: event (D or I) of the request, bio identity, place in the request, from 1.
+    Three arrays (k,): event (D or I) of the request, bio identity, place in the request, from 1.
+    The first bio is left out as it is the head that the event itself names.
     """
     if not events.members:
         return np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.int64)

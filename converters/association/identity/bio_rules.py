@@ -79,9 +79,9 @@ def _other_device(p: Bios) -> Bool:
 
 
 def _outside(p: Bios, outer: I64, inner: I64) -> Bool:
-    """Return, per pair (k,), whether event `inner` shares no sector with `outer`; both have data.
+    """Return, per pair (k,), whether events `inner` and `outer` have data and share no sector.
 
-    outer, inner: (k,) events. After an m only `inner` needs data.
+    outer, inner: (k,) events. Where the row before is an m, only `inner` needs data.
     """
     events = p.events
     overlap = ranges_overlap(
@@ -139,8 +139,8 @@ def _request_absorbed(p: Bios) -> Bool:
 def _absorption_lost(p: Bios) -> Bool:
     """Return, per pair (k,), whether the bio came into the issued request by an m that was lost.
 
-    Such a bio is behind the head of the D's chain, had an own request (G, s or I) that was never
-    issued, and that request's sectors and operation lie within the D.
+    Such a bio is behind the head of the D's chain (the later row), its row before is a G, s or I of
+    a request that was never issued, and that event has sectors within the D and its operation.
     """
     events, request = p.events, p.table.request[p.row - 1]
     moved = (p.role == Kind.D) & (p.table.slot[p.row] > 0) & is_in(p.before, *_WAITED)

@@ -48,7 +48,8 @@ class Completed:
     def elsewhere(self) -> Bool:
         """Per row (k,): whether it does not begin where the C before, of its generation, ended.
 
-        blk_update_request advances the request by the bytes of each C.
+        blk_update_request advances the request by the bytes of each C. False where the generation
+        has no C before.
         """
         size = (self.events.bytes[self.last_c] // SECTOR_BYTES).astype(np.uint64)
         stop = self.events.sector[self.last_c] + size
@@ -137,7 +138,8 @@ COMPLETED_RULES: tuple[Rule[Completed], ...] = (
 def begins_after_completion(table: RequestRows, begins: Bool) -> Bool:
     """Return the mask (n,) of the table's C and R that `COMPLETED_RULES` mark.
 
-    begins: (n,) rows that begin a generation by other rules; these are not asked about.
+    Asked about are those whose row before, at their address, is a C, E or d. begins: (n,) rows that
+    begin a generation by other rules, which are not asked about.
     """
     events, kind = table.events, table.role
     result = np.zeros(len(kind), dtype=np.bool_)

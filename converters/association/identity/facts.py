@@ -32,11 +32,11 @@ class Facts:
 def bio_facts(events: Events, bios: Generations) -> Facts:
     """Return device, range and operation of each bio, by the events of its generation.
 
-    The range is that of the first of these events that was recorded: first Q, first X as the front
-    piece, last A, first G, last M or F, first s, first c. The piece's range is that of the last M
-    or F, first G, first s, an A behind the Q, the X, the Q; where Q alone has it, the front pieces
-    that X split off are subtracted. Where none of these was recorded, dev, opf and the sectors are
-    those of the generation's first event, and the sizes are -1.
+    dev, opf and the whole range are those of the first of these events that was recorded: first Q,
+    first X as the front piece, last A, first G, last M or F, first s, first c. The piece's range is
+    that of the last M or F, first G, first s, last A if behind Q and X, the X, the Q; without M, F,
+    G and s, the front pieces that X split off are subtracted. Where none of a list was recorded,
+    the values are those of the generation's first event, and the size is -1.
     """
     queued, front = bios.first(Kind.Q), bios.first(Kind.X)
     remap, ended = bios.last(Kind.A), bios.first(Kind.BIO_COMPLETE)

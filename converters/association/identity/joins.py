@@ -93,8 +93,8 @@ def _never_queued(
 ) -> Bool:
     """Return, per event (n,), whether it is of a request whose bios were never queued.
 
-    So are the bios of passthrough requests, and of dm's clones of requests, which have an `a`.
-    request_of_event: request generation of each event, or -1.
+    Such are the bios of passthrough requests, and of dm's clones of requests, which have an `a`;
+    False for events without a request. request_of_event: request generation of each event, or -1.
     """
     own = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
     never = (request_of_event >= 0) & np.isin(events.opf & OP_MASK, own)
@@ -105,10 +105,11 @@ def _never_queued(
 
 
 def exclude_by_chains(a: Association) -> Findings:
-    """Find the bios that the complete chain of their request's D excludes.
+    """Find the bios that no D names, and that the complete chain of their request's D excludes.
 
-    These get no request, and `completion_lost`. A chain is not complete where it was cut
-    (D_FLAG_CHAIN_CUT) or has no head. Finds nothing without pointers, where chains are guesses.
+    These get no request, and `completion_lost`. Bios of a request are left alone if it has no D, or
+    if the chain of any of its D was cut (D_FLAG_CHAIN_CUT) or has no head. Finds nothing without
+    pointers, where chains are guesses.
     """
     issue = a.requests.first(Kind.D)
     bio = np.flatnonzero((a.request >= 0) & (a.bios.first(Kind.D) < 0))
@@ -128,7 +129,7 @@ def exclude_by_chains(a: Association) -> Findings:
 
 
 def identity_certainty(a: Association) -> Findings:
-    """Find the certainty of each bio: the least certain of its events' and its request's identity.
+    """Find each bio's certainty: the least certain of its events and of its request's events.
 
     Finds nothing if there are no bios, or if identities are the kernel's pointers
     (`Events.doubt` is None).

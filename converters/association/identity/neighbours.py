@@ -144,7 +144,9 @@ class NeighbourRule(Rule[Pairs[Table]]):
 def begins_by(rules: Iterable[NeighbourRule[Table]], table: Table) -> Bool:
     """Return the mask (n,) of the table's rows that at least one rule marks.
 
-    Exemptions are asked about the rows alone where their rule holds.
+    A rule marks rows of its `roles` whose row before is in `after`, where it holds and none of its
+    own exemptions does; these are asked about such rows alone. The first row of an address is not
+    marked as such.
     """
     begins = np.zeros(len(table.event), dtype=np.bool_)
     for rule in rules:

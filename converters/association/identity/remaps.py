@@ -39,8 +39,9 @@ class Remaps:
 def _from_its_device(rows: Remaps) -> Bool:
     """Return, per remap (k,), whether it comes from the device or partition of the event before.
 
-    Kernels without bi_bdev (before 5.12) name a partition by its disk alone when a device above
-    sends a bio to it: then the A from that partition has the whole range, on the same disk.
+    Or, where the event before is an A that goes to a whole disk, whether it has the same range and
+    stays on that disk: kernels without bi_bdev (before 5.12) name a partition by its disk alone
+    when a device above sends a bio to it.
     """
     events = rows.events
     by_disk = (events.kind[rows.previous] == Kind.A) & (rows.part == events.dev[rows.previous])
@@ -99,9 +100,10 @@ def resubmitted(events: Events, event: I64, before: U8) -> Bool:
     """Return the mask (n,) of the A rows that send the bio of the row before on: no clone.
 
     That is so for partitions, NVMe multipath, and linear targets of old kernels (submit_bio_noacct
-    on the bio itself), where the A holds RESUBMISSION_CONDITIONS. Not where an A of another bio at
-    the beginning of that range came in between: the bio above has clones, which do its work, so
-    this is a new bio at a reused address.
+    on the bio itself), where the row before is a Q or A and the A holds RESUBMISSION_CONDITIONS: it
+    comes from that row's device, lies in its range and has its operation. Not where an A of another
+    bio, from the beginning of that range, came in between: the bio above has clones, which do its
+    work, so this is a new bio at a reused address.
 
     event, before: (n,) rows sorted by bio pointer, then time: event, and role of the row before.
     """
@@ -131,9 +133,10 @@ def resubmitted(events: Events, event: I64, before: U8) -> Bool:
 def queued_below_without_remap(events: Events, event: I64, before: U8, context: Context) -> Bool:
     """Return the mask (n,) of Q rows that queue the bio of the Q before on a lower device.
 
-    The A between was lost. Size and operation must agree, and the lower device must be one that the
-    upper one stands on. Not where the upper device has requests of its own, nor where a clone of
-    the upper bio was recorded. The bio is in flight during the loss, and so gets marked lost.
+    The A between was lost. Size and operation must agree, and the lower device must be another, one
+    that the upper one stands on (`_leads_to`). Not where the upper device has requests of its own
+    in the window, nor where a clone of the upper bio was recorded between the two Q. The bio is in
+    flight during the loss, and so gets marked lost.
 
     event, before: as for `resubmitted`.
     """
@@ -172,10 +175,10 @@ def _leads_to(events: Events, above: int, below: int, context: Context) -> bool:
 def _cloned(events: Events, foreign_event: I64, source: U32, queued: I64, sent: I64) -> Bool:
     """Return, per bio (k,), whether a clone of it began (A) between events `queued` and `sent`.
 
-    foreign_event: events of rows that do not continue their own bio, among which clones are looked
-    for. source: (k,) device that the bio was queued on, as an A names it. queued, sent: (k,) its
-    event above and the event that may be its own below. A clone's first A names the beginning of
-    the bio that it was cloned from.
+    foreign_event: events among which clones are looked for, such as those of rows that do not
+    continue their own bio. source: (k,) device that the bio was queued on, as an A names it.
+    queued, sent: (k,) its event above and the event that may be its own below. A clone is an A from
+    `source` and the first sector of `queued`: a clone's first A names the beginning of its bio.
     """
     clones = np.unique(foreign_event[events.kind[foreign_event] == Kind.A])
     if not len(clones):

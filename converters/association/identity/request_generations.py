@@ -38,8 +38,10 @@ def request_generations(events: Events, operations: Operations) -> Generations:
     """Return the generations of request addresses; a generation is one use of an address.
 
     Rows are the request events with a request pointer (`_REQUEST_KINDS`), sorted by pointer, then
-    time; a row's role is its record kind (Kind). Events without a pointer, and generations of
-    nothing but E and d, get no row. operations: numbers of operations that have their own rules.
+    time; a row's role is its record kind (Kind). A generation begins at the first row of a pointer,
+    and at rows that REQUEST_RULES or COMPLETED_RULES mark. Events without a pointer, and
+    generations of nothing but E and d, get no row. operations: numbers of operations that have
+    their own rules.
     """
     row_event = events.rows(*_REQUEST_KINDS)
     row_event = row_event[events.rq[row_event] != 0]

@@ -126,7 +126,10 @@ def discard(p: Requests) -> Bool:
 
 
 def joined_inside(p: Requests) -> Bool:
-    """Return, per pair (k,), whether M begins before, or F ends behind, the earlier range."""
+    """Return, per pair (k,), whether M or F does not join the earlier range at its border.
+
+    That is: an M begins before the earlier event's end, or an F ends behind its first sector.
+    """
     events = p.events
     back = (p.role == Kind.M) & (events.end(p.prev) > events.sector[p.this])
     return np.asarray(
@@ -138,7 +141,7 @@ def joined_beside(p: Requests) -> Bool:
     """Return, per M or F (k,), whether the next I, D or m covers it, and not the event before it.
 
     The next I, D or m is the row right behind the run of M and F at the same address; it has the
-    request's whole range. False where another event, or none, is there.
+    request's whole range. False where another event, or none, is there, and where it is a discard.
     """
     table, events = p.table, p.events
     joins = is_in(table.role, Kind.M, Kind.F)

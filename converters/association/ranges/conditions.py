@@ -61,7 +61,10 @@ def _not_sent_itself(rows: BioCandidates) -> Bool:
 
 
 def _not_sent_by_front(rows: BioCandidates) -> Bool:
-    """Return, per pair (k,), whether no recorded front piece of the candidate has these sectors."""
+    """Return, per pair (k,), whether no front piece of the candidate has a sector of `bio`'s piece.
+
+    True for a candidate without known front pieces.
+    """
     result = np.ones(len(rows.bio), dtype=np.bool_)
     pairs = zip(rows.bio.tolist(), rows.candidate.tolist(), strict=True)
     for pair, (bio, candidate) in enumerate(pairs):

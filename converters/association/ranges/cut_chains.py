@@ -40,9 +40,11 @@ def cut_chain_members(a: Association, ends: RequestEnds) -> Findings:
     requests that cover the bio and were in flight at the merge, whose D has a cut chain or that
     failed before a D, if they hold CHAIN_CONDITIONS. Without any cut chain, nothing is asked.
 
-    Finds `request`, and `absorbed_by` of the bio's own request, where there is one candidate and
-    none of CHAIN_REFUSALS; `certainty`; all candidates as `rival_requests`. Bios in an absorbed
-    request of which the absorbing one is not known lose their `request` in any case.
+    Finds `request`, and `absorbed_by` of the bio's own request, where there is one candidate, none
+    of CHAIN_REFUSALS, and no overlap with another such bio of that candidate. `certainty` is then
+    INTERVAL at least, AMBIGUOUS with several candidates or an overlap, and unchanged where refused.
+    All candidates are `rival_requests`. Bios in an absorbed request of which the absorbing one is
+    not known lose their `request` in any case.
     """
     absorbed_event = _unresolved_absorption(a)
     request = np.where(absorbed_event >= 0, -1, a.request).astype(np.int64)
@@ -116,7 +118,7 @@ class _Places:
         return _Claims(bio[~rival], request[~rival], bio[rival])
 
     def _overlapping(self, bios: I64) -> Bool:
-        """Return, per bio (k,), whether it overlaps a neighbour; bios ascend by first sector."""
+        """Return, per bio (k,), whether it overlaps another one; bios ascend by first sector."""
         begin, own_end = self._begin[bios], self._end[bios]
         end = np.maximum.accumulate(own_end)
         onto_before = np.append(False, begin[1:] < end[:-1])
@@ -133,6 +135,8 @@ def _refused(
 ) -> set[int]:
     """Return the asking bios that one of CHAIN_REFUSALS marks.
 
+    These hold where a request of the device waits for its D since before the merge, and where the
+    only candidate failed before its D, or has another bio at these sectors (`places`).
     candidates: requests by asking bio. joined: (b,) event of each bio's merge, or -1.
     """
     asker = np.array(list(candidates), dtype=np.int64)
@@ -175,7 +179,8 @@ def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
     """Return, per device, the first event of the oldest request with data that waits for a D.
 
     {dev: index into `a.events`, or -1 where that request's start was not recorded: it may be older
-    than the log}; a device without such a request is left out.
+    than the log}; a device without such a request is left out. A request waits that has no D, C or
+    m, and whose address was not reused.
     """
     waits = (ends.issue < 0) & (ends.end < 0) & ~a.requests.superseded
     waits &= a.requests.first(Kind.RQ_MERGE) < 0

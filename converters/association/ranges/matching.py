@@ -78,8 +78,8 @@ def implicit_splits(a: Association) -> Findings:
 
     Their X was lost, or there is none: md on 5.10 and 6.1 splits bios without block_split. Asked
     are such bios with data; candidates are bios with a Q and data that cover them and hold
-    SPLIT_CONDITIONS. Finds `root` where there is one candidate, `certainty`, and all candidates as
-    `rival_bios`.
+    SPLIT_CONDITIONS. Finds `root` (the candidate's) where there is one candidate, `certainty`
+    (INTERVAL at least, AMBIGUOUS with several candidates), and all candidates as `rival_bios`.
     """
     born = (Kind.G, Kind.START, Kind.M, Kind.F)
     bios = np.flatnonzero(np.isin(a.bios.birth_role, born) & (a.facts.piece_bytes > 0))
@@ -102,8 +102,9 @@ def upper_bios(a: Association, context: Context) -> Findings:
 
     A clone is a bio whose first event is an A that is no partition's and may be no parity write.
     Candidates are the bios queued above that hold UPPER_CONDITIONS; all are found as `rival_bios`.
-    `upper` is -1 with several candidates, for a second clone of the same sectors, and where a bio
-    whose Q was not recorded may be the upper one. Certainty stays: each of the bios is known.
+    A clone without data (a flush) has those without data. `upper` stays -1 with several candidates,
+    for all clones of one bio that overlap on one device, and where a bio whose Q was not recorded
+    may be the upper one. Certainty stays: each of the bios is known.
     """
     rows, of_partition = partition_remaps(a, context)
     # A clone's first event is its A. A bio with an earlier event (Q) was itself resubmitted.
@@ -144,7 +145,10 @@ def _queued_above(a: Association, with_data: bool) -> Pending:
 
 
 def _maybe_of_unrecorded(a: Association, questions: list[Question], with_data: bool) -> set[int]:
-    """Return the asking bios whose upper bio may be one whose Q was not recorded."""
+    """Return the asking bios whose upper bio may be one of which only the c was recorded.
+
+    with_data: whether the asking bios have data.
+    """
     unrecorded = _unrecorded_uppers(a)
     last = int(a.events.ts[a.bios.birth[unrecorded]].max()) if len(unrecorded) else NEVER
     return {
@@ -181,7 +185,7 @@ def _covered_by_unrecorded(
 
 
 def _overlapping_clones(a: Association, upper: I64, questions: list[Question]) -> list[int]:
-    """Return the clones of one upper bio that overlap on one lower device; bios can repeat.
+    """Return all clones of one upper bio, on one device, whose sources overlap; bios can repeat.
 
     upper: (b,) upper bio, or -1. A bio sends no sector to a device twice, so one of the clones is
     of a bio from before the log.
@@ -204,7 +208,7 @@ def _remapped_from(a: Association, rows: I64, remaps: np.ndarray) -> list[Questi
     """Return, per A, the query for who covers, at its time, the range that it names as its source.
 
     rows: (k,) rows of `a.bios` of kind A. remaps: (k,) their records. A flush has no sectors: its
-    question is for sector 0, where `_upper_bios` puts all flushes.
+    question is for [0, 1), the range that `_queued_above` gives to all bios without data.
     """
     size = remaps["bytes"] // SECTOR_BYTES
     begin = np.where(size > 0, remaps["from_sector"], 0)

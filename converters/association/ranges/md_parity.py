@@ -20,8 +20,8 @@ def may_be_parity_write(events: Events, remaps: I64, context: Context) -> Bool:
     """Return, per A event, whether it may be a parity write of raid4, raid5 or raid6.
 
     md reports the array's sector 0 for every parity block (raid5_compute_blocknr), so its stripe is
-    unknown. A bio for the data block at sector 0 looks the same and is marked as well.
-    remaps: events of kind A.
+    unknown. Marked is every A from such an array's sector 0 of at most 4 KiB, so also a read, or
+    the data block there. remaps: events of kind A.
     """
     arrays = [
         dev

@@ -59,9 +59,10 @@ def sweep(pending: Pending, questions: Iterable[Question]) -> dict[int, list[int
     """Return, by asker, the ids of the candidates that cover its range at its time.
 
     A candidate covers a range if it is in flight at the query's time, on its device, and its own
-    range contains all of it; an id with several rows can come several times. One pass over time:
-    candidates enter and leave the trees as the queries, sorted by `ts`, pass them. Every asker has
-    an entry, an empty list where nothing covers its range.
+    range contains all of it, so that an empty one is never found; an id with several rows can come
+    several times, in no order. One pass over time: candidates enter and leave the trees as the
+    queries, sorted by `ts`, pass them. Every asker, with one query each, has an entry, an empty
+    list where nothing covers its range.
     """
     asked = sorted(questions, key=lambda q: q.ts)
     devices = {q.dev for q in asked}
@@ -89,7 +90,7 @@ def only_candidates(candidates: dict[int, list[int]], certainty: U8) -> tuple[di
     """Return the candidate of each bio that has one alone, and the certainty of all bios.
 
     candidates: by asking bio. certainty: (b,) so far; a copy is returned, in which bios with one
-    candidate are at least INTERVAL, and those with several are AMBIGUOUS.
+    candidate are at least INTERVAL, and those with several are AMBIGUOUS; others stay.
     """
     result = certainty.copy()
     one = {bio: ids[0] for bio, ids in candidates.items() if len(ids) == 1}

@@ -24,7 +24,7 @@ class BioRules:
 
         The latter if the bio still waits and has the Q's range and operation: submit_bio_noacct
         queues a remapped bio right after its A, but NVMe multipath sends on without a Q below. Sets
-        `event.bio`, and `flags` of the bio; a new bio is added to `device.waiting`.
+        `event.bio`, and `flags` of the bio (PREFLUSH, FUA); a new bio is added to `device.waiting`.
         """
         # A resubmitted bio's Q is its thread's next event (submit_bio_noacct); a bio that NVMe
         # multipath sends on has no Q below, so the next Q of the thread is elsewhere.
@@ -57,9 +57,10 @@ class BioRules:
     def split(self, event: Event, device: Device) -> None:
         """Apply X: identify a new bio, the front piece, and its parent, which keeps the rest.
 
-        The parent is a waiting bio of the operation that begins at the X's sector and is longer; of
-        several one of the same thread, the oldest. It is shortened to what is behind the piece.
-        Sets `event.bio` (front) and `event.other` (parent; 0 if none fits), `front.parent` and
+        The parent is a waiting bio of the operation that begins at the X's sector and is longer; if
+        some are of the event's thread, one of these. Of several the oldest; all become ambiguous.
+        It is shortened to what is behind the piece. Sets `event.bio` (front), `event.other`
+        (parent; 0 if none fits) and `event.doubt`, `parent` and `doubt` of the front, and
         `parent.unserved`; the front is added to `device.waiting`.
         """
         longer = [h for h in device.waiting.starting(event.sector, event.op) if h.end > event.end]
@@ -76,8 +77,8 @@ class BioRules:
     def waiting_at(self, event: Event, device: Device) -> list[InFlight]:
         """Return the waiting bios with exactly the event's range and operation, oldest first.
 
-        Only those of the event's thread, if it has any. Without those that merged into a request
-        that could not be identified (`joined`).
+        Only those that the event's thread queued, if there are any, else all. Without those that
+        merged into a request that could not be identified (`joined`).
         """
         exact = device.waiting.exact(event.sector, event.end, event.op)
         return same_task(event, [h for h in exact if not h.joined])
@@ -95,11 +96,11 @@ class BioRules:
         return bio
 
     def complete(self, event: Event, device: Device) -> None:
-        """Apply c: identify the bio that ended, the oldest of `waiting_for_end`, else a new one.
+        """Apply c: identify the bio that ended, the first of `waiting_for_end`, else a new one.
 
-        Sets `event.bio` and removes the bio from `device.waiting`. `event.doubt` becomes AMBIGUOUS
-        if the device has requests and front pieces of the bio are in none: their completion is
-        still to come.
+        Sets `event.bio` and removes the bio from `device.waiting`; a new one is not added. Several
+        candidates, and the event, become ambiguous. So does the event if the device has requests
+        and front pieces of the bio are in none: their completion is still to come.
         """
         bio = self._find.choose(event, self.waiting_for_end(event, device))
         if bio is None:

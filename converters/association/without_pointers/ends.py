@@ -18,11 +18,13 @@ class EndRules:
         """Apply C: identify the request that completed, wholly or in part.
 
         A C of no bytes that is no flush request's ends a flush sequence (`_end_of_flush`). Others
-        fit issued requests (`_completing`) or, with an error, requests not issued (`_failing`); if
-        none fits, `_complete_unknown` decides. Sets request, bio and doubt of the event. The
-        request is removed if it was not issued, if its end is the C's, or for a zone append; a
-        flush sequence stays issued with `data_done`; else its range shrinks by the bytes completed.
-        Also sets `device.has_requests`, unless blktrace's C may be a bio's.
+        fit issued requests (`_completing`) or, after these, with an error, requests not issued
+        (`_failing`); of several the first is taken, and all become ambiguous; if none fits,
+        `_complete_unknown` decides. Sets request, bio and doubt of the event. The request is
+        removed if it was not issued, if its end is the C's, or for a zone append, but in the last
+        two cases a flush sequence stays issued with `data_done`; else its range shrinks by the
+        bytes completed. Also records partial completions (`_doubt_remainder`), and sets
+        `device.has_requests`, unless the log is blktrace's, whose C may be a bio's.
         """
         if event.sector == event.end and not self._find.is_flush_machinery(event):
             self._end_of_flush(event, device)
@@ -48,9 +50,10 @@ class EndRules:
     ) -> None:
         """Mark the request ambiguous if an earlier partial completion may have been of it.
 
-        Then calls `device.add_partial` with `fits`, all requests that this C fits: if they end at
-        several sectors, which one is shortened is open. Does nothing for zone append, whose C
-        reports another sector than D.
+        That is one that `device.overlaps_partial` finds in the C's range. Then calls
+        `device.add_partial` with `fits`, all requests that this C fits: if they end at several
+        sectors, which one is shortened is open. Does nothing for zone append, whose C reports
+        another sector than D.
         """
         if event.op == self._find.append_op:
             return
@@ -76,8 +79,9 @@ class EndRules:
     def _failing(self, event: Event, device: Device, fits: list[InFlight]) -> list[InFlight]:
         """Return the requests not issued that have exactly the range of a failed C; else [].
 
-        If bios wait in that range too, one of them may have a request that was not recorded: these
-        bios, the requests returned and `fits` (the issued candidates) become ambiguous.
+        Oldest first. If waiting bios share a sector with the range, one of them may have a request
+        that was not recorded: these bios, the requests returned and `fits` (the issued candidates)
+        become ambiguous.
         """
         if not event.failed:
             return []
@@ -103,10 +107,11 @@ class EndRules:
     def _complete_unknown(self, event: Event, device: Device) -> None:
         """Identify a C that fits no request: as a new request's, which began before the log.
 
-        Only `event.request` is set then. If the backend is blktrace, which writes C for the end of
-        bios as well, and no request of the device was seen, the C is taken for a bio's if a waiting
-        one fits: it is removed from `device.waiting`, and `event.bio` and `event.completes_bio` are
-        set.
+        Only `event.request` is set then, and the request is not added to the device. But if the
+        backend is blktrace, which writes C for the end of bios as well, and no request of the
+        device was seen, the C is taken for a bio's if a waiting one fits (`waiting_for_end`): the
+        first is removed from `device.waiting`, and `event.bio`, `event.completes_bio` and the doubt
+        are set.
         """
         bio = None
         if self._find.bios_end_by_c and not device.has_requests:
@@ -163,7 +168,8 @@ class EndRules:
         """Complete the first of the `waiting` PREFLUSH bios, which gets a new request here.
 
         Sets `event.request` and `event.bio`, removes the bio from `device.waiting`, and reports the
-        completion to `pairing`. Without a waiting bio `_complete_unknown` decides.
+        completion to `pairing`. Of several all become ambiguous. The request is not added to the
+        device. Without a waiting bio `_complete_unknown` decides.
         """
         bio = self._find.choose(event, waiting)
         self._find.pairing.complete(event.ts, waiting, others=False)

@@ -143,8 +143,8 @@ def zero_pointers(events: Events, raw: np.ndarray) -> None:
     """Set to 0 the fields of `raw` that hold kernel addresses, so that only the rules fill them.
 
     raw: (n, 8) uint64, the records of `events`, changed in place. Zeroed are the bio and request
-    pointers of all bio and request records (also of E and DONE), the page address of Q, and all
-    words of CHAIN but the first.
+    pointers of all bio and request records (also of E and DONE), X's parent, the page address of Q,
+    and all words of CHAIN but the first.
     """
     kind = events.kind
     rq = np.isin(

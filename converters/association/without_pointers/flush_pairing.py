@@ -50,7 +50,11 @@ class Pairing:
         return 0
 
     def as_dict(self) -> dict[str, int]:
-        """Return counts for JSON: completions, same_time, half_within_ns, all_within_ns (ns)."""
+        """Return counts for JSON: completions, same_time, half_within_ns, all_within_ns (ns).
+
+        same_time: completions in groups whose completions all came at one time. half_within_ns,
+        all_within_ns: `half_ns` and `most_ns`, the median and longest time that a group spans.
+        """
         return {
             "completions": self.completions,
             "same_time": self.same,
@@ -110,7 +114,7 @@ class FlushPairing:
             self._merge_groups(candidates)
 
     def serve(self, bio: InFlight, request: InFlight) -> None:
-        """Replace a bio in its group, if it is in one, by the request that serves it."""
+        """Replace a bio in its group by the request that serves it; no-op if it is in none."""
         group = self._groups.pop(bio, None)
         if group is not None:
             group.live.discard(bio)
@@ -121,7 +125,8 @@ class FlushPairing:
         """Merge the candidates and the groups that they are in into one group, and return it.
 
         The largest group is kept and the others' members move to it, so each moves at most log n
-        times; a new group is made if no candidate is in one. Sets `_groups` of every member.
+        times; a new group is made if no candidate is in one. Completions are added up, the times
+        widened, and the group is `bounded` if all were. Sets `_groups` of every member.
         """
         groups = list({self._groups[io]: None for io in candidates if io in self._groups})
         groups.sort(key=lambda group: len(group.live))

@@ -36,7 +36,11 @@ class Identifier:
     """The bios and requests in flight on all devices, from window to window."""
 
     def __init__(self, context: Context) -> None:
-        """Start with nothing in flight. context: its devices say how many queues each has."""
+        """Start with nothing in flight.
+
+        context: its header has the log's operations, flags and backend; its devices, how many
+        hardware queues each has.
+        """
         self._context = context
         self._devices: dict[int, Device] = {}
         self._members: dict[int, list[int]] = {}
@@ -70,7 +74,8 @@ class Identifier:
 
         Call it for each event of the log once, in time order. In the copy `raw` has the identities
         and `doubt` is the Certainty of each (INTERVAL or AMBIGUOUS); a record of a kind without a
-        rule keeps no pointer. `members` is this object's own dict: event number → identities of the
+        rule (not RELEVANT) has doubt 0 and no such pointer. blktrace's C can become a c, its M or F
+        an m (`_write`). `members` is this object's own dict: event number → identities of the
         bios that a request without a recorded beginning serves; `forget` shortens it. The other
         columns are those of `events`, not copied.
         """

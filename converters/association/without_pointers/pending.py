@@ -210,7 +210,7 @@ class PendingSet:
         return sorted(inside, key=lambda h: (h.sector, h.origin))
 
     def _ranges(self) -> PendingRanges[InFlight]:
-        """Return the interval tree over the ranges of all members.
+        """Return the interval tree over the ranges of all members, but for empty ranges.
 
         Built and kept in `_tree` at the first call; `add` and `remove` keep it up to date from then
         on.

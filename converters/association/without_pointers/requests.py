@@ -26,9 +26,10 @@ class RequestRules:
     def allocate(self, event: Event, device: Device) -> None:
         """Apply G: identify the bio that waits with this range, else a new one; begin its request.
 
-        Sets `event.bio` and `event.request`. The bio leaves `device.waiting`, and the request, with
-        the bio's tid and flags, is added to `device.allocated`; it is as doubtful as the choice of
-        the bio. Also sets `device.has_requests` and `reports_allocations`.
+        Sets bio, request and doubt of the event. The bio (`BioRules.claim`) leaves `device.waiting`
+        and its parent's `unserved`. The request gets the bio's tid and flags, and the bio as head,
+        is added to `device.allocated`, and takes the bio's place in `pairing`; it is as doubtful as
+        the choice of the bio. Also sets `device.has_requests` and `reports_allocations`.
         """
         bio = self._bios.claim(event, device)
         request = self._find.begin_request(event)
@@ -44,8 +45,9 @@ class RequestRules:
     def start(self, event: Event, device: Device) -> None:
         """Apply s: identify the request not started yet with this range; if none, do as G first.
 
-        Sets `started` of the request, and request and bio of the event. If the s reports a tag,
-        requests that must have ended for it to be free (`Device.assign_tag`) are given up as lost.
+        Of several the oldest; all become ambiguous. Sets `started` of the request, and request, bio
+        and doubt of the event. If the s reports a tag, requests that must have ended for it to be
+        free (`Device.assign_tag`) leave the device and are given up as lost.
         """
         exact = device.allocated.exact(event.sector, event.end, event.op)
         fresh = self._find.choose(event, [h for h in exact if not h.started])
@@ -74,11 +76,12 @@ class RequestRules:
     def _merge(self, event: Event, device: Device, takers: list[InFlight]) -> None:
         """Apply M or F: identify the bio, and which of the requests `takers` grows by its range.
 
-        takers: requests not issued that touch the bio, oldest first. Preferred are those of the
-        bio's thread that are not inserted: blk_mq_submit_bio tries the task's plug before the
-        scheduler. Sets bio, request and doubt of the event. If no taker can grow, the bio is marked
-        `joined` and stays in `device.waiting`. If no bio waits with the event's range but a request
-        has that range, it is an m, which blktrace writes as M or F: see `_absorb_into`.
+        takers: requests not issued that touch the bio, oldest first; only those that can grow
+        (`_mergeable`) count. Preferred are those of the event's thread that are not inserted. Sets
+        bio, request and doubt of the event; the request is as doubtful, and gets the bio as head if
+        that is now its first. Without a taker the bio is marked `joined` and stays in, or is added
+        to, `device.waiting`. If no bio waits with the event's range, but a request has that range
+        and there are takers, it is an m, which blktrace writes as M or F: see `_absorb_into`.
         """
         takers = self._mergeable(takers)
         waiting = self._bios.waiting_at(event, device)
@@ -107,9 +110,9 @@ class RequestRules:
     def _doubt_unknown_takers(self, event: Event, device: Device, taker: InFlight) -> None:
         """Mark a merge ambiguous if it may be into a request whose G and s were not recorded.
 
-        Only on devices that report neither: bios waiting right before or behind the event's range
-        may then have a request already. These bios, `taker` (the request chosen) and the event
-        become ambiguous; nothing changes if there are none.
+        Only on devices that report neither: bios of its operation waiting right before or behind
+        the event's range may then have a request already. These bios, `taker` (the request chosen)
+        and the event become ambiguous; nothing changes if there are none.
         """
         if device.reports_allocations:
             return
@@ -121,7 +124,7 @@ class RequestRules:
     def _mergeable(self, takers: list[InFlight]) -> list[InFlight]:
         """Return the requests that can grow, in the same order.
 
-        PREFLUSH and FUA of a bio exclude merges with its request (REQ_NOMERGE_FLAGS).
+        Those without PREFLUSH and FUA: these exclude merges (REQ_NOMERGE_FLAGS).
         """
         no_merge = self._find.preflush | self._find.fua
         return [t for t in takers if not t.flags & no_merge]
@@ -131,7 +134,8 @@ class RequestRules:
     ) -> InFlight | None:
         """Return the first of `takers`, requests that a merge may be into; None if there is none.
 
-        Of several all become ambiguous, and the choice is recorded by `device.add_guess`.
+        Of several all become ambiguous, and so does the event; the choice is recorded by
+        `device.add_guess`.
         """
         if len(takers) > 1:
             device.add_guess(event.sector, event.end, takers)
@@ -141,8 +145,9 @@ class RequestRules:
         """Apply m: identify the absorbed request, and its neighbour that absorbs it, which grows.
 
         The absorbed one has exactly the event's range; neighbours end where it begins, or begin
-        where it ends, and are not issued. Sets request, bio, `other` (absorbing request) and doubt
-        of the event; the absorbed request leaves `device.allocated`.
+        where it ends; all have its operation and are not issued. Of several the oldest. Sets
+        request, bio, `other` (absorbing request) and doubt of the event; the absorbed request
+        leaves `device.allocated`. If one of the two is missing: see `_absorb_into`.
         """
         absorbed = device.allocated.exact(event.sector, event.end, event.op)
         takers = device.allocated.ending(event.sector, event.op)
@@ -155,9 +160,10 @@ class RequestRules:
         """Merge the first of the requests `absorbed` into the first of `takers` that can grow.
 
         Makes the event an m (`event.kind`). Sets its request and bio (the absorbed request's),
-        `other` (the absorbing one) and doubt. The absorbed request leaves `device.allocated`; the
-        other one grows by its range. Without an absorbed request no identity is set; without an
-        absorbing one `event.other` stays 0.
+        `other` (the absorbing one) and doubt: AMBIGUOUS if either list offers several, or an
+        earlier guess overlaps. The absorbed request leaves `device.allocated`; the other one grows
+        by its range, is as doubtful, and gets its head bio if that is now the first. Without an
+        absorbed request no identity is set; without an absorbing one `event.other` stays 0.
         """
         event.kind = Kind.RQ_MERGE
         merged = self._find.choose(event, absorbed)
@@ -181,9 +187,10 @@ class RequestRules:
     def insert(self, event: Event, device: Device) -> None:
         """Apply I: identify the request with exactly this range, preferably one not inserted yet.
 
-        Without one, a request whose beginning was not recorded is made of the waiting bios in the
-        range (`_unknown_request`). Sets `inserted` of the request, and request, bio and doubt of
-        the event; the request is ambiguous if an earlier guess may have made its range wrong.
+        Of several the oldest; all become ambiguous. Without one, a request whose beginning was not
+        recorded is made of the waiting bios in the range (`_unknown_request`) and added to
+        `device.allocated`. Sets `inserted` of the request, and request, bio and doubt of the event;
+        the request is ambiguous if an earlier guess may have made its range wrong.
         """
         exact = device.allocated.exact(event.sector, event.end, event.op)
         request = self._find.choose(event, [h for h in exact if not h.inserted] or exact)
@@ -204,10 +211,11 @@ class RequestRules:
 
         Waiting bios within the event's range, each beginning where the one before ends, are its
         members: they leave `device.waiting` and go to `event.members`; flags, doubt and head bio of
-        the request are theirs. If they do not cover the range exactly, or other bios or requests
-        could have been in it, the request and all candidates become ambiguous, and the choice is
-        recorded (`add_guess`). Also sets `device.has_requests`. The caller adds the request to the
-        device.
+        the request are theirs. The request and all bios within its range become ambiguous if the
+        members do not cover the range exactly, other bios lie within it (then recorded by
+        `add_guess`), an earlier guess overlaps it, or there are `_shorter_discards` or, unless one
+        member has the whole range, `_smaller_discards`, which become ambiguous as well. Also sets
+        `device.has_requests`. The caller adds the request to the device.
         """
         request = self._find.new_request(event)
         device.has_requests = True
@@ -284,13 +292,14 @@ class RequestRules:
     def issue(self, event: Event, device: Device) -> None:
         """Apply D: identify the request with exactly this range, not issued so far, and issue it.
 
-        Without one, a request whose beginning was not recorded is made of the waiting bios in the
-        range (`_unknown_request`). A flush request or passthrough command is always a new request
-        without bios. The request moves from `device.allocated` to `device.issued`; `sequence` is
-        set if its bios ask for a pre-flush, or for FUA that the D lacks (blk_insert_flush clears
-        REQ_FUA where it emulates it). Sets request, bio and doubt of the event, and for a flush
-        request `device.flush_issued`. Requests that must have ended for the D's tag to be free are
-        given up as lost.
+        Of several the oldest; all become ambiguous. So does a single one where the D may be of
+        others (`_doubt_waiting_bios`, `_doubt_grown_discards`, `_doubt_range`). Without one, it is
+        made of the waiting bios in the range (`_unknown_request`). A flush request or passthrough
+        command is always a new request without bios. The request moves from `device.allocated` to
+        `device.issued`; `sequence` is set if its bios ask for a pre-flush, or for FUA that the D
+        lacks. Sets request, bio and doubt of the event, and for a flush request
+        `device.flush_issued`. If hardware queue and driver tag are known, requests that must have
+        ended for that tag to be free (`assign_tag`) leave the device and are given up as lost.
         """
         if self._find.is_flush_machinery(event):
             request = self._find.new_request(event)
@@ -327,8 +336,8 @@ class RequestRules:
     def _doubt_waiting_bios(self, event: Event, device: Device, request: InFlight) -> None:
         """Mark the request, and all bios that wait in the event's range, ambiguous.
 
-        Only if no G or s was recorded on the device: the D may then be of a request of these bios.
-        Does nothing if none waits there.
+        Only bios of its operation, and only if no G or s was recorded on the device: the D may then
+        be of a request of these bios. Does nothing if none waits there.
         """
         if device.reports_allocations:
             return
@@ -338,10 +347,11 @@ class RequestRules:
     def requeue(self, event: Event, device: Device) -> None:
         """Apply R: identify the issued request with exactly this range, which waits for another D.
 
-        The request moves from `device.issued` to `device.allocated`, not inserted, without its
-        driver tag; it is ambiguous if it may be the remainder of another request's partial
-        completion. Without one, a new request is made that is ambiguous: it may be the remainder of
-        any request. Sets request, bio and doubt of the event.
+        Of several the oldest; all become ambiguous. The request moves from `device.issued` to
+        `device.allocated`, not inserted, without its driver tag; it is ambiguous if it may be the
+        remainder of another request's partial completion. Without one, a new request without bios
+        is made and added there, ambiguous: it may be the remainder of any request. Sets request,
+        bio and doubt of the event.
         """
         request = self._find.choose(event, device.issued.exact(event.sector, event.end, event.op))
         if request is None:

@@ -106,8 +106,8 @@ class RecordFile:
         """Open the source, recognise its format, and read its first block.
 
         source: a path or a binary stream. block_bytes: bytes per read. cpu: the file's CPU, -1 for
-        a stream of all. Raises LogFormatError: not readable, no blktrace data, or of a newer
-        version.
+        a stream of all. Raises LogFormatError: not readable, no blktrace data, or of an unknown
+        version; an empty file is accepted.
         """
         if isinstance(source, str | os.PathLike):
             self.name = os.fspath(source)
@@ -156,7 +156,8 @@ class RecordFile:
     def _begin(self) -> bool:
         """Read the beginning into `_rest`, set `order` and `cut`; return whether there is any byte.
 
-        Raises LogFormatError: no blktrace data, or of a newer version.
+        LOST EVENTS lines may precede the first record. Raises LogFormatError: another beginning, or
+        an unknown version.
         """
         while len(self._rest) < _BEGIN_BYTES and not self._ended:
             self._rest += self._read(self._block)
@@ -183,10 +184,12 @@ class RecordFile:
         return data
 
     def _read_block(self) -> Batch | None:
-        """Return the next whole records in `_rest`, as many as there are; None at the end.
+        """Return all whole records in `_rest` as a Batch; None at the end.
 
-        Reads on until there is a record. Takes the parsed bytes off `_rest`, advances `offset`, and
-        reads another block into `_rest`. Bytes that belong to no record are counted and reported.
+        Reads on until there is a record or a gap: a batch may have no records. Leaves out records
+        with times above MAX_NS. Takes the parsed bytes off `_rest`, advances `offset`, and reads
+        another block into `_rest`. Bytes that belong to no record, LOST EVENTS lines excepted, are
+        counted and reported.
         """
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
@@ -226,7 +229,8 @@ class RecordFile:
     def _drop_garbage(self) -> None:
         """Drop the beginning of `_rest`, which holds no record, and count that as unreadable.
 
-        The newest block and _KEEP_GARBAGE bytes stay. `offset` advances by what is dropped.
+        The last block's length and _KEEP_GARBAGE bytes stay; nothing happens if there are no more.
+        `offset` advances by what is dropped.
         """
         drop = len(self._rest) - self._block - _KEEP_GARBAGE
         if drop > 0:
@@ -258,7 +262,8 @@ class RecordFile:
         """Return how many bytes of a gap belong to the CUT record before it; 0 if none do.
 
         gap: the bytes between two records. A CUT record is followed by as many bytes as its payload
-        has; their number, pdu_len, is among them.
+        has; their number, pdu_len, is among them. 0 also if the gap is shorter than that number, or
+        the file has no CUT records.
         """
         length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
         if not self.cut or len(length) < 2:
@@ -313,7 +318,8 @@ def _open(name: str) -> BinaryIO:
 def peek(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
     """Return a stream's next MAGIC_BYTES bytes, and a stream that yields them again.
 
-    If the stream is seekable that is the stream itself, set back; else a new one that wraps it.
+    If the stream is seekable that is the stream itself, set back; else a new one that wraps it. The
+    bytes are fewer if the stream has no more.
     """
     if stream.seekable():
         start = stream.tell()

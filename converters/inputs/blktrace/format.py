@@ -220,7 +220,9 @@ def version_of(data: bytes, order: ByteOrder) -> int:
 def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
     """Return where the whole records are in `data`, which should begin with one.
 
-    cut: whether the records are CUT ones; the bytes that follow each are then gaps.
+    Bytes before the first record and between records, up to the next magic number, are gaps; a
+    record cut off at the end, and bytes with no magic number after them, are left as `rest`. cut:
+    whether the records are CUT ones; the bytes that follow each are then gaps.
     """
     at = _candidates(data, order)
     end = at + (CUT.itemsize if cut else _lengths(data, at, order))
@@ -234,7 +236,8 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
 def _candidates(data: U8, order: ByteOrder) -> I64:
     """Return all offsets in `data` of the magic number with a known version, ascending.
 
-    Includes headers that are cut off at the end, and chance matches in payloads.
+    Includes headers that are cut off at the end, and chance matches in payloads. order: byte order
+    of the magic number; one in the other order is no match.
     """
     fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
     if len(data) < MAGIC_BYTES:

@@ -53,9 +53,10 @@ class Numbers:
     def check(self, head: NDArray[np.void]) -> Found:
         """Compare the sequence numbers of records with those of earlier calls; return what is odd.
 
-        head: HEAD, in their file's order. A record is a repeat if neither its number nor its time
-        is above those of the newest of its CPU and device. Notes, and the records of the ftrace
-        tracer, have no numbers and are kept.
+        head: HEAD, in their file's order. Each number of a CPU and device should be one above the
+        newest before it. If not, the record is a repeat if neither its number nor its time is above
+        those of the newest; else there is a step before it. The first record of a CPU and device
+        begins the count. Notes, and the records of the ftrace tracer, have no numbers and are kept.
         """
         found = Found(np.ones(len(head), dtype=np.bool_))
         counted = ~has(categories(head["action"]), Category.NOTIFY) & (head["sequence"] != 0)
@@ -72,7 +73,8 @@ class Numbers:
         """Add to `found` the steps and repeats among records of one device and CPU (`key`).
 
         rows: rows of the records in the batch. number, time: sequence number and time (ns) of each.
-        Updates the key's newest number and time; the first record of a key begins its count.
+        Updates the key's newest number and time; the first record of a key begins its count. If a
+        number is not above the one before, `_go_back` does all this instead.
         """
         if key not in self._newest:
             self._newest[key] = int(number[0]) - 1, int(time[0])
@@ -94,9 +96,10 @@ class Numbers:
 
         key: device and CPU. rows, number, time: of the key's records, their rows in the batch,
         sequence numbers and times (ns). Numbers wrap at 2^32. A record that is not ahead in number
-        and not later is a repeat: False in `found.keep`, and counted in `found.repeats`. Not ahead
-        but later, it is of another trace: a step with count -1. Updates the key's newest number and
-        time.
+        and not later is a repeat: False in `found.keep`, and counted in the call's one entry of
+        `found.repeats`. Not ahead but later, it is of another trace: a step with count -1. Ahead by
+        more than 1: a step with the count between. Updates the key's newest number and time, by
+        records that are no repeats.
         """
         newest, at = self._newest[key]
         repeated: list[int] = []

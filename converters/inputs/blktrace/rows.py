@@ -96,7 +96,9 @@ class Translator:
     def rows(self, batch: Batch) -> Rows:
         """Return a batch's records that have a record kind as events, and what its notes say.
 
-        The events' `number` is 0. A note gets the time of the next record (`_next_time`).
+        Process notes become TASK events, with the time of the next record that is no note
+        (`_next_time`); other notes go to `messages` and `clock`, with their own times. The events
+        stay in the batch's order; their `number` is 0.
         """
         head = batch.head
         action = head["action"]
@@ -121,8 +123,9 @@ class Translator:
     def _kinds(self, action: U64, category: U32) -> U8:
         """Return each record's kind (n,), uint8; 0 if a log has no kind for its action.
 
-        M becomes m, and C becomes c, by whether the category says that a request is meant. Notes
-        are not looked at: their entries mean nothing.
+        A merge of a request (category FS or PC) is m, not M; a completion of a bio (neither) is c,
+        not C. 0 also for the second completion that reports a zone append's sector. Notes are not
+        looked at: their entries mean nothing.
         """
         kind = _KINDS[(action & np.uint64(ACT_MASK)).astype(np.int64)]
         of_request = has(category, Category.FS | Category.PC)
@@ -136,8 +139,10 @@ class Translator:
     def _read_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
         """Set `kind` of process notes to TASK, and add the other notes to `result`.
 
-        notes: rows of the batch that are notes. kind: per record of the batch, changed in place.
-        Sets `result.clock`, adds messages; notes of unknown kinds are counted in `result.left_out`.
+        notes: rows of the batch that are notes. kind: per record of the batch, changed in place. Of
+        pid 0 only the source's first process note counts. Sets `result.clock` (the last timestamp
+        note counts, one without 8 bytes of payload does not), adds messages; notes of unknown kinds
+        are counted in `result.left_out`.
         """
         for row in notes.tolist():
             head = batch.head[row]
@@ -168,7 +173,9 @@ class Translator:
         """Write into `raw` all words of the records but the first (kind and time).
 
         at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n, 8)
-        uint64, 0 before.
+        uint64, 0 before. Pointers stay 0, tags become NO_TAG, a D's queue NO_QUEUE, and the sector
+        of flush requests NO_SECTOR. Only C and c have a status. Word PID_WORD gets pid and sequence
+        number, but for Q. `_fill_payloads` adds what comes from payloads.
         """
         head = batch.head[at]
         pid = head["pid"].astype(np.uint64)
@@ -203,9 +210,11 @@ class Translator:
     ) -> None:
         """Write into `raw` the fields that come from payloads, and all of TASK records.
 
-        These are Q's partition and cgroup, X's new sector, U's depth, and A's source and partition.
-        at: rows of the records in the batch. kind, head, raw: per record of `at`, its kind, its
-        header and its record of 8 words, (n, 8) uint64, which is changed.
+        These are Q's partition (its device) and cgroup, X's new sector, U's depth and whether it
+        was asked for (UNPLUG_IO), and A's source and partition. They are 0 where the payload is too
+        short, but A's partition then is its device. TASK: the pid as tid and tgid, and the first 15
+        bytes of the name. at: rows of the records in the batch. kind, head, raw: per record of
+        `at`, its kind, its header and its record of 8 words, (n, 8) uint64, which is changed.
         """
         skip = np.where((head["action"] & np.uint64(CGROUP)) != 0, CGROUP_BYTES, 0)
         payload = batch.payload[at] + skip
@@ -239,7 +248,9 @@ class Translator:
     def _opf(self, category: U32) -> U32:
         """Return bi_opf or cmd_flags of each record, uint32 (n,), as far as its category tells it.
 
-        With the numbers of the context's kernel; other flags are 0.
+        With the numbers of the context's kernel. FLUSH sets the flag PREFLUSH, and without WRITE
+        makes the operation flush. DISCARD, ZONE_… and WRITE_ZEROES override read, write and flush,
+        and PC (drv_out or drv_in, by WRITE) overrides all. Flags without a category are 0.
         """
         write = has(category, Category.WRITE)
         opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)

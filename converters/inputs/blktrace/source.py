@@ -128,9 +128,10 @@ class BlktraceSource:
     def _header(self) -> dict[str, Any]:
         """Return a log's header for the data, by the first batch of each file.
 
-        `clocks` is there if one of them has a timestamp note, the earliest; `devices` if all
-        records are of one device and the files are a set, whose name is the device's. May add a
-        remark (`_event_time_of`).
+        `clocks` is there if one of them has a timestamp note: the earliest of the batches' last
+        ones. `devices` has an entry if all these records are of one device and the files are a set,
+        whose name is the device's; else it is empty. The kernel's facts are empty. May add a remark
+        (`_event_time_of`).
         """
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
@@ -178,9 +179,9 @@ class BlktraceSource:
         """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
 
         Always the file that is furthest behind in time is read next, so that memory is bounded; a
-        part is sorted, and `complete_to` is the time that all files have reached. Problems,
-        remarks, notes, losses, damaged windows and messages are added on the way, some only at the
-        end.
+        part is sorted, and `complete_to` is the time that all unfinished files have reached. The
+        last part has the rest, maybe no event, and the newest time of all. Problems, remarks,
+        notes, losses, damaged windows and messages are added on the way, some only at the end.
         """
         readers = {index: file.batches() for index, file in enumerate(self._files)}
         pending: list[Events] = []
@@ -215,9 +216,10 @@ class BlktraceSource:
         self.unreadable_bytes = sum(f.unreadable for f in self._files)
 
     def _report_rest(self) -> None:
-        """Add what is known at the end only: problems with sequence numbers, records left out.
+        """Add what is known at the end only.
 
-        A remark is also added if there were more messages than were kept.
+        To `problems` repeats and steps back of sequence numbers, to `remarks` the counts of records
+        left out by action and, if not all were kept, of messages.
         """
         self._report_numbers()
         if self.left_out:
@@ -284,7 +286,8 @@ class BlktraceSource:
     def _add_losses(self, batch: Batch) -> None:
         """Add to `losses` what the LOST EVENTS lines in a batch say (`Batch.lost`).
 
-        The time is from the record before the line to the one after, as far as the batch has them.
+        The time is from the record before the line to the one after. If the batch lacks one of
+        them, the other's time is both; in a batch without records both are 0.
         """
         for row, cpu, count in batch.lost:
             times = batch.head["time"]

@@ -189,7 +189,9 @@ def _account(name: str, value: dict[str, Any]) -> Account:
     """Return the Account in a decoded JSON object `value`.
 
     name: of the file, for messages. Unknown keys are ignored. Raises LogFormatError: a key is
-    missing, or a value has another type than biotrail writes.
+    missing (also one with a default), or a value or a member of it has another type than biotrail
+    writes, a time or offset of `damaged` is not in 0 to _MAX_NS, or a key of `unknown` is no number
+    of up to three digits.
     """
     try:
         account = Account(**{f.name: value[f.name] for f in fields(Account)})
@@ -233,8 +235,9 @@ def _is_ns(value: Any) -> bool:
 def _check(name: str, account: Account, chunks: I64) -> None:
     """Raise LogFormatError unless the account fits the table of chunks (`Metadata.chunks`).
 
-    The groups must cover the chunks, times lie from NO_CLOCK to _MAX_NS, and the chunks' events add
-    up to `account.events`. name: of the file, for messages.
+    The groups must be of all chunks, times lie from NO_CLOCK to _MAX_NS, no chunk have a negative
+    number of events, and the chunks' events add up to `account.events`. name: of the file, for
+    messages.
     """
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
         raise _wrong(name, "has row groups that do not cover its chunks")

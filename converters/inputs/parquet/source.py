@@ -115,8 +115,8 @@ class ArchiveSource:
         """Yield the log's chunks as LogSource does; can be called once.
 
         Chunks of a damaged row group come without events. `offset` is in proportion to the events
-        yielded. Notes, losses and damaged windows are added when the log's reader had met them;
-        damage of the archive itself is added to `problems` and `damaged`.
+        of the row groups read so far. Notes, losses and damaged windows are added when the log's
+        reader had met them; damage of the archive itself is added to `problems` and `damaged`.
         """
         chunk = row_group = 0
         done = 0
@@ -187,8 +187,9 @@ class ArchiveSource:
     def _report_damage(self, index: int, what: str, first: int, chunks: int) -> None:
         """Add a row group that cannot be read to `problems`, and its time to `damaged`.
 
-        index: of the row group. what: the reason, for the user. The time is that in the time
-        column's statistics, without these that of its `chunks` chunks from index `first` on.
+        index: of the row group. what: the reason, for the user. The time is that in the statistics
+        of the group's first column (time_ns); without these that of its `chunks` chunks from index
+        `first` on, from the `complete_to` of the chunk before them.
         """
         group = self._file.metadata.row_group(index)
         offset = _group_offset(group)
@@ -222,7 +223,8 @@ def _excessive_cost(meta: Any, size: int) -> str:
     """Return in words why reading costs more than the file's size allows; "" if it does not.
 
     meta: the file's Parquet metadata. size: of the file (bytes). Columns must lie within the file,
-    not share bytes with one another, and take a byte for MOST_EVENTS_A_BYTE events at least.
+    not share bytes with one another, and those of a row group together take at least a byte for
+    MOST_EVENTS_A_BYTE events. Only the first violation is described.
     """
     spans: list[tuple[int, int]] = []
     for index in range(meta.num_row_groups):

@@ -37,9 +37,12 @@ Naming = Callable[[int], str | None]
 
 
 def bios_table(window: Lifecycles, context: Context) -> pa.Table:
-    """Return a table of BIO_SCHEMA with one row per bio that ended in the window, in its order.
+    """Return a table of BIO_SCHEMA with one row per bio that ended in the window.
 
-    context: gives the names of devices, operations, cgroups and files.
+    In the order of `window.bios`. context: gives the names of devices, operations, cgroups and
+    files. Times, numbers and names that are not known are null; so are `partition` for a bio sent
+    to the disk itself, and `file` for a block device's own pages. A cgroup without a path is
+    `id N`.
     """
     bios, tasks = window.bios, window.tasks
     columns = {
@@ -88,7 +91,8 @@ def _path(context: Context, row: int) -> str | None:
 def requests_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of REQUEST_SCHEMA with a row per request that ended in the window.
 
-    In the order of `window.requests`. context: gives the names of devices and operations.
+    In the order of `window.requests`. context: gives the names of devices and operations. Times,
+    numbers and tags that are not known are null.
     """
     requests = window.requests
     columns = {
@@ -110,7 +114,9 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
     """Return the columns that bios and requests have in common, by name.
 
     begin: per row, the time (ns) from which latency counts, NEVER unknown. stages: those of the
-    table's rows, which must be sorted by number. Latency is null without begin or completion.
+    table's rows, which must be sorted by number. Latency is complete - begin, at least 0; null if
+    one of them is not known. The sector is null for 2^64-1. An empty I/O with REQ_PREFLUSH has op
+    "flush".
     """
     ended = (begin != NEVER) & (table.complete != NEVER)
     return {

@@ -85,8 +85,9 @@ def _rwbs(category: int, data: bool) -> str:
     """Return blkparse's RWBS letters, such as `WS` or `FWFS`.
 
     category: blktrace's category bits (BLK_TC_*). data: whether the record has bytes. In this
-    order: F for a flush before the data; D for a discard, W for a write, R for other data, N
-    without data; F for FUA; A, S and M for RAHEAD, SYNC and META.
+    order: F for a flush (PREFLUSH or the operation); one letter, the first that applies, of D for a
+    discard, W for a write, R for other data, N without data; F for FUA; A, S and M for RAHEAD, SYNC
+    and META.
     """
     text = "F" if category & Category.FLUSH else ""
     if category & Category.DISCARD:
@@ -148,12 +149,16 @@ def _tail(
 ) -> str:
     """Return the part of a line behind RWBS: its form depends on the action's letter.
 
-    letter: of _LETTERS. passthrough: not 0 for a passthrough request (BLK_TC_PC), which has no
-    sector to show. sector: 512 bytes each. size: bytes. error: errno, shown for C and R. name: the
-    thread's name, shown for all but C, R and A. first, second: the payload's 64-bit words. A remap
-    (A) has the device it came from in the upper half of `first`, its sector there in `second`; a
-    split (X) the sector at which the rest begins, an unplug (U, UT) the number of requests held
-    back, in the lower half of `first`.
+    C and R: `[ERROR]` for a passthrough request, else `SECTOR + SECTORS [ERROR]`, below 512 bytes
+    `SECTOR [ERROR]`. P: `[NAME]`. U and UT: `[NAME] REQUESTS`. A: `SECTOR + SECTORS <-
+    (MAJOR,MINOR) SECTOR`. X: `SECTOR / NEXT [NAME]`. All others: `BYTES [NAME]` for a passthrough
+    request, else `SECTOR + SECTORS [NAME]`, below 512 bytes `[NAME]`.
+
+    letter: of _LETTERS. passthrough: not 0 for a passthrough request (BLK_TC_PC). sector: 512 bytes
+    each. size: bytes. error: errno. name: the thread's name. first, second: the payload's 64-bit
+    words. A remap (A) has the device it came from in the upper half of `first`, its sector there in
+    `second`; a split (X) the sector at which the rest begins, an unplug (U, UT) the number of
+    requests held back, in the lower half of `first`.
     """
     sectors = size >> 9
     if letter in "CR":

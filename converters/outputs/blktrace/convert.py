@@ -46,11 +46,11 @@ def write(
 
     events: (events, end of their time in ns) in order of time, as `Trace.events` yields them; the
     end is not used. out_prefix: an existing directory gets a set for each device, under the
-    device's name. Otherwise the files of a log of one device are PREFIX.blktrace.CPU; with several
-    devices PREFIX.NAME.blktrace.CPU.
+    device's name. Otherwise the files of a log with events of one device are PREFIX.blktrace.CPU,
+    which are written as PREFIX.NAME.blktrace.CPU first; those of several devices keep that name.
 
-    Returns what was written. Raises OutputError when a file exists or cannot be written; then none
-    is left.
+    Returns what was written. Raises OutputError when a file exists already or cannot be written.
+    After any exception the files written are removed; one that existed stays.
     """
     output = _Output(context, out_prefix)
     try:
@@ -78,7 +78,8 @@ class _Output:
         """Append events, in order of time, to the files of their devices, and count them.
 
         Begins a device's set of files at its first event. Adds the names of threads among the
-        events to `_tasks`, and to `_summary` the numbers of events written and left out.
+        events to `_tasks`, and to `_summary` the numbers of events written and left out. Raises
+        OutputError where a file exists already or cannot be written.
         """
         self._tasks.add_records(window)
         encoded = self._encoder.encode(window)
@@ -147,9 +148,9 @@ class _Set:
     def add(self, encoded: Encoded, tasks: TaskNames) -> None:
         """Append events of this device, in order of time, with notes for new thread names.
 
-        encoded: the events' records. tasks: the thread names known so far, for the notes. Creates
-        the files of CPUs that had none. Raises OutputError where a file exists or cannot be
-        written.
+        encoded: the events' records. tasks: the thread names known so far, for the notes, each of
+        which is in the file of the event that it precedes. Creates the files of CPUs that had none.
+        Raises OutputError where such a file exists already, or one cannot be written.
         """
         notes = self._notes(encoded, tasks)
         noted_row = np.array(list(notes), dtype=np.int64)
@@ -167,7 +168,8 @@ class _Set:
         """Return process notes (BLK_TN_PROCESS), by the row of `encoded` that each must precede.
 
         That is the first row at which a thread has a name of `tasks` that this set has no note of
-        yet. Adds these names to `_noted`. Threads without a name get no note.
+        yet. Adds these names to `_noted`. Threads without a name get no note. A note has the time
+        and CPU of its event, and the name's first 15 bytes.
         """
         pid = encoded.head["pid"].astype(np.uint32)
         name_row = tasks.rows(pid, encoded.ts)

@@ -136,8 +136,9 @@ class Encoder:
     def _fill(self, events: Events, head: NDArray[np.void]) -> None:
         """Set sector, bytes, action, pid and error in `head`: `struct blk_io_trace` (n,).
 
-        Plugs and unplugs (P, U) have sector and bytes 0; an event without a sector has sector 0.
-        error is that of C and c, 0 for all others.
+        Plugs and unplugs (P, U) have sector and bytes 0, and category READ; an event without a
+        sector has sector 0. The categories of I, R, m, D and C have PC for passthrough operations,
+        else FS. error is that of C and c as negative errno, 0 for all others.
         """
         kind = events.kind
         of_task = np.isin(kind, (Kind.P, Kind.U))
@@ -184,7 +185,7 @@ class Encoder:
         events: all have a blktrace action. Imported events keep theirs. Otherwise it is the thread
         that Q, G, M, F, X, A, P and U were recorded with; for s, I, D and m that of the request's
         first bio; 0 for C, c, R and a, where blktrace has whatever thread was interrupted, and a
-        log has none. Remembers the threads of bios for the next events.
+        log has none. Remembers the threads of bios for the next events, unless imported.
         """
         kind, raw = events.kind, events.raw
         high = (raw[:, 4] >> np.uint64(32)).astype(np.uint32)
@@ -201,7 +202,8 @@ class Encoder:
 
         head: the events' `struct blk_io_trace`, with device and cpu set. Imported events keep their
         own numbers, which have gaps where the kernel lost events, unless all are 0, as in the
-        stream of the ftrace tracer. Sets `_next` to the number that follows on each device and CPU.
+        stream of the ftrace tracer; a Q, whose record has none, gets one more than the row before.
+        Sets `_next` to the number that follows on each device and CPU.
         """
         result = np.zeros(len(events), np.uint32)
         recorded = np.zeros(len(events), np.int64)
@@ -230,9 +232,10 @@ class _Submitters:
         """Return a copy of `pid` (n,) with the threads of s, I, D and m filled in.
 
         A request has the thread of its first bio. events: in order of time, directly after those of
-        the last call. pid: thread id per event, right where the record has one (Q, G, M, F, X, A).
-        The thread is that of the newest earlier event of the same bio pointer, also of an earlier
-        call; 0 if there is none. Sets `_bio` and `_tid` to the newest thread of every bio.
+        the last call. pid: thread id per event, right where the record has one (Q, G, M, F, X, A);
+        all but those of s, I, D and m are returned as they are. The thread is that of the newest
+        earlier such event of the same bio pointer, also of an earlier call; 0 if there is none, or
+        no pointer. Sets `_bio` and `_tid` to the newest thread of every bio.
         """
         recorded = np.isin(events.kind, _WITH_TID)
         rows = np.flatnonzero(recorded | np.isin(events.kind, _SUBMITTED))

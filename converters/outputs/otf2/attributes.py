@@ -55,9 +55,11 @@ class Attributes:
 
         events: of one location, as EVENT. ops: per event (n,) the number of its operation's name,
         NO_STRING: OTF2's mode says it. bios: whether the events are of bios or of requests:
-        "fragments" or "bios" is the number of pieces. MEANINGS describes the attributes; one at its
-        usual value is left out. Numbers new names of statuses and certainties in the archive
-        (`string`).
+        "fragments" or "bios" is the number of pieces. MEANINGS describes the attributes; an event
+        for which one has its usual value lacks it, and an attribute that no event has comes, too.
+        Begin events have sector, op, tid, comm, parent and own, end events request, pieces,
+        requeues, error (Complete only), certainty and absorbed by; any may be truncated. Numbers
+        new names of statuses and certainties in the archive (`string`).
         """
         phase, flags = events["phase"], events["flags"]
         begin = phase == Phase.BEGIN
@@ -80,7 +82,7 @@ class Attributes:
     def _error(self, events: EventArray) -> AttributeColumn:
         """Return the attribute "error": the status's name, for events with a status other than 0.
 
-        Numbers each of these names in the archive (`string`).
+        Only Complete events have a status. Numbers each of these names in the archive (`string`).
         """
         has = events["status"] != 0
         strings = np.zeros(len(events), dtype=np.uint32)

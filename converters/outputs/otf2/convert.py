@@ -88,7 +88,8 @@ class _Conversion:
         window: the lifecycles that ended in a stretch of the log, directly after the last window's;
         those in its open tables come again in a later window. Bios and requests that ended without
         a completion are cancelled at the window's end, or at the latest time of any operation if
-        that is earlier. Adds to `summary`, to the loss markers and to the numbered names of
+        that is earlier, but not before their own last time; a request merged into another at its
+        last time. Adds to `summary`, to the loss markers and to the numbered names of
         threads.
         """
         self.summary.bios += len(window.bios)
@@ -112,7 +113,8 @@ class _Conversion:
         """Write all events that are held back, and the definitions; return the summary.
 
         last: the last window, whose open bios and requests end as cancelled, at the latest time of
-        any operation; None: there was no window. A log without any I/O gets an empty location per
+        any operation (a request merged into another at its own last time), unless they have
+        completed; None: there was no window. A log without any I/O gets an empty location per
         disk. Raises OutputError where writing fails.
         """
         if last is not None:
@@ -138,7 +140,7 @@ class _Conversion:
         """Put the events of ended operations into the queue of each disk's location.
 
         layer: BIOS or REQUESTS, which `ops` are. until: ns at which operations without a completion
-        are cancelled. Creates locations and queues that are not there yet.
+        are cancelled, as of `finished_events`. Creates locations and queues that are not there yet.
         """
         for disk in np.unique(ops.disk):
             location = self.handles.location(int(disk), layer)

@@ -69,8 +69,8 @@ class Handles:
         """Return the number of the I/O handle through which operations address a device.
 
         location: a disk's bios or requests. dev: dev_t of that disk or of a partition on it. On
-        first use the handle gets the next number, for requests after the bios' handle of that
-        device, which is its parent; adds `dev` to `disks`.
+        first use the handle gets the next number. A handle for requests has the bios' handle of
+        that device as parent, which gets a number before it if it has none. Adds `dev` to `disks`.
         """
         # The parent of a requests' handle is the bios' handle: create that even without a bio.
         for key in sorted({(BIOS, dev), (location.layer, dev)} - self.handles.keys()):
@@ -172,8 +172,9 @@ class _Definitions:
     def locations(self) -> None:
         """Define a location group and a location for each disk's bios, requests and counters.
 
-        Both have the location's number, and belong to the disk's node. A location has its number of
-        events.
+        Both have the location's number, and belong to the disk's node: the group, a process,
+        directly, the location below its group. Bios and requests are CPU threads, counters a metric
+        location. A location has its number of events.
         """
         lib, define = self._lib, self._archive.define
         for location in self._handles.locations.values():

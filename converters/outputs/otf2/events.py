@@ -157,12 +157,13 @@ def finished_events(ops: Operations, until: int, written: WrittenBegins) -> tupl
     """Return the events of operations that ended, unsorted, and how many had a time moved.
 
     ops: completed, or known to have ended without a recorded completion: those are cancelled, at
-    `until` (ns) or at the last known time if that is later; a request merged into another at its
-    last known time. written: operations whose Begin, or Begin and Issued, was written before; these
-    events are left out. An operation whose issue was not recorded gets Issued, flagged TRUNCATED,
-    at its end; but one that completed has none, if its Begin is among the events: it is flagged
-    BLOCKING. Issue and end are moved to the begin or issue that they would precede, which counts as
-    moved.
+    `until` (ns) or at the last known time if that is later, flagged TRUNCATED; a request merged
+    into another at its last known time, without that flag. written: operations whose Begin, or
+    Begin and Issued, was written before; these events are left out. A begin that is not known is at
+    the first known time (`until` without any), flagged TRUNCATED. An operation whose issue was not
+    recorded gets Issued, flagged TRUNCATED, at its end; but one that completed has none, if its
+    Begin is among the events: it is flagged BLOCKING. Issue and end are moved to the begin or issue
+    that they would precede; such operations count as moved.
     """
     begin_written, issue_written = written.find(ops.number)
     absorbed = ops.absorbed_by != NEVER
@@ -243,7 +244,8 @@ class Queue:
         """Remove and return the events that nothing can precede any more.
 
         Sorted by (time, number, phase). They are the events before `end` (ns) and before the first
-        event of `still_open`, the operations in flight at `end`. When more than `hold_events` are
+        known time of `still_open`, the operations in flight at `end`, of which those whose Begin
+        was put in before do not count. When more than `hold_events` are
         held, operations in flight for LONG_NS get their Begin and Issued now, so that they hold
         nothing back; their Issued follows in a later call if they are issued later.
         """

@@ -52,7 +52,9 @@ class Gauges:
     def __init__(self, context: Context, origin: int) -> None:
         """Begin all counters with 0 at `origin`, ns: the time of the disk's first event.
 
-        context: names the operations, by which an event is a read, a write or neither.
+        A counter that changes right there begins with its new value. Bins begin at multiples of
+        their length. context: names the operations, by which an event is a read, a write or
+        neither.
         """
         self._first = origin
         origin -= origin % RATE_BIN
@@ -69,8 +71,9 @@ class Gauges:
 
         events: at least one, in order of time. The samples are in order of time, then of GAUGES,
         one per counter and time; those from the 10 ms of the last event on are held back. Bios are
-        queued until their Issued, or until their end if no issue was recorded; they are in the
-        device from Issued on.
+        queued until their Issued, or until their end if no issue was recorded (a TRUNCATED Issued
+        does not count); they are in the device from Issued until Complete or Cancelled. Rates count
+        the bytes of Complete.
         """
         time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
         until = int(time[-1])

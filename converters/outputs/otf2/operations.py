@@ -102,7 +102,8 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
     """Return each bio, in order, as an operation on the partition or disk that it was sent to.
 
     comms: per row of the window's tasks, the number of the thread's name in the archive; a row
-    beyond it has no name. No bio is `absorbed_by` a request.
+    beyond it has no name. The begin of a cut, at which the bio was in flight, is one of its known
+    times. Its pieces are its fragments. No bio is `absorbed_by` a request.
     """
     times = bios.cut, bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue
     first, _ = _bounds(*times, bios.complete)
@@ -125,7 +126,8 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
 def request_operations(requests: Requests) -> Operations:
     """Return each request, in order, as an operation on its disk.
 
-    It has no thread and no name, and refers to no other request but the one it was merged into.
+    It has no thread and no name, and refers to no other request but the one it was merged into. The
+    begin of a cut, at which it was in flight, is one of its known times. Its pieces are its bios.
     """
     times = requests.cut, requests.start, requests.insert, requests.issue
     first, _ = _bounds(*times, requests.complete)

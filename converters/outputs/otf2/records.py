@@ -144,8 +144,9 @@ class _Rows:
 def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.dtype[np.void]:
     """Return the layout of a row: one part per value that any record of the batch may have.
 
-    fields: of all kinds of events. attributes: those that some event has. A compressed value has
-    its size, one byte, as a part before it.
+    fields: of all kinds of events. attributes: those that some event has. The parts are the time
+    stamp, the attribute list's header, id, type and value of each attribute, the event's kind and
+    length, and its fields. A compressed value has its size, one byte, as a part before it.
     """
     parts: list[tuple[str, str]] = [("stamp", "u1"), ("time", "<u8")]
     parts += [(name, "u1") for name in ("list", "list length", "count size", "count")]
@@ -177,8 +178,8 @@ def encode(
 
     time: ns, ascending. timed: which events begin with a time stamp. shape: each event's key in
     `shapes`, the kinds of events. columns: per field name, each event's value; those that its kind
-    lacks are ignored. attributes: (attribute, each event's value, which events have it). Arrays
-    have shape (n,).
+    lacks are ignored. attributes: (attribute, each event's value, which events have it); records
+    have them in this order. Arrays have shape (n,).
     """
     present = [(attribute, values, has) for attribute, values, has in attributes if has.any()]
     fields = tuple(dict.fromkeys(field for kind in shapes.values() for field in kind.fields))

@@ -42,7 +42,8 @@ def modes(events: EventArray, context: Context) -> tuple[U8, list[str]]:
 
     OTF2 knows reads, writes and flushes. Any other operation is a read or a write by the direction
     of its data (the lowest bit of a req_op), with its own name; "" where the mode says it, or no
-    event has the operation. An empty write with PREFLUSH is how the kernel spells a flush.
+    event has the operation. An empty write with PREFLUSH is how the kernel spells a flush: its mode
+    is that of a flush. Events without bytes, such as Issued, look empty; only Begin has the mode.
     """
     ops = events["opf"] & OP_MASK
     seen = np.bincount(ops, minlength=OP_MASK + 1)

@@ -48,7 +48,7 @@ _DICTIONARIES = [KIND, "bio", "rq", "opf", "bytes", "tid"]
 _BATCH = 1 << 16
 """Rows that Parquet encodes at once."""
 _AHEAD = 2
-"""Most row groups that wait for the one being written, which bounds the memory."""
+"""Most row groups in the queue, with the one being written, which bounds the memory."""
 
 
 @dataclass
@@ -225,8 +225,9 @@ def _counted(group: list[Part]) -> Counter[str]:
 def _complete_account(account: Account, source: Source, summary: Summary) -> None:
     """Set in `account`, the archive's metadata, what is known once the source was read to its end.
 
-    These are the events by letter (from `summary`), what was damaged, unknown or unreadable in the
-    log, whether it was interrupted, and its size in bytes.
+    These are the number of events, in all and by letter (from `summary`), what was damaged, unknown
+    or unreadable in the log, its problems and remarks, whether it was interrupted, and its size in
+    bytes.
     """
     account.events = summary.events
     account.kinds = dict(summary.kinds)
@@ -263,7 +264,8 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
 
     out: the archive's file. level: zstd's. Another thread encodes and writes the groups; its
     exceptions are raised by a later call of either function, or at the end of the block. At most
-    two groups wait. The file is completed at the end of the block, unless an exception ended it.
+    two groups are in the queue, the one being written included. The file is completed at the end of
+    the block, unless an exception ended it.
     """
     writer = pq.ParquetWriter(
         out,
@@ -283,11 +285,10 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
     waiting: list[Future[None]] = []
 
     def put(group: list[Part], first: int) -> None:
-        """Queue a row group: the events of the chunks in `group`.
+        """Queue a row group: the events of the adjacent chunks in `group`.
 
-        The chunks are adjacent; `first` is the number of the first one in the log.
-
-        Waits while two groups wait, and raises what writing an earlier one raised.
+        first: number of the first chunk in the log. Waits for the oldest group where two are in the
+        queue already, and raises what writing that one raised.
         """
         events = group[0].events if len(group) == 1 else _concatenate([p.events for p in group])
         chunk = np.repeat(np.arange(first, first + len(group)), [len(p.events) for p in group])

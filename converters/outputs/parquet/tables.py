@@ -74,8 +74,9 @@ class Partitions:
     def write(self, table: pa.Table) -> None:
         """Add the rows of a table to the partitions of their date and device.
 
-        A partition with ROW_GROUP rows is written to its file; all are where more than 1,048,576
-        rows wait in all. Adds to `rows`. Raises OSError where writing fails.
+        The rows of a partition with ROW_GROUP or more are written to its file; those of all are
+        where more than 1,048,576 wait in all; other rows wait for `close`. Adds to `rows`. Raises
+        OSError where writing fails.
         """
         for key, rows in self._split(table):
             part = self._parts.setdefault(key, _Partition())
@@ -112,7 +113,8 @@ class Partitions:
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
         """Yield ((date, device), rows without column `device`) per date and device in the table.
 
-        date: `2026-11-07` in UTC, by the column with the wall clock; `_day` where it is null.
+        date: `2026-11-07` in UTC, by the column with the wall clock; `_day` where it is null
+        or before 1970.
         device: its name. Ordered by date, then by the device's code in the table's dictionary.
         Nothing for an empty table.
         """
@@ -156,8 +158,9 @@ class Partitions:
     def _open_file(self, key: tuple[str, str], part: _Partition) -> None:
         """Open a partition's next file: `date=DATE/device=DEVICE/STEM.parquet`, then STEM-2, ….
 
-        key: (date, device) of `part`. Sets `part.writer`, counts `part.files`, and closes the least
-        recently written files beyond 100 open ones. Raises OSError where that fails.
+        key: (date, device) of `part`. A file of that name is replaced. Sets `part.writer`, counts
+        `part.files`, and first closes the least recently written files, so that at most 100 are
+        open. Raises OSError where that fails.
         """
         while len(self._open) >= _MOST_OPEN:
             self._close_file(next(iter(self._open)))

@@ -79,9 +79,10 @@ class ClockBook:
     def _snapshot(self, reading: dict[str, Any]) -> ClockSnapshot | None:
         """Return a clock reading's snapshot; None: it is left out, and nothing changes.
 
-        reading: clock name → ns. It is left out if the last snapshot is less than 1 s older, and
-        the machine did not sleep since (BOOTTIME - MONOTONIC grew by more than 1 ms). Sets `offset`
-        at the first reading and after a sleep, which counts in `offset_changes`.
+        reading: clock name → ns. It is left out if the last snapshot is less than 1 s older; if the
+        machine slept since (BOOTTIME - MONOTONIC grew by more than 1 ms), only if the snapshot is
+        later. Sets `offset` at the first reading, which is never left out, and after a sleep, which
+        counts in `offset_changes`.
         """
         monotonic = int(reading["monotonic"])
         offset = int(reading["boottime"]) - monotonic

@@ -134,9 +134,10 @@ class Converter:
         """Write the slices of bios, requests and losses that the window ended, and counter samples.
 
         window: directly after the last one. Bios and requests in flight at its end get a lane now
-        and their slice in a later window. Adds to `summary`; the first call writes what a trace
-        begins with. Beyond 16,384 interned strings, interning starts anew. Raises OutputError where
-        writing fails.
+        and their slice in a later window. Requests are drawn with Detail.FULL only. Adds to
+        `summary`; notes lost records and the slowest bios for `finish`; the first call writes what
+        a trace begins with. Beyond 16,384 interned strings, interning starts anew. Raises
+        OutputError where writing fails.
         """
         window = drawn_with(self._detail, window)
         self._stacks.refresh()
@@ -167,9 +168,11 @@ class Converter:
         """End open slices and counters, and write the slowest I/Os and the summary.
 
         until: ns at which the next part of the trace begins (`convert_parts`). The trace then ends
-        there, and bios and requests that have completed but are still in the open tables are left
-        to the next part. FOREVER: nothing follows. What is still in flight gets a slice to the
-        trace's end, marked as open. Fills in `summary`. Raises OutputError where writing fails.
+        there, and bios and requests that have completed (or requests merged into another) but are
+        still in the open tables are left to the next part. FOREVER: nothing follows; the trace ends
+        with its last event or clock reading, or with `to_end` the last window. What is still in
+        flight gets a slice to the trace's end, marked as open. Fills in `summary`. Without any
+        window, also writes what a trace begins with. Raises OutputError where writing fails.
         """
         last = self._last_window
         if last is not None and until != FOREVER:
@@ -201,9 +204,10 @@ class Converter:
         """Set `summary.view` to the time around the slowest I/O; write it as attribute `view`.
 
         It begins one latency before that I/O, ends one latency after it, and is clipped to the
-        trace; its device is the I/O's. The attribute, `BEGIN END DEVICE`, is the file's last
-        packet, where readers look for it. Where no bio has both queue and completion nothing is
-        written, and `summary.view` stays None. Raises OutputError where writing fails.
+        trace; its device is the I/O's. The attribute, `BEGIN END DEVICE`, is the log's last
+        packet, where readers look for it. Where no bio without a parent has both queue and
+        completion, nothing is written and `summary.view` stays None. Raises OutputError where
+        writing fails.
         """
         slowest = self._slowest.slowest()
         if slowest is None:
@@ -223,8 +227,9 @@ class Converter:
         window: the window that the slices are of; None: there is none. slices: per category. The
         trace begins at the earliest of: the first slice, the window's begin, or without a window
         the first clock reading; at 0 at least. The first packets are the clocks, facts about the
-        recording, and the groups of the host and the recording. Sets `_begin` and `_shown_from`.
-        Raises OutputError where writing fails.
+        recording (also as an instant at the begin), and the groups of the host and the recording.
+        Sets `_begin` (ns of the log's clock) and `_shown_from` (the same on the trace's primary
+        clock). Raises OutputError where writing fails.
         """
         for drawn in slices:
             if len(drawn):
@@ -260,7 +265,8 @@ class Converter:
 
         These are `bios`, `requests`, `families`, `not_drawn` and `open_at_end`. bios, requests:
         slices of those tables of the window; rows without a slice are counted as not drawn, slices
-        with end FOREVER as open. families: one more than the largest number so far.
+        with end FOREVER as open. families: one more than the largest number of a bio or request so
+        far, without those from before the log (FIRST_UNRECORDED or more).
         """
         total = self.summary
         total.bios += len(bios)

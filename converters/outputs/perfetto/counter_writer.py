@@ -60,7 +60,8 @@ class CounterWriter:
     ) -> None:
         """Update the counters of each device with a group or a bio in flight; write their samples.
 
-        bios, open_bios: slices of `window.bios` and `window.open_bios`. origin: the trace's begin,
+        Not the one of lost records. bios, open_bios: slices of `window.bios` and
+        `window.open_bios`. origin: the trace's begin,
         ns, where each counter begins. end: when the trace's last packet is, ns: bins that end later
         are left to a later call, as their samples would extend the trace. Sets `last`. Raises
         OutputError where writing fails.
@@ -91,7 +92,8 @@ class CounterWriter:
         """Write samples of a device's counters, each on its own packet sequence, and count them.
 
         samples: per counter's name, (times in ns, values), sorted by time and not before the
-        counter's last sample. A counter gets its track at its first sample. Sets `last`. Raises
+        counter's last sample. A counter gets its track, and its device a group, at its first
+        sample; one without samples is skipped. Sets `last`, the latest time of all. Raises
         OutputError where writing fails.
         """
         for name, (times, values) in samples.items():

@@ -56,9 +56,10 @@ def slice_maker(
 ) -> SliceMaker:
     """Return the SliceMaker that draws as much of each bio as `detail` says.
 
-    names, strings: event names and text arguments interned so far, to which new ones are added.
-    stacks: the log's call stacks. place: where the log stands in the trace. colour: which slices
-    share a correlation id.
+    That is a SparseMaker unless `detail` is FULL, with stages if it is STAGES. names, strings:
+    event names and text arguments interned so far, to which new ones are added. stacks: the log's
+    call stacks. place: where the log stands in the trace. colour: which slices share a correlation
+    id.
     """
     if detail == Detail.FULL:
         return SliceMaker(context, names, strings, stacks, place, colour)
@@ -68,7 +69,10 @@ def slice_maker(
 
 
 def drawn_with(detail: Detail, window: Lifecycles) -> Lifecycles:
-    """Return the window without its requests, unless `detail` is FULL: then the window itself."""
+    """Return the window without its requests, unless `detail` is FULL: then the window itself.
+
+    Requests in flight and requests' stages are left out, too; bios and their edges stay.
+    """
     if detail == Detail.FULL:
         return window
     tables = window.requests, window.open_requests

@@ -98,8 +98,9 @@ def _encode_part(placed: Placed, begin: int, end: int) -> list[bytes]:
 def _encode_block(placed: Placed, begin: int, end: int, most: int) -> bytes:
     """Return the packets of rows `begin` to `end` (exclusive) of `placed`.
 
-    most: stages of the slice with most. Each slice has a BEGIN with its arguments, BEGIN and END of
-    each stage, and an END unless it is open.
+    most: stages of the slice with most. Each slice has a BEGIN with its arguments (also correlation
+    id and call stack), BEGIN and END of each stage, and an END unless it is open. Timestamps are ns
+    after the packet before on the same sequence.
     """
     slices, chosen = placed.slices, placed.rows[begin:end]
     start, stop = slices.start[chosen], slices.end[chosen]

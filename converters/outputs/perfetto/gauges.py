@@ -121,7 +121,9 @@ class Gauges:
         begin, end: ns, between which the bios' changes are counted: an earlier one that was not
         counted yet counts at `begin`; all before `end` are known. ended: bios that the window
         ended; in_flight: those in flight at its end, which a later call has again. Samples are
-        (times in ns, values), sorted. Remembers the states of `in_flight`.
+        (times in ns, values), sorted. Counters: QUEUED, bios that are neither issued nor ended;
+        IN_DEVICE, issued and not ended; READS and WRITES, bytes/s. Both depths are corrected just
+        before `end` where they differ from the bios in flight. Remembers the states of `in_flight`.
         """
         up, issued, down, unissued = [], [], [], []
         moved: dict[str, list[I64]] = {READS: [], WRITES: []}
@@ -178,10 +180,9 @@ class Gauges:
     def _remember(self, ended: Passage, in_flight: Passage) -> tuple[int, int]:
         """Keep the states of bios in flight; return how many are (queued, in device) now.
 
-        Now is the window's end.
-
-        ended, in_flight: as of `update`. Bios of `ended` without an end, whose slice stays open,
-        are counted in `_stuck`, and here in every later window. Sets `_number` and `_state`.
+        Now is the window's end. ended, in_flight: as of `update`; those of `in_flight` that have
+        ended already count in neither. Bios of `ended` without an end, whose slice stays open, are
+        added to `_stuck`, and so counted here and in every later window. Sets `_number`, `_state`.
         """
         state = in_flight.states()
         order = np.argsort(in_flight.number, kind="stable")

@@ -43,6 +43,7 @@ class LanePool:
     def assign(self, number: I64, start: I64, end: I64, stays: Bool) -> I64:
         """Return the lane of each slice of one window: shape (n,), int64, from 0.
 
+        A slice keeps the lane that it reserved; others take the lowest one free at their start.
         number: identifies a slice across windows; start, end: ns; rows in the order of (start,
         number). stays: the slice keeps its lane to the trace's end. A slice passed with end FOREVER
         reserves its lane until it is passed again with its end; if the next window does not pass it
@@ -61,8 +62,8 @@ class LanePool:
 
         It stays as it is (-1) for the others.
 
-        number, start: of this window's slices, start in ns. A slice that now starts before the
-        lane's last slice has ended loses its lane.
+        number, start: of this window's slices, start in ns. A slice that now starts no later than
+        the end of the lane's last slice loses its lane (-1).
         """
         if not len(self._busy_number):
             return

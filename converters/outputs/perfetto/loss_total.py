@@ -28,8 +28,8 @@ class LossTotal:
         """Add loss windows, the times in which a ring was full, to the records lost per bin.
 
         end (ns), count: per loss window its end, and how many records it lost; -1 (unknown) and 0
-        add nothing. Changes `_lost`; where it has more than 65,536 bins, bins become twice as wide
-        (`_bin`).
+        add nothing. All count in the bin of `end`. Changes `_lost`; while it has more than 65,536
+        bins, bins become twice as wide (`_bin`).
         """
         for at, lost in zip(end.tolist(), count.tolist(), strict=True):
             if lost > 0:
@@ -50,9 +50,9 @@ class LossTotal:
     def samples(self, at: int) -> Samples:
         """Return the whole counter as (times in ns, records lost so far), sorted by time.
 
-        A zero at `at` (ns, the trace's begin), then a sample at the end of each bin with losses:
-        when within its loss window a record was lost is not known. Samples before `at` are moved to
-        it.
+        A zero at `at` (ns, the trace's begin), then a sample at the end of each bin in which a loss
+        window ends: when within that window a record was lost is not known. Samples before `at` are
+        moved to it, behind the zero.
         """
         keys = np.array(sorted(self._lost), dtype=np.int64)
         steps = np.array([self._lost[k] for k in keys.tolist()], dtype=np.int64)

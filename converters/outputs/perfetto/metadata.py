@@ -17,6 +17,7 @@ Facts = Mapping[str, str | int]
 def recording_facts(context: Context) -> dict[str, str | int]:
     """Return name → text or number: host, kernel, command and versions from the log's header.
 
+    Also the backend and the events recorded and missing. Versions are named `version_<program>`.
     Facts that the header lacks, or that are empty or 0, are left out.
     """
     header = context.header

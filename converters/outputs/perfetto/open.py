@@ -25,7 +25,8 @@ def without_ended(window: Lifecycles) -> Lifecycles:
 def of_open(window: Lifecycles) -> Lifecycles:
     """Return an empty window at `window.end` with the open bios and requests as ended ones.
 
-    Converting it writes their slices to the trace's end. It has no stages, edges or losses.
+    Converting it writes their slices to the trace's end, or to their completion if one is known. It
+    has no stages, edges or losses, and nothing in flight.
     """
     none = np.zeros(0, dtype=np.int64)
     return replace(

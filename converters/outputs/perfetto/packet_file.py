@@ -26,7 +26,8 @@ class PacketFile:
     def packets(self, packets: Iterable[TracePacket]) -> None:
         """Write packets on the log's own sequence; sets their sequence id and, if 0, their flags.
 
-        Raises OutputError where the file cannot be written.
+        The flags are then SEQ_NEEDS_INCREMENTAL_STATE. Raises OutputError where the file cannot be
+        written.
         """
         ready = list(packets)
         for packet in ready:

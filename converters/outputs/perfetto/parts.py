@@ -31,14 +31,15 @@ def convert_parts(
     detail: Detail = Detail.FULL,
     colour: Colour = Colour.AUTO,
 ) -> list[PerfettoSummary]:
-    """Write a trace in parts of at most `limit` bytes each, and return their summaries in order.
+    """Write a trace in parts of about `limit` bytes at most, and return their summaries in order.
 
     lifecycles: windows, in order of time. opened: called with a part's number 1, 2, …, returns the
     file to write; closing it is the caller's. A part ends when one more window as large as the
-    largest so far would not fit; it exceeds the limit if the next window is larger, or if a single
-    window does. A window without content begins no further part; without any window there is one
-    part. The other parameters are those of `convert`. Raises OutputError when a part cannot be
-    written.
+    largest so far would not fit; it exceeds the limit if the next window is larger, if a single
+    window does, or by what is written at its end (slices still open, the slowest I/Os, the
+    summary), which is not reckoned. A window without content begins no further part; without any
+    window there is one part. The other parameters are those of `convert`. Raises OutputError when a
+    part cannot be written.
     """
     summaries: list[PerfettoSummary] = []
     part: Converter | None = None

@@ -42,10 +42,11 @@ def no_stages() -> Stages:
 def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
     """Return when each row of `table` was first and last seen, by its own times and its stages'.
 
-    table: rows (n,). stages: of these rows, or of none. Both times are NEVER for a row without any
-    time. A row without a completion is `lost`, and `over`, if its certainty is LOST, or if it is a
-    bio with neither Q nor a cut (a begin of the chosen part of the log) at which it was in flight:
-    then nothing says that it is still in flight.
+    table: rows (n,). stages: of these rows, or of none. A cut at which the row was in flight counts
+    as one of its times. Both are NEVER for a row without any time. A row without a completion is
+    `lost`, and `over`, if its certainty is LOST, or if it is a bio with neither Q nor a cut (the
+    begin of the chosen part of the log): then nothing says that it is still in flight. A request
+    merged into another is not yet `over` here.
     """
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if len(stages.owner):
@@ -73,8 +74,9 @@ def add_stages(slices: Slices, stages: Stages, *, arguments: bool = True) -> Non
     """Set `slices.stages` to the stages that take time; add a `…_ns` argument per kind of stage.
 
     stages: of the bios or requests of the slices; those of others are ignored. arguments: False
-    adds no arguments; True adds, to the slices with such a stage, the total ns of all of them.
-    Stages are clipped to their slice. Without slices or stages nothing is done.
+    adds no arguments; True adds, to the slices with such a stage, the total ns of all of them, also
+    if that is 0. Stages are clipped to their slice before that. Without slices or stages nothing is
+    done.
     """
     if not len(slices) or not len(stages.owner):
         return

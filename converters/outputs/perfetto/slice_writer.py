@@ -59,9 +59,10 @@ class SliceWriter:
     def write(self, slices: Slices, in_flight: Slices) -> None:
         """Put a window's slices of one category on lanes, and write them.
 
-        in_flight: slices of the same category whose end is not known yet. They only reserve a lane,
-        which a later call gives them when it has them among its `slices`. Both in the order of
-        (start, number). Raises OutputError where writing fails.
+        in_flight: slices of the same category that a later call has among its `slices`. Those that
+        began before the end of what is written only reserve a lane until the next call. Both in the
+        order of (start, number). A slice with end FOREVER keeps its lane to the trace's end, and
+        gets its END by `finish`. Raises OutputError where writing fails.
         """
         stream = np.zeros(len(slices), dtype=np.int64)
         groups = np.unique(np.concatenate([slices.group, in_flight.group]))
@@ -92,11 +93,12 @@ class SliceWriter:
     def _assign_lanes(
         self, slices: Slices, rows: I64, in_flight: Slices, reserving: I64, dev: int
     ) -> I64:
-        """Put the rows `rows` of `slices` on lanes of `dev`; return each one's stream (n,).
+        """Put the rows `rows` of `slices` on lanes of `dev`; return the stream of each of `rows`.
 
         A stream is an index in Streams, one per lane. reserving: rows of `in_flight` that reserve
-        lanes. dev: dev_t. Makes the pool of lanes if `dev` has none for the category, adds lanes to
-        it, and adds streams for new lanes.
+        lanes. dev: dev_t. Slices with end FOREVER keep their lane to the trace's end. Makes the
+        pool of lanes if `dev` has none for the category, adds lanes to it, and adds streams for the
+        lanes that get their first slice (not for lanes that are only reserved).
         """
         pool = self._pools.setdefault((slices.category, dev), _Pool())
         number = np.concatenate([slices.number[rows], in_flight.number[reserving]])
@@ -129,9 +131,10 @@ class SliceWriter:
     def _write_slices(self, slices: Slices, stream: I64) -> None:
         """Write slices, each on its `stream` (n,), and the interned data that must precede them.
 
-        stream: index in Streams per slice. Updates the last packet's time of each stream, the
-        streams that end with an open slice, and the count of slices. Raises OutputError where
-        writing fails.
+        stream: index in Streams per slice, at least one; a stream's slices are in order of start.
+        Before them come the groups of tracks created since the last call. Updates the last packet's
+        time of each stream, the streams that end with an open slice, and the count of slices, in
+        which each stage counts too. Raises OutputError where writing fails.
         """
         order = np.argsort(_small(stream), kind="stable")
         ordered = stream[order]

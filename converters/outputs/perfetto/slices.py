@@ -89,10 +89,10 @@ class SliceMaker:
         """Return a slice per bio of which any time is known, in the order of (start, number).
 
         table: a window's bios; stages: of these bios; tasks: threads' names, to which `table.task`
-        refers. A slice ends at the completion; that of a bio whose end was lost, at the last known
-        time; any other is open to the trace's end (FOREVER). It has all arguments that
-        docs/perfetto.md lists, stages, and a call stack where one is known. Interns names and
-        texts.
+        refers. A slice ends at the completion; without one, at the last known time if the bio's end
+        was lost (`Seen.lost`: marked LOST, or with neither Q nor cut), else it is open to the
+        trace's end (FOREVER). It has all arguments that docs/perfetto.md lists, stages, and a call
+        stack where one is known. Interns names and texts.
         """
         seen = seen_of(table, stages)
         slices = self._begin(BIO, table, seen)
@@ -126,10 +126,10 @@ class SliceMaker:
     def requests(self, table: Requests, stages: Stages) -> Slices:
         """Return a slice per request of which any time is known, in the order of (start, number).
 
-        table: a window's requests; stages: of these requests. A slice ends at the completion; that
-        of a request which was merged into another, or whose end was lost, at the last known time;
-        any other is open to the trace's end (FOREVER). It has all arguments that docs/perfetto.md
-        lists. Interns names and texts.
+        table: a window's requests; stages: of these requests. A slice ends at the completion;
+        without one, at the last known time if the request was merged into another (`absorbed_by`)
+        or its end was lost (marked LOST), else it is open to the trace's end (FOREVER). It has all
+        arguments that docs/perfetto.md lists, and stages. Interns names and texts.
         """
         seen = seen_of(table, stages)
         absorbed = table.absorbed_by >= 0
@@ -155,8 +155,9 @@ class SliceMaker:
     def losses(self, table: LossWindows, first: int) -> Slices:
         """Return a slice per loss window (a full ring lost records), sorted by start.
 
-        first: number of the first slice, from which on they are numbered. Its arguments are the
-        CPU, the kind of record and the count, each left out where it is not known. Interns names.
+        first: number of the first slice, from which on they are numbered. A slice has the kind of
+        record (`unknown` where it is not known), and CPU and count, left out where not known. A
+        start before 0 becomes 0, an end before the start the start. Interns names and texts.
         """
         rows = np.argsort(table.start, kind="stable")
         n = len(rows)
@@ -182,6 +183,7 @@ class SliceMaker:
 
         They end at FOREVER; an entry that has completed but is still in the open table ends at its
         completion. In the order of (start, number); rows without any known time have no slice.
+        Interns names.
         """
         category = BIO if isinstance(table, Bios) else REQUEST
         seen = seen_of(table, no_stages())
@@ -193,7 +195,8 @@ class SliceMaker:
 
         They have neither arguments nor stages. category: BIO or REQUEST. table: rows (n,); seen:
         their times, also (n,). A slice ends at the completion, else at the last known time where
-        `seen.over`, else at FOREVER. `Slices.rows` says which row of `table` each slice is.
+        `seen.over`, else at FOREVER, but not before its start. `Slices.rows` says which row of
+        `table` each slice is. Interns names.
         """
         timed = np.flatnonzero(seen.first >= 0)
         rows = timed[_order(seen.first[timed], table.number[timed])]
@@ -217,8 +220,9 @@ class SliceMaker:
         """Return correlation ids (n,), and which slices (n,) have one.
 
         The UI gives slices with the same id one colour. family: per slice, number of the topmost
-        bio. (ids, None): all have one; (None, None): none has. With Colour.FAMILY all have one,
-        with OPERATION none, else those whose family is in `stacked`.
+        bio; the id is that plus the log's offset in the trace. (ids, None): all have one; (None,
+        None): none has. With Colour.FAMILY all have one, with OPERATION none, else those whose
+        family is in `stacked`.
         """
         ids = (family + self.place.families).astype(np.uint64)
         if self.colour == Colour.FAMILY:
@@ -231,8 +235,8 @@ class SliceMaker:
     def _names(self, table: Bios | Requests, rows: I64) -> U64:
         """Return the interned name of each of `rows` (n,) of `table`.
 
-        It is FLUSH for an empty bio or request with PREFLUSH, DEVICE_FLUSH for a request that the
-        kernel's flush machinery issues, else the operation's name. Interns new names.
+        It is DEVICE_FLUSH for a request that the kernel's flush machinery issues, else FLUSH for an
+        empty bio or request with PREFLUSH, else the operation's name. Interns new names.
         """
         if not len(rows):
             return np.zeros(0, dtype=np.uint64)
@@ -285,9 +289,9 @@ class SliceMaker:
     def _common(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
         """Add to slices the arguments that bios and requests share.
 
-        These are flags, status, certainty, device, number, done_bytes (where completed and other
-        than the bytes), requeues (where more than 0), and those of `_marks`. New texts are
-        interned.
+        These are flags (where there are any), status (`OK` without an error), certainty, device,
+        number, done_bytes (where completed and other than the bytes), requeues (where more than 0),
+        and those of `_marks`. New texts are interned.
 
         table: per slice (n,) its bio or request. seen: per row of the table that the slices were
         made from (`slices.rows`).
@@ -369,8 +373,9 @@ def record_name(kind: int) -> str:
 def ioprio_text(ioprio: int) -> str:
     """Return an I/O priority as ionice shows it, `best-effort 4`; empty where none is set (0).
 
-    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT). A hint is shown behind it
-    (`idle, hint 1`), a class beyond idle as `class 4 level 0`.
+    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT). The level is shown for
+    realtime and best-effort only, a hint behind it (`idle, hint 1`). A class beyond idle is shown
+    as `class 4 level 0`, without a hint.
     """
     kind, hint, level = ioprio >> 13, ioprio >> 3 & 0x3FF, ioprio & 7
     if not ioprio:

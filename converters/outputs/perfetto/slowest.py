@@ -64,11 +64,11 @@ class Slowest:
     """A heap, the fastest first."""
 
     def add(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
-        """Take in the bios of a window: keep the MOST slowest of all so far.
+        """Take in a window's bios: keep the MOST slowest so far, of those that the class names.
 
         slices: of bios; table: the bios that they were made from; tasks: threads' names, to which
-        `table.task` refers. Of equally slow bios of one window those with lower numbers are kept,
-        of several windows the earlier.
+        `table.task` refers. Of equally slow bios those with lower numbers are kept; but once MOST
+        are, a bio must be slower than the fastest of those kept before the window.
         """
         rows = slices.rows
         ranked = (table.complete[rows] >= 0) & (table.queue[rows] >= 0) & (table.parent[rows] < 0)
@@ -85,9 +85,11 @@ class Slowest:
                 heappushpop(self._heap, one)
 
     def _io(self, slices: Slices, table: Bios, tasks: Tasks, row: int) -> SlowIo:
-        """Return the bio of one slice as a SlowIo.
+        """Return the bio of one slice, which is complete, as a SlowIo.
 
-        row: the slice's row in `slices`. table, tasks: as of `add`.
+        row: the slice's row in `slices`. table, tasks: as of `add`. The latency is the slice's
+        length; process is empty where the thread is not known, family None where the slice has no
+        correlation id.
         """
         bio, start = int(slices.rows[row]), int(slices.start[row])
         task = int(table.task[bio])
@@ -107,14 +109,14 @@ class Slowest:
         )
 
     def slowest(self) -> SlowIo | None:
-        """Return the slowest I/O; None: no bio has both queue and completion."""
+        """Return the slowest I/O; None: no bio without a parent has both queue and completion."""
         return max(self._heap, default=None)
 
     def packets(self, tree: Tree, host: str) -> list[TracePacket]:
         """Return the lanes' descriptors of the track "slowest I/Os", then BEGIN and END per I/O.
 
         tree: makes the lanes' tracks. host: the slices' `host` argument; empty: they have none.
-        I/Os in order of their start.
+        I/Os in order of their start, each one's END right behind its BEGIN; [] without I/Os.
         """
         slowest = sorted(self._heap, key=lambda one: (one.start, -one.rank))
         start = np.array([one.start for one in slowest], dtype=np.int64)
@@ -131,8 +133,9 @@ class Slowest:
     def _slice(self, one: SlowIo, track: int, host: str) -> list[TracePacket]:
         """Return the BEGIN and END packets of one I/O.
 
-        track: uuid of its lane. host: the argument `host`; empty: none. Its colour is that of its
-        bio's slice.
+        track: uuid of its lane. host: the argument `host`; empty: none. The other arguments are
+        process (if known), latency_ns, bytes, device and number. Its colour is that of its bio's
+        slice: by the correlation id or, where that has none, by the operation.
         """
         begin, end = TracePacket(timestamp=one.start), TracePacket()
         end.timestamp = one.start + one.latency

@@ -47,7 +47,7 @@ class PerfettoSummary:
     """One more than the largest correlation id, not counting those of bios from before the log."""
 
     view: "View | None" = None
-    """Where to look first; None: no bio has both queue and completion."""
+    """Where to look first; None: no bio without a parent has both queue and completion."""
 
     @property
     def warning(self) -> str | None:

@@ -226,7 +226,11 @@ class Streams:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
 
     def _snapshot(self, at: int) -> ClockSnapshot:
-        """Return a snapshot of a stream's incremental clock and the trace's clocks at `at` (ns)."""
+        """Return a snapshot of a stream's incremental clock and the trace's clocks at `at` (ns).
+
+        The trace's are the pairs of `ClockBook.at`; MONOTONIC is named as the primary clock where
+        BOOTTIME is not known.
+        """
         snapshot = ClockSnapshot()
         snapshot.clocks.add(clock_id=SLICE_CLOCK, timestamp=at, is_incremental=True)
         for clock, time in self.clocks.at(at):

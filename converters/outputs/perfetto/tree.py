@@ -152,7 +152,8 @@ class Tree:
         category: BIO and REQUEST lanes are below their device's group, which is created if it is
         new; SLOWEST and LOSS lanes are below the root, and `dev` (dev_t) only enters their uuid.
         A CALL lane is a thread's track, and `dev` the thread's id. lane: from 0; from SCREEN on,
-        lanes of bios and requests are part of "more bios" and "more requests".
+        lanes of bios and requests are part of "more bios" and "more requests". Only the first lane
+        of such a part has the description.
         """
         if category == CALL:
             return self._thread(dev, lane)

@@ -35,9 +35,10 @@ def write(
     """Write the tables one behind the other, and return the number of rows.
 
     schema: of every table. form: of FORMATS. cell: turns a text into a CSV cell, such that a
-    spreadsheet does not take it for a formula. Dictionary columns are written as plain text, list
-    columns in CSV as words with spaces between. Raises OSError where `out` fails, and what the
-    tables raise.
+    spreadsheet does not take it for a formula; other forms have texts as they are. Dictionary
+    columns are written as plain values, list columns in CSV as words with spaces between. Without
+    rows the output has only what its form begins and ends with, such as the names of columns.
+    Raises OSError where `out` fails, and what the tables raise; the output is then not complete.
     """
     plain = _plain_schema(schema)
     rows = 0
@@ -63,9 +64,9 @@ def _plain_schema(schema: pa.Schema) -> pa.Schema:
 def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
     """Yield a function that writes a table of that schema as CSV.
 
-    The first line has the columns' names. cell: makes the cell of each text. Lists become words
-    with spaces between. The output is completed at the end of the block, but not after an
-    exception.
+    The first line has the columns' names. cell: makes the cell of each value of a text column; list
+    columns become words with spaces between, without it. Null is an empty cell. The output is
+    completed at the end of the block, but not after an exception.
     """
     names = [f.name for f in schema if pa.types.is_string(f.type)]
     lists = [f.name for f in schema if pa.types.is_list(f.type)]
@@ -75,7 +76,7 @@ def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
     writer = pyarrow.csv.CSVWriter(out, schema)
 
     def put(table: pa.Table) -> None:
-        """Write a table's rows as CSV."""
+        """Write a table's rows as CSV, texts through `cell`, lists as words."""
         for name in names:
             texts = _cells(table[name].combine_chunks(), cell)
             table = table.set_column(table.schema.get_field_index(name), name, texts)
@@ -105,7 +106,7 @@ def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
     times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
 
     def put(table: pa.Table) -> None:
-        """Write a table's rows as JSON lines."""
+        """Write a table's rows as JSON lines, timestamps as text."""
         for name in times:
             texts = pc.strftime(table[name], _TIME_TEXT)
             table = table.set_column(table.schema.get_field_index(name), name, texts)

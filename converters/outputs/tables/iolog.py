@@ -53,7 +53,8 @@ def write(
     """Write the bios of all windows as an iolog, in the order of Q; return what was written.
 
     windows: lifecycles, in order of time. upper_only: leave out bios that have a parent, a bio of
-    the upper device that they work for. Raises OSError where `out` fails.
+    the upper device that they work for. Bios in flight at the end of the last window are not
+    written, nor counted as left out. Raises OSError where `out` fails.
     """
     writer = _Writer(context, out, upper_only)
     for window in windows:
@@ -79,8 +80,10 @@ class _Writer:
     def add(self, window: Lifecycles) -> None:
         """Hold the bios that ended in a window; write those queued before any bio still in flight.
 
-        Where more than 1,000,000 bios are held, all that were queued before the window's end are
-        written, although one queued earlier may still come. Raises OSError where writing fails.
+        Bios that fio cannot replay are left out (`_select`). One in flight whose Q is not known
+        holds nothing back. Where more than 1,000,000 bios are held, all that were queued before the
+        window's end are written, although one queued earlier may still come. Raises OSError where
+        writing fails.
         """
         self._held.append(window.bios.take(self._select(window.bios)))
         queued = window.open_bios.queue[window.open_bios.queue != NEVER]
@@ -132,8 +135,9 @@ class _Writer:
         """Write a line for each bio, in their order: `µs /dev/NAME ACTION OFFSET BYTES`.
 
         bios: at least one, sorted by Q. Times are since the first line of all, whose time is 1 µs.
-        Before these lines come those that open the files of new devices. Sets `first_ns` in
-        `_summary` at the first call, and adds to `ios`. Raises OSError where writing fails.
+        OFFSET is in bytes from the disk's begin, 0 for an empty bio. Before these lines come those
+        that open the files of new devices. Sets `first_ns` in `_summary` at the first call, and
+        adds to `ios`. Raises OSError where writing fails.
         """
         if self._summary.first_ns == NEVER:
             self._summary.first_ns = int(bios.queue[0])

@@ -61,8 +61,9 @@ def _numbers() -> tuple[int, int]:
 def attach_tracepoint(program: int, number: int) -> int:
     """Attach a loaded program to a tracepoint, on all CPUs; return the descriptor of a perf event.
 
-    Closing it detaches the program. `program`: the program's descriptor. `number`: the tracepoint's
-    ID (tracefs.Format.number). Raises OSError, and ProbeError on a machine that is not in _NUMBERS.
+    Closing it detaches the program. `program`: the program's descriptor, which stays open.
+    `number`: the tracepoint's ID (tracefs.Format.number). Raises OSError, with no perf event left
+    open, and ProbeError on a machine that is not in _NUMBERS.
     """
     attr = _PerfEventAttr(
         type=_PERF_TYPE_TRACEPOINT,
@@ -89,7 +90,8 @@ def attach_tracepoint(program: int, number: int) -> int:
 def program_info(program: int) -> ProgInfo:
     """Return the kernel's description and counters of a program, by its descriptor, as of now.
 
-    Raises OSError, and ProbeError on a machine that is not in _NUMBERS.
+    Members that the kernel does not know are 0. Raises OSError, and ProbeError on a machine that is
+    not in _NUMBERS.
     """
     info = ProgInfo()
     attr = _InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info))

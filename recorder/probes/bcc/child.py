@@ -33,10 +33,11 @@ _TRACEPOINT = 5
 
 
 def find_bcc() -> str | None:
-    """Return the directory of the Python package bcc; None: not installed.
+    """Return the path of the Python package bcc itself (…/dist-packages/bcc); None: not installed.
 
-    Looked for in _PLACES of this Python's version, then of others, the newest first, then in
-    sys.path. Another package of that name is skipped, known by its lack of libbcc.py.
+    Looked for in _PLACES in order: Debian's directory, those of this Python's version, those of any
+    version (of several the last by its name as text); then in sys.path. Another package of that
+    name is skipped, known by its lack of libbcc.py.
     """
     patterns = [place.format(*sys.version_info[:2]) for place in _PLACES]
     directories = [
@@ -49,9 +50,10 @@ def find_bcc() -> str | None:
 
 
 def import_bcc(place: str) -> Any:
-    """Import and return the package bcc in directory `place`, which is not added to sys.path.
+    """Import and return the package bcc at `place`, its own directory, as from `find_bcc`.
 
-    Adds "bcc" to sys.modules. Raises ImportError, or whatever bcc raises.
+    Nothing is added to sys.path. Sets "bcc" in sys.modules, which stays also where running the
+    package fails. Raises ImportError, or whatever bcc raises.
     """
     spec = importlib.util.spec_from_file_location(
         "bcc", os.path.join(place, "__init__.py"), submodule_search_locations=[place]
@@ -67,7 +69,9 @@ def import_bcc(place: str) -> Any:
 def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Compile and load; return the answer, and descriptors of the programs and then the maps.
 
-    `request`: as the module's docstring says; the answer, too. Raises whatever bcc raises.
+    `request`: {"text": C source, "programs", "maps": names, "place": bcc's directory, "flags": of
+    the compiler}. The answer is {"programs", "maps"} with the same names. Programs are loaded as
+    BPF_PROG_TYPE_TRACEPOINT. Raises whatever bcc raises.
     """
     bcc = import_bcc(request["place"])
     # -w: no warnings from the kernel's headers, which were written for another compiler.
@@ -81,7 +85,9 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 def main() -> None:
     """Read one request from standard input, a socket, and send the answer with its descriptors.
 
-    Whatever goes wrong while compiling and loading becomes the answer {"error": text}.
+    The request is JSON up to the end of the stream, the answer JSON too (see `_load`). Whatever
+    goes wrong while parsing, compiling and loading becomes the answer {"error": "TYPE: text"},
+    without descriptors.
     """
     with socket.socket(fileno=os.dup(0)) as peer:
         data = b"".join(iter(lambda: peer.recv(1 << 16), b""))

@@ -34,7 +34,9 @@ _OTHERS = {
 def check(filters: Filters) -> None:
     """Raise ProbeError, listing the options, for filters that this backend cannot apply.
 
-    Also for an operation that no kernel has, and for `--op drv_out`, which rwbs does not show.
+    These are pid, tid, comm, cgroup, flags and least size, and `--op drv_out`, which rwbs does not
+    show. Devices, other operations and sectors can be filtered by. Raises ProbeError, before the
+    others, for an operation that no kernel has.
     """
     given = {
         "--pid": filters.pids,
@@ -57,10 +59,12 @@ def check(filters: Filters) -> None:
 def source(devices: list[DeviceFilter], filters: Filters) -> str:
     """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
 
-    `devices`: empty for all. `u64 bt_judge(struct bt_said *)` returns BT_ADMITTED or the number of
-    the reason (an index of filters.REASONS) why the event is left out. `int bt_wanted_source(u32
-    dev)` returns whether a remap from device `dev` is wanted. BT_FILTERING is 0 where nothing is
-    filtered. Raises ProbeError: an unknown operation.
+    `devices`: empty for all. `u64 bt_judge(struct bt_said *)` returns BT_ADMITTED or why the event
+    is left out, as an index of filters.REASONS: the first of device, op and sectors of which values
+    are given and none matches. `int bt_wanted_source(u32 dev)` returns whether a remap from `dev`
+    is wanted: from a chosen partition, or a disk chosen whole; from any without `devices`.
+    BT_FILTERING is 0 where nothing is filtered, else 1; BT_BY_DEVICE is the index of "device".
+    Raises ProbeError: an unknown operation.
     """
     body = ["u64 w = said->rwbs;", "u8 a, b, c;", *_letters()]
     for reason, condition in (
@@ -84,9 +88,10 @@ def source(devices: list[DeviceFilter], filters: Filters) -> str:
 
 
 def _letters() -> list[str]:
-    """Return C lines that set a, b and c to the first three letters of rwbs, which is in w.
+    """Return C lines that set a, b and c to the first three letters of rwbs.
 
-    A leading F before an operation's letter is PREFLUSH, and is skipped.
+    rwbs is in w, the first letter in the lowest byte. A leading F before an operation's letter (R,
+    W, D, F, Z, N) is PREFLUSH, and is skipped: w is then shifted by one letter.
     """
     ops = " || ".join(f"b == '{letter}'" for letter in "RWDFZN")
     again = "a = w; b = w >> 8; c = w >> 16;"
@@ -100,8 +105,8 @@ def _any(conditions: Iterable[str]) -> str:
 def _device(device: DeviceFilter) -> str:
     """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
 
-    A partition's event begins within these sectors; an event without data matches any partition of
-    its disk.
+    The event's dev is the disk's in both cases. A partition's event begins within the partition's
+    sectors; an event without data (0 bytes) matches any partition of its disk.
     """
     same_disk = f"said->dev == {device.disk}U"
     if not device.part:
@@ -113,7 +118,8 @@ def _device(device: DeviceFilter) -> str:
 def _op(number: int) -> str:
     """Return a C condition, over the letters a, b and c, for an event of an operation.
 
-    `number`: the operation's in kernel_names.OPS, which has to have letters (RWBS_OPS, or _OTHERS).
+    `number`: the operation's in kernel_names.OPS. The condition is that of _OTHERS, if the
+    operation is there; else its letters in RWBS_OPS are compared, and letters behind do not matter.
     """
     name = next(op for op, value in OPS.items() if value == number)
     if name in _OTHERS:
@@ -125,8 +131,8 @@ def _op(number: int) -> str:
 def _range(first: int, last: int) -> str:
     """Return a C condition for an event that overlaps sectors `first` to `last`, both included.
 
-    Sectors of 512 bytes on the disk. An event without data matches if its sector, other than 0,
-    lies in the range: a completion may have no data left.
+    Sectors of 512 bytes on the disk. An event without sectors matches if its position, other than
+    0, lies in the range (a completion may have no data left); at position 0 it never matches.
     """
     end = "said->sector + said->nr_sector"
     data = f"said->sector <= {last}ULL && {end} > {first}ULL"

@@ -36,7 +36,7 @@ class Headers(NamedTuple):
     def flags(self) -> list[str]:
         """Return the compiler flags (-I…) that add the headers in `generated` to the include path.
 
-        [] if `generated` is None.
+        Those of every architecture that is there. [] if `generated` is None.
         """
         if self.generated is None:
             return []
@@ -94,9 +94,10 @@ def _is_complete(headers: Headers) -> bool:
 def resolve(place: Path) -> Headers:
     """Return the headers at `place` as bcc needs them.
 
-    `place`: a build or source directory, /lib/modules/RELEASE or kheaders.tar.xz. Headers(None) for
-    what bcc finds by itself: kheaders.tar.xz, and the running kernel's where both its links are
-    there. Raises ProbeError: the headers are not complete.
+    `place`: a build or source directory, /lib/modules/RELEASE or kheaders.tar.xz. Headers(None),
+    not checked, for what bcc finds by itself: kheaders.tar.xz, and the running kernel's where both
+    its links are there and NAMED is not set. Else the directory, with the other one if Debian split
+    them in two (`_directories`). Raises ProbeError: the headers are not complete.
     """
     if place == _KHEADERS or _is_found_by_bcc(place):
         return Headers(None)
@@ -151,6 +152,7 @@ def _directories(place: Path) -> Headers:
 def _common(build: Path) -> Path | None:
     """Return the -common directory that the Makefile in `build` includes, as Debian's do.
 
+    That is DIRECTORY of its first line `include DIRECTORY/Makefile`, an absolute path of any name.
     None: there is no Makefile that can be read, or its first line is not such an include.
     """
     try:
@@ -203,7 +205,7 @@ def remedy() -> str:
 
 
 def offered(names: list[str]) -> set[str] | None:
-    """Return which of the packages `names` apt knows; None: there is no apt.
+    """Return which of the packages `names` apt can install (apt-cache madison); None: no apt.
 
     Empty also where apt-cache fails or takes more than _LOOK_SECONDS.
     """

@@ -58,9 +58,10 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
     """Compile C text in a child process and load its programs; return the descriptors.
 
     `text`: C for bcc. `programs`, `maps`: names of the functions and maps in it whose descriptors
-    are returned, for the caller to close. The child has ended when this returns. Raises
-    TooBigError: the kernel refused maps for their size; ProbeError: bcc or headers are missing, or
-    compiling or loading failed.
+    are returned, for the caller to close. Waits however long; the child has ended when this
+    returns or raises, and by an error no descriptor stays open. Raises TooBigError: the kernel
+    refused maps for their size; ProbeError: bcc or headers are missing or not complete, or
+    compiling or loading failed, also where the child ended without an answer.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     kernel_headers = bcc_headers.resolve(headers() or Path())
@@ -97,8 +98,9 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
 def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list[int]]:
     """Send the request to the child, and return its answer and the descriptors received with it.
 
-    `peer`: the socket to the child. `request`: JSON. Waits for the answer, however long. {} and []:
-    the child ended without an answer. {"error": text} and []: the socket failed.
+    `peer`: the socket to the child. `request`: JSON; after it the sending side is shut down. Waits
+    for the answer, however long. The descriptors are not inherited by programs started later. {}
+    and []: the child ended without an answer. {"error": text} and []: the socket failed.
     """
     try:
         peer.sendall(request)
@@ -114,10 +116,10 @@ def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, str], list
 def failure(error: str, said: str) -> ProbeError:
     """Return the error to raise: TooBigError where a smaller ring may help, else ProbeError.
 
-    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier, of
-    which a few lines are quoted. TooBigError where the output has the text of E2BIG or ENOMEM. The
-    advice is for bcc that does not work with this Python, or for headers, if one of these is to
-    blame.
+    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier.
+    The first that fits: TooBigError where `said` has the text of E2BIG or ENOMEM; advice for bcc
+    that does not work with this Python; advice for headers, if `said` has their name; else the
+    answer. The latter two quote up to 6 lines of `said`: the first with "error", else the last.
     """
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")

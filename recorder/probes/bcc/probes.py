@@ -84,9 +84,10 @@ class BccProbes(MappedProbes):
     def open(self) -> None:
         """Compile and load the programs and map the rings; nothing is recorded until attach().
 
-        Sets `sizes`. Mounts tracefs if it is not mounted. Raises ProbeError: rights, tracefs, bcc,
-        headers or an essential tracepoint is missing, an option needs the core backend, or
-        compiling or loading fails.
+        Sets `sizes`, `_formats` and `_reasons`. Mounts tracefs if it is not mounted. Raises
+        ProbeError: rights, tracefs, bcc, headers or an essential tracepoint (Q, D, C) is missing or
+        lacks a field, triggers, files or a filter need the core backend (stacks are not looked at
+        here), or compiling or loading fails.
         """
         require_rights()
         bcc_filters.check(self.config.filters)
@@ -138,8 +139,9 @@ class BccProbes(MappedProbes):
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
-        `cpus`: elements of the rings' map. Only level 0 is halved. What was loaded is closed by an
-        error. Raises ProbeError where even the smallest rings do not fit, or for any other failure.
+        `cpus`: elements of the rings' map. Only level 0 is halved, and only if the kernel refuses
+        for the size (TooBigError), down to 64 KiB. What was loaded is closed before another try,
+        and by an error. Raises ProbeError where even 64 KiB do not fit, or for any other failure.
         """
         while True:
             try:
@@ -158,7 +160,8 @@ class BccProbes(MappedProbes):
         """Compile and load the programs for rings of `sizes`, and map rings and generations.
 
         `cpus`: elements of the rings' map. Sets `_loaded`, `_rings` and `_generations` (a view of
-        each CPU's counter, (cpus,) u64). Raises ProbeError.
+        each CPU's counter, (cpus,) u64). Raises TooBigError: the kernel refuses rings of this size;
+        ProbeError: any other failure; what was set by then is for the caller to close.
         """
         forms = {
             probe.letter: self._formats[probe.tracepoint]
@@ -179,9 +182,9 @@ class BccProbes(MappedProbes):
     def attach(self) -> None:
         """Attach the programs, which starts recording: completions first and Q last.
 
-        Adds the letters to `_attached` and the perf events' descriptors to `_events`. Raises
-        ProbeError: not open, or a tracepoint cannot be attached to; those before it stay attached
-        until detach().
+        Adds the letters to `_attached`, which keeps them after detach(), and the perf events'
+        descriptors to `_events`. Raises ProbeError: not open, or a tracepoint cannot be attached
+        to; those before it stay attached until detach() or close().
         """
         loaded = self._opened()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
@@ -259,7 +262,9 @@ class BccProbes(MappedProbes):
     def _program_info(self, probe: Probe) -> ProgramInfo:
         """Return a tracepoint's program with the kernel's counters; where it is not recorded, why.
 
-        Raises ProbeError: not open; OSError: the counters cannot be read.
+        Then the name is "" and the counters are 0. It counts as attached once attach() has attached
+        it, also after detach(). Raises ProbeError: not open, though recorded; OSError: the counters
+        cannot be read.
         """
         reason = self._reasons[probe.letter]
         if reason:

@@ -78,9 +78,9 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
     """Return {event letter: names of record fields that this kernel's tracepoints do not report}.
 
     `letters`: of recorded events; those with all fields are left out. `formats`: by tracepoint
-    name, with those of all these letters. A field is not reported where none ever is (addresses,
-    tags, cgroup, …), and ioprio, dev, part and status where this event's tracepoint has nothing for
-    them.
+    name, with those of all these letters. Never reported are the fields of _NEVER (addresses, tags,
+    cgroup, …), part and ioprio of Q, and dev of P and U; ioprio of others where the format has no
+    such field; status where it has no field "error".
     """
     by_letter: dict[str, list[str]] = {}
     for letter in letters:
@@ -115,7 +115,7 @@ def source(
     sizes: RingSizes,
     cpus: int,
 ) -> str:
-    """Return the whole C text for bcc.
+    """Return the whole C text for bcc: constants, records, rings, filters, a program per event.
 
     `forms`: formats of the events to record, by letter. `devices`: empty for all. `sizes`: of the
     rings; `cpus`: elements of their map. Raises ProbeError: a field has a size or offset that is
@@ -137,8 +137,9 @@ def source(
 def _constants(sizes: RingSizes, cpus: int) -> str:
     """Return the macros that bpf/bcc_ring.h and bpf/bcc.h expect.
 
-    Numbers of operations and masks of flags by name, the rings' sizes, and BT_RECORDER: this
-    process's id, 0 in a pid namespace, where the programs see another.
+    Numbers of operations and masks of flags by name (those that rwbs has a letter for, DRV_IN and
+    PREFLUSH), the number of CPUs and the rings' sizes, and BT_RECORDER: this process's id, 0 in a
+    pid namespace other than the initial one, where the programs see another.
     """
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
@@ -157,7 +158,8 @@ def _constants(sizes: RingSizes, cpus: int) -> str:
 def _status() -> str:
     """Return the text of `s32 bt_status(s32 error)`: errno of a tracepoint to blk_status_t.
 
-    A positive error becomes BLK_STS_IOERR; an errno without a blk_status_t is returned itself.
+    Errors are negative errnos. 0 stays 0; a positive error becomes BLK_STS_IOERR; an errno without
+    a blk_status_t is returned itself, negative.
     """
     cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
     body = [
@@ -173,8 +175,10 @@ def _status() -> str:
 def _program(letter: str, form: Format) -> str:
     """Return the C text of one event's program.
 
-    It copies the fields that the tracepoint's format has to a struct bt_said, whose other members
-    are 0, and calls the letter's function in bpf/bcc.h. Raises ProbeError as `_load`.
+    It copies the fields of _SAID that the tracepoint's format has, and the letters of rwbs, to a
+    struct bt_said, and calls the letter's function in bpf/bcc.h. Without a field "bytes" that
+    member is nr_sector × 512; others without a field are 0. Raises ProbeError: a field of a size or
+    offset that `_load` does not know.
     """
     lines = ["struct bt_said said = {};"]
     for name, size in _SAID.items():
@@ -196,7 +200,8 @@ def _at(offset: int, size: int) -> str:
 def _load(form: Format, field: Field, size: int) -> str:
     """Return a C load of a field of the tracepoint's record, for a member of `size` bytes.
 
-    Raises ProbeError: the field is larger than that, misaligned, or not of 1, 2, 4 or 8 bytes.
+    A signed field keeps its sign. Raises ProbeError: the field is larger than the member,
+    misaligned, or not of 1, 2, 4 or 8 bytes.
     """
     if field.size not in (1, 2, 4, 8) or field.size > size or field.offset % field.size:
         raise ProbeError(
@@ -210,7 +215,8 @@ def _load(form: Format, field: Field, size: int) -> str:
 def _letters(form: Format, field: Field) -> str:
     """Return a C expression for a field's first _RWBS_BYTES letters as a u64, the first lowest.
 
-    BPF loads have to be aligned, so each is as wide as its offset allows.
+    A shorter field has fewer letters, and the upper bytes are 0. BPF loads have to be aligned, so
+    each is as wide as its offset allows.
     """
     terms, offset, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
     while offset < end:
