@@ -77,8 +77,9 @@ def _write_parts(
 ) -> Result:
     """Write the windows to files of about `drawing.max_size` bytes, named by `part_path`.
 
-    A part is larger if one window's packets are, or by what is written at its end. The result's `notes` lists the files, and says
-    so of larger ones, and of a next part that an earlier conversion has left. Raises TraceError.
+    A part is larger if one window's packets are, or by what is written at its end. The result's
+    `notes` lists the files, and says so of larger ones, and of a next part that an earlier
+    conversion has left. Raises TraceError.
     """
     from biotrail.converters.outputs.perfetto.parts import convert_parts
 
