@@ -43,8 +43,7 @@ WINDOW_EVENTS = 250_000
 """Least number of new events in a window, which takes about 200 MB of memory."""
 
 MOST_WAITING = 4_000_000
-"""Events that wait at most for a later chunk's clock; beyond that they are processed, and events
-that are read later but happened before count as late."""
+"""Events that wait at most for a later chunk's clock; events read later, but older, are late."""
 
 HOLD_NS = 20_000_000
 """Events of the newest 20 ms wait, as other CPUs' rings may still deliver events of that time."""
@@ -212,12 +211,9 @@ class Trace:
 
         window_events: least number of new events in a window but the last. on_progress: called with
         the file offset reached (bytes). on_window: called with (result, window) before each window
-        is yielded; the result has the association, for callers that need the events behind the
-        tables (`histories`).
-
-        small: split windows that would hold twice `window_events` or more. The bios and requests
-        that end are the same, but open bios that were split are known less completely in each
-        window, so counters can differ. Fills `account`.
+        is yielded; the result has the association, for callers that need the events (`histories`).
+        small: split windows that would hold twice `window_events` or more; the same I/Os end, but
+        less is known of open bios that were split, so counters can differ. Fills `account`.
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin

@@ -13,19 +13,16 @@ import numpy as np
 
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
-    BioPaths,
     Bios,
     Bool,
-    Calls,
     Lifecycles,
-    PathTables,
     Table,
     Tasks,
     WaitCause,
-    Waits,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.windows import FAR

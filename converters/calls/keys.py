@@ -6,7 +6,15 @@ from typing import Self
 
 import numpy as np
 
-from biotrail.converters.events.tables import I64, NEVER, U32, BioPaths, Bios, Bool, Table
+from biotrail.converters.events.path_tables import BioPaths
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    U32,
+    Bios,
+    Bool,
+    Table,
+)
 from biotrail.converters.lifecycles.windows import FAR
 
 

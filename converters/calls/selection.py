@@ -4,7 +4,13 @@
 import numpy as np
 
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end
-from biotrail.converters.events.tables import I64, NEVER, BioPaths, Bios, Bool, Calls, Waits
+from biotrail.converters.events.path_tables import BioPaths, Calls, Waits
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Bios,
+    Bool,
+)
 
 
 class CallsOfBios:

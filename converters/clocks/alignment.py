@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.clocks.wall_clock import SLEPT, Reading, WallClock, readings
-from biotrail.converters.events.tables import I64, Lifecycles, PathTables, Table
+from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.tables import (
+    I64,
+    Lifecycles,
+    Table,
+)
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 

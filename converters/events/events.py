@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.path_tables import NO_PATH
 from biotrail.converters.events.tables import (
     I32,
     I64,
-    NO_PATH,
     SECTOR_BYTES,
     U8,
     U16,

@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.path_tables import NO_PATH, PATH
 from biotrail.converters.events.queued import queued_of
-from biotrail.converters.events.tables import I64, NEVER, NO_PATH, PATH
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+)
 from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
 
 _NEVER_AGO = np.uint32(0xFFFFFFFF)

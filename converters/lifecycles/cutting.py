@@ -14,13 +14,13 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
     Bios,
     Certainty,
     LossWindows,
-    PathTables,
     Requests,
     Stages,
 )

@@ -23,6 +23,7 @@ from biotrail.converters.events.array_steps import has_no_sector
 from biotrail.converters.events.context import OP_MASK, PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import files_of
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
     I64,
@@ -33,7 +34,6 @@ from biotrail.converters.events.tables import (
     Bool,
     Certainty,
     Edges,
-    PathTables,
     RequestKind,
     Requests,
     Stages,
@@ -142,8 +142,8 @@ class Builder:
         requests.own[:] = own.requests
         bio_open = kept.bios[whole.gen]
         rows, open_rows = _in_order(number, ~bio_open), _in_order(number, bio_open)
-        queued = a.bios.first(Kind.Q)[whole.gen]
         request_rows = _in_order(request_number, ~kept.requests)
+        closed = np.where(kept.requests, -1, request_number)
         flush_bio = (ends.total <= 0) & (ends.done == 0) & (requests.kind == RequestKind.NORMAL)
         flush_bio &= may_flush(requests.opf, self._context)
         return Result(
@@ -159,13 +159,7 @@ class Builder:
             request_stages(a, ends, requests.start, flush_bio, request_number, request_rows),
             number[whole.row_of_gen] if len(number) else number,
             request_number,
-            path_tables(
-                events,
-                self._tasks,
-                (number[rows], queued[rows]),
-                (number[open_rows], queued[open_rows]),
-                (request_number[request_rows], ends.end[request_rows]),
-            ),
+            path_tables(a, self._tasks, whole, number, rows, open_rows, closed, ends.end),
         )
 
     def _request_based(self, a: Association, whole: Whole) -> Bool:

@@ -16,7 +16,13 @@ from biotrail.converters.association.completion.families import Whole
 from biotrail.converters.association.identity.absorptions import request_before_merge
 from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, NEVER, Bool, PathTables, Stages
+from biotrail.converters.events.path_tables import PathTables
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Bool,
+    Stages,
+)
 from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:

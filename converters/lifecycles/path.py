@@ -4,11 +4,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.association.completion.families import Whole
+from biotrail.converters.association.identity.association import Association
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import full_time
-from biotrail.converters.events.tables import (
-    I64,
-    NEVER,
+from biotrail.converters.events.path_tables import (
     NO_CALL,
     NO_PATH,
     PATH,
@@ -18,32 +18,42 @@ from biotrail.converters.events.tables import (
     PathTables,
     Waits,
 )
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+)
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import Kind
 
 
 def path_tables(
-    events: Events,
+    a: Association,
     tasks: TaskNames,
-    bios: tuple[I64, I64],
-    open_bios: tuple[I64, I64],
-    requests: tuple[I64, I64],
+    whole: Whole,
+    number: I64,
+    rows: I64,
+    open_rows: I64,
+    closed: I64,
+    completed: I64,
 ) -> PathTables | None:
     """Return the tables of one window; None if it has no record of the path.
 
-    bios, open_bios: (number, index of the Q in `events`, -1 none) of each bio that ended, and of
-    each that is in flight at the window's end. requests: (number, index of the last C, -1 none) of
-    each request that ended. tasks: the threads' names. The columns that `converters.calls` sets
-    are 0.
+    tasks: the threads' names. number: per queued bio (row of `whole`), its number. rows, open_rows:
+    the bios that ended, and those in flight at the window's end. closed: per request, its number,
+    -1 if it is in flight. completed: per request, its last C (event), -1 none. The columns that
+    `converters.calls` sets are 0.
     """
+    events = a.events
     if events.path is None and not len(events.rows(Kind.RETURN, Kind.WAIT)):
         return None
+    queued = a.bios.first(Kind.Q)[whole.gen]
+    ended = closed >= 0
     return PathTables(
         calls_of(events, tasks),
         waits_of(events, tasks),
-        bio_paths(events, *bios),
-        interrupts(events, *requests),
-        bio_paths(events, *open_bios),
+        bio_paths(events, number[rows], queued[rows]),
+        interrupts(events, closed[ended], completed[ended]),
+        bio_paths(events, number[open_rows], queued[open_rows]),
     )
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
     Bios,
     Bool,
     Lifecycles,
-    PathTables,
     Requests,
     Stages,
 )

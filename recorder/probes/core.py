@@ -150,9 +150,11 @@ class CoreProbes(MappedProbes):
         try:
             self.sizes = self._load_fitting(path, sizes, cpus)
         except RefusedError as error:
-            if not self.files.recorded:
+            wanted = {"--files": self.files.recorded, "--path": bool(self.path.parts)}
+            if not any(wanted.values()):
                 raise
-            raise ProbeError(f"{error}\nIt may be --files: try without.") from error
+            names = " or ".join(name for name, recorded in wanted.items() if recorded)
+            raise ProbeError(f"{error}\nIt may be {names}: try without.") from error
 
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.

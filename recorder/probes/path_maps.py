@@ -71,7 +71,7 @@ PROBES = (
 )
 """In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
 that nothing is ended that was not begun."""
-_OLD = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
+OLD_DIRTY = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
 """Takes the place of writeback_dirty_folio before 5.16."""
 
 
@@ -138,11 +138,12 @@ def _has_regs(btf: KernelBtf) -> bool:
 
 def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     """Return (program for this kernel's tracepoint, ""), or ("", reason)."""
-    count = btf.parameters(probe.tracepoint)
-    if count is None and probe.part == _OLD.part:
-        probe, count = _OLD, btf.parameters(_OLD.tracepoint)
+    count, names = btf.parameters(probe.tracepoint), probe.tracepoint
+    if count is None and probe.part == OLD_DIRTY.part:
+        probe, count = OLD_DIRTY, btf.parameters(OLD_DIRTY.tracepoint)
+        names += f" or {OLD_DIRTY.tracepoint}"
     if count is None:
-        return "", f"this kernel has no tracepoint {probe.tracepoint}"
+        return "", f"this kernel has no tracepoint {names}"
     if count not in probe.programs:
         return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
     return probe.programs[count], ""
@@ -150,7 +151,7 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
 
 def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
-    plain = [(probe, name) for probe in (*PROBES, _OLD) for name in probe.programs.values()]
+    plain = [(probe, name) for probe in (*PROBES, OLD_DIRTY) for name in probe.programs.values()]
     return [name for _, name in plain] + [f"{name}_p" for probe, name in plain if probe.rings]
 
 

@@ -48,6 +48,6 @@ class CallBudget:
 def end_message(note: CallTimingNote) -> str:
     """Return the message to the user about the end of timing."""
     return (
-        f"system calls are not timed any more: it took about {note['percent']:.1f} % of a CPU, more "
+        f"timing system calls ended: it took about {note['percent']:.1f} % of a CPU, more "
         f"than --call-budget {note['budget']:g}; the call of each bio is recorded as before"
     )

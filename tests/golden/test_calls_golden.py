@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from biotrail.converters.calls.arrow import CALL_SCHEMA
-from biotrail.converters.events.tables import Calls
+from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.pipeline import Trace
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT

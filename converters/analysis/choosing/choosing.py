@@ -8,7 +8,14 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.tables import U32, Bios, Bool, Calls, Requests, Tasks, Waits
+from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.tables import (
+    U32,
+    Bios,
+    Bool,
+    Requests,
+    Tasks,
+)
 from biotrail.converters.lifecycles.operations import asks_flush, operations
 from biotrail.recorder.schema.errors import ConversionError
 

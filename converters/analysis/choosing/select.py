@@ -9,12 +9,12 @@ import numpy as np
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.outcomes import ANY, Outcome
 from biotrail.converters.calls.selection import CallsOfBios
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I64,
     Bios,
     Bool,
     Lifecycles,
-    PathTables,
     Requests,
     Tasks,
 )

@@ -9,7 +9,11 @@ from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NO_CALL, Lifecycles
+from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.tables import (
+    I64,
+    Lifecycles,
+)
 
 Name = Mapping[str, str | int | None]
 

@@ -14,7 +14,11 @@ from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.report.tree import CallReport, StageTimes, Summary
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import NEVER, Calls, Lifecycles
+from biotrail.converters.events.path_tables import Calls
+from biotrail.converters.events.tables import (
+    NEVER,
+    Lifecycles,
+)
 
 CALL_PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
 """Columns of Calls that divide a call's time, in the order in which they are shown."""

@@ -14,7 +14,12 @@ import numpy as np
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.report.tree import CompletionReport, StageTimes, Summary
 from biotrail.converters.calls.keys import rows_of
-from biotrail.converters.events.tables import I64, NEVER, Interrupts, Lifecycles
+from biotrail.converters.events.path_tables import Interrupts
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Lifecycles,
+)
 
 WAYS = ("interrupt", "softirq", "softirq without interrupt", "task")
 """Ways of a completion. "softirq without interrupt": raised by a task, or for another CPU."""

@@ -9,12 +9,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
     NO_CPU,
     Bios,
-    Calls,
     Certainty,
     Lifecycles,
     RequestKind,
@@ -22,7 +22,6 @@ from biotrail.converters.events.tables import (
     Stage,
     Stages,
     Tasks,
-    Waits,
 )
 from biotrail.converters.lifecycles.arrow.columns import (
     BIO_SCHEMA,

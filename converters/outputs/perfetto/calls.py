@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, Calls, PathTables, Tasks, Waits
+from biotrail.converters.events.path_tables import Calls, PathTables, Waits
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Tasks,
+)
 from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
 from biotrail.converters.outputs.perfetto.encode import distinct
 from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Interned

@@ -5,16 +5,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import NO_CALL, BioPaths, Interrupts, PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
-    NO_CALL,
     U64,
-    BioPaths,
     Bios,
     Bool,
-    Interrupts,
-    PathTables,
     Requests,
 )
 from biotrail.converters.outputs.perfetto.columns import Slices

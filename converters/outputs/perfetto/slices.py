@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.context import OP_MASK, Context
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -20,7 +21,6 @@ from biotrail.converters.events.tables import (
     Certainty,
     Lifecycles,
     LossWindows,
-    PathTables,
     RequestKind,
     Requests,
     Stages,

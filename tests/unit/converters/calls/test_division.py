@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biotrail.converters.calls.keys import latest_end
-from biotrail.converters.events.tables import NEVER, Calls, WaitCause, Waits
+from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.tables import (
+    NEVER,
+    WaitCause,
+)
 from biotrail.converters.pipeline import HOLD_NS, Trace
 from biotrail.recorder.schema.records import Kind
 from tests.support.path_logs import (

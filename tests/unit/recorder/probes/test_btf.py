@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import programs
+from biotrail.recorder.probes import path_maps, programs
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.programs import (
     PROBES,
@@ -217,10 +217,15 @@ def test_the_table_names_the_programs_of_the_object():
     written = dict(single + both)
     # What follows forks for --children records nothing.
     assert written.pop("bt_fork") == "sched_process_fork"
+    path_probes = (*path_maps.PROBES, path_maps.OLD_DIRTY)
+    for tracepoint_probe in path_probes:
+        for name in tracepoint_probe.programs.values():
+            assert written.pop(name) == tracepoint_probe.tracepoint
+            assert (name in dict(both)) == tracepoint_probe.rings
     known = {name: probe.tracepoint for probe in PROBES for name in probe.programs.values()}
     # THEN both agree, and every event of the schema has its tracepoint
     assert written == known
-    twins = {name + "_p" for name, _ in both}
+    twins = {name + "_p" for name, _ in both if name in known}
     assert set(programs.all_programs()) == set(known) | twins
     for probe in PROBES:
         assert BY_LETTER[probe.letter].tracepoint == probe.tracepoint
@@ -230,4 +235,5 @@ def test_kernel_names_of_programs_are_not_cut():
     # GIVEN all programs
     # WHEN their names are measured
     # THEN they fit what the kernel keeps, without the final zero
-    assert max(map(len, programs.all_programs())) <= 15
+    names = [*programs.all_programs(), *path_maps.all_path_programs()]
+    assert max(map(len, names)) <= 15

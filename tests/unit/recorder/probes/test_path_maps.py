@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of the path beside the block layer: what is chosen by a kernel's BTF, and what is said."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from biotrail.recorder.probes.path_maps import (
+    NO_PATH,
+    PROBES,
+    PathChoice,
+    PathMaps,
+    all_path_programs,
+    choose_path,
+)
+from biotrail.recorder.schema import syscalls
+from biotrail.recorder.schema.records import PATH_PARTS
+
+MODERN = {
+    "sys_enter": 2,
+    "sys_exit": 2,
+    "sched_switch": 4,
+    "sched_waking": 1,
+    "irq_handler_entry": 2,
+    "irq_handler_exit": 3,
+    "softirq_raise": 1,
+    "softirq_entry": 1,
+    "softirq_exit": 1,
+    "writeback_dirty_folio": 2,
+}
+DEBIAN_5_10 = {
+    **{name: count for name, count in MODERN.items() if name != "writeback_dirty_folio"},
+    "sched_switch": 3,
+    "writeback_dirty_page": 2,
+}
+ALL = frozenset(PATH_PARTS)
+
+
+class Kernel:
+    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs()."""
+
+    def __init__(self, parameters: Mapping[str, int], regs: bool = True) -> None:
+        self._parameters = parameters
+        self._helpers = {"BPF_FUNC_task_pt_regs": 175} if regs else {"BPF_FUNC_unspec": 0}
+
+    def parameters(self, tracepoint: str) -> int | None:
+        return self._parameters.get(tracepoint)
+
+    def enum(self, name: str) -> dict[str, int] | None:
+        return self._helpers if name == "bpf_func_id" else None
+
+
+def chosen(
+    wanted: frozenset[str], parameters: Mapping[str, int], regs: bool = True, hold: bool = False
+) -> PathChoice:
+    return choose_path(wanted, Kernel(parameters, regs), hold)  # type: ignore[arg-type]
+
+
+def test_a_modern_kernel_has_every_part() -> None:
+    # GIVEN a kernel with all tracepoints and the helper for registers WHEN all parts are wanted
+    choice = chosen(ALL, MODERN)
+    # THEN all are recorded, by one program for each tracepoint, in the order of the table
+    assert (choice.parts, choice.lacking) == (ALL, {})
+    assert [part for part, _ in choice.programs] == [probe.part for probe in PROBES]
+    assert choice.facts() == {"parts": list(PATH_PARTS), "missing": []}
+    assert choice.messages() == []
+
+
+def test_nothing_is_chosen_where_nothing_is_wanted() -> None:
+    # GIVEN any kernel WHEN no part is wanted THEN none is recorded, and the header has no entry
+    assert chosen(frozenset(), MODERN) == NO_PATH
+    assert NO_PATH.facts() is None
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.tracepoint)
+def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> None:
+    # GIVEN a kernel that lacks one tracepoint WHEN all parts are wanted
+    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != probe.tracepoint})
+    # THEN its part has a reason and no program, and so has a part that needs it
+    reason = f"this kernel has no tracepoint {probe.tracepoint}"
+    if probe.part == "dirty":
+        reason = "this kernel has no tracepoint writeback_dirty_folio or writeback_dirty_page"
+    lost = {"time", "wait"} if probe.part == "time" else {probe.part}
+    assert choice.parts == ALL - lost
+    assert choice.lacking[probe.part] == reason
+    assert lost.isdisjoint(part for part, _ in choice.programs)
+    assert f"--path {probe.part} is not recorded: {reason}" in choice.messages()
+
+
+def test_a_prototype_that_no_program_knows_is_a_reason() -> None:
+    # GIVEN a kernel whose sched_switch has five arguments WHEN all parts are wanted
+    choice = chosen(ALL, MODERN | {"sched_switch": 5})
+    # THEN waits are not recorded, and all else is
+    assert choice.lacking == {"wait": "sched_switch has 5 arguments: there is no program for that"}
+    assert choice.parts == ALL - {"wait"}
+
+
+def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
+    # GIVEN the prototypes of 5.10, which has no bpf_task_pt_regs() WHEN all parts are wanted
+    choice = chosen(ALL, DEBIAN_5_10, regs=False)
+    # THEN the old programs for a switch and a dirty page are taken, and calls are timed only
+    programs = {name: part for part, name in choice.programs}
+    assert programs["bt_switch_old"] == "wait"
+    assert programs["bt_dirty_page"] == "dirty"
+    assert not {"bt_switch", "bt_dirty"} & programs.keys()
+    assert choice.parts == ALL - {"call"}
+    assert choice.facts() == {
+        "parts": ["time", "wait", "irq", "dirty"],
+        "missing": [{"part": "call", "reason": choice.lacking["call"]}],
+    }
+    assert "5.15" in choice.lacking["call"]
+
+
+def test_waits_need_timed_calls() -> None:
+    # GIVEN a kernel with everything WHEN waits are wanted and timed calls are not
+    choice = chosen(frozenset({"wait", "irq"}), MODERN)
+    # THEN waits are left out, with the reason
+    assert choice.parts == {"irq"}
+    assert choice.lacking == {"wait": "it needs the part time"}
+    assert {part for part, _ in choice.programs} == {"irq"}
+
+
+def test_one_part_alone_has_its_programs_alone() -> None:
+    # GIVEN a kernel with everything WHEN one part is wanted THEN no other's program is loaded
+    assert chosen(frozenset({"dirty"}), MODERN).programs == (("dirty", "bt_dirty"),)
+    # AND the call of a bio needs none: the program of Q writes it
+    call = chosen(frozenset({"call"}), MODERN)
+    assert (call.parts, call.programs) == ({"call"}, ())
+
+
+def test_where_tracepoints_are_preemptible_programs_that_write_hold_it_off() -> None:
+    # GIVEN a kernel whose tracepoints leave preemption on WHEN all parts are wanted
+    plain, held = (dict(chosen(ALL, MODERN, hold=hold).programs[::-1]) for hold in (False, True))
+    # THEN sys_exit, which writes to the rings in a task's context, has the other program
+    assert plain["time"] == held["time"] == "bt_sys_enter"
+    names = {name for _, name in chosen(ALL, MODERN, hold=True).programs}
+    assert {name for name in names if name.endswith("_p")} == {"bt_sys_exit_p"}
+    assert names <= set(all_path_programs())
+
+
+class Object:
+    """A BPF object that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, bool] = {}
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.sections: dict[str, Any] = {}
+        self.attached: list[str] = []
+
+    def set_autoload(self, program: str, on: bool) -> None:
+        self.loaded[program] = on
+
+    def set_initial_value(self, section: str, value: Any) -> None:
+        self.sections[section] = value
+
+    def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
+        self.sizes[name] = (value_bytes, entries)
+
+    def attach(self, program: str) -> None:
+        self.attached.append(program)
+
+    def update_section(self, section: str, value: Any) -> None:
+        self.sections[section] = value
+
+    def detach_one(self, program: str) -> None:
+        self.attached.remove(program)
+
+
+def test_programs_and_maps_of_parts_that_are_not_recorded_take_no_memory() -> None:
+    # GIVEN an object WHEN nothing of the path is recorded
+    bpf = Object()
+    PathMaps(bpf, NO_PATH, 1_000_000).attach()  # type: ignore[arg-type]
+    # THEN no program is loaded or attached, and its maps have one entry
+    assert set(bpf.loaded) == set(all_path_programs())
+    assert not any(bpf.loaded.values())
+    assert bpf.attached == []
+    assert {entries for _, entries in bpf.sizes.values()} == {1}
+    section = bpf.sections[".rodata.path"]
+    assert not any(getattr(section, part) for part in PATH_PARTS)
+
+
+def test_what_is_recorded_is_loaded_attached_and_sized() -> None:
+    # GIVEN an object and timed calls WHEN its maps are set and it is attached
+    bpf = Object()
+    choice = chosen(frozenset({"time", "wait"}), MODERN)
+    PathMaps(bpf, choice, 5_000_000).attach()  # type: ignore[arg-type]
+    # THEN what is attached is what was loaded, the ends before the beginnings
+    assert bpf.attached == [name for _, name in choice.programs]
+    assert {name for name, on in bpf.loaded.items() if on} == set(bpf.attached)
+    assert bpf.sizes["bt_call_slots"][1] == 1 << 16
+    assert bpf.sizes["bt_dirty_slots"][1] == 1
+    # AND the constants say so to the programs
+    section = bpf.sections[".rodata.path"]
+    assert (section.time, section.wait, section.call, section.over_ns) == (1, 1, 0, 5_000_000)
+
+
+def test_the_calls_that_are_timed_are_those_that_do_io(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN x86-64 WHEN constants are made
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    bpf = Object()
+    PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
+    section = bpf.sections[".rodata.path"]
+
+    def bits(words: Any) -> set[str]:
+        return {
+            syscalls.call_name(number, "x86_64")
+            for number in range(len(words) * 64)
+            if words[number >> 6] >> (number & 63) & 1
+        }
+
+    # THEN each call of the lists has its bit, and no other number has one
+    assert bits(section.timed) == syscalls.IO_CALLS
+    assert bits(section.reaps) == syscalls.REAPING_CALLS <= syscalls.IO_CALLS
+
+
+def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
+    # GIVEN all parts recorded WHEN calls cease to be timed
+    bpf = Object()
+    maps = PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
+    maps.attach()
+    maps.stop_timing()
+    # THEN programs of calls and waits are gone, and calls that were begun are void
+    parts = {name: part for part, name in chosen(ALL, MODERN).programs}
+    assert {parts[name] for name in bpf.attached} == {"irq", "dirty"}
+    assert bpf.sections[".data.timing"].timing == 2

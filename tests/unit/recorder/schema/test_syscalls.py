@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""System calls by number, held against the C headers of the machine where they are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from biotrail.recorder.schema.syscalls import (
+    IO_CALLS,
+    PAGE_FAULT,
+    REAPING_CALLS,
+    call_name,
+    numbers,
+)
+
+_MOST = 600
+HEADERS = {
+    "x86_64": ("x86_64-linux-gnu/asm/unistd_64.h", r"#define __NR_(\w+) (\d+)$"),
+    "aarch64": ("asm-generic/unistd.h", r"#define __NR(?:3264)?_(\w+) (\d+)$"),
+}
+OTHER_NAMES = {"fstatat": "newfstatat", "umount2": "umount2"}
+"""Names in the generic header's __NR3264_ macros that 64-bit machines have under another name."""
+
+
+def names(machine: str) -> dict[int, str]:
+    known = ((number, call_name(number, machine)) for number in range(_MOST))
+    return {number: name for number, name in known if not name.startswith("syscall ")}
+
+
+def test_calls_have_their_names() -> None:
+    # GIVEN numbers of two machines THEN each has the name that it has there
+    assert [call_name(n, "x86_64") for n in (0, 1, 17, 18, 74, 209, 426)] == [
+        "read",
+        "write",
+        "pread64",
+        "pwrite64",
+        "fsync",
+        "io_submit",
+        "io_uring_enter",
+    ]
+    assert [call_name(n, "aarch64") for n in (63, 64, 67, 68, 82, 2, 426)] == [
+        "read",
+        "write",
+        "pread64",
+        "pwrite64",
+        "fsync",
+        "io_submit",
+        "io_uring_enter",
+    ]
+    # AND a page fault is named on every machine
+    assert call_name(PAGE_FAULT, "x86_64") == call_name(PAGE_FAULT, "sparc") == "page fault"
+
+
+def test_what_is_not_known_is_a_number() -> None:
+    # GIVEN a number of no call, a call of a newer kernel, a machine without a table
+    # THEN the number itself is said, and no call is timed there
+    assert call_name(400, "x86_64") == "syscall 400"
+    assert call_name(9999, "aarch64") == "syscall 9999"
+    assert call_name(0, "s390x") == call_name(0, "") == "syscall 0"
+    assert numbers(IO_CALLS, "s390x") == []
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_numbers_are_those_of_the_c_headers(machine: str) -> None:
+    # GIVEN the C header with the machine's numbers
+    place, pattern = HEADERS[machine]
+    header = Path("/usr/include") / place
+    if not header.exists():
+        pytest.skip(f"needs {header} (linux-libc-dev)")
+    found = re.findall(pattern, header.read_text(), re.MULTILINE)
+    expected = {int(number): OTHER_NAMES.get(name, name) for name, number in found}
+    # WHEN it is compared with the table THEN every number that both have has the same name
+    known = names(machine)
+    both = known.keys() & expected.keys()
+    assert len(both) > 250
+    assert {n: known[n] for n in both} == {n: expected[n] for n in both}
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_a_name_has_one_number(machine: str) -> None:
+    # GIVEN a machine's table THEN no name is there twice
+    known = names(machine)
+    assert len(set(known.values())) == len(known)
+    # AND numbers() gives those of the names, in order
+    assert numbers(REAPING_CALLS, machine) == sorted(
+        number for number, name in known.items() if name in REAPING_CALLS
+    )
+
+
+def test_the_calls_that_are_timed_exist() -> None:
+    # GIVEN the calls that do I/O THEN x86-64 has each of them
+    assert set(names("x86_64").values()) >= IO_CALLS
+    assert REAPING_CALLS <= IO_CALLS
