@@ -322,21 +322,15 @@ class Trace:
     def _apply_notes(self) -> None:
         """Apply the notes that the reader has met since the last call.
 
-        `devices`, `cgroups` and `mounts` go to the context, `stacks` to `stacks`; others are
-        ignored.
+        `stacks` goes to `stacks`, the others to the context, which ignores those of other names.
         """
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:
-            if name == "devices":
-                self.context.add_devices(payload.get("devices", []))
-            elif name == "cgroups":
-                paths = payload.get("cgroups", payload)
-                self.context.cgroups.update({int(k): str(v) for k, v in paths.items()})
-            elif name == "stacks":
+            if name == "stacks":
                 self.stacks.add_frames(payload)
-            elif name == "mounts":
-                self.context.files.add_mounts(payload)
+            else:
+                self.context.add_note(name, payload)
 
     def _new_loss(self) -> LossWindows:
         """Return the loss windows that the reader has met since the last call, cut to the span.

@@ -40,6 +40,9 @@ def calls(report: Report, width: int, limit: int) -> RenderableType:
     ]
     rows = [[*_cells(one), *(_percent(_share(one, part)) for part in used)] for one in shown]
     title = "Calls, from entry to return: running, waiting to run, blocked for I/O or otherwise"
+    if report.calls_until_ns is not None:
+        timed = units.duration(max(report.calls_until_ns - report.begin_ns, 0))
+        title = f"Calls, from entry to return, timed in the first {timed} only (--call-budget)"
     return with_more(table(title, columns, rows, width), more)
 
 

@@ -43,6 +43,8 @@ class Context:
 
     `cgroups` maps cgroup ids to paths, `files` holds the files of bios, and `clocks` the complete
     clock readings (name → ns) met so far; all three grow while the log is read.
+    `calls_timed_until` is when the recorder ceased to time calls (ns), as that took more than
+    `--call-budget`; None: it did not, as far as the log was read.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
@@ -58,6 +60,7 @@ class Context:
         self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
         self.clocks: list[dict[str, int]] = [clocks] if clocks and _is_complete(clocks) else []
+        self.calls_timed_until: int | None = None
 
     @property
     def has_files(self) -> bool:
@@ -87,6 +90,22 @@ class Context:
         If so, an event without a record and without a counted loss did not happen.
         """
         return self.header.get("counts_skips") is True
+
+    def add_note(self, name: str, payload: Mapping[str, Any]) -> None:
+        """Take the facts from a note of the log; a note of another name is ignored.
+
+        `devices`, `cgroups` and `mounts` add to what is known of these; `call_timing` sets
+        `calls_timed_until`.
+        """
+        if name == "devices":
+            self.add_devices(payload.get("devices", []))
+        elif name == "cgroups":
+            paths = payload.get("cgroups", payload)
+            self.cgroups.update({int(k): str(v) for k, v in paths.items()})
+        elif name == "mounts":
+            self.files.add_mounts(dict(payload))
+        elif name == "call_timing" and isinstance(payload.get("until"), int):
+            self.calls_timed_until = payload["until"]
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Add entries of devices, each replacing an earlier entry of the same dev_t (key "dev").

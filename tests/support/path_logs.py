@@ -2,9 +2,10 @@
 """Made-up logs with the path beside the block layer: calls, waits, dirtying tasks, interrupts."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from biotrail.recorder.log import LogWriter, Segment
@@ -114,13 +115,22 @@ class PathLog:
         self.add(Kind.BIO_COMPLETE, end, **both)
 
     def data(
-        self, cuts: Sequence[int] = (), parts: Sequence[str] = ALL_PARTS, **header: Any
+        self,
+        cuts: Sequence[int] = (),
+        parts: Sequence[str] = ALL_PARTS,
+        notes: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+        **header: Any,
     ) -> bytes:
-        """The log's bytes; a new chunk begins at each of the times `cuts` (ns since START)."""
+        """The log's bytes; a new chunk begins at each of the times `cuts` (ns since START).
+
+        notes: payload by name, written before the chunks.
+        """
         stream = io.BytesIO()
         host = {"host": {"name": "made", "machine": "x86_64"}, "path": {"parts": list(parts)}}
         head = {**HEADER, "stacks": None, **host, **header}
         writer = LogWriter(stream, {k: v for k, v in head.items() if v is not None}, level=1)
+        for name, payload in notes.items():
+            writer.write_note(name, payload)
         rows = sorted(self.records, key=lambda row: row[0])
         last = max(rows[-1][0], *cuts, 0) + 1 if rows else 1
         position = 0

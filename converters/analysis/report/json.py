@@ -70,6 +70,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
         "calls": [_call(one) for one in report.calls],
+        "calls_until_ns": report.calls_until_ns,
     }
 
 

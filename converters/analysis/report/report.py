@@ -180,6 +180,7 @@ class Reporter:
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
             tails=self._tails.tails(bios, context),
             calls=self._calls.reports(),
+            calls_until_ns=context.calls_timed_until,
         )
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:

@@ -327,6 +327,8 @@ class Report:
     calls: list[CallReport] = field(default_factory=list)
     """Timed system calls by name: those with I/O first, then by time; empty where none were
     recorded."""
+    calls_until_ns: int | None = None
+    """When the recorder ceased to time calls, by `--call-budget`; None: it did not."""
 
     @property
     def span_ns(self) -> int:
