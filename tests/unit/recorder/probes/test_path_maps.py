@@ -100,7 +100,7 @@ def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     # GIVEN the prototypes of 5.10, which has no bpf_task_pt_regs() WHEN all parts are wanted
     choice = chosen(ALL, DEBIAN_5_10, regs=False)
     # THEN the old programs for a switch and a dirty page are taken, and calls are timed only
-    programs = dict((name, part) for part, name in choice.programs)
+    programs = {name: part for part, name in choice.programs}
     assert programs["bt_switch_old"] == "wait"
     assert programs["bt_dirty_page"] == "dirty"
     assert not {"bt_switch", "bt_dirty"} & programs.keys()
@@ -221,6 +221,6 @@ def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
     maps.attach()
     maps.stop_timing()
     # THEN programs of calls and waits are gone, and calls that were begun are void
-    parts = dict((name, part) for part, name in chosen(ALL, MODERN).programs)
+    parts = {name: part for part, name in chosen(ALL, MODERN).programs}
     assert {parts[name] for name in bpf.attached} == {"irq", "dirty"}
     assert bpf.sections[".data.timing"].timing == 2
