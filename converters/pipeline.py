@@ -214,7 +214,6 @@ class Trace:
         with the file offset reached (bytes). on_window: called with (result, window) before each
         window is yielded; the result has the association, for callers that need the events behind
         the tables (`histories`). Windows that end before the span are left out.
-
         small: split windows that would hold twice `window_events` or more; the same I/Os end, but
         less is known of open bios that were split, so counters can differ. Fills `account`.
         """

@@ -179,9 +179,19 @@ def _recorded(header: Mapping[str, Any]) -> str:
     if "files" in header:
         text += "; files" + _direct(header["files"])
     if "path" in header:
-        text += "; path: " + (", ".join(header["path"].get("parts", ())) or "no part of it")
+        text += _path_parts(header["path"])
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
+
+
+def _path_parts(path: Mapping[str, Any]) -> str:
+    """Return which parts of the path were recorded, and why others were not, from "; path" on.
+
+    path: the header's entry `path`.
+    """
+    text = "; path: " + (", ".join(path.get("parts", ())) or "no part of it")
+    missing = "; ".join(f"{m['part']}: {m['reason']}" for m in path.get("missing", []))
+    return f"{text} (not {missing})" if missing else text
 
 
 def _direct(files: Mapping[str, Any]) -> str:

@@ -28,8 +28,8 @@ FAR = np.iinfo(np.int64).max
 def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requests: Bool) -> T:
     """Return a copy of the window with only the masked rows, their stages and the bios' edges.
 
-    An edge stays if its bio is in the mask `bios`, whatever becomes of its request. `path` keeps what
-    it has of these bios and requests, and all calls and waits. The window is a Lifecycles or a
+    An edge stays if its bio is in the mask `bios`, whatever becomes of its request. `path` keeps
+    what it has of these bios and requests, and all calls and waits. The window is a Lifecycles or a
     Result; its other fields are unchanged. Each mask is as long as the table of the window with its
     name.
     """

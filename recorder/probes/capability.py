@@ -10,6 +10,7 @@ from pathlib import Path
 from biotrail.recorder.probes import tracefs
 from biotrail.recorder.probes.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.libbpf import load_library
+from biotrail.recorder.probes.path_maps import MEANINGS, choose_path
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     OBJECT_NAME,
@@ -131,18 +132,34 @@ def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
     return Check(name, False, reason, remedy, required)
 
 
-def _kernel() -> list[Check]:
-    """Return the checks that read the kernel's BTF: operations, tracepoints, preemption, memory.
+def _path(btf: KernelBtf) -> list[Check]:
+    """Return a check per part of the path beside the block layer (`record --path`); none required.
 
-    One check per tracepoint, in the order of PROBES. Preemption never fails and memory is not
-    required. A single failed check, which is required, in place of all where BTF cannot be read (or
-    libbpf is missing).
+    A check fails, with the reason, where this kernel cannot record the part.
+    """
+    choice = choose_path(MEANINGS, btf, preemptible=False)
+    remedy = "none needed: recorded without it"
+    return [
+        Check(f"path {part}", False, choice.lacking[part], remedy, required=False)
+        if part in choice.lacking
+        else Check(f"path {part}", True, f"offered: {meaning}", "", required=False)
+        for part, meaning in MEANINGS.items()
+    ]
+
+
+def _kernel() -> list[Check]:
+    """Return the checks that read the kernel's BTF.
+
+    In this order: operations; one check per tracepoint, in the order of PROBES; one per part of the
+    path; preemption; memory. Preemption never fails and memory is not required. A single failed
+    check, which is required, in place of all where BTF cannot be read (or libbpf is missing).
     """
     try:
         with KernelBtf() as btf:
             ops = kernel_enums(btf)["op_enum"]
             checks = [Check("operations", True, f"{len(ops)} known from the kernel's types")]
             checks += [_tracepoint(probe, btf) for probe in PROBES]
+            checks += _path(btf)
             how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
             return [*checks, Check("preemption", True, how, "", False), _locked_memory(btf)]
     except ProbeError as error:

@@ -123,10 +123,10 @@ class CoreProbes(MappedProbes):
         """Load the programs and map the rings; nothing is recorded until attach().
 
         Sets `enums`, `sizes`, `counts_skips`, `path`, and `files` if the configuration asks
-        for files; raises RLIMIT_MEMLOCK. If devices are chosen, P and U are left out before 5.17. The rings
-        may be smaller than asked for (`_load_fitting`). Raises ProbeError: rights, BTF, libbpf, the
-        object file or an essential tracepoint (Q, D, C) is missing, a filter is invalid, or the
-        kernel refuses the programs; then nothing stays loaded.
+        for files; raises RLIMIT_MEMLOCK. If devices are chosen, P and U are left out before 5.17.
+        The rings may be smaller than asked for (`_load_fitting`). Raises ProbeError: rights, BTF,
+        libbpf, the object file or an essential tracepoint (Q, D, C) is missing, a filter is
+        invalid, or the kernel refuses the programs; then nothing stays loaded.
         """
         require_rights()
         check_tasks(self.config.filters)

@@ -15,6 +15,16 @@ from biotrail.recorder.schema.records import PATH_PARTS
 _NEEDS = {"wait": "time"}
 """A part that says nothing without another: the waits are those of timed calls."""
 
+MEANINGS = {
+    "call": "the system call that queues each bio",
+    "time": "system calls with entry, exit and result",
+    "wait": "waits inside these calls",
+    "irq": "the interrupt and softirq of each completion",
+    "dirty": "the task that dirtied a page of write-back",
+}
+"""What each part of PATH_PARTS records."""
+_NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
+
 _CALL_SLOTS, _CALL_SLOT_BYTES = 1 << 16, 88
 _DIRTY_SLOTS, _DIRTY_SLOT_BYTES = 1 << 18, 48
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
@@ -122,7 +132,7 @@ def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> P
         else:
             programs.append((probe.part, program + ("_p" if probe.rings and preemptible else "")))
     if "call" in wanted and not _has_regs(btf):
-        lacking["call"] = "this kernel does not tell a task's registers (5.15 and later do)"
+        lacking["call"] = _NO_REGISTERS
     for part, needed in _NEEDS.items():
         if part in wanted and (needed not in wanted or needed in lacking):
             lacking.setdefault(part, f"it needs the part {needed}")

@@ -21,6 +21,7 @@ from biotrail.recorder.probes.run_stats import RIGHT as STATS_RIGHT
 from biotrail.recorder.probes.run_stats import StatsChild
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.rights.rights import Lack
+from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import Clock, DeviceFilter, Header, MissingTracepoint
 from biotrail.recorder.session import facts, rights_kept
 from biotrail.recorder.session.child import Child
@@ -140,7 +141,7 @@ def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
         stacks = StackWatch(options.stacks, probes, options.command)
         files = FileWatch(options.files, probes)
         messages += [files.lacking] if files.lacking else []
-        messages += probes.path.messages()
+        messages += _path_messages(options, probes)
         clock = clocks.reading()
         probes.attach()
         missing = _missing_tracepoints(options, probes)
@@ -154,6 +155,16 @@ def open_recording(prepared: Prepared, stack: ExitStack) -> Opened:
             prepared.child.start()
         undo.pop_all()
     return Opened(prepared, header, sink, stacks, files, missing, lacking, count_runs, messages)
+
+
+def _path_messages(options: RecordOptions, probes: Probes) -> list[str]:
+    """Return a message for each part of the path that was asked for and is not recorded.
+
+    probes: open. Raises ProbeError: parts were asked for, and the backend records none.
+    """
+    if options.path and not probes.capabilities.path:
+        raise ProbeError("this backend records no path: use --backend core, or no --path")
+    return probes.path.messages()
 
 
 def _run_counter(

@@ -107,6 +107,6 @@ class FakeProbes:
         ]
 
 
-def options(path: Path | str | None, **others: Any) -> RecordOptions:
+def options(path: Path | str | None, /, **others: Any) -> RecordOptions:
     output = None if path is None else str(path)
     return RecordOptions(created_by="test 1", argv=["biotrail"], output=output, **others)

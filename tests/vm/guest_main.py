@@ -10,6 +10,7 @@ from tests.vm import (
     guest_devices,
     guest_faults,
     guest_files,
+    guest_path,
     guest_smoke,
     guest_stack,
     guest_stacked,
@@ -26,6 +27,7 @@ CASES = {
         guest_faults,
         guest_cgroups,
         guest_files,
+        guest_path,
         guest_blktrace,
         guest_bcc,
     )

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path beside the block layer: calls, waits, interrupts, dirtying tasks, with counts."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from biotrail.converters.events.tables import NEVER, BioPaths, Calls, Interrupts, PathTables, Waits
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import PATH_PARTS, Kind
+from biotrail.recorder.schema.syscalls import numbers
+from tests.vm.guest_path import CACHED_BYTES, READS, WRITES
+from tests.vm.machine import READ, WRITE, Case, Machine, biotrail
+
+NO_REGISTERS = {"5.10"}
+"""Kernels without bpf_task_pt_regs()."""
+
+
+@dataclass
+class Recorded:
+    """The path's tables of a log, all windows together, with names of the calls' threads."""
+
+    calls: Calls
+    waits: Waits
+    bios: BioPaths
+    interrupts: Interrupts
+    comms: NDArray[np.object_]
+    """Per call: its thread's name."""
+
+
+def recorded(path: Path) -> Recorded:
+    found: list[PathTables] = []
+    comms: list[str] = []
+    for window in Trace(path).lifecycles():
+        if window.path is not None:
+            found.append(window.path)
+            tasks = window.path.calls.task.tolist()
+            comms += [window.tasks.comm[task] if task >= 0 else "" for task in tasks]
+    return Recorded(
+        Calls.concatenate([tables.calls for tables in found]),
+        Waits.concatenate([tables.waits for tables in found]),
+        BioPaths.concatenate([tables.bios for tables in found]),
+        Interrupts.concatenate([tables.interrupts for tables in found]),
+        np.array(comms, np.object_),
+    )
+
+
+def of_dd(found: Recorded, name: str, length: int) -> Calls:
+    """The calls of dd by this name that moved `length` bytes and queued a bio, in their order."""
+    (number,) = numbers(frozenset({name}), "x86_64")
+    mine = (found.comms == "dd") & (found.calls.number == number) & (found.calls.bios > 0)
+    return found.calls.take(mine & (found.calls.result == length))
+
+
+def test_parts_are_recorded_or_named(vm: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a recording with all parts of the path
+    case = vm.case("path", lossy=True)
+    # WHEN header, info and doctor are read
+    facts = case.log.reader.header["path"]
+    missing = {entry["part"]: entry["reason"] for entry in facts["missing"]}
+    assert biotrail("info", case.log.path) == 0
+    info = capsys.readouterr().out
+    said = json.loads((case.directory / "doctor.json").read_text(encoding="utf-8"))
+    checks = {check["name"]: check for check in said["checks"]}
+    # THEN all parts are recorded, but for the call of a bio where registers cannot be read
+    wanted = {"call"} if vm.kernel in NO_REGISTERS else set()
+    assert set(missing) == wanted
+    assert set(facts["parts"]) == set(PATH_PARTS) - wanted
+    # AND all three give the same reason
+    for part in PATH_PARTS:
+        assert checks[f"path {part}"]["ok"] == (part not in missing)
+    for part, reason in missing.items():
+        assert checks[f"path {part}"]["detail"] == reason
+        assert reason in " ".join(info.split())
+
+
+def test_every_direct_call_is_there(vm: Machine) -> None:
+    # GIVEN direct writes and reads of dd, one bio each  WHEN its calls are counted
+    case = vm.case("path")
+    found = recorded(case.log.path)
+    writes, reads = of_dd(found, "write", 64 << 10), of_dd(found, "read", 16 << 10)
+    # THEN each is there with its bio, and its parts are within its time
+    assert (len(writes), len(reads)) == (WRITES, READS)
+    for calls in (writes, reads):
+        assert (calls.bios == 1).all()
+        assert (calls.entry != NEVER).all()
+        assert (calls.blocked + calls.runnable < calls.exit - calls.entry).all()
+        # AND its waits are its own: none where the disk was faster than the thread
+        for entry, tid, waits, blocked in zip(
+            calls.entry, calls.tid, calls.waits, calls.blocked, strict=True
+        ):
+            mine = found.waits.take((found.waits.entry == entry) & (found.waits.tid == tid))
+            assert len(mine) == waits
+            assert int((mine.woken - mine.out).sum()) == blocked
+
+
+def test_waits_are_in_order(vm: Machine) -> None:
+    # GIVEN the same recording  WHEN the times of each wait are compared
+    waits = recorded(vm.case("path").log.path).waits
+    # THEN a thread enters a call, leaves its CPU, is woken, and runs again
+    assert len(waits) > 0
+    assert (waits.entry <= waits.out).all()
+    assert (waits.out <= waits.woken).all()
+    assert (waits.woken <= waits.run).all()
+
+
+def _direct_bios(case: Case) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the direct writes' bios, and of the direct reads', by their sizes."""
+    bios = case.log.bios
+    mine = (bios.tid > 0) & (case.log.comms == "dd") & (bios.parent == NEVER)
+    operation = bios.opf & 0xFF
+    writes = mine & (operation == WRITE) & (bios.bytes == 64 << 10)
+    reads = mine & (operation == READ) & (bios.bytes == 16 << 10)
+    return bios.number[writes], bios.number[reads]
+
+
+def test_bios_name_their_call(vm: Machine) -> None:
+    # GIVEN the same recording  WHEN the calls of its bios are read
+    case = vm.case("path")
+    found = recorded(case.log.path)
+    if "call" not in case.log.reader.header["path"]["parts"]:
+        # THEN a kernel without registers has none
+        assert not (found.bios.call >= 0).any()
+        return
+    writes, reads = _direct_bios(case)
+    # THEN those of the direct writes and reads have dd's, with descriptor, length and entry
+    for bios, name, fd, length, count in (
+        (writes, "write", 1, 64 << 10, WRITES),
+        (reads, "read", 0, 16 << 10, READS),
+    ):
+        paths = found.bios.take(np.isin(found.bios.number, bios))
+        assert len(bios) >= count
+        assert (paths.call == numbers(frozenset({name}), "x86_64")).all()
+        assert (paths.args[:, 0] == fd).all()
+        lengths = paths.args[:, 2]
+        assert int((lengths == length).sum()) >= count
+        entries = set(of_dd(found, name, length).entry.tolist())
+        assert entries <= set(paths.entry.tolist())
+
+
+def test_write_back_is_charged_to_who_dirtied(vm: Machine) -> None:
+    # GIVEN a file that dd wrote through the page cache  WHEN its write-back is read
+    case = vm.case("path")
+    found = recorded(case.log.path)
+    charged = found.bios.take(found.bios.dirtied != NEVER)
+    bios = case.log.bios.take(np.isin(case.log.bios.number, charged.number))
+    # THEN every byte is charged to dd, before its bio was queued
+    assert int(bios.bytes.sum()) == CACHED_BYTES
+    assert set(charged.dirty_comm.tolist()) == {b"dd"}
+    assert (charged.dirtied < bios.queue).all()
+
+
+def test_every_completion_has_its_interrupt(vm: Machine) -> None:
+    # GIVEN the same recording of a SCSI disk  WHEN completions are held against interrupts
+    case = vm.case("path")
+    found = recorded(case.log.path)
+    counts = dict.fromkeys((Kind.C, Kind.INTERRUPT), 0)
+    for events, _ in Trace(case.log.path).events():
+        for kind in counts:
+            counts[kind] += len(events.rows(kind))
+    # THEN each has one; where it ran in an interrupt or softirq, that began before it ended
+    assert counts[Kind.INTERRUPT] == counts[Kind.C] > 0
+    requests = case.log.requests
+    rows = np.searchsorted(requests.number, found.interrupts.number)
+    assert np.array_equal(requests.number[rows], found.interrupts.number)
+    issue, complete = requests.issue[rows], requests.complete[rows]
+    hard, soft = found.interrupts.hard, found.interrupts.soft
+    in_interrupt = found.interrupts.context == 2
+    assert (hard[in_interrupt] != NEVER).all()
+    assert (hard[hard != NEVER] <= complete[hard != NEVER]).all()
+    assert (soft[soft != NEVER] <= complete[soft != NEVER]).all()
+    # AND a device's interrupt comes after the issue, but for one that answers several requests
+    assert np.median((hard - issue)[hard != NEVER]) > 0
