@@ -67,7 +67,9 @@ class Alignment:
     def times(self, monotonic: I64) -> I64:
         """Return CLOCK_MONOTONIC times of the log as times of the timeline (ns, int64, at least 0).
 
-        Negative values (NEVER) are returned unchanged.
+        That is the time plus what the machine had slept by then and, unless the log is of the
+        reference's boot (`same_boot`), carried over by the wall clocks. Negative values (NEVER) are
+        returned unchanged.
         """
         slept = self.slept[np.searchsorted(self.at, monotonic, side="right") - 1]
         boottime = monotonic + slept
@@ -137,7 +139,8 @@ class Clocks:
     def from_trace(cls, name: str, trace: Trace) -> "Clocks":
         """Return the clocks of a log. name: of the log, for messages.
 
-        Raises ConversionError: the log has no complete clock reading.
+        Without a boot id in the header it is "". Raises ConversionError: the log has no complete
+        clock reading.
         """
         found = readings(trace.reader)
         if not found:
@@ -201,8 +204,9 @@ def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64, int]:
 def choose_reference(logs: Sequence[Clocks]) -> int:
     """Return the index of the log whose CLOCK_BOOTTIME is the timeline of all.
 
-    The first log whose machine was already running at the earliest reading of all, so that no time
-    becomes negative; if there is none, the log whose machine was booted first. logs: at least one.
+    The first log whose machine was already running at the earliest reading of all (by REALTIME), so
+    that no time becomes negative; if there is none, the log whose machine was booted first. logs:
+    at least one.
     """
     earliest = min(log.times[0] for log in logs)
     for index, log in enumerate(logs):

@@ -63,9 +63,9 @@ class Reading:
 def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
     """Return about `most` distinct clock readings spread over a log, in time order.
 
-    More where the clock was set or the machine was suspended, to find that time. Of log files they
-    are of the chunks, found by the index; of other sources and pipes only of the header and the end
-    frame. Empty if there are none.
+    More where the clock was set or the machine was suspended, to find that time, and if a series
+    has many files, as each gives two or more. They are of the header and the end frame and, of log
+    files (no pipes), of chunks found by the index. Empty if there are none.
     """
     files = source.sources if isinstance(source, SeriesSource) else [source]
     found = [r for file in files for r in _of_file(file, max(most // len(files), 2))]
@@ -75,8 +75,8 @@ def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
 def _of_file(source: Source, most: int) -> list[Reading]:
     """Return about `most` readings of a source that is no series of files, in time order.
 
-    More around steps of the wall clock and suspends. Other sources than log files have those of the
-    header and the end frame alone.
+    More around steps of the wall clock and suspends. Those of the header and the end frame are
+    always among them; pipes, and other sources than logs, have no others.
     """
     ends = (source.header, source.end or {})
     known = {reading for end in ends for reading in Reading.from_clocks(end.get("clocks"))}
@@ -92,7 +92,7 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
 
     times: last times (ns) of all chunks, sorted. chosen: indices into `times`; -1 is ignored.
     Between two readings with a step or suspend, the chunk in the middle is read, until both are of
-    neighbours.
+    neighbours. A chunk that cannot be read, or whose reading is not complete, gives none.
     """
     found: dict[int, list[Reading]] = {}
     looking = {index for index in chosen if index >= 0}
@@ -165,7 +165,8 @@ class WallClock:
         """Return the line through clock readings, of which there is at least one.
 
         Drawn by those after the last step, through first and last; without a drift that exceeds
-        their uncertainty it is level, at the reading of least uncertainty. All fields are set.
+        their uncertainty it is level, at the one of them of least uncertainty. All fields are set:
+        `span`, `width`, `strayed` and `rate_uncertainty` by the readings before the step as well.
         """
         known = sorted(taken, key=lambda r: r.boottime)
         steps = [

@@ -124,9 +124,10 @@ _KIND_NAMES = _texts([letter.encode() for letter in LETTERS], pa.string())
 def events_by_kind(events: Events, chunk: I64) -> pa.Table:
     """Return the events as a table of SCHEMA, a row per event, sorted by kind, chunk and time.
 
-    chunk: int64 (n,), ascending: index of the log's chunk that each event comes from. A column of a
-    field is null in rows of kinds without the field. TIE holds the order of events of one chunk and
-    time, where the sorting by kind would lose it.
+    events: by chunk, then sorted by time. chunk: int64 (n,), ascending: index of the log's chunk
+    that each event comes from. Events of one kind stay in their order. A column of a field is null
+    in rows of kinds without the field; `number` has no column. TIE holds the order of events of one
+    chunk and time, where the sorting by kind would lose it, else 0.
     """
     order = np.argsort(events.kind, kind="stable")
     counts = np.bincount(events.kind, minlength=256)
@@ -175,8 +176,8 @@ def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
 def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
     """Return a record field as an Arrow array, for all rows of one kind.
 
-    offset: of the field in the record (bytes). words: per word of the record after the first, a
-    uint64 array of all rows.
+    Texts lose the NULs at their end; an array field becomes a list. offset: of the field in the
+    record (bytes). words: per word of the record after the first, a uint64 array of all rows.
     """
     word, rest = offset // 8 - 1, offset % 8
     size = column.dtype.itemsize
@@ -220,7 +221,8 @@ def wrong_columns(schema: pa.Schema) -> str | None:
     """Return the name of the first column that is missing or of a wrong type; None if all fit.
 
     Only columns of OWN must be there: fields without a column are 0. Types are those of SCHEMA; for
-    KIND any dictionary type passes. schema: of a table of events.
+    KIND any dictionary type passes; columns of other names are ignored. schema: of a table of
+    events.
     """
     for name, kind in (*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())):
         if schema.get_field_index(name) < 0:

@@ -110,8 +110,9 @@ class Context:
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
         """Add entries of devices, each replacing an earlier entry of the same dev_t (key "dev").
 
-        devices: as in the header or a `devices` note, which holds devices that appeared while
-        recording. Entries are copied.
+        A replaced entry is lost as a whole, also keys that the new one lacks. devices: as in the
+        header or a `devices` note, which holds devices that appeared while recording. Entries are
+        copied.
         """
         for device in devices:
             self._devices[int(device["dev"])] = dict(device)
@@ -129,8 +130,8 @@ class Context:
     def wall_clock(self, monotonic_ns: int) -> str | None:
         """Return a CLOCK_MONOTONIC time (ns) as UTC text, such as `2024-05-01 12:00:00.123456Z`.
 
-        Converted by the clock reading nearest in time, without interpolation; None when `clocks` is
-        empty.
+        Converted by the clock reading nearest in time, without interpolation, and cut off to whole
+        microseconds; None when `clocks` is empty.
         """
         if not self.clocks:
             return None

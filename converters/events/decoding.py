@@ -54,9 +54,10 @@ class Decoder:
     def decode(self, chunk: Chunk) -> Decoded:
         """Return all records of a chunk, sorted by time, then in the order of the segments.
 
-        Records of unknown kinds are counted and left out. Bytes that no record of the schema begins
-        at, up to the end of their ring block, and a segment's last incomplete word count as
-        unreadable.
+        Records of kinds in the log's schema that this reader does not know are counted by kind and
+        left out. Bytes that no record of the schema begins at, up to the end of their ring block,
+        and a segment's last incomplete word count as unreadable. Fields that the log's schema lacks
+        are 0.
         """
         # The recorder writes whole words; a partial word occurs in damaged or fuzzed logs only.
         partial_bytes = sum(len(s.data) % 8 for s in chunk.segments)
@@ -160,8 +161,9 @@ def _gather(words: U64, record_word: I64, segments: Sequence[Segment], now: int)
 
     words: uint64, the segments' words, joined, then RAW_WORDS words more. record_word: index in
     `words` of each record, ascending. segments: give each record's CPU. now: CLOCK_MONOTONIC (ns)
-    when the chunk was read, by which the records' 56-bit times are completed. `raw` has in its
-    words past a short record what follows it in the ring.
+    when the chunk was read: the records' 56-bit times are completed to those nearest to it. `raw`
+    has in its words past a short record what follows it in the ring, but 0 in word 5 of G and word
+    6 of m, which association by intervals fills in.
     """
     head = words.take(record_word) & _TIME_MASK
     kind = words.view(np.uint8)[7::8].take(record_word)

@@ -78,7 +78,8 @@ class FileNames:
         """Add the paths of a window's FILE_NAME records; a file's first path is kept.
 
         The records of one path (a name, or a piece of one, each) follow one another on their CPU,
-        up to one with FILE_NAME_LAST. A path that is not complete at the window's end is dropped.
+        up to one with FILE_NAME_LAST. A path is dropped if it is not complete at the window's end,
+        or if its records have several times and another file's come between.
         """
         rows = events.rows(Kind.FILE_NAME)
         if not len(rows):
@@ -187,8 +188,8 @@ def attach_files(events: Events, names: FileNames) -> None:
     """Set `events.file` to each Q's row in `names`, by its FILE record; -1 in all other rows.
 
     First adds the FILE_NAME records of `events` to `names`. `events.file` is left as it is if there
-    are no FILE records. `events` must hold all events of each time, so that a Q and its FILE are
-    together.
+    are no FILE records; a FILE whose Q is not in `events` is ignored. `events` must hold all events
+    of each time, so that a Q and its FILE are together.
     """
     names.add_records(events)
     rows = events.rows(Kind.FILE)
@@ -205,7 +206,7 @@ def attach_files(events: Events, names: FileNames) -> None:
 def files_of(events: Events, queued: EventRows, upper: I64) -> I32:
     """Return the row in FileNames of each bio's file, int32 (n,); NO_FILE where not known.
 
-    A bio without a file of its own has that of the bio on the upper device, or of the one above.
+    A bio without a file of its own has that of the nearest bio on the devices above that has one.
     queued: per bio, row of its Q in `events`, -1 not recorded. upper: per bio, index among these
     bios of the upper device's bio, -1 none.
     """

@@ -25,7 +25,8 @@ def loss_windows(
     """Return one row per counted loss and per unreadable chunk, sorted by start.
 
     losses: dicts with start, end (ns) and, where known, cpu, kind and count; else these are -1, 0
-    and -1. damaged: dicts with start and end (ns), whose rows have cpu -1, kind 0, count -1.
+    and -1. damaged: dicts with start and end (ns, cut down to 2^62), whose rows have cpu -1, kind
+    0, count -1. Windows that overlap stay separate rows.
     """
     rows = [
         (w["start"], w["end"], w.get("cpu", -1), w.get("kind", 0), w.get("count", -1))
@@ -52,8 +53,8 @@ def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
     """Set `table.certainty` to LOST in rows that were in flight during a loss window.
 
     Rows that are INCOMPLETE stay so. begin: per row, when it began (ns); NEVER counts as before all
-    loss. In flight is from `begin` to the completion, of an absorbed request to that of the
-    absorbing one; without a completion to the end of time.
+    loss. In flight is from `begin` to the completion, both included; of an absorbed request to that
+    of the absorbing one, if that is in the table; without a completion to the end of time.
     """
     if not len(loss) or not len(table):
         return
@@ -66,7 +67,7 @@ def _ends_of_takers(requests: Requests) -> I64:
     """Return per request its completion (ns), of a merged one that of the absorbing request.
 
     An absorbed request keeps its own if the absorbing one is not in the table. NEVER: no completion
-    is recorded.
+    is recorded. requests: at least one, in any order.
     """
     order = np.argsort(requests.number)
     at = np.searchsorted(requests.number[order], requests.absorbed_by)
@@ -78,7 +79,7 @@ def _ends_of_takers(requests: Requests) -> I64:
 def _touched(begin: I64, complete: I64, loss: LossWindows) -> Bool:
     """Return per row whether the time from `begin` to `complete` (ns) overlaps any loss window.
 
-    complete: NEVER counts as in flight for ever. The borders belong to both.
+    complete: NEVER counts as in flight for ever. The borders belong to both. loss: at least one.
     """
     end = np.where(complete == NEVER, np.iinfo(np.int64).max, complete)
     order = np.argsort(loss.start)

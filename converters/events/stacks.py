@@ -54,8 +54,8 @@ class StackNames:
     def add_frames(self, payload: Mapping[str, Any]) -> None:
         """Add a `stacks` note: by "kernel" and "user", stack id (text) → list of frames.
 
-        A frame is [name, where, offset], as in `Frame`. Stacks that `all` made before are made
-        anew.
+        A frame is [name, where, offset], as in `Frame`. An id that is known gets the new frames.
+        Stacks that `all` made before are made anew.
         """
         self._all = []
         for side in ("kernel", "user"):
@@ -65,8 +65,9 @@ class StackNames:
     def count_refused(self, ids: I64 | None) -> None:
         """Add to `refused`, by reason, the stacks of a window that the kernel did not capture.
 
-        ids: `Events.stack` of the window's new events, one entry per event; None: no stacks. Call
-        it once for each window.
+        ids: `Events.stack` of the window's new events, one entry per event; None: no stacks. Kernel
+        and user stacks count each; those not asked for, and user stacks of kernel threads, do not.
+        Call it once for each window.
         """
         if ids is None:
             return
@@ -111,7 +112,8 @@ class StackNames:
         """Return (frames, "") of a stack id, or ((), reason) if there is no stack.
 
         side: "kernel" or "user". number: a stack id or, if negative, the errno of bpf_get_stackid.
-        ((), ""): none was asked for (-1), or a user stack of a kernel thread (-EFAULT).
+        ((), ""): none was asked for (-1), or a user stack of a kernel thread (-EFAULT). An id whose
+        frames no note had so far gives the reason "… stack not in the log".
         """
         if number >= 0:
             found = self._frames.get((side, number))
@@ -139,8 +141,8 @@ def attach_stacks(events: Events) -> None:
     """Set `events.stack` to the stack ids of each Q, by its STACK record; NO_STACK in other rows.
 
     The ids are kernel << 32 | user, both signed. `events.stack` is left as it is if there are no
-    STACK records. `events` must hold all events of each time, so that a Q and its STACK are
-    together.
+    STACK records; a STACK whose Q is not in `events` is ignored. `events` must hold all events of
+    each time, so that a Q and its STACK are together.
     """
     rows = events.rows(Kind.STACK)
     if not len(rows):

@@ -19,9 +19,10 @@ class TaskNames:
         self._known: dict[int, tuple[int, bytes]] = {}
 
     def add_records(self, events: Events) -> None:
-        """Add a row for each TASK record of a window whose tgid or name is new for its tid.
+        """Add a row for each TASK record of a window that changes its tid's tgid or name.
 
-        events: those of the next window; all kinds but TASK are ignored.
+        Also the first of a tid; a return to an earlier name is a change. Rows that repeat the tid's
+        newest row are left out. events: those of the next window; all kinds but TASK are ignored.
         """
         rows = events.rows(Kind.TASK)
         fields = events.fields(Kind.TASK, rows)
@@ -43,8 +44,8 @@ class TaskNames:
     def rows(self, tid: U32, ts: I64) -> I32:
         """Return the row of each thread's name at a time, int32 (n,); -1 if the thread has no name.
 
-        tid: (n,). ts: (n,) ns. If the thread's names are all later, the first is used: the record
-        of an earlier one may have been lost.
+        That is the last one recorded at `ts` or before. tid: (n,). ts: (n,) ns. If the thread's
+        names are all later, the first is used: the record of an earlier one may have been lost.
         """
         result = np.full(len(tid), -1, dtype=np.int32)
         if not self._tid or not len(tid):

@@ -13,7 +13,8 @@ BACKENDS = ("auto", "core", "bcc")
 def make_probes(backend: str, config: ProbeConfig) -> Probes:
     """Return the probes of a backend ("auto", "core" or "bcc") for `config`, not yet open.
 
-    "auto" is core if /sys/kernel/btf/vmlinux exists, else bcc. Raises ProbeError: another name.
+    "auto" is core if /sys/kernel/btf/vmlinux exists, else bcc; whether that backend can record here
+    is not checked. Raises ProbeError: another name.
     """
     if backend not in BACKENDS:
         raise ProbeError(f"there is no backend {backend!r}: choose one of {', '.join(BACKENDS)}")

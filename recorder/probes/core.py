@@ -90,7 +90,10 @@ class CoreProbes(MappedProbes):
     )
 
     def __init__(self, config: ProbeConfig, object_path: Path | None = None) -> None:
-        """Keep the arguments; nothing is loaded. `object_path`: None for the installed object."""
+        """Keep the arguments; nothing is loaded or checked before open().
+
+        `object_path`: file with the BPF programs; None: the installed one.
+        """
         super().__init__()
         self.config = config
         self.enums: KernelEnums = {}

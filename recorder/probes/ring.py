@@ -241,7 +241,7 @@ class Rings:
 
         Returns a Segment (cpu, level, position of its first byte, bytes) per ring that had records,
         ordered by CPU, then level; [] if none had. Raises ProbeError: a head is more than a ring
-        ahead of its tail; then nothing is returned, also of the rings before it.
+        ahead of its tail; then not even the records of the rings before it are returned.
         """
         heads = self._heads.copy()
         busy = np.argwhere(heads != self._done)

@@ -76,7 +76,10 @@ class StatsChild:
             self._tell("run time of programs: not known, the process that switches it has ended")
 
     def close(self) -> None:
-        """End the child and the counting: by the end of its input, after a second by SIGKILL."""
+        """End the child and the counting: by the end of its input, after a second by SIGKILL.
+
+        Waits for its end. `switch` may not be called afterwards.
+        """
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:

@@ -18,7 +18,10 @@ _BPF_STATS_RUN_TIME = 0
 
 
 def _library() -> ctypes.CDLL:
-    """Return libbpf, without the bindings of libbpf.py. Raises OSError: not installed."""
+    """Return libbpf as ctypes has it, without the bindings of libbpf.py.
+
+    libbpf.so.1 or, where that cannot be loaded, libbpf.so.0. Raises OSError: neither can.
+    """
     for name in _LIBRARIES[:-1]:
         try:
             return ctypes.CDLL(name)

@@ -77,7 +77,7 @@ class Child:
     def wait(self, seconds: float) -> bool:
         """Wait at most `seconds` for the command's end; return whether it has ended.
 
-        True at once if it was never started.
+        True at once if it was never started or has ended. Sends no signal.
         """
         if self._process is None:
             return True

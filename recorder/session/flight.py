@@ -125,10 +125,10 @@ class Flight:
         return {"reason": f"trigger {hit.trigger}", "trigger": asdict(hit), **passed}
 
     def _dump(self, facts: dict[str, Any], clock: Clock) -> None:
-        """Have the sink write a dump up to `clock`, and reset `_ordered`, also by an error.
+        """Have the sink start writing a dump up to `clock`, and reset `_ordered`, also by an error.
 
-        Runs in the writer thread. `facts`: as `_facts` returns. Raises what FlightBuffer.dump
-        raises.
+        Runs in the writer thread; the dump goes on in a thread of its own. `facts`: as `_facts`
+        returns. Raises what FlightBuffer.dump raises.
         """
         try:
             if self._sink is not None:

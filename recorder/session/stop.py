@@ -61,7 +61,10 @@ class StopRequests:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Set the old handlers again, and close the pipe; exceptions pass."""
+        """Set the old handlers again, and close the pipe; exceptions pass.
+
+        `reason` and the counts stay; nothing may be requested afterwards.
+        """
         for number, handler in self._old.items():
             signal.signal(number, handler)
         for descriptor in self._wake:
@@ -112,7 +115,8 @@ class Every:
     def __init__(self, period_ns: int, action: Callable[[int], None], start_ns: int) -> None:
         """Keep the action; it is first due a period after `start_ns`.
 
-        `action`: called with the time. `period_ns`: least time between two calls.
+        `action`: called with the time. `period_ns`: least time between two calls; a late call moves
+        all later ones.
         """
         self._period = period_ns
         self._action = action

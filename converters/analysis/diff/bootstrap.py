@@ -55,9 +55,10 @@ def draws(slots: int, length: int, count: int, seed: Sequence[int]) -> F64:
     """Return how often each slot of time is in each draw: float64, shape (count, slots).
 
     slots: equal stretches of time that the recording consists of, at least 1. A draw consists of
-    blocks, each of `length` neighbouring slots from a random slot on, where the first slot follows
-    the last one. It has as many slots as the recording, or up to length - 1 more. count: number of
-    draws. The same seed gives the same draws.
+    ceil(slots / length) blocks, each of `length` neighbouring slots from a random slot on, where
+    the first slot follows the last one; blocks can overlap or be the same. So it has as many slots
+    as the recording, or up to length - 1 more. count: number of draws. The same seed gives the same
+    draws.
     """
     rng = np.random.default_rng(list(seed))
     blocks = -(-slots // length)

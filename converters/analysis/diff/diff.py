@@ -71,8 +71,9 @@ class Side:
     def report(self) -> SideReport:
         """Return the facts about this side's recording and about the blocks of its draws.
 
-        A draw consists of blocks of the recording's time. If the recording has too few slots for
-        confidence intervals, `blocks` and `block_ns` are 0.
+        A draw consists of `blocks` blocks of the recording's time, each about `block_ns` long. If
+        the recording has too few slots for confidence intervals, both are 0. Of a pool of recordings
+        the hosts and kernels are joined by ", ".
         """
         recording, drawn = self.recording, self.drawn
         length = -(-len(self.seconds) // drawn.blocks) if drawn else 0
@@ -239,7 +240,7 @@ def _counts(
     """Return name → (unit, estimate) of the rates and ratios of one side's bios or requests.
 
     Names: "ios_per_s", "bytes_per_s", "mean_bytes", and for bios "COUNTER_per_io" for each COUNTER
-    of _COUNTED.
+    of _COUNTED: merged, split, requeues, failed and tries. Without I/Os estimates have no value.
 
     groups: slot → group of the operation's I/Os that ended in it. of: "bios" or "requests".
     seconds: length of each slot in ns (slots,), by which the rates are divided.

@@ -76,9 +76,10 @@ def times(
     """Return estimates of the mean and of each of PERCENTILES of all slots' values, in this order.
 
     by_slot: slot → values of the I/O in it. slots: number of slots. drawn: as for `ratio`. All are
-    NOTHING if no slot has values. All are without draws where the mean is (as by `ratio`, where
-    slots with values count); and a percentile is, with `why` TOO_FEW, if fewer than LEAST_BEYOND
-    values lie beyond it. `error` of a percentile: RELATIVE_ERROR (1/256) of its value, 0 up to 256.
+    NOTHING if no slot has values. All are without draws, with the reason in `why`, if `drawn` is
+    None (TOO_SHORT) or fewer than LEAST_SLOTS slots have values (TOO_FEW); else a percentile is
+    (TOO_FEW) if number of values * (1 - share) is below LEAST_BEYOND. `error` of a percentile with
+    draws: RELATIVE_ERROR (1/256) of its value, 0 up to 256.
     """
     filled = {slot: values for slot, values in by_slot.items() if values.count}
     if not filled:
@@ -109,8 +110,9 @@ def compare(
     """Return a figure of both recordings, with its difference and confidence intervals.
 
     what: (of, stage, name, unit), as the fields of Figure. a, b: estimates of A and B. confidence:
-    0 to 1. `relative` (to A's value) and its interval stay None if A's value is 0. `changed` says
-    whether the intervals that there are exclude 0. Without an interval of the difference it is
+    0 to 1. `difference` is B's value less A's; its interval is widened by both errors. `relative`
+    (to A's value) and its interval stay None if A's value is 0. `changed` says whether the
+    intervals that there are, each of them, exclude 0. Without an interval of the difference it is
     None, and `why` says why: one side has no value (then `difference` is None, too), one has no
     draws, or in too many draws one has no value.
     """

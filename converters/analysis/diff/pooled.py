@@ -87,9 +87,10 @@ def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
     """Return several recordings as one; a single one is returned as it is, unless by_host.
 
     The slots (stretches of time) of the result are those of each part, one part after the other.
-    Devices of the same name count as one device. by_host: device names become `host:device`, so
-    that devices of two hosts stay apart. Before that, slots of the parts are widened in place until
-    all are as wide as the widest. parts: at least one, each read to its end.
+    Devices of the same name count as one device, and operations of the same name as one operation.
+    by_host: device names become `host:device`, so that devices of two hosts stay apart. First the
+    slots of the parts themselves are doubled in width until all are as wide as the widest. parts:
+    at least one, each read to its end; other than that they are not changed.
     """
     if len(parts) == 1 and not by_host:
         return parts[0]

@@ -65,11 +65,12 @@ class Slots:
     def add(self, window: Lifecycles, context: Context) -> None:
         """Add the recording's next window: I/Os to the slots in which they ended, and the depths.
 
-        A slot is one of the equal stretches of time into which the recording is divided. `origin`
-        becomes the first window's begin. `width` is doubled (see `widen`) until no I/O and no end
-        of a window is past MOST_SLOTS slots. Changes the groups of bios and requests by slot,
-        `places`, `left_out` and `depths`. A window of a log without events (begin < 0, or end 0) is
-        ignored. context: the log's.
+        A slot is one of the equal stretches of time into which the recording is divided. An I/O
+        without a completion is in the slot in which it began. `origin` becomes the first window's
+        begin. `width` is doubled, two slots merged into one, until no I/O and no end of a window is
+        past MOST_SLOTS slots. Changes the groups of bios and requests by slot, `places`, `left_out`
+        and `depths`. A window of a log without events (begin < 0, or end 0) is ignored. context:
+        the log's.
         """
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
@@ -109,10 +110,10 @@ class Slots:
     def _take(self, samples: Samples, into: Groups) -> None:
         """Add samples (figures of single bios or requests) to the groups of their slots.
 
-        The slot is the one in which a bio (request) ended. into: `_bios` or `_requests`, whose
-        codes are `slot << _WIDTH | place`; changed. A new place (device and operation) goes to
-        `_places`; once there are MOST_PLACES, samples of further places are only counted in
-        `left_out`.
+        The slot is the one in which a bio (request) ended or, without a completion, began; slot 0
+        if that was before `origin` or is not known. into: `_bios` or `_requests`, whose codes are
+        `slot << _WIDTH | place`; changed. A new place (device and operation) goes to `_places`;
+        once there are MOST_PLACES, samples of further places are only counted in `left_out`.
         """
         if not len(samples):
             return
@@ -155,9 +156,10 @@ class Slots:
         """Add other slots of the same `width` behind the first `offset` slots.
 
         places: place (device and operation, as in Samples.place) in `other` → place in these slots;
-        has all places of `other`. Slot i of `other` becomes slot i + offset. Groups are added up,
-        also in `places` and `left_out`; depths are added to those of the device by the new number.
-        `other` is not changed, but the spans of its depths are shared, not copied.
+        has all places of `other`. Slot i of `other` becomes slot i + offset. Groups are merged into
+        those of the same slot and place; the new places go to `places`, and `left_out` adds up. Of
+        the depths only `spans` are taken, for devices with a place, under the device's new number,
+        in place of spans in the same slots. `other` is not changed, but these spans are shared.
         """
         mask = (1 << _WIDTH) - 1
         for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):

@@ -60,9 +60,10 @@ class Depth:
         `begin`; begin is where the last update ended. An I/O that ends at the time when another
         begins is not in flight any more.
 
-        Adds to `met`, for each beginning, how many others were in flight; extends `whole` and, if
-        `interval` is not 0, the spans of the intervals that the time is in. The depth at the end is
-        kept for the next update. Depths below 0 (an end whose beginning is not known) count as 0.
+        Adds to `met`, for each beginning, how many others were in flight (of several at one time,
+        those before it in `up`, too); extends `whole` and, if `interval` is not 0, the spans of the
+        intervals that the time is in. The depth at the end is kept for the next update. Depths
+        below 0 (an end whose beginning is not known) count as 0, but are kept as they are.
         """
         edges = self._edges(begin, end)
         at = np.concatenate([[begin], down, up, edges])

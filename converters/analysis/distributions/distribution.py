@@ -96,11 +96,12 @@ class Distribution:
         """Count the chosen bios of the log's next window, each by its value, in its device's group.
 
         The value is the latency or a stage's time of bios that ended in this window, or their size,
-        or (Measure.DEPTH) the number in flight when a bio was queued in this window. Changes
-        `groups`, `columns` (made by the first window), `devices`, `tries`, `left_out` and
-        `without`. NOWAIT tries are only counted in `tries`, except for depths, to which they
-        belong. Bios whose value is not known are only counted in `left_out`, and those without the
-        stage in `without`.
+        or (Measure.DEPTH) the number in flight when a bio was queued in this window. A heat map's
+        column is by the completion, of sizes and depths by Q. Changes `groups`, `columns` (made by
+        the first window), `devices`, `tries`, `left_out` and `without`. NOWAIT tries are only
+        counted in `tries`, except for depths, to which they belong. Bios whose value is not known
+        (for latencies Q or C, for depths Q; sizes always are) are only counted in `left_out`, and
+        those with Q and C but without the stage in `without`.
         """
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))
@@ -141,9 +142,10 @@ class Distribution:
     def _depths(self, window: Lifecycles) -> None:
         """Count the chosen bios that were queued in the window, by how many were in flight then.
 
-        In flight are all bios of the device from Q to C, chosen or not, the bio itself included.
-        Looks at the bios that ended in the window and at those under way at its end. Chosen bios
-        without a Q in the log are counted in `left_out`, in the window of their end.
+        In flight are all bios of the device from Q (if not recorded, the first known time) to C,
+        chosen or not, the bio itself included; without a C to the last known time if it was lost,
+        else for ever. Looks at the bios that ended in the window and at those under way at its end.
+        Chosen bios without a Q in the log are counted in `left_out`, in the window of their end.
         """
         tables = [window.bios, window.open_bios]
         bios = Bios.concatenate(tables)

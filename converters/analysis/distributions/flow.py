@@ -84,9 +84,9 @@ class _Rows:
     def of_bios(cls, bios: Bios, context: Context | None) -> "_Rows":
         """Return bios as rows that are in flight from Q to C, in the order of the table.
 
-        A bio without a Q in the log counts as in flight from its first known later time, or from
-        the beginning of the cut that it was in flight at. context: the log's, for `op`; None: `op`
-        is 0.
+        A bio without a Q in the log counts as in flight from the beginning of the cut if it was in
+        flight then (`cut`), else from the first that it has of G, merge, I, D and C. context: the
+        log's, for `op`; None: `op` is 0.
         """
         # Without a Q in the log, a bio counts as in flight from its first known time on.
         start = np.where(bios.queue == NEVER, bios.cut, bios.queue)
@@ -101,8 +101,8 @@ class _Rows:
     def of_requests(cls, requests: Requests, context: Context | None) -> "_Rows":
         """Return requests as rows in flight from first D to C, in the order of the table.
 
-        `start` and `stop` are NEVER without a D; `seen` is False also for a D that lies before a
-        cut. context: the log's, for `op`; None: `op` is 0.
+        `start` and `stop` are NEVER without a D, `stop` also without a C; `seen` is False without a
+        D and for one that lies before a cut. context: the log's, for `op`; None: `op` is 0.
         """
         size = requests.bytes.astype(np.int64)
         stop = np.where(requests.issue == NEVER, NEVER, requests.complete)
@@ -133,8 +133,10 @@ class Flow:
         """Return the beginnings and ends of the window's bios (Q, C), each once.
 
         Has those that earlier windows did not report, and remembers which of the window's open bios
-        have been reported. Call it for each window, in the log's order. context: the log's, by
-        which operations are numbered; None: `start_op` and `stop_op` are 0.
+        have been reported. A bio whose completion was lost ends at the window's begin if its
+        beginning was reported before; else neither is reported. Call it for each window, in the
+        log's order. context: the log's, by which operations are numbered; None: `start_op` and
+        `stop_op` are 0.
         """
         over = _Rows.of_bios(window.bios, context)
         under_way = _Rows.of_bios(window.open_bios, context)
@@ -144,8 +146,9 @@ class Flow:
         """Return the beginnings and ends of the window's requests (first D, C), each once.
 
         Requests that are never issued have none. Has those that earlier windows did not report, and
-        remembers which of the window's open requests have been reported. Call it for each window,
-        in the log's order. context: as of `bios`.
+        remembers which of the window's open requests have been reported. A request whose completion
+        was lost ends at the window's begin if its beginning was reported before; else neither is
+        reported. Call it for each window, in the log's order. context: as of `bios`.
         """
         over = _Rows.of_requests(window.requests, context)
         under_way = _Rows.of_requests(window.open_requests, context)

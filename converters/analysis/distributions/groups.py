@@ -85,7 +85,7 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
 
 
 def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
-    """Add each sample's stage times (ns) to the `stages` of its group.
+    """Count each single stage's time (ns) as a value in its group's `stages`, by Stage.
 
     place: int64 (len(samples),), index of each sample's group in `groups`, which are changed.
     """

@@ -172,8 +172,8 @@ class ByDirectory(ByPath):
         """Return the name of a directory's group: `dir`, `file_kind`, `file_dev` and `inodes`.
 
         code: as of `codes` or `canonical`. dir: path of the directory; None where file_kind is not
-        "file". inodes: how many inodes had files in it. A block device's own pages have `device`,
-        too.
+        "file". inodes: how many inodes had files in it; 0 for a group without a file, and for a
+        block device's own pages. The latter have `device`, too.
         """
         fields = dict(super().name(code))
         path = fields.pop("file")

@@ -100,8 +100,9 @@ def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
     """Return a window's bios as samples: a row of figures for each row of `bios`.
 
     A bio has ended, and has a latency, if both Q and C are in the log. `end` of a bio without a
-    completion is its Q. NOWAIT tries (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries.
-    stages: `Lifecycles.bio_stages`, of these bios.
+    completion is its Q; without either -1. Counters of bios: `merged` is 1 for a bio that was
+    merged into a request, `split` for one with several fragments. NOWAIT tries (REQ_NOWAIT ended by
+    BLK_STS_AGAIN) count only as tries. stages: `Lifecycles.bio_stages`, of these bios.
     """
     ended = (bios.queue != NEVER) & (bios.complete != NEVER)
     rows = {
@@ -121,9 +122,10 @@ def of_requests(requests: Requests, stages: Stages, context: Context) -> Samples
     """Return a window's requests as samples: a row of figures for each row of `requests`.
 
     A request has ended, and has a latency, if both its start and its completion are in the log. Its
-    `end` without a completion is its start. Counters of requests: `merged` is 1 for a request that
-    was merged into another request, which is not `unfinished`; `fragments` is the number of its
-    bios; `split` is 0. NOWAIT tries count only as tries. stages: `Lifecycles.request_stages`.
+    `end` without a completion is its start, without either -1. Counters of requests: `merged` is 1
+    for a request that was merged into another request, which is not `unfinished`; `fragments` is
+    the number of its bios; `split` is 0. NOWAIT tries count only as tries. stages:
+    `Lifecycles.request_stages`.
     """
     ended = (requests.start != NEVER) & (requests.complete != NEVER)
     absorbed = requests.absorbed_by != NEVER
@@ -150,9 +152,9 @@ def _samples(
 
     stages: of these rows. rows: counter's name → value of each row (n,), for the counters in which
     bios and requests differ; changed: gets the counters that they share. Counters that are not in
-    it are 0. start: ns (n,) from which latency counts, NEVER if not known. begin: ns (n,), the
-    `end` of rows without a completion. NOWAIT tries (REQ_NOWAIT ended by BLK_STS_AGAIN) count only
-    as tries.
+    it are 0. start: ns (n,) from which latency counts, NEVER if not known; a completion before it
+    gives latency 0. begin: ns (n,), the `end` of rows without a completion. NOWAIT tries
+    (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries.
     """
     ended: Bool = (start != NEVER) & (table.complete != NEVER)
     rows["ios"] = np.ones(len(table), dtype=np.int64)

@@ -56,9 +56,9 @@ class Series(Generic[Closed]):
         """Add a window's samples to the intervals in which they ended, and close old intervals.
 
         codes: int64 (len(samples),), 0 or more: code of the group of each sample. now: the window's
-        end, ns. Intervals that ended LINGER_NS before `now` are closed: their groups go through
-        `close` into `closed`. Samples whose interval was closed before are only counted in
-        `left_out`.
+        end, ns. Samples without a completion are in the interval of their beginning. Then intervals
+        that ended LINGER_NS or more before `now` are closed: their groups go through `close` into
+        `closed`. Samples whose interval an earlier call closed are only counted in `left_out`.
         """
         place = np.maximum(samples.end - self.origin, 0) // self.interval
         late = place < self._edge

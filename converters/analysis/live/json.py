@@ -25,7 +25,8 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
 def _stretch(stretch: Stretch) -> dict[str, Any]:
     """Return the figures of a stretch of time as a dict for json.dumps.
 
-    Keys: begin_ns, end_ns, total and operations (as json.operation), processes (as json.group).
+    Keys: begin_ns, end_ns, total and operations (figures of bios, with those of requests as
+    `requests`; as report.json.operation), processes (figures of bios, as report.json.group).
     """
     return {
         "begin_ns": stretch.begin_ns,

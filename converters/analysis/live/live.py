@@ -86,7 +86,8 @@ class _Part:
         """Add the figures of another stretch of time, which is not changed, to this one.
 
         `begin` becomes the earlier begin (the other's if this has none), `end` the later end;
-        groups add up, and the MOST_SLOW slowest of both stay.
+        groups of one code add up (codes past the first MOST_GROUPS in OTHERS), and the MOST_SLOW
+        slowest of both stay.
         """
         self.begin = other.begin if self.begin < 0 else min(self.begin, other.begin)
         self.end = max(self.end, other.end)
@@ -126,9 +127,10 @@ class Live:
     def add(self, window: Lifecycles) -> None:
         """Add the next window's bios, requests and slowest bios to the current stretch of time.
 
-        Sets the stretch's begin to the window's if it has none, and moves its end to the window's
-        if that is later. Adds beginnings and ends to the devices' depths. A window without a begin
-        (< 0) is ignored.
+        Bios and requests that are still open at the window's end only count in depths. Sets the
+        stretch's begin to the window's if it has none, and moves its end to the window's if that is
+        later. Adds beginnings and ends to the devices' depths. A window without a begin (< 0) is
+        ignored.
         """
         if window.begin < 0:
             return
@@ -161,9 +163,10 @@ class Live:
         """Return a snapshot of the current stretch and of the last minute; begin a new stretch.
 
         The new stretch begins where the current one ends. The last minute is the stretches that
-        began within a minute before that end, at least the current one; older ones are dropped. The
-        devices' depths begin anew. source: of the trace, for its counts of losses. last: whether
-        the recording has ended.
+        began within a minute before that end, at least the current one; older ones are dropped.
+        `slowest` is of that minute, `devices` since the last snapshot: the devices' depths begin
+        anew. `number` counts snapshots from 1. source: of the trace, for its counts of losses.
+        last: whether the recording has ended.
         """
         part, self._part = self._part, _Part(self._part.end, self._part.end)
         self._minute.append(part)
@@ -187,8 +190,8 @@ class Live:
     def _stretch(self, part: _Part) -> Stretch:
         """Return the report of a stretch of time: total, devices and operations, processes.
 
-        Operations are sorted by bios, most first. A begin or end that is not known is 0, and rates
-        of a stretch without length are 0.
+        Operations are pairs of device and operation, those with most bios first. A begin or end
+        that is not known is 0, and rates of a stretch without length are 0.
         """
         span, context = max(part.end - part.begin, 0), self._context
         bios, requests = part.bios.by_code, part.requests.by_code
@@ -264,7 +267,8 @@ class Live:
         """Return one of the window's bios with names, its latency and its longest stage.
 
         row: of the window's bios, of their samples `bios`, and of `codes`, their processes as
-        ByProcess.codes.
+        ByProcess.codes. process and pid are None where the submitter is not known. stage: of equal
+        ones the first; None, with stage_ns 0, without stages.
         """
         stages = np.flatnonzero(bios.stage_owner == row)
         longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
@@ -286,8 +290,9 @@ class Live:
     def _add_depths(self, window: Lifecycles) -> None:
         """Add the window's beginnings and ends to `_depths`; count in `_open` what is in flight.
 
-        `_open`: dev_t → (bios, requests) in flight at the window's end. A new device is added when
-        a bio or request begins on it, unless there are MOST_DEVICES.
+        `_open`: dev_t → (bios, requests) in flight at the window's end, of all devices in
+        `_depths`; replaced. A new device is added when a bio or request begins on it, unless there
+        are MOST_DEVICES; the time of its depths begins with the window.
         """
         queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
         for dev in np.unique(np.concatenate([queue.start_dev, issue.start_dev])).tolist():

@@ -50,9 +50,10 @@ def page_data(
 
     report: of the log. timeline: of the same windows. context: of the log. slow: what `biotrail
     slow --json` prints for it. whole: how many I/Os of `slow`, from the first on, are the slowest
-    of all; the others are the slowest of a device and operation. Lists are cut to MOST rows and
-    ROOM characters of JSON; `left_out` has the number of rows cut from each, if any. Nothing that
-    is given is changed.
+    of all; the others are the slowest of a device and operation. Lists are cut to ROOM characters
+    of JSON, those in MOST also to so many rows; `left_out` has the number of rows cut from each, if
+    any. The log's id, host and kernel are cut to MOST_NAME characters, the events of a slow I/O to
+    MOST_EVENTS, its requests, mates, children and parents to MOST_OTHERS each. Nothing that is given is changed.
     """
     shown = as_dict(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}
@@ -84,8 +85,9 @@ def page_data(
 def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[list[Any], int]:
     """Return (kept, left_out): the first rows that fit, and the number of the others.
 
-    rows: values for as_json. room: characters of JSON that the kept rows may have together. most:
-    rows at most; None: any number. From the first row that does not fit on, all are left out.
+    rows: values for as_json. room: characters of JSON that the kept rows may have together, with a
+    comma after each. most: rows at most; None: any number. From the first row that does not fit on,
+    all are left out, also if a later one would fit.
     """
     rows = list(rows)
     kept = []
@@ -111,7 +113,7 @@ def as_json(value: Any) -> str:
 def _operations(report: Report, context: Context) -> list[dict[str, Any]]:
     """Return each operation, summed over all devices, most I/Os first, as json.operation.
 
-    I/Os: bios or requests, whichever are more. Rates are per the report's time.
+    I/Os: bios or requests, whichever are more. Rates are per the report's time. Without depths.
     """
     by_op: dict[str, list[OperationReport]] = {}
     for device in report.devices:
@@ -158,9 +160,10 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _sum(courses: list[Course], timeline: Timeline) -> Course:
-    """Return the sum of the courses (I/O over time); a single one is returned as it is.
+    """Return the sum of the courses (I/O over time); a single one is returned itself, not a copy.
 
-    Without any, one without I/O. timeline: says how many columns courses have.
+    Of several, a new one; they are not changed. Without any, one without I/O. timeline: says how
+    many columns courses have.
     """
     if len(courses) == 1:
         return courses[0]
@@ -217,8 +220,9 @@ def row_begin(row: int) -> int:
 def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
     """Return how much was in flight on each device over time: a dict each, most I/O first.
 
-    Keys: device, queue_mean, queue_max (bios), issued_mean, issued_max (requests): a list each with
-    an item for each column; 0 where nothing is known.
+    Keys: device (name), queue_mean, queue_max (bios), issued_mean, issued_max (requests): a list
+    each with an item for each column; 0 where nothing is known. In the order of `report.devices`;
+    devices that are not there come last.
     """
     order = {device.device: rank for rank, device in enumerate(report.devices)}
     found = []

@@ -54,8 +54,9 @@ def _filled(
     """Return a page: the template with its `{{NAME}}` places filled in.
 
     template, styles, scripts: names of files of this package. title: plain text, escaped here.
-    data: plain values, put in as JSON with all texts made safe to show. A Content-Security-Policy
-    lets only these scripts run.
+    data: plain values, put in as JSON with all texts, but not keys, made safe to show. A
+    Content-Security-Policy lets only these scripts and the chart library, by their hashes, run. A
+    place whose name is not known raises KeyError.
     """
     library, script = _part(_LIBRARY), "\n".join(map(_part, scripts))
     parts = {

@@ -30,10 +30,11 @@ class Beside:
         """Add the log's next window; return the bytes beside each of its `bios`: int64 (n,).
 
         Beside a bio are the bios of other operations on the same device that were in flight when it
-        was queued: with Q at or before that time, and C after it or not yet. The sum of their
-        lengths is made in the window in which the bio was queued, and kept in `_number` and
-        `_found` while it is in flight. NOT_KNOWN: the bio's Q is not in the log (or before a cut).
-        context: the log's, for operations.
+        was queued: with Q at or before that time, and C after it or not yet; not those without a Q
+        in the log, or given up in this window without a C. The sum of their lengths is made in the
+        window in which the bio was queued, and kept in `_number` and `_found` while it is in
+        flight. NOT_KNOWN: the bio's Q is not in the log (or before a cut). context: the log's, for
+        operations.
         """
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)

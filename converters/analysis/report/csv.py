@@ -73,9 +73,9 @@ def write_all(
     """Write the header line, then the lines of each report, to `out` as CSV.
 
     reports: at least one. If the first one has a label, there is a column `recording` with the
-    labels. The values of SCOPE are the same in every line of a report. cell: maps each text to what
-    is written for it; `guarded` puts an apostrophe before what a spreadsheet would take for a
-    formula.
+    labels, after `format`. The values of SCOPE are the same in every line of a report; a column for
+    which a line has no value is empty. cell: maps each text to what is written for it; `guarded`
+    puts an apostrophe before what a spreadsheet would take for a formula.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")

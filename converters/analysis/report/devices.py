@@ -47,7 +47,8 @@ class Devices:
         """Add the log's next window to the depths and patterns of all devices in `by_dev`.
 
         A device on which a bio or request begins or ends for the first time is added, with depths
-        that were 0 since the first window's begin. context: the log's, for operations.
+        that were 0 from the first window's begin to this window. So are the operations of each
+        device, whose depths have no intervals. context: the log's, for operations.
         """
         if self._origin < 0:
             self._origin = window.begin
@@ -67,8 +68,9 @@ class Devices:
     def _add_operations(self, dev: int, device: Device, both: tuple[Steps, Steps]) -> None:
         """Add a window's beginnings and ends to the depths of each operation of a device.
 
-        both: those of bios and of requests, of all devices. New operations are added to
-        `device.operations`, with depths that were 0 until the window.
+        both: those of bios and of requests, of all devices. dev: dev_t of `device`. New operations
+        are added to `device.operations`, with depths that were 0 until the window; operations
+        without a beginning or end in the window get its time, too.
         """
         ops = [_of(s.start_op, s.start_dev, dev) for s in both]
         ops += [_of(s.stop_op, s.stop_dev, dev) for s in both]

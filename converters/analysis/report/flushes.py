@@ -56,10 +56,11 @@ class Flushes:
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window: its flush requests, and its bios' waits for flush requests.
 
-        A wait is a stage FLUSH, PRE_FLUSH or POST_FLUSH of a bio; it is matched with one of the
-        device's flush requests of this window or of those kept in `_recent`. Flush requests that
-        completed more than LINGER_NS before the window are counted in `by_dev` and no longer kept;
-        waits and times of flush requests are counted there at once.
+        A wait is a stage FLUSH, PRE_FLUSH or POST_FLUSH of a bio; it is matched with the last of
+        the device's flush requests, of this window or kept in `_recent`, to complete by the wait's
+        end, if that was issued during the wait. Waits, unmatched waits, and times (D to C) of flush
+        requests are counted in `by_dev` at once; `requests` and `shared` only for those that
+        completed more than LINGER_NS before the window's begin, which are then no longer kept.
         """
         old, new = self._recent, self._ended(window)
         known = _Recent(
@@ -97,7 +98,8 @@ class Flushes:
         """Match the window's waits with flush requests, and count the waits in `by_dev`.
 
         Counts a device's waits, and those that no request is matched with. A wait is matched with
-        the last request on the device that was issued and completed during it. waits: int64 (w,),
+        the last request on the device that completed by its end, if that was issued in it; several
+        waits can be matched with one request. waits: int64 (w,),
         rows of `window.bio_stages`. known: flush requests that may be matched; its `bios` grows by
         1 for each wait that a request is matched with.
         """
@@ -117,7 +119,7 @@ class Flushes:
         """Count the flush requests of the mask `old` in `by_dev`; keep the others as `_recent`.
 
         old: bool (n,), over the rows of `known`. A device's `requests` grows by their number, and
-        `shared` for each by the number of bios that waited for it.
+        for each of them `shared` by 1 under the number of bios that waited for it (0: none).
         """
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
             device = self._device(dev)

@@ -40,7 +40,9 @@ class Pattern:
 
         at: ns (n,) at which each began, ascending. sector: its first 512-byte sector (n,). size:
         bytes (n,). Each is compared with the one before it, the first with the last one of the call
-        before; the very first I/O only begins the comparison.
+        before; the very first I/O only begins the comparison. Each comparison adds 1 to
+        `sequential`, `forward` or `backward`, the distance to `seek` and the time between the
+        beginnings to `gap`.
         """
         some = size > 0
         if not some.any():

@@ -99,8 +99,9 @@ class Reporter:
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window to all figures; `begin` becomes the first window's begin.
 
-        A window without a begin (of a log without events) is ignored. Raises ConversionError if the
-        log has too many intervals (check_interval).
+        Also to `timeline`, if there is one. A window without a begin (of a log without events) is
+        ignored. Raises ConversionError if, with the window, the log has MOST_INTERVALS intervals or
+        more.
         """
         if window.begin < 0:
             return
@@ -186,9 +187,9 @@ class Reporter:
     def _reports(self, which: str, span: int) -> list[GroupReport]:
         """Return the reports of one list's groups, most I/Os first; CPUs by number, not known last.
 
-        which: "processes", "cgroups", "cpus", "files" or "by" (the groups of `by`). span: ns that
-        rates are per. Groups whose codes turned out, later in the log, to be the same group
-        (`canonical`) are merged.
+        which: "processes", "cgroups", "cpus", "files" or "by" (the groups of `by`, also if that is
+        "cpu" most I/Os first). span: ns that rates are per. Groups whose codes turned out, later in
+        the log, to be the same group (`canonical`) are merged.
         """
         key = self._keys.get(which, self._chosen)
         groups: dict[int, list[Group]] = {}
@@ -291,9 +292,9 @@ def loss_report(trace: Trace) -> LossReport:
 
     trace: read to its end. Has the number of lost records by letter of their kind ("?": kind not
     known), how many loss windows and damaged windows there are (of a limited trace, in its part of
-    the log), and what the reader and the account counted: requests without completion, late events,
-    unreadable bytes, unknown records, problems and remarks in words, and whether the log has no
-    end.
+    the log), the sum of the loss windows' lengths in ns (where they overlap, counted twice), and
+    what the reader and the account counted: requests without completion, late events, unreadable
+    bytes, unknown records, problems and remarks in words, and whether the log has no end.
     """
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()

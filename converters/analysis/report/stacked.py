@@ -36,9 +36,10 @@ class Stacked:
     def add(self, window: Lifecycles) -> None:
         """Add the times of the next window's children: bios that work for a bio of an upper device.
 
-        A child whose parent is in the same window (as it is if it ended) is added to `by_pair`,
-        under both devices and the parent's operation; any other to `unmatched`. Times that are not
-        known, or negative, are not counted.
+        A child whose parent is in the same window's `bios` (ended, or without further events) is
+        added to `by_pair`, under both devices and the parent's REQ_OP_* (an empty write with
+        REQ_PREFLUSH stays a write); any other child only counts in `unmatched`. A time that is not
+        known, or negative, is not counted, but the child is.
         """
         bios = window.bios
         child_row = np.flatnonzero(bios.parent != NEVER)

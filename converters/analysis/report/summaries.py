@@ -67,8 +67,9 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     """Return the report of a group: counters, rates, errors, sizes, latencies and stages.
 
     name: fields of its name. span_ns: the time that rates are per; 0: rates are 0. context: of the
-    log, for names of statuses. Stages that did not occur are left out; the others are in the order
-    of STAGE_ORDER, with shares of the sum of all. The report keeps `group` itself, not a copy.
+    log, for names of statuses. Percentiles of sizes are the least values of their buckets. Stages
+    that did not occur are left out; the others are in the order of STAGE_ORDER, with shares of the
+    sum of all stages' times. The report keeps `group` itself, not a copy.
     """
     seconds = span_ns / 1e9
     whole = sum(times.sum for times in group.stages.values())
@@ -165,11 +166,12 @@ def device_report(
 ) -> DeviceReport:
     """Return the report of a device.
 
-    dev: dev_t. device: its depths and patterns. flush: its flush requests; None: it had none.
-    completions: how its requests were completed.
-    operations: as of operation_reports; their sum is the total. events: letter → number of the
-    device's events in the log; those without a name in EVENT_NAMES are left out. span_ns: the time
-    that rates are per. context: of the log, for names and for the devices below.
+    dev: dev_t. device: its depths and patterns. flush: its flush requests and the bios that waited
+    for any; None: it had none, and `flushes` of the report is None. operations: the report of each
+    operation; their sum is the total, which has no depths. events: letter → number of the device's
+    events in the log; those without a name in EVENT_NAMES are left out. span_ns: the time that
+    rates are per. context: of the log, for names, `kind` ("" if not in the log) and the devices
+    right below. completions: how its requests were completed.
     """
     entry = context.devices.get(dev, {})
     device_name = context.device_name(dev)

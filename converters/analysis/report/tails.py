@@ -72,8 +72,9 @@ class Tails:
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
         """Add the latencies and stage times of the log's next window, by place and power of two.
 
-        A place is a pair of device and operation. window: passed to Beside, for the bytes beside
-        each bio. bios: samples of the window's bios, row by row. Left out are bios without a
+        A place is a pair of device and operation. Adds up bios, latencies, stage times, and the
+        bytes of other operations in flight at each bio's Q, where known. window: from which these
+        bytes are found. bios: samples of the window's bios, row by row. Left out are bios without a
         latency, and those of places beyond the first MOST_PLACES. Changes `by_place`. context: of
         the log, for operations.
         """
@@ -125,8 +126,10 @@ def _mean(sums: I64, counts: I64) -> float:
 def _tail(place: int, octaves: _Octaves, latency: Distribution, context: Context) -> Tail:
     """Return the slow I/Os of one device and operation; `count` is 0 if none was slow.
 
-    place: dev_t << OP_BITS | operation number. octaves: sums of its bios by power of two of
-    latency. latency: of all its bios, at least one. context: of the log, for names.
+    Slow are those that took `from_ns` or more: the least power of two that is TIMES the median of
+    `latency` or more. place: dev_t << OP_BITS | operation number. octaves: sums of its bios by
+    power of two of latency. latency: of all its bios, at least one. context: of the log, for names.
+    Stages without time are left out; a mean without I/Os is 0.0.
     """
     [median] = latency.percentiles((0.5,))
     first = min(max(TIMES * median - 1, 0).bit_length(), OCTAVES)

@@ -75,10 +75,11 @@ class Timeline:
     def add(self, window: Lifecycles, bios: Samples) -> None:
         """Add the log's next window: its bios to the columns of time in which they ended.
 
-        bios: samples of the window's bios. The columns begin at the first window's begin, `origin`.
-        While the window or a bio ends past the last of the `most` columns, `interval` is doubled
-        and columns are merged, also in `devices`. Does not add the window to `devices`: the caller
-        does so afterwards.
+        bios: samples of the window's bios. One without a completion is in the column of its Q, and
+        adds no latency; NOWAIT tries add nothing. The columns begin at the first window's begin,
+        `origin`. While the window or a bio ends past the last of the `most` columns, `interval` is
+        doubled and columns are merged, also in `devices`. Does not add the window to `devices`: the
+        caller does so afterwards.
         """
         if self.origin < 0:
             self.origin = window.begin

@@ -108,8 +108,9 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
 
     recorded: the figures of each recording by command and stack. Functions go from the outermost
     inwards; frames that differ only in the offset within the function are one node, as in `folded`.
-    Each node has the sums of the I/O that came through it. room: characters of JSON for the nodes;
-    the heaviest are kept, none without its caller, and the others counted in `left_out`.
+    Commands, functions and recordings of one name and kind with one caller are one node. Each node
+    has the sums of the I/O that came through it. room: characters of JSON for the nodes; the
+    heaviest are kept, none without its caller, and the others counted in `left_out`.
     """
     nodes = [Node("all", Side.ALL, -1, 0)]
     for label, callers, stacks in recorded:
@@ -127,8 +128,8 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
 def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
     """Return (name, side) of each frame: the command, then functions from the outermost inwards.
 
-    First user functions, then, if a stack was not captured, a frame `[reason]`, then kernel
-    functions. Names are cut to MOST_NAME characters.
+    First user functions, of each run of unknown ones only one, then, if a stack was not captured, a
+    frame `[reason]`, then kernel functions. Names are cut to MOST_NAME characters.
     """
     user = [frame_text(frame, kernel=False) for frame in shown_user(stack.user)]
     found = [(name, Side.UNKNOWN if name == UNKNOWN else Side.PROGRAM) for name in user[::-1]]
@@ -157,9 +158,10 @@ def _add(node: Node, caller: Callers) -> None:
 def _heaviest(nodes: list[Node], room: int) -> set[int]:
     """Return the indices of the heaviest nodes whose JSON fits into `room` characters.
 
-    A node ranks by the largest of its shares of all bios, bytes and latency. A function is never
-    heavier than its caller, and of equals the caller comes first; so every kept node's caller is
-    kept. The first node, "all", always is, whatever `room` is.
+    A node ranks by the largest of its shares of all bios, bytes and latency, and counts as its
+    name's JSON and OF_EACH characters; from the first that does not fit on, all are left out. A
+    function is never heavier than its caller, and of equals the caller comes first; so every kept
+    node's caller is kept. The first node, "all", always is, whatever `room` is.
     """
     whole = [max(nodes[0].weight(by), 1) for by in Weight]
     shares = [

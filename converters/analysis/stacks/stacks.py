@@ -91,7 +91,8 @@ class StackTable:
     def _add(self, bios: Bios) -> None:
         """Add bios with a Q to `_by_task`, by stack and task.
 
-        Bios without a completion add no latency.
+        Bios without a completion, or with one before Q, count in `bios` and `bytes` only. `times`
+        stay empty unless the table keeps percentiles.
         """
         if not len(bios):
             return
@@ -120,8 +121,9 @@ class StackTable:
     def callers(self) -> list[Callers]:
         """Return the figures by command and stack; threads of one name are added up.
 
-        New objects. Bios whose thread is not known are under UNKNOWN. In the order in which they
-        first occurred.
+        New objects. Bios whose thread is not known are under UNKNOWN, those without a recorded
+        stack under stack -1. In the order in which they first occurred (within a window by stack
+        and task).
         """
         found: dict[tuple[str, int], Callers] = {}
         for (stack, task), part in self._by_task.items():
@@ -176,9 +178,10 @@ def grouped(
     """Return callers grouped by command and functions, the heaviest group first.
 
     callers: figures by command and stack; not changed. stacks: stack by row, as in Trace.stacks.
-    by: the weight to sort by. offsets: whether each recorded stack is a group of its own. Otherwise
-    stacks with the same functions, which differ in offsets within them, are one group, as in
-    `folded`; so are stacks that were not captured, by reason.
+    by: the weight to sort by; among equals by command. offsets: whether each row of `stacks` is a
+    group of its own. Otherwise stacks with the same functions, which differ in offsets within them,
+    are one group, as in `folded`; so are stacks without any frame that give the same reason. I/O
+    without a stack (row -1) is a group in either case.
     """
     members: dict[tuple[object, ...], list[Callers]] = {}
     for caller in heaviest(callers, by):
@@ -263,9 +266,10 @@ def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[
     """Return lines `comm;outermost;…;innermost WEIGHT`, one per command and stack, sorted.
 
     This is the format that flame graph tools read. Frames go from user to kernel functions, with
-    `[reason]` between where a stack was not captured; without any frame the line has UNKNOWN. by:
-    weights are bios, bytes or microseconds of latency. stacks: stack by row, as in Trace.stacks.
-    Stacks that differ only in offsets are one line.
+    `[reason]` between where a stack was not captured; without any frame or reason, and without a
+    stack (row -1), the line has UNKNOWN. by: weights are bios, bytes or microseconds of latency
+    (rounded). stacks: stack by row, as in Trace.stacks. Stacks that differ only in offsets are one
+    line, with their sum. In names `;` becomes `:` and a newline a space.
     """
     weights: dict[str, int] = {}
     for caller in callers:

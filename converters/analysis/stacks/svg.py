@@ -67,8 +67,9 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) 
 def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
     """Return each node's place: siblings side by side from their caller's left edge.
 
-    nodes: at least one; callers before the functions that they call. by: the weight that is drawn
-    as width; the first node's fills the picture's width without its margins.
+    In the order of `nodes`, of which there is at least one; callers come before the functions that
+    they call. by: the weight that is drawn as width; the first node's fills the picture's width
+    without its margins (if it is 0, all widths are).
     """
     scale = (WIDTH - 2 * MARGIN) / max(nodes[0].weight(by), 1)
     found: list[_Place] = []
@@ -95,8 +96,8 @@ def _frame(place: _Place, bottom: int, whole: Node, told: Told) -> str:
     """Return the SVG element of a frame: a rectangle, its name, and a tooltip.
 
     The name is cut to what fits, with an ellipsis, and left out if fewer than 3 characters fit. The
-    tooltip has all weights with their shares of those of `whole`. bottom: y of the lower edge of
-    the outermost frame. told: weight → function that formats a number of it.
+    tooltip has name, side, and all weights with their shares of those of `whole`. bottom: y of the
+    lower edge of the outermost frame. told: weight → function that formats a number of it.
     """
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)

@@ -45,7 +45,10 @@ def headers() -> Path | None:
 
 
 def require() -> str:
-    """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing."""
+    """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing.
+
+    Whether the headers are complete is not checked.
+    """
     place = bcc_child.find_bcc()
     if place is None:
         raise ProbeError(f"the bcc backend needs bcc, which is not installed: {INSTALL_BCC}")

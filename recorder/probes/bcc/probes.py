@@ -55,7 +55,7 @@ class BccProbes(MappedProbes):
     capabilities: ClassVar[Capabilities] = Capabilities("bcc")
 
     def __init__(self, config: ProbeConfig) -> None:
-        """Keep the configuration; nothing is loaded."""
+        """Keep the configuration; nothing is loaded or checked before open()."""
         super().__init__()
         self.config = config
         self.sizes: RingSizes | None = None
