@@ -28,8 +28,9 @@ def device_named(context: Context, name: str) -> int | None:
 
     name: `nvme0n1`, `/dev/nvme0n1`, a device mapper's `data`, `mapper/data` or `/dev/mapper/data`,
     or `259:0`. It is looked up among the devices of the log (`context`: header and notes): their
-    names, device mapper names and major:minor. A decimal `major:minor` that the log does not have
-    is converted all the same. None: any other name that the log does not have.
+    names, device mapper names and major:minor; the first device that matches counts. A decimal
+    `major:minor` that the log does not have is converted all the same. None: any other name that
+    the log does not have.
     """
     short = name.removeprefix("/dev/").removeprefix("mapper/")
     for dev, entry in context.devices.items():

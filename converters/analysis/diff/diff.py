@@ -72,8 +72,8 @@ class Side:
         """Return the facts about this side's recording and about the blocks of its draws.
 
         A draw consists of `blocks` blocks of the recording's time, each about `block_ns` long. If
-        the recording has too few slots for confidence intervals, both are 0. Of a pool of recordings
-        the hosts and kernels are joined by ", ".
+        the recording has too few slots for confidence intervals, both are 0. Several hosts or
+        kernels (of a Pool) are joined by ", ".
         """
         recording, drawn = self.recording, self.drawn
         length = -(-len(self.seconds) // drawn.blocks) if drawn else 0

@@ -53,7 +53,8 @@ def page_data(
     of all; the others are the slowest of a device and operation. Lists are cut to ROOM characters
     of JSON, those in MOST also to so many rows; `left_out` has the number of rows cut from each, if
     any. The log's id, host and kernel are cut to MOST_NAME characters, the events of a slow I/O to
-    MOST_EVENTS, its requests, mates, children and parents to MOST_OTHERS each. Nothing that is given is changed.
+    MOST_EVENTS, its requests, mates, children and parents to MOST_OTHERS each. Nothing that is
+    given is changed.
     """
     shown = as_dict(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}

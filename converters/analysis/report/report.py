@@ -206,8 +206,9 @@ class Reporter:
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
         """Return the reports of the devices with I/O, those with most bios first.
 
-        With I/O: a bio or request ended on it, or is known to have begun. trace: for the counts of
-        events by device. span: ns that rates are per.
+        With I/O: a bio or request ended on it, or is known to have begun. One without flush
+        requests and waits for any has no `flushes`. trace: for the counts of events by device.
+        span: ns that rates are per.
         """
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
