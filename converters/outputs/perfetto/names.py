@@ -87,7 +87,7 @@ PATH_BIO_ARGUMENTS = (
 )
 PATH_REQUEST_ARGUMENTS = (
     Argument("completed_in", "interrupt, softirq or task", "not recorded"),
-    Argument("irq", "number of the device's interrupt", "it came without one on that CPU"),
+    Argument("irq", "number of the device's interrupt", "none came on that CPU"),
     Argument("issue_to_interrupt_ns", "from D to the interrupt", "as irq"),
     Argument("interrupt_to_softirq_ns", "from there to the BLOCK softirq", "as irq, or no softirq"),
     Argument("softirq_to_complete_ns", "from there to C", "completed outside of the softirq"),

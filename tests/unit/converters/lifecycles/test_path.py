@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of the path beside the block layer: calls, waits, paths of bios, interrupts."""
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from biotrail.converters.events.tables import (
+    NEVER,
+    BioPaths,
+    Bios,
+    Calls,
+    Interrupts,
+    Lifecycles,
+    Requests,
+    Tasks,
+    Waits,
+)
+from biotrail.converters.lifecycles.account import Reason
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import Kind
+from tests.support.path_logs import FSYNC, PREAD, PWRITE, WRITE, PathLog
+from tests.support.stack_logs import DEV, START
+
+
+def windows_of(log: PathLog, size: int = 1_000_000, **how: Any) -> list[Lifecycles]:
+    return list(Trace(io.BytesIO(log.data(**how))).lifecycles(size))
+
+
+@dataclass
+class Whole:
+    """The tables of all windows, one after the other."""
+
+    bios: Bios
+    requests: Requests
+    tasks: Tasks
+    calls: Calls
+    waits: Waits
+    paths: BioPaths
+    interrupts: Interrupts
+
+
+def whole(windows: list[Lifecycles]) -> Whole:
+    found = [window.path for window in windows if window.path is not None]
+    return Whole(
+        Bios.concatenate([window.bios for window in windows]),
+        Requests.concatenate([window.requests for window in windows]),
+        windows[-1].tasks,
+        Calls.concatenate([tables.calls for tables in found]),
+        Waits.concatenate([tables.waits for tables in found]),
+        BioPaths.concatenate([tables.bios for tables in found]),
+        Interrupts.concatenate([tables.interrupts for tables in found]),
+    )
+
+
+def sample() -> PathLog:
+    """A read with a wait, an fsync that writes back, a request ended by an interrupt."""
+    log = PathLog()
+    log.task(42, b"fio", pid=40)
+    log.bio(1000, 9000, entry=500)
+    log.waits(500, 1200, 9100, 9300)
+    log.returns(500, 9500, blocked=7900, runnable=200, queued=1, waits=1, fd=3, length=4096,
+                offset=8192)  # fmt: skip
+    log.bio(20_000, 30_000, tid=43, call=FSYNC, entry=19_000, opf=WRITE, dirtied=(5000, 7, b"pg"))
+    log.returns(19_000, 31_000, 43, number=FSYNC, result=-5, queued=1)
+    request(log, 40_000, 50_000, hard=900, raised=800, soft=300, irq=27, context=1)
+    return log
+
+
+def request(log: PathLog, issue: int, end: int, **interrupt: int) -> None:
+    """Add a bio with a request, completed as the fields of its INTERRUPT record say, if any."""
+    log.bios += 1
+    bio = {"bio": log.bios << 6, "sector": 8 * log.bios, "bytes": 4096, "dev": DEV}
+    rq = {"rq": log.bios << 10}
+    log.add(Kind.Q, issue - 2, **bio, part=DEV, tid=42)
+    log.add(Kind.START, issue - 1, **rq, **bio)
+    log.add(Kind.D, issue, **rq, **bio, nr_bios=1)
+    log.add(Kind.C, end, **rq, **bio)
+    if interrupt:
+        log.add(Kind.INTERRUPT, end, **rq, **interrupt)
+
+
+def test_a_log_without_the_path_has_no_tables() -> None:
+    # GIVEN a log without such records WHEN it is read THEN no window has tables
+    log = PathLog()
+    log.bio(1000, 9000, call=None)
+    assert {window.path for window in windows_of(log, parts=())} == {None}
+
+
+def test_calls_have_times_thread_and_result() -> None:
+    # GIVEN a read and an fsync that fails WHEN they are read
+    read = whole(windows_of(sample()))
+    calls = read.calls
+    # THEN each is a row, in the order of their returns
+    assert calls.number.tolist() == [PREAD, FSYNC]
+    assert calls.entry.tolist() == [START + 500, START + 19_000]
+    assert calls.exit.tolist() == [START + 9500, START + 31_000]
+    assert calls.result.tolist() == [4096, -5]
+    assert (calls.blocked[0], calls.runnable[0]) == (7900, 200)
+    assert (calls.bios[0], calls.waits[0]) == (1, 1)
+    assert (calls.arg0[0], calls.arg2[0], calls.arg3[0]) == (3, 4096, 8192)
+    # AND the thread is known by name, where it has one
+    names = [read.tasks.comm[row] if row >= 0 else "" for row in calls.task.tolist()]
+    assert names == ["fio", ""]
+    assert int(read.tasks.tgid[calls.task[0]]) == 40
+
+
+def test_a_wait_has_its_call_and_three_times() -> None:
+    # GIVEN a wait WHEN it is read
+    read = whole(windows_of(sample()))
+    waits = read.waits
+    # THEN it has the key of its call, and leaves, is woken and runs in this order
+    assert (waits.tid.tolist(), waits.entry.tolist()) == ([42], [START + 500])
+    times = (waits.out[0], waits.woken[0], waits.run[0])
+    assert times == (START + 1200, START + 9100, START + 9300)
+    assert waits.state.tolist() == [2]
+
+
+def test_bios_have_their_call_and_who_dirtied_them() -> None:
+    # GIVEN bios with a call, with a dirtying task too, and without any WHEN they are read
+    read = whole(windows_of(sample()))
+    bios, paths = read.bios, read.paths
+    # THEN those of which something is known have a row, by their number
+    assert paths.number.tolist() == sorted(bios.number.tolist())[:2]
+    assert paths.call.tolist() == [PREAD, FSYNC]
+    assert paths.entry.tolist() == [START + 500, START + 19_000]
+    assert paths.dirtied.tolist() == [NEVER, START + 15_000]
+    assert paths.dirty_comm.tolist() == [b"", b"pg"]
+    assert paths.dirty_tid.tolist() == paths.dirty_pid.tolist() == [0, 7]
+
+
+def test_a_request_has_its_interrupt() -> None:
+    # GIVEN a request that an interrupt and a softirq completed WHEN it is read
+    read = whole(windows_of(sample()))
+    ends = read.interrupts
+    # THEN its times are those before its completion
+    assert ends.number.tolist() == read.requests.number.tolist()
+    assert (ends.hard[0], ends.raised[0]) == (START + 49_100, START + 49_200)
+    assert (ends.soft[0], ends.irq[0], ends.context[0]) == (START + 49_700, 27, 1)
+
+
+def test_interrupt_of_a_request_without_one_is_absent() -> None:
+    # GIVEN a request whose completion has no INTERRUPT record WHEN it is read THEN it has no row
+    log = sample()
+    request(log, 60_000, 70_000)
+    read = whole(windows_of(log))
+    assert (len(read.requests), len(read.interrupts)) == (2, 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_windows_of_any_size_have_the_same_rows(size: int) -> None:
+    # GIVEN many calls, with bios in flight across the borders of chunks
+    log = PathLog()
+    log.task(42, b"fio")
+    for number in range(12):
+        at = number * 1000
+        log.bio(at + 100, at + 2500, call=PWRITE, entry=at + 50, dirtied=(9, 9, b"x"), opf=WRITE)
+        log.waits(at + 50, at + 200, at + 600, at + 700, tid=40 + number % 3)
+        log.returns(at + 50, at + 800, tid=40 + number % 3)
+    cuts = range(300, 12_000, 700)
+    # WHEN it is read in windows of any size THEN the rows are those of one window
+    one, many = (windows_of(log, events, cuts=cuts) for events in (1_000_000, size))
+    first, second = whole(one), whole(many)
+    assert len(second.calls) == len(second.waits) == len(second.paths) == 12
+    for name in ("calls", "waits", "paths"):
+        a, b = getattr(first, name), getattr(second, name)
+        order = b.number.argsort() if name == "paths" else range(len(b))
+        for column in vars(a):
+            expected = getattr(a, column).tolist()
+            found = getattr(b, column)[list(order)].tolist()
+            if column != "task":  # rows of the tables of each window
+                assert found == expected, (name, column)
+
+
+def test_every_record_of_the_path_is_accounted_for() -> None:
+    # GIVEN a log with each kind of the path's records WHEN it is read to the end
+    trace = Trace(io.BytesIO(sample().data()))
+    list(trace.lifecycles())
+    # THEN they are counted under a reason of their own
+    assert trace.account.by_reason()[Reason.PATH] == 2 + 2 + 1 + 1 + 1
