@@ -279,13 +279,8 @@ class BpfObject:
 
         Raises RefusedError: another size, no such section, or load() was called.
         """
-        self._lib.call(
-            f"section {name}",
-            "bpf_map__set_initial_value",
-            self._map(name),
-            byref(value),
-            ctypes.sizeof(value),
-        )
+        where, size = self._map(name), ctypes.sizeof(value)
+        self._lib.call(f"section {name}", "bpf_map__set_initial_value", where, byref(value), size)
 
     def load(self) -> None:
         """Create the maps, and have the kernel verify the programs. Raises RefusedError."""

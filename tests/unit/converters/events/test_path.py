@@ -9,7 +9,8 @@ import pytest
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import full_time
-from biotrail.converters.events.tables import NEVER, NO_CALL, NO_PATH
+from biotrail.converters.events.path_tables import NO_CALL, NO_PATH
+from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.schema.records import PATH_PARTS, TIMESTAMP_BITS, Kind, schema

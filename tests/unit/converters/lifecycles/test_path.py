@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.events.tables import (
-    NEVER,
-    BioPaths,
-    Bios,
-    Calls,
-    Interrupts,
-    Lifecycles,
-    Requests,
-    Tasks,
-    Waits,
-)
+from biotrail.converters.events.path_tables import BioPaths, Calls, Interrupts, Waits
+from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, Requests, Tasks
 from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
