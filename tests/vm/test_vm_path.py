@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import NEVER, BioPaths, Calls, Interrupts, PathTables, Waits
+from biotrail.converters.events.path_tables import BioPaths, Calls, Interrupts, PathTables, Waits
+from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from biotrail.recorder.schema.syscalls import numbers
