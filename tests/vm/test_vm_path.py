@@ -2,18 +2,16 @@
 """The path beside the block layer: calls, waits, interrupts, dirtying tasks, with counts."""
 
 import json
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from biotrail.converters.events.path_tables import BioPaths, Calls, Interrupts, PathTables, Waits
+from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
-from biotrail.recorder.schema.syscalls import numbers
+from tests.support.path_tables import RecordedPath, number_of, recorded_path
 from tests.vm.guest_path import CACHED_BYTES, READS, WRITES
 from tests.vm.machine import READ, WRITE, Case, Machine, biotrail
 
@@ -21,40 +19,10 @@ NO_REGISTERS = {"5.10"}
 """Kernels without bpf_task_pt_regs()."""
 
 
-@dataclass
-class Recorded:
-    """The path's tables of a log, all windows together, with names of the calls' threads."""
-
-    calls: Calls
-    waits: Waits
-    bios: BioPaths
-    interrupts: Interrupts
-    comms: NDArray[np.object_]
-    """Per call: its thread's name."""
-
-
-def recorded(path: Path) -> Recorded:
-    found: list[PathTables] = []
-    comms: list[str] = []
-    for window in Trace(path).lifecycles():
-        if window.path is not None:
-            found.append(window.path)
-            tasks = window.path.calls.task.tolist()
-            comms += [window.tasks.comm[task] if task >= 0 else "" for task in tasks]
-    return Recorded(
-        Calls.concatenate([tables.calls for tables in found]),
-        Waits.concatenate([tables.waits for tables in found]),
-        BioPaths.concatenate([tables.bios for tables in found]),
-        Interrupts.concatenate([tables.interrupts for tables in found]),
-        np.array(comms, np.object_),
-    )
-
-
-def of_dd(found: Recorded, name: str, length: int) -> Calls:
+def of_dd(found: RecordedPath, name: str, length: int) -> Calls:
     """The calls of dd by this name that moved `length` bytes and queued a bio, in their order."""
-    (number,) = numbers(frozenset({name}), "x86_64")
-    mine = (found.comms == "dd") & (found.calls.number == number) & (found.calls.bios > 0)
-    return found.calls.take(mine & (found.calls.result == length))
+    calls = found.calls_of("dd", name)
+    return calls.take((calls.bios > 0) & (calls.result == length))
 
 
 def test_parts_are_recorded_or_named(vm: Machine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +50,7 @@ def test_parts_are_recorded_or_named(vm: Machine, capsys: pytest.CaptureFixture[
 def test_every_direct_call_is_there(vm: Machine) -> None:
     # GIVEN direct writes and reads of dd, one bio each  WHEN its calls are counted
     case = vm.case("path")
-    found = recorded(case.log.path)
+    found = recorded_path(case.log.path)
     writes, reads = of_dd(found, "write", 64 << 10), of_dd(found, "read", 16 << 10)
     # THEN each is there with its bio, and its parts are within its time
     assert (len(writes), len(reads)) == (WRITES, READS)
@@ -101,7 +69,7 @@ def test_every_direct_call_is_there(vm: Machine) -> None:
 
 def test_waits_are_in_order(vm: Machine) -> None:
     # GIVEN the same recording  WHEN the times of each wait are compared
-    waits = recorded(vm.case("path").log.path).waits
+    waits = recorded_path(vm.case("path").log.path).waits
     # THEN a thread enters a call, leaves its CPU, is woken, and runs again
     assert len(waits) > 0
     assert (waits.entry <= waits.out).all()
@@ -122,10 +90,10 @@ def _direct_bios(case: Case) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def test_bios_name_their_call(vm: Machine) -> None:
     # GIVEN the same recording  WHEN the calls of its bios are read
     case = vm.case("path")
-    found = recorded(case.log.path)
+    found = recorded_path(case.log.path)
     if "call" not in case.log.reader.header["path"]["parts"]:
         # THEN a kernel without registers has none
-        assert not (found.bios.call >= 0).any()
+        assert not (found.paths.call >= 0).any()
         return
     writes, reads = _direct_bios(case)
     # THEN those of the direct writes and reads have dd's, with descriptor, length and entry
@@ -133,9 +101,9 @@ def test_bios_name_their_call(vm: Machine) -> None:
         (writes, "write", 1, 64 << 10, WRITES),
         (reads, "read", 0, 16 << 10, READS),
     ):
-        paths = found.bios.take(np.isin(found.bios.number, bios))
+        paths = found.paths.take(np.isin(found.paths.number, bios))
         assert len(bios) >= count
-        assert (paths.call == numbers(frozenset({name}), "x86_64")).all()
+        assert (paths.call == number_of(name)).all()
         assert (paths.args[:, 0] == fd).all()
         lengths = paths.args[:, 2]
         assert int((lengths == length).sum()) >= count
@@ -146,8 +114,8 @@ def test_bios_name_their_call(vm: Machine) -> None:
 def test_write_back_is_charged_to_who_dirtied(vm: Machine) -> None:
     # GIVEN a file that dd wrote through the page cache  WHEN its write-back is read
     case = vm.case("path")
-    found = recorded(case.log.path)
-    charged = found.bios.take(found.bios.dirtied != NEVER)
+    found = recorded_path(case.log.path)
+    charged = found.paths.take(found.paths.dirtied != NEVER)
     bios = case.log.bios.take(np.isin(case.log.bios.number, charged.number))
     # THEN every byte is charged to dd, before its bio was queued
     assert int(bios.bytes.sum()) == CACHED_BYTES
@@ -158,7 +126,7 @@ def test_write_back_is_charged_to_who_dirtied(vm: Machine) -> None:
 def test_every_completion_has_its_interrupt(vm: Machine) -> None:
     # GIVEN the same recording of a SCSI disk  WHEN completions are held against interrupts
     case = vm.case("path")
-    found = recorded(case.log.path)
+    found = recorded_path(case.log.path)
     counts = dict.fromkeys((Kind.C, Kind.INTERRUPT), 0)
     for events, _ in Trace(case.log.path).events():
         for kind in counts:

@@ -2,48 +2,16 @@
 """Tables of the path beside the block layer: calls, waits, paths of bios, interrupts."""
 
 import io
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from biotrail.converters.events.path_tables import BioPaths, Calls, Interrupts, Waits
-from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, Requests, Tasks
+from biotrail.converters.events.tables import NEVER
 from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from tests.support.path_logs import FSYNC, PREAD, PWRITE, WRITE, PathLog
+from tests.support.path_tables import recorded_path
 from tests.support.stack_logs import DEV, START
-
-
-def windows_of(log: PathLog, size: int = 1_000_000, **how: Any) -> list[Lifecycles]:
-    return list(Trace(io.BytesIO(log.data(**how))).lifecycles(size))
-
-
-@dataclass
-class Whole:
-    """The tables of all windows, one after the other."""
-
-    bios: Bios
-    requests: Requests
-    tasks: Tasks
-    calls: Calls
-    waits: Waits
-    paths: BioPaths
-    interrupts: Interrupts
-
-
-def whole(windows: list[Lifecycles]) -> Whole:
-    found = [window.path for window in windows if window.path is not None]
-    return Whole(
-        Bios.concatenate([window.bios for window in windows]),
-        Requests.concatenate([window.requests for window in windows]),
-        windows[-1].tasks,
-        Calls.concatenate([tables.calls for tables in found]),
-        Waits.concatenate([tables.waits for tables in found]),
-        BioPaths.concatenate([tables.bios for tables in found]),
-        Interrupts.concatenate([tables.interrupts for tables in found]),
-    )
 
 
 def sample() -> PathLog:
@@ -77,12 +45,12 @@ def test_a_log_without_the_path_has_no_tables() -> None:
     # GIVEN a log without such records WHEN it is read THEN no window has tables
     log = PathLog()
     log.bio(1000, 9000, call=None)
-    assert {window.path for window in windows_of(log, parts=())} == {None}
+    assert {window.path for window in Trace(io.BytesIO(log.data(parts=()))).lifecycles()} == {None}
 
 
 def test_calls_have_times_thread_and_result() -> None:
     # GIVEN a read and an fsync that fails WHEN they are read
-    read = whole(windows_of(sample()))
+    read = recorded_path(io.BytesIO(sample().data()))
     calls = read.calls
     # THEN each is a row, in the order of their returns
     assert calls.number.tolist() == [PREAD, FSYNC]
@@ -93,14 +61,13 @@ def test_calls_have_times_thread_and_result() -> None:
     assert (calls.bios[0], calls.waits[0]) == (1, 1)
     assert (calls.arg0[0], calls.arg2[0], calls.arg3[0]) == (3, 4096, 8192)
     # AND the thread is known by name, where it has one
-    names = [read.tasks.comm[row] if row >= 0 else "" for row in calls.task.tolist()]
-    assert names == ["fio", ""]
-    assert int(read.tasks.tgid[calls.task[0]]) == 40
+    assert read.call_comms.tolist() == ["fio", ""]
+    assert int(read.trace.tasks.table().tgid[calls.task[0]]) == 40
 
 
 def test_a_wait_has_its_call_and_three_times() -> None:
     # GIVEN a wait WHEN it is read
-    read = whole(windows_of(sample()))
+    read = recorded_path(io.BytesIO(sample().data()))
     waits = read.waits
     # THEN it has the key of its call, and leaves, is woken and runs in this order
     assert (waits.tid.tolist(), waits.entry.tolist()) == ([42], [START + 500])
@@ -111,7 +78,7 @@ def test_a_wait_has_its_call_and_three_times() -> None:
 
 def test_bios_have_their_call_and_who_dirtied_them() -> None:
     # GIVEN bios with a call, with a dirtying task too, and without any WHEN they are read
-    read = whole(windows_of(sample()))
+    read = recorded_path(io.BytesIO(sample().data()))
     bios, paths = read.bios, read.paths
     # THEN those of which something is known have a row, by their number
     assert paths.number.tolist() == sorted(bios.number.tolist())[:2]
@@ -124,7 +91,7 @@ def test_bios_have_their_call_and_who_dirtied_them() -> None:
 
 def test_a_request_has_its_interrupt() -> None:
     # GIVEN a request that an interrupt and a softirq completed WHEN it is read
-    read = whole(windows_of(sample()))
+    read = recorded_path(io.BytesIO(sample().data()))
     ends = read.interrupts
     # THEN its times are those before its completion
     assert ends.number.tolist() == read.requests.number.tolist()
@@ -136,7 +103,7 @@ def test_interrupt_of_a_request_without_one_is_absent() -> None:
     # GIVEN a request whose completion has no INTERRUPT record WHEN it is read THEN it has no row
     log = sample()
     request(log, 60_000, 70_000)
-    read = whole(windows_of(log))
+    read = recorded_path(io.BytesIO(log.data()))
     assert (len(read.requests), len(read.interrupts)) == (2, 1)
 
 
@@ -152,8 +119,8 @@ def test_windows_of_any_size_have_the_same_rows(size: int) -> None:
         log.returns(at + 50, at + 800, tid=40 + number % 3)
     cuts = range(300, 12_000, 700)
     # WHEN it is read in windows of any size THEN the rows are those of one window
-    one, many = (windows_of(log, events, cuts=cuts) for events in (1_000_000, size))
-    first, second = whole(one), whole(many)
+    data = log.data(cuts)
+    first, second = (recorded_path(io.BytesIO(data), events) for events in (1_000_000, size))
     assert len(second.calls) == len(second.waits) == len(second.paths) == 12
     for name in ("calls", "waits", "paths"):
         a, b = getattr(first, name), getattr(second, name)

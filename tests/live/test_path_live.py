@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path beside the block layer of real I/O: calls, waits, dirtying tasks, interrupts."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.tables import NEVER, Bios
+from biotrail.converters.pipeline import Trace
+from biotrail.recorder.log import LogReader
+from biotrail.recorder.schema.records import PATH_PARTS, Kind
+from biotrail.recorder.schema.syscalls import PAGE_FAULT
+from tests.support import devices
+from tests.support.path_tables import RecordedPath, number_of, recorded_path
+from tests.support.paths import ROOT
+from tests.support.record_command import biotrail, fio_command, wait_until
+
+pytestmark = pytest.mark.usefixtures("needs_bpf")
+
+KIB = 1024
+MIB = 1024 * KIB
+READ, WRITE = 0, 1
+LOAD = """
+import mmap, os, subprocess, sys
+here = sys.argv[1]
+
+def name(text):
+    with open("/proc/self/comm", "w") as comm:
+        comm.write(text)
+
+"""
+
+
+@dataclass
+class Disk:
+    """A loop device with a file system, mounted."""
+
+    device: devices.LoopDevice
+    mount: Path
+
+    def record(self, log: Path, command: list[str], *arguments: str) -> None:
+        biotrail("record", "-d", self.device.path, "-o", log, *arguments, "--", *command)
+
+    def program(self, text: str) -> list[str]:
+        return [sys.executable, "-c", LOAD + text, str(self.mount)]
+
+    def prepare(self, name: str, size: int) -> Path:
+        """A file on the disk, and nowhere in memory."""
+        path = self.mount / name
+        with path.open("wb") as stream:
+            stream.write(b"x" * size)
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return path
+
+
+@pytest.fixture
+def disk(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Disk]:
+    for tool in ("mkfs.ext4", "mount"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    with ExitStack() as stack:
+        device = make_loop()
+        devices.make_ext4(device.path)
+        mount = tmp_path / "disk"
+        mount.mkdir()
+        devices.run("mount", device.path, mount)
+        stack.callback(devices.run, "umount", "--lazy", mount)  # a failed test holds files open
+        yield Disk(device, mount)
+
+
+def whole(log: Path) -> RecordedPath:
+    """The log, of which nothing was lost and no part of the path is missing."""
+    reader = LogReader(log)
+    assert reader.losses == []
+    assert reader.header["path"] == {"parts": list(PATH_PARTS), "missing": []}
+    return recorded_path(log)
+
+
+def sector_of(path: Path) -> Callable[[int], int]:
+    """From an offset in a file to its sector on the device, by the file system's own account."""
+    if shutil.which("filefrag") is None:
+        pytest.skip("needs filefrag")
+    said = devices.run("filefrag", "-e", "-b512", path)
+    found = re.findall(r"^ *\d+: +(\d+)\.\. +(\d+): +(\d+)\.\.", said, re.MULTILINE)
+    extents = [tuple(map(int, extent)) for extent in found]
+    assert extents, said
+
+    def sector(offset: int) -> int:
+        at = offset // 512
+        (there,) = (start + at - first for first, last, start in extents if first <= at <= last)
+        return there
+
+    return sector
+
+
+def operations(bios: Bios) -> np.ndarray:
+    return bios.opf & 0xFF
+
+
+def test_direct_io_has_its_call_with_place_and_times(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a file that fio reads and writes directly, a call for each block, while all is recorded
+    file, report, log = disk.prepare("file", 2 * MIB), tmp_path / "fio.json", tmp_path / "log"
+    job = {"rw": "randrw", "bs": "4k", "size": "2m", "ioengine": "psync", "thread": True}
+    disk.record(log, fio_command(str(file), report, **job), "--path=all")
+    (account,) = devices.read_fio_report(report)["jobs"]
+    # WHEN its calls are read
+    found = whole(log)
+    place = sector_of(file)
+    for name, operation, op in (("pread64", "read", READ), ("pwrite64", "write", WRITE)):
+        calls = found.calls_of("fio", name)
+        calls = calls.take(calls.bios > 0)
+        # THEN there is one for each of fio's I/Os, with its bytes
+        assert len(calls) == account[operation]["total_ios"] > 100
+        assert int(calls.result.sum()) == account[operation]["io_bytes"]
+        assert (calls.bios == 1).all()
+        # AND each bio has its call, whose offset is the bio's place in the file
+        chosen = (found.bio_comms == "fio") & (operations(found.bios) == op)
+        chosen &= found.bios.bytes == 4 * KIB
+        bios, paths = found.with_paths(chosen)
+        mine = paths.call == number_of(name)
+        bios, paths = bios.take(mine), paths.take(mine)
+        assert len(bios) == len(calls)
+        offsets = paths.args[:, 3].tolist()
+        assert [place(offset) for offset in offsets] == bios.sector.tolist()
+        assert (paths.args[:, 2] == 4 * KIB).all()
+        assert len(np.unique(paths.args[:, 0])) == 1
+        # AND the times are in order: entry, Q, C, exit
+        row = found.call_of(paths, bios.tid)
+        assert (row >= 0).all()
+        ended = bios.complete != NEVER  # some of a loop device's no program can see
+        assert (calls.entry <= calls.exit).all()
+        assert (paths.entry <= bios.queue).all()
+        assert (bios.complete <= found.calls.exit[row])[ended].all()
+
+
+def test_a_calls_time_has_room_for_its_parts(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN direct reads of a loop device, whose own thread answers them
+    file, log = disk.prepare("file", MIB), tmp_path / "log"
+    job = {"rw": "randread", "bs": "16k", "size": "1m", "ioengine": "psync", "thread": True}
+    disk.record(log, fio_command(str(file), tmp_path / "fio.json", **job), "--path=all")
+    # WHEN waits are held against their calls
+    found = whole(log)
+    calls, waits = found.calls, found.waits
+    # THEN off the CPU and ready to run together are no longer than the call
+    assert (calls.blocked + calls.runnable <= calls.exit - calls.entry).all()
+    reads = found.calls_of("fio", "pread64")
+    reads = reads.take(reads.bios > 0)
+    assert len(reads) == 64
+    # AND each wait is within its call, and adds to the call's sum
+    for call in range(len(reads)):
+        mine = waits.take((waits.tid == reads.tid[call]) & (waits.entry == reads.entry[call]))
+        assert len(mine) == reads.waits[call]
+        assert (mine.out >= reads.entry[call]).all()
+        assert (mine.run <= reads.exit[call]).all()
+        assert (mine.out <= mine.woken).all()
+        assert (mine.woken <= mine.run).all()
+        assert int((mine.woken - mine.out).sum()) == reads.blocked[call]
+    # AND reads did wait, uninterruptibly, for a thread that woke them
+    assert int(reads.waits.sum()) > 0
+    ours = waits.take(np.isin(waits.tid, reads.tid) & np.isin(waits.entry, reads.entry))
+    assert (ours.state & 2 != 0).all()
+
+
+def test_each_way_to_queue_a_bio_has_its_name(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a program that syncs what it wrote, reads a mapped file, and reads through the cache
+    disk.prepare("mapped", 256 * KIB)
+    disk.prepare("cached", 256 * KIB)
+    log = tmp_path / "log"
+    program = disk.program("""
+name("the-load")
+fd = os.open(f"{here}/new", os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b"x" * 65536, 0)
+os.fsync(fd)
+with open(f"{here}/mapped", "rb") as stream:
+    memory = mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
+    assert sum(memory[at] for at in range(0, len(memory), 4096)) == 64 * ord("x")
+fd = os.open(f"{here}/cached", os.O_RDONLY)
+assert len(os.pread(fd, 262144, 0)) == 262144
+""")
+    disk.record(log, program, "--path=all", "--files")
+    # WHEN bios are added up by file and call
+    found = whole(log)
+    bios, paths = found.with_paths(found.bio_comms == "the-load")
+    files = found.trace.context.files
+    bytes_of: dict[tuple[str, int], int] = {}
+    for row, call, size in zip(bios.file, paths.call.tolist(), bios.bytes.tolist(), strict=True):
+        if row >= 0 and not files[row].device:
+            key = Path(files[row].path).name, call
+            bytes_of[key] = bytes_of.get(key, 0) + size
+    # THEN each file has the call that queued all of its bios
+    assert bytes_of == {
+        ("new", number_of("fsync")): 64 * KIB,
+        ("mapped", PAGE_FAULT): 256 * KIB,
+        ("cached", number_of("pread64")): 256 * KIB,
+    }
+    # AND what fsync wrote was dirtied by the program itself, before
+    synced = paths.call == number_of("fsync")
+    data = synced & (bios.file >= 0) & (paths.dirtied != NEVER)
+    assert int(bios.bytes[data].sum()) >= 64 * KIB
+    assert set(paths.dirty_comm[data].tolist()) == {b"the-load"}
+    assert (paths.dirtied < bios.queue)[data].all()
+
+
+def test_io_uring_is_named_or_unknown(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN fio by io_uring, four at once, while all is recorded
+    file, report, log = disk.prepare("file", MIB), tmp_path / "fio.json", tmp_path / "log"
+    job = {"rw": "randread", "bs": "4k", "size": "1m", "ioengine": "io_uring", "iodepth": 4}
+    command = fio_command(str(file), report, **job)
+    if subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("needs fio with io_uring")
+    disk.record(log, command, "--path=all")
+    # WHEN its bios' calls are read
+    found = whole(log)
+    data = (found.bio_comms == "fio") & (found.bios.bytes == 4 * KIB)
+    data &= operations(found.bios) == READ
+    assert int(data.sum()) >= 256
+    bios, paths = found.with_paths(data)
+    # THEN each is by io_uring_enter, but for those that a worker thread submitted
+    names = set(paths.call[paths.call != NO_CALL].tolist())
+    assert names <= {number_of("io_uring_enter")}
+    assert len(bios) > 0
+
+
+def test_write_back_is_charged_to_who_wrote(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN two programs that write a file each through the page cache, and a third that has all
+    # written back, by a kernel thread
+    log = tmp_path / "log"
+    program = disk.program("""
+def write(text):
+    if os.fork() == 0:
+        name(text)
+        fd = os.open(f"{here}/{text}", os.O_RDWR | os.O_CREAT)
+        for at in range(0, 4 << 20, 65536):
+            os.pwrite(fd, b"x" * 65536, at)
+        os._exit(0)
+
+for _ in range(3):
+    write("writer-a")
+    write("writer-b")
+    assert os.wait()[1] == os.wait()[1] == 0
+    subprocess.run(["sync", "-f", here], check=True)
+""")
+    disk.record(log, program, "--path=all", "--files")
+    # WHEN the files' bios are read
+    found = whole(log)
+    files = found.trace.context.files
+    names = ["" if f < 0 or files[f].device else Path(files[f].path).name for f in found.bios.file]
+    writes = operations(found.bios) == WRITE
+    total = charged = 0
+    for name in ("writer-a", "writer-b"):
+        chosen = writes & np.array([one == name for one in names], dtype=np.bool_)
+        bios, paths = found.with_paths(chosen)
+        known = paths.dirtied != NEVER
+        # THEN none is charged to another program
+        assert set(paths.dirty_comm[known].tolist()) == {name.encode()}
+        assert (paths.dirtied < bios.queue)[known].all()
+        total += int(found.bios.bytes[chosen].sum())
+        charged += int(bios.bytes[known].sum())
+    # AND nearly all bytes are charged, though others' threads queued them
+    assert total >= 3 * 2 * 4 * MIB
+    assert charged >= 0.99 * total
+
+
+def completions(log: Path) -> RecordedPath:
+    found = whole(log)
+    counts = dict.fromkeys((Kind.C, Kind.INTERRUPT), 0)
+    for events, _ in Trace(log).events():
+        for kind in counts:
+            counts[kind] += len(events.rows(kind))
+    assert counts[Kind.C] == counts[Kind.INTERRUPT] > 0
+    return found
+
+
+def test_a_loop_devices_completions_run_in_tasks(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN direct reads of a loop device, whose thread completes them  WHEN they are read
+    file, log = disk.prepare("file", MIB), tmp_path / "log"
+    job = {"rw": "randread", "bs": "4k", "size": "1m", "ioengine": "psync"}
+    disk.record(
+        log, fio_command(str(file), tmp_path / "fio.json", **job), "--path=irq,call,time,wait,dirty"
+    )
+    ends = completions(log).interrupts
+    # THEN no interrupt of a device led to them: they ran in a task, or in the softirq that another
+    # CPU raised on the submitter's
+    assert len(ends) > 0
+    assert set(ends.context.tolist()) <= {0, 1}
+    assert (ends.hard[ends.context == 0] == NEVER).all()
+    assert (ends.soft[ends.context == 0] == NEVER).all()
+
+
+def test_a_disks_completions_follow_its_interrupt(tmp_path: Path) -> None:
+    # GIVEN a disk with interrupts, and a file on it that is read directly
+    path = tmp_path / "file"
+    with path.open("wb") as stream:
+        stream.write(b"x" * MIB)
+        os.fsync(stream.fileno())
+    source = devices.run("findmnt", "-n", "-o", "SOURCE", "-T", path).strip()
+    name = Path(source).name
+    if not source.startswith("/dev/") or not re.match(r"(vd|sd|nvme)", name):
+        pytest.skip("needs the tests' own files on a disk with interrupts")
+    log = tmp_path / "log"
+    job = {"rw": "randread", "bs": "4k", "size": "1m", "ioengine": "psync"}
+    command = fio_command(str(path), tmp_path / "fio.json", **job)
+    biotrail("record", "-d", source, "--path=all", "-o", log, "--", *command)
+    # WHEN its completions are read
+    found = completions(log)
+    ends = found.interrupts
+    rows = np.searchsorted(found.requests.number, ends.number)
+    complete = found.requests.complete[rows]
+    # THEN each ran in the interrupt, or in a softirq; with all times in order
+    in_interrupt, in_softirq = ends.context == 2, ends.context == 1
+    assert (in_interrupt | in_softirq).sum() >= 0.9 * len(ends) > 0
+    assert (ends.hard != NEVER)[in_interrupt].all()
+    assert (ends.soft != NEVER)[in_softirq].all()
+    known = in_softirq & (ends.hard != NEVER)
+    assert (ends.hard <= ends.raised)[known].all()
+    assert (ends.raised <= ends.soft)[known].all()
+    assert (ends.soft <= complete)[in_softirq].all()
+    assert (ends.irq > 0)[in_interrupt | known].all()
+
+
+def test_bios_that_a_filter_leaves_out_have_no_call(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN two programs that read directly, of which one process is chosen
+    disk.prepare("file", MIB)
+    log = tmp_path / "log"
+    program = disk.program("""
+def read(text, count):
+    name(text)
+    fd = os.open(f"{here}/file", os.O_RDONLY | os.O_DIRECT)
+    memory = mmap.mmap(-1, 4096)
+    for at in range(count):
+        assert os.preadv(fd, [memory], at * 4096) == 4096
+
+if os.fork() == 0:
+    read("left-out", 32)
+    os._exit(0)
+os.wait()
+read("chosen", 64)
+""")
+    disk.record(log, program, "--path=all", "--comm", "chosen")
+    # WHEN records are counted
+    counts: dict[Kind, int] = {}
+    for events, _ in Trace(log).events():
+        for kind in (Kind.Q, Kind.CALL):
+            counts[kind] = counts.get(kind, 0) + len(events.rows(kind))
+    # THEN every bio that was recorded has its call, and no call is another's
+    assert counts == {Kind.Q: 64, Kind.CALL: 64}
+    found = whole(log)
+    assert set(found.bio_comms.tolist()) == {"chosen"}
+    reads = "preadv", "preadv2"
+    assert (found.calls_of("left-out", *reads).bios == 0).all()
+    assert found.calls_of("chosen", *reads).bios.tolist() == [1] * 64
+
+
+def test_all_that_follows_a_q_is_told_apart(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a program that writes and syncs, recorded with files and stacks too
+    log = tmp_path / "log"
+    program = disk.program("""
+name("the-load")
+fd = os.open(f"{here}/new", os.O_RDWR | os.O_CREAT)
+for at in range(0, 1 << 20, 65536):
+    os.pwrite(fd, b"x" * 65536, at)
+    os.fsync(fd)
+""")
+    disk.record(log, program, "--path=all", "--files", "--stacks")
+    # WHEN its bios with a file are read
+    found = whole(log)
+    files = found.trace.context.files
+    mine = np.array([f >= 0 and files[f].path.endswith("/new") for f in found.bios.file.tolist()])
+    mine &= found.bio_comms == "the-load"
+    bios, paths = found.with_paths(mine)
+    # THEN each has all: a stack, its call, who dirtied it
+    assert len(bios) == int(mine.sum()) >= 16
+    assert (bios.stack >= 0).all()
+    assert (paths.call == number_of("fsync")).all()
+    assert set(paths.dirty_comm.tolist()) == {b"the-load"}
+
+
+def test_a_part_alone_leaves_the_others_out(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a program that syncs, recorded with one part of the path at a time
+    program = disk.program("""
+fd = os.open(f"{here}/new", os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b"x" * 65536, 0)
+os.fsync(fd)
+""")
+    kinds = {"call": Kind.CALL, "time": Kind.RETURN, "irq": Kind.INTERRUPT, "dirty": Kind.DIRTIED}
+    for part, kind in kinds.items():
+        log = tmp_path / part
+        disk.record(log, program, f"--path={part}")
+        # WHEN its kinds are counted THEN there are those of the part, and of no other
+        counts = np.zeros(256, dtype=np.int64)
+        for events, _ in Trace(log).events():
+            counts += np.bincount(events.kind, minlength=256)
+        there = {k for k in (*kinds.values(), Kind.WAIT) if counts[k]}
+        assert there == {kind}, part
+
+
+def test_info_and_doctor_say_what_is_recorded(tmp_path: Path, disk: Disk) -> None:
+    # GIVEN a recording of two parts, and one of a part without the part that it needs
+    log, less = tmp_path / "log", tmp_path / "less"
+    disk.record(log, ["true"], "--path=call,irq")
+    disk.record(less, ["true"], "--path=wait")
+    # WHEN info and doctor are asked THEN they say which
+    assert "; path: call, irq" in biotrail("info", log).stdout
+    said = " ".join(biotrail("info", less).stdout.split())
+    assert "; path: no part of it (not wait: it needs the part time)" in said
+    doctor = biotrail("doctor").stdout
+    assert [part for part in PATH_PARTS if f"path {part} " in doctor] == list(PATH_PARTS)
+
+
+HOLD = """
+import sys, time
+from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
+from biotrail.recorder.schema.records import PATH_PARTS
+probes = CoreProbes(ProbeConfig(path=frozenset(PATH_PARTS)))
+probes.open()
+probes.attach()
+print(" ".join(str(probes._object.info(name).id) for _, name in probes.path.programs))
+sys.stdout.flush()
+time.sleep(1000)
+"""
+
+
+def test_the_paths_programs_are_gone_after_kill() -> None:
+    # GIVEN a process that records the path
+    if shutil.which("bpftool") is None:
+        pytest.skip("needs bpftool")
+
+    def loaded() -> set[int]:
+        said = devices.run("bpftool", "prog", "show")
+        return {int(number) for number in re.findall(r"^(\d+): ", said, re.MULTILINE)}
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        assert process.stdout is not None
+        ids = {int(number) for number in process.stdout.readline().split()}
+        assert len(ids) == 10
+        assert ids <= loaded()
+        # WHEN it is killed
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    # THEN the kernel frees all of them
+    wait_until(lambda: not ids & loaded(), "the programs are still there")

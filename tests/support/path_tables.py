@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the path beside the block layer of a whole log, all windows together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.path_tables import BioPaths, Calls, Interrupts, Waits
+from biotrail.converters.events.tables import Bios, Requests
+from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from biotrail.recorder.schema.syscalls import numbers
+
+_NO_NAME = ""
+
+
+def number_of(name: str, machine: str = "x86_64") -> int:
+    """The number of a system call."""
+    (number,) = numbers(frozenset({name}), machine)
+    return number
+
+
+@dataclass
+class RecordedPath:
+    """A log's tables, and names of threads: of each bio's and of each call's."""
+
+    trace: Trace
+    bios: Bios
+    requests: Requests
+    calls: Calls
+    waits: Waits
+    paths: BioPaths
+    interrupts: Interrupts
+    bio_comms: NDArray[np.object_]
+    call_comms: NDArray[np.object_]
+
+    def calls_of(self, comm: str, *names: str) -> Calls:
+        """The calls that a thread of this name made, by these names."""
+        wanted = [number_of(name) for name in names]
+        return self.calls.take((self.call_comms == comm) & np.isin(self.calls.number, wanted))
+
+    def with_paths(self, chosen: NDArray[np.bool_]) -> tuple[Bios, BioPaths]:
+        """Those of the chosen bios that have a path, and the path of each, in the same order."""
+        bios = self.bios.take(chosen & np.isin(self.bios.number, self.paths.number))
+        order = np.argsort(self.paths.number)
+        rows = order[np.searchsorted(self.paths.number, bios.number, sorter=order)]
+        return bios, self.paths.take(rows)
+
+    def call_of(self, paths: BioPaths, tid: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Per path the row in `calls` of its call, by thread and entry; -1: it has not returned."""
+        keys = zip(self.calls.tid.tolist(), self.calls.entry.tolist(), strict=True)
+        row_of = {key: row for row, key in enumerate(keys)}
+        wanted = zip(tid.tolist(), paths.entry.tolist(), strict=True)
+        return np.array([row_of.get(key, -1) for key in wanted], dtype=np.int64)
+
+
+def recorded_path(source: Path | BinaryIO, window_events: int = WINDOW_EVENTS) -> RecordedPath:
+    trace = Trace(source)
+    windows = list(trace.lifecycles(window_events))
+    tables = [window.path for window in windows if window.path is not None]
+    bios = Bios.concatenate([window.bios for window in windows])
+    calls = Calls.concatenate([one.calls for one in tables])
+    names = np.append(windows[-1].tasks.comm, _NO_NAME).astype(np.object_)
+    return RecordedPath(
+        trace,
+        bios,
+        Requests.concatenate([window.requests for window in windows]),
+        calls,
+        Waits.concatenate([one.waits for one in tables]),
+        BioPaths.concatenate([one.bios for one in tables]),
+        Interrupts.concatenate([one.interrupts for one in tables]),
+        names[bios.task],
+        names[calls.task],
+    )
