@@ -4,7 +4,6 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,15 +15,14 @@ import numpy as np
 import pytest
 
 from biotrail.converters.events.path_tables import NO_CALL
-from biotrail.converters.events.tables import NEVER, Bios
+from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
-from tests.support.path_tables import RecordedPath, number_of, recorded_path
-from tests.support.paths import ROOT
-from tests.support.record_command import biotrail, fio_command, wait_until
+from tests.support.path_logs_live import completions, operations, sector_of, whole
+from tests.support.path_tables import number_of
+from tests.support.record_command import biotrail, fio_command
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -78,35 +76,6 @@ def disk(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterat
         devices.run("mount", device.path, mount)
         stack.callback(devices.run, "umount", "--lazy", mount)  # a failed test holds files open
         yield Disk(device, mount)
-
-
-def whole(log: Path) -> RecordedPath:
-    """The log, of which nothing was lost and no part of the path is missing."""
-    reader = LogReader(log)
-    assert reader.losses == []
-    assert reader.header["path"] == {"parts": list(PATH_PARTS), "missing": []}
-    return recorded_path(log)
-
-
-def sector_of(path: Path) -> Callable[[int], int]:
-    """From an offset in a file to its sector on the device, by the file system's own account."""
-    if shutil.which("filefrag") is None:
-        pytest.skip("needs filefrag")
-    said = devices.run("filefrag", "-e", "-b512", path)
-    found = re.findall(r"^ *\d+: +(\d+)\.\. +(\d+): +(\d+)\.\.", said, re.MULTILINE)
-    extents = [tuple(map(int, extent)) for extent in found]
-    assert extents, said
-
-    def sector(offset: int) -> int:
-        at = offset // 512
-        (there,) = (start + at - first for first, last, start in extents if first <= at <= last)
-        return there
-
-    return sector
-
-
-def operations(bios: Bios) -> np.ndarray:
-    return bios.opf & 0xFF
 
 
 def test_direct_io_has_its_call_with_place_and_times(tmp_path: Path, disk: Disk) -> None:
@@ -273,16 +242,6 @@ for _ in range(3):
     assert charged >= 0.99 * total
 
 
-def completions(log: Path) -> RecordedPath:
-    found = whole(log)
-    counts = dict.fromkeys((Kind.C, Kind.INTERRUPT), 0)
-    for events, _ in Trace(log).events():
-        for kind in counts:
-            counts[kind] += len(events.rows(kind))
-    assert counts[Kind.C] == counts[Kind.INTERRUPT] > 0
-    return found
-
-
 def test_a_loop_devices_completions_run_in_tasks(tmp_path: Path, disk: Disk) -> None:
     # GIVEN direct reads of a loop device, whose thread completes them  WHEN they are read
     file, log = disk.prepare("file", MIB), tmp_path / "log"
@@ -417,43 +376,3 @@ def test_info_and_doctor_say_what_is_recorded(tmp_path: Path, disk: Disk) -> Non
     assert "; path: no part of it (not wait: it needs the part time)" in said
     doctor = biotrail("doctor").stdout
     assert [part for part in PATH_PARTS if f"path {part} " in doctor] == list(PATH_PARTS)
-
-
-HOLD = """
-import sys, time
-from biotrail.recorder.probes.backend import ProbeConfig
-from biotrail.recorder.probes.core import CoreProbes
-from biotrail.recorder.schema.records import PATH_PARTS
-probes = CoreProbes(ProbeConfig(path=frozenset(PATH_PARTS)))
-probes.open()
-probes.attach()
-print(" ".join(str(probes._object.info(name).id) for _, name in probes.path.programs))
-sys.stdout.flush()
-time.sleep(1000)
-"""
-
-
-def test_the_paths_programs_are_gone_after_kill() -> None:
-    # GIVEN a process that records the path
-    if shutil.which("bpftool") is None:
-        pytest.skip("needs bpftool")
-
-    def loaded() -> set[int]:
-        said = devices.run("bpftool", "prog", "show")
-        return {int(number) for number in re.findall(r"^(\d+): ", said, re.MULTILINE)}
-
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    try:
-        assert process.stdout is not None
-        ids = {int(number) for number in process.stdout.readline().split()}
-        assert len(ids) == 10
-        assert ids <= loaded()
-        # WHEN it is killed
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
-    # THEN the kernel frees all of them
-    wait_until(lambda: not ids & loaded(), "the programs are still there")
