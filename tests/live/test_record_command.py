@@ -49,6 +49,8 @@ def test_a_killed_recorder_leaves_a_log_that_reads_and_converts(tmp_path: Path, 
     log = tmp_path / "killed.biotrail"
     with recorder("-d", load.name, "-o", log) as process:
         wait_for_size(log, 100_000)
+        # The first chunk may still be under way when the file has this size.
+        wait_until(lambda: any(True for _ in LogReader(log).chunks()), "no whole chunk is there")
         # WHEN it is killed
         process.kill()
         process.wait(SECONDS)
