@@ -95,9 +95,9 @@ PROGRAMS(bt_io_done, block_io_done, on_done(RQ(0)))
 PROGRAMS(bt_hold, block_plug, on_plug(QUEUE(0)))
 PROGRAMS(bt_release, block_unplug, on_unplug(QUEUE(0), ctx[1], ctx[2] & 0xff))
 
-/* The whole path: loaded for --path only. */
+/* The whole path: loaded for --path only. Where interrupts are off, none can be preempted. */
 #define TASK(n) ((struct task_struct *)ctx[n])
-PROGRAM(bt_sys_enter, sys_enter, on_sys_enter(ctx[1]))
+PROGRAMS(bt_sys_enter, sys_enter, on_sys_enter(ctx[1]))
 PROGRAMS(bt_sys_exit, sys_exit, on_sys_exit((void *)ctx[0], ctx[1]))
 PROGRAM(bt_switch, sched_switch, on_switch(ctx[0], TASK(1), TASK(2), ctx[3]))
 PROGRAM(bt_switch_old, sched_switch, on_switch(ctx[0], TASK(1), TASK(2), bt_state_of(TASK(1))))
@@ -107,7 +107,7 @@ PROGRAM(bt_irq_exit, irq_handler_exit, on_irq_exit(ctx[0]))
 PROGRAM(bt_soft_raise, softirq_raise, on_softirq_raise(ctx[0]))
 PROGRAM(bt_soft_entry, softirq_entry, on_softirq_entry(ctx[0]))
 PROGRAM(bt_soft_exit, softirq_exit, on_softirq_exit(ctx[0]))
-PROGRAM(bt_dirty, writeback_dirty_folio, on_dirty(ctx[0], ctx[1]))
+PROGRAMS(bt_dirty, writeback_dirty_folio, on_dirty(ctx[0], ctx[1]))
 PROGRAM(bt_dirty_page, writeback_dirty_page, on_dirty(ctx[0], ctx[1]))
 
 /* Loaded for --children only. Writes no record. */

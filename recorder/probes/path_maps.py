@@ -58,18 +58,20 @@ class _Entered(ctypes.Structure):
 class PathProbe:
     """One tracepoint of a part, with its program by the tracepoint's number of arguments.
 
-    rings: whether the program writes records, and so has a variant that disables preemption.
+    in_task: whether the tracepoint is reached in a task with interrupts on, so that the program has
+    a variant that disables preemption: while a task is preempted within a program, the kernel does
+    not run that program for other tasks on the CPU.
     """
 
     part: str
     tracepoint: str
     programs: dict[int, str]
-    rings: bool = False
+    in_task: bool = False
 
 
 PROBES = (
-    PathProbe("time", "sys_enter", {2: "bt_sys_enter"}),
-    PathProbe("time", "sys_exit", {2: "bt_sys_exit"}, rings=True),
+    PathProbe("time", "sys_enter", {2: "bt_sys_enter"}, in_task=True),
+    PathProbe("time", "sys_exit", {2: "bt_sys_exit"}, in_task=True),
     PathProbe("wait", "sched_switch", {4: "bt_switch", 3: "bt_switch_old"}),
     PathProbe("wait", "sched_waking", {1: "bt_waking"}),
     PathProbe("irq", "irq_handler_entry", {2: "bt_irq_entry"}),
@@ -77,7 +79,7 @@ PROBES = (
     PathProbe("irq", "softirq_raise", {1: "bt_soft_raise"}),
     PathProbe("irq", "softirq_entry", {1: "bt_soft_entry"}),
     PathProbe("irq", "softirq_exit", {1: "bt_soft_exit"}),
-    PathProbe("dirty", "writeback_dirty_folio", {2: "bt_dirty"}),
+    PathProbe("dirty", "writeback_dirty_folio", {2: "bt_dirty"}, in_task=True),
 )
 """In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
 that nothing is ended that was not begun."""
@@ -118,8 +120,8 @@ NO_PATH = PathChoice()
 def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> PathChoice:
     """Return which of the parts `wanted` this kernel can record, and the programs for them.
 
-    preemptible: whether programs that write records must disable preemption themselves, as
-    `programs.is_preemptible` says. A part of which one tracepoint is missing is left out whole.
+    preemptible: whether tracepoints leave preemption on, as `programs.is_preemptible` says. A part
+    of which one tracepoint is missing is left out whole.
     """
     lacking: dict[str, str] = {}
     programs: list[tuple[str, str]] = []
@@ -130,7 +132,7 @@ def choose_path(wanted: Collection[str], btf: KernelBtf, preemptible: bool) -> P
         if not program:
             lacking.setdefault(probe.part, reason)
         else:
-            programs.append((probe.part, program + ("_p" if probe.rings and preemptible else "")))
+            programs.append((probe.part, program + ("_p" if probe.in_task and preemptible else "")))
     if "call" in wanted and not _has_regs(btf):
         lacking["call"] = _NO_REGISTERS
     for part, needed in _NEEDS.items():
@@ -162,7 +164,7 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
 def all_path_programs() -> list[str]:
     """Return the names of the object's programs for the path, variants included."""
     plain = [(probe, name) for probe in (*PROBES, OLD_DIRTY) for name in probe.programs.values()]
-    return [name for _, name in plain] + [f"{name}_p" for probe, name in plain if probe.rings]
+    return [name for _, name in plain] + [f"{name}_p" for probe, name in plain if probe.in_task]
 
 
 class PathMaps:

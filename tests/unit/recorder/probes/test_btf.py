@@ -221,7 +221,7 @@ def test_the_table_names_the_programs_of_the_object():
     for tracepoint_probe in path_probes:
         for name in tracepoint_probe.programs.values():
             assert written.pop(name) == tracepoint_probe.tracepoint
-            assert (name in dict(both)) == tracepoint_probe.rings
+            assert (name in dict(both)) == tracepoint_probe.in_task
     known = {name: probe.tracepoint for probe in PROBES for name in probe.programs.values()}
     # THEN both agree, and every event of the schema has its tracepoint
     assert written == known
