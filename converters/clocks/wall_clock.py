@@ -162,7 +162,7 @@ class WallClock:
 
     @classmethod
     def fit(cls, taken: Iterable[Reading]) -> "WallClock":
-        """Return the line through clock readings, of which there is at least one.
+        """Return REALTIME as a line over BOOTTIME, by one or more clock readings in any order.
 
         Drawn by those after the last step, through first and last; without a drift that exceeds
         their uncertainty it is level, at the one of them of least uncertainty. All fields are set:

@@ -290,12 +290,12 @@ class Builder:
 
 
 def _numbers(a: Association, whole: Whole) -> tuple[I64, I64]:
-    """Return (number, family) of each queued bio (row of `whole`), int64 each.
+    """Return (number, family) of each queued bio (row of `whole`), int64 each, as in `Bios`.
 
-    number: that of the bio's first event, if it is a Q, A or X. Else the beginning was not
-    recorded: FIRST_UNRECORDED + _SLOTS times that event's number, plus the bio's place in the chain
-    that a D lists (0 for other events). family: number of the topmost bio on the devices above; the
-    bio's own without one.
+    number: index in the log of the bio's first event, if it is a Q, A or X. Else the beginning was
+    not recorded: FIRST_UNRECORDED + _SLOTS times that event's index, plus the bio's place in the
+    chain that a D lists (0 for other events). family: number of the topmost known upper device's
+    bio that it works for; its own number if it has no parent.
     """
     birth = a.bios.birth[whole.gen] if len(whole.gen) else whole.gen
     number = a.events.number[birth] if len(whole.gen) else whole.gen

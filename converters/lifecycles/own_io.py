@@ -179,9 +179,9 @@ class OwnEventFilter:
         """Add `fresh` events to the queue; remove and return those whose owner is decided, by time.
 
         Events of own I/O are dropped. Events wait from the first event's time on of a request that
-        the next window sees again (`kept`) and that may still turn out not to be own: an own one
+        the next window sees again (`kept`), and of which it is open whether it is own: an own one
         not issued yet, so that bios of others may merge into it, or any absorbed by a request not
-        known yet.
+        known yet. The final window keeps none, so nothing waits after it.
 
         fresh: the events that are new in the window `result`. most: if as many events wait, `fresh`
         included, all are decided by what is known now, and returned.

@@ -26,9 +26,10 @@ class Submitters:
     ) -> dict[str, NDArray[Any]]:
         """Return the columns of `Bios` that say who submitted each bio and how, from its Q.
 
-        By column name: part, tid, task, cgroup, ioprio, hint, stack, cpu. task and stack are rows
-        of `tasks` and `stacks`, -1 if the thread has no name or no stack was recorded. Without a Q
-        part is `dev`, task and stack are -1, cpu is NO_CPU, the others are 0.
+        By column name: part (the Q's dev_t, of the partition or disk), tid, task, cgroup, ioprio,
+        hint, stack, cpu. task and stack are rows of `tasks` and `stacks`, -1 if the thread has no
+        name or no stack was recorded; stacks not met before are added to `stacks`. Without a Q part
+        is `dev`, task and stack are -1, cpu is NO_CPU, the others are 0.
 
         queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns). dev:
         per bio, the disk (dev_t).

@@ -137,13 +137,13 @@ class Level:
         return _joined(thin, (times[exact], after[exact].astype(float)))
 
     def _rests(self, bins: I64, level: NDArray[np.float64]) -> Samples:
-        """Return a sample at the end of each thinned bin that no other thinned bin follows.
+        """Return a sample (time in ns) at the end of each thinned bin that no other one follows.
 
         bins, level: numbers of the bins that are thinned now, sorted, and the level at the end of
         each. A thinned bin is one of which only the highest and final level are kept. The sample of
         the last of `bins` becomes `_rest`; that of an earlier call, in `_rest` until now, is
         returned first, or dropped where `bins` begins with the bin that it is due at. Without
-        `bins` only that one is returned.
+        `bins` only that one is returned, and `_rest` becomes None.
         """
         if not len(bins):
             return self._pop_rest()

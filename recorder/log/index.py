@@ -100,9 +100,10 @@ def _read_part(
 def _ends(offsets: NDArray[np.uint64], borders: list[int]) -> NDArray[np.uint64] | None:
     """Return per frame (n,) the file offset of the next frame; None where frames would overlap.
 
-    `offsets`: file offsets (n,) of the frames in the index. `borders`: offsets of the INDEX frames
-    and the TRAILER, which the index does not list. None: `offsets` do not ascend, two frames are
-    closer than FRAME_BYTES, or a frame of the index is behind all of `borders`.
+    `offsets`: file offsets (n,) of the frames in the index. `borders`: offsets, in any order, of
+    the INDEX frames and the TRAILER, which the index does not list. None: `offsets` do not ascend,
+    two frames, listed or not, are closer than FRAME_BYTES, or one of the index is behind all of
+    `borders`.
     """
     starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
     ascending = (np.diff(offsets.astype(np.int64)) > 0).all() if len(offsets) else True

@@ -25,7 +25,7 @@ class Survey:
         """Survey the frames behind the header of `source`; reads nothing yet.
 
         `opening`: the log's decoded start. `start_ns`: CLOCK_MONOTONIC when recording began, ns,
-        from which the first window of missing events counts; 0: not known.
+        from which the first window of missing events counts; 0: not known, so that it begins at 0.
         """
         self._source = source
         self._opening = opening

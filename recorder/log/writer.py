@@ -109,8 +109,9 @@ class LogWriter:
     def write_loss(self, windows: list[dict[str, int]]) -> None:
         """Write a LOSS frame of loss windows, in which records were lost.
 
-        A window is {"start", "end" (ns of CLOCK_MONOTONIC), "cpu", "level", "kind", "count"}; kind:
-        of the lost records; 0: unknown.
+        A window is {"start", "end" (ns of CLOCK_MONOTONIC), "cpu", "level", "kind", "count"};
+        level: of nesting on the cpu (0 task, 1 softirq, 2 hardirq; LEVELS: nested too deep); kind:
+        of the lost records, 0: unknown; count: records lost.
         """
         self._frame(FrameType.LOSS, frames.encode_json(windows))
 

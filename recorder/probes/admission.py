@@ -139,10 +139,12 @@ def config(
     """Return the programs' whole configuration, but for `hold_irqs`, which the caller sets.
 
     `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
-    all. `enums`: this kernel's `op_enum` and `flag_bits` (btf.kernel_enums). `stacks`, `files`:
-    which call stacks and file facts are recorded. Partitions' sectors, cgroups and this process (as
-    the recorder, whose own I/O is known by it) are looked up now. Raises ProbeError: too many
-    devices or filter values, or a partition, cgroup, operation or flag that this machine lacks.
+    all. `filters`: of process and thread ids only whether there are any; the caller puts the ids
+    into the map bt_ids. `enums`: this kernel's `op_enum` and `flag_bits` (btf.kernel_enums).
+    `stacks`, `files`: which call stacks and file facts are recorded. Partitions' sectors, cgroups
+    and this process (as the recorder, whose own I/O is known by it) are looked up now. Raises
+    ProbeError: too many devices or filter values, or a partition, cgroup, operation or flag that
+    this machine lacks.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
     chosen = device_filters(devices)

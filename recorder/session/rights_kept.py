@@ -61,8 +61,9 @@ def _check_priority() -> None:
 def lacking(options: RecordOptions) -> list[Lack]:
     """Return what will not work for lack of rights (rights.lacking), for these options.
 
-    That other users' processes are hidden ("processes") is left out without `--children`; all else
-    is returned whatever the options.
+    The rights are the calling thread's as of now: call it before `reduce`. That other users'
+    processes are hidden ("processes") is left out without `--children`; all else is returned
+    whatever the options. Raises OSError: the rights cannot be read.
     """
     lacks = rights.lacking()
     return [lack for lack in lacks if lack.key != "processes" or options.filters.children]

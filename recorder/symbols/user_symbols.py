@@ -84,11 +84,13 @@ class UserSymbols:
     def __init__(
         self, known: Iterable[str] = (), proc: Path = _PROC, commands: Iterable[str] = _COMMANDS
     ) -> None:
-        """Read the build ids of all files that running processes have mapped, and of `known`.
+        """Read the build ids of files that processes have mapped as executable, then of `known`.
 
         `known`: paths of files. `proc`: where procfs is mounted. `commands`: directories of
         commands, searched by `look_for` after those of PATH. Sets `_where` (where two files have
-        one build id, the first) and `_seen`; no file stays open.
+        one build id, the first that was read) and `_seen`; no file stays open. Skipped are
+        processes and files that cannot be read, files without a build id, and those past the first
+        _MAX_SEEN.
         """
         self._proc = proc
         self._commands: Iterable[str] | None = (*os.environ.get("PATH", "").split(":"), *commands)

@@ -166,11 +166,11 @@ class Comparison:
                 yield compare(what, first[name], second[name], self._confidence)
 
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
-        """Return one operation of a device compared: its I/Os on both sides, and its figures.
+        """Return one operation of a device compared: its I/Os (bios) on both sides and its figures.
 
         name: of the operation. a, b: its place (device number << OP_BITS | operation number) in A
-        and B, as of `Side.operations`; None: that side does not have the operation, and its figures
-        have no value.
+        and B, as of `Side.operations`; None: that side does not have the operation: its number of
+        I/Os is 0, and its figures have no value.
         """
         groups_a, groups_b = _groups(self._a, a), _groups(self._b, b)
         figures = [

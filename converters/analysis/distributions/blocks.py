@@ -66,11 +66,11 @@ class Slots:
         """Add the recording's next window: I/Os to the slots in which they ended, and the depths.
 
         A slot is one of the equal stretches of time into which the recording is divided. An I/O
-        without a completion is in the slot in which it began. `origin` becomes the first window's
-        begin. `width` is doubled, two slots merged into one, until no I/O and no end of a window is
-        past MOST_SLOTS slots. Changes the groups of bios and requests by slot, `places`, `left_out`
-        and `depths`. A window of a log without events (begin < 0, or end 0) is ignored. context:
-        the log's.
+        without a recorded completion is in the slot in which it began. `origin` becomes the first
+        window's begin. `width` is doubled, two slots merged into one, until no I/O and no end of a
+        window is past MOST_SLOTS slots. Changes the groups of bios and requests by slot, `places`,
+        `left_out` and `depths`. A window of a log without events (begin < 0, or end 0) is ignored.
+        context: the log's.
         """
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return

@@ -108,10 +108,12 @@ class ByPath(ByInode):
         return np.array(found, dtype=np.int64)[place]
 
     def _code(self, row: int) -> int:
-        """Return the code of the file in a row of Context.files; a new path gets the next code.
+        """Return the code of the file in a row of Context.files; a new group gets the next code.
 
-        Notes the row in `_inodes`, unless the code is in `_of_row` already. The code is kept in
-        `_of_row` only if the file's path is known, because a path can follow.
+        A group is one device's `_words` of a file: its path or, while that is not known, its
+        stand-in (`inode N of …`). row: from 0, within `_of_row`. Notes the row in `_inodes`, unless
+        the code is in `_of_row` already. The code is kept in `_of_row` only if the file's path is
+        known, because a path can follow.
         """
         code = int(self._of_row[row])
         if code:
@@ -130,9 +132,10 @@ class ByPath(ByInode):
     def canonical(self, code: int) -> int:
         """Return the code of the path that the files of `code` have by now.
 
-        code: as of `codes`. It is returned itself if these files have several paths, or there is no
-        file. Adds the files' rows to `_inodes` of the returned code, so that `name` counts them; a
-        path that no I/O had so far gets the next code.
+        code: as of `codes`. It is returned itself if these files have several paths or still none
+        that is known, or if it stands for I/O without a file. Adds the files' rows to `_inodes` of
+        the returned code (not if they have several paths), so that `name` counts them; a path that
+        no I/O had so far gets the next code.
         """
         if code < _FIRST:
             return code

@@ -25,8 +25,9 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
 def _stretch(stretch: Stretch) -> dict[str, Any]:
     """Return the figures of a stretch of time as a dict for json.dumps.
 
-    Keys: begin_ns, end_ns, total and operations (figures of bios, with those of requests as
-    `requests`; as report.json.operation), processes (figures of bios, as report.json.group).
+    Keys: begin_ns, end_ns; total (a dict as report.json.operation: figures of bios, with those of
+    requests as `requests`); operations (a list of such dicts) and processes (a list of dicts as
+    report.json.group, of bios), in the order of `stretch`.
     """
     return {
         "begin_ns": stretch.begin_ns,

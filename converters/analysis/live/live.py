@@ -217,9 +217,9 @@ class Live:
     def _name(self, place: int) -> dict[str, str | int | None]:
         """Return the name of a device and operation, or of OTHERS: {"others": 1}.
 
-        The name has the fields `device` (name) and `operation`. place: dev_t << OP_BITS | operation
-        number, as in Samples.place; below 0: OTHERS, the group of the I/O for which there was no
-        group left.
+        The name has the fields `device` and `operation`, both names (str, never None). place: dev_t
+        << OP_BITS | operation number, as in Samples.place; below 0: OTHERS, the group of the I/O
+        for which there was no group left.
         """
         if place < 0:
             return {"others": 1}

@@ -106,9 +106,10 @@ def buckets(found: Buckets, unit: str) -> list[dict[str, int]]:
 def group(one: GroupReport) -> dict[str, Any]:
     """Return the figures of a group of bios (or requests) as a dict for json.dumps.
 
-    Keys: the fields of the group's name, then ios, bytes, done_bytes, rates per second, the other
-    counters, errors (status name → count), size and latency (summary with histogram), and stages
-    (name, share and summary each). `errors` is not copied.
+    Keys: the fields of the group's name, then ios, bytes, done_bytes, ios_per_s, bytes_per_s, each
+    other counter by its name, errors (status name → count), size (bytes) and latency (ns; each a
+    summary with a histogram), and stages: a list of dicts with stage (its name), share (0 to 1) and
+    the summary of its time (ns). `errors` is not copied.
     """
     counters = one.counters
     return {

@@ -79,7 +79,10 @@ class Node:
     """(name, side) of each function called → its index in the list of nodes."""
 
     def weight(self, by: Weight) -> int:
-        """Return the node's weight: bios, bytes, or ns of latency."""
+        """Return the figure of the node that `by` selects: bios, bytes, or summed latency in ns.
+
+        The I/O of the functions called from it is included.
+        """
         return {
             Weight.COUNT: self.bios,
             Weight.BYTES: self.bytes,

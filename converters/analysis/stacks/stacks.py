@@ -121,9 +121,9 @@ class StackTable:
     def callers(self) -> list[Callers]:
         """Return the figures by command and stack; threads of one name are added up.
 
-        New objects. Bios whose thread is not known are under UNKNOWN, those without a recorded
-        stack under stack -1. In the order in which they first occurred (within a window by stack
-        and task).
+        New objects. Bios without a Q in the log are left out (`without_queue`). Of the others,
+        those whose thread is not known are under UNKNOWN, those without a recorded stack under
+        stack -1. In the order in which they first occurred (within a window by stack and task).
         """
         found: dict[tuple[str, int], Callers] = {}
         for (stack, task), part in self._by_task.items():

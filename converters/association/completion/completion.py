@@ -143,10 +143,11 @@ def _done_since(r: Generations, size: I64, issue: I64) -> I64:
 def _flush_sequence(a: Association, context: Context, sized: I64, issued: I64) -> Bool:
     """Return, per request (q,), whether it has data and blk-flush.c runs it as a flush sequence.
 
-    It does for a bio with PREFLUSH, and for one with FUA if the device lacks FUA: blk_insert_flush
-    then clears REQ_FUA, so the request is issued without the bit. Without a known bio: False.
-    sized: (q,) event with the request's length, or -1: then that of `issued` counts. issued: (q,)
-    first D, or where that was not recorded the last C; -1: neither, so that FUA does not count.
+    It does if any of its bios has PREFLUSH, or has FUA and the device lacks it: blk_insert_flush
+    then clears REQ_FUA, so the request is issued without the bit, which alone shows it here.
+    Without a known bio or a known length: False. context: for the flags' bits. sized: (q,) event
+    with the request's length, or -1: then that of `issued` counts. issued: (q,) first D, or where
+    that was not recorded the last C; -1: neither, so that FUA does not count.
     """
     preflush, fua = context.flag_mask("PREFLUSH"), context.flag_mask("FUA")
     bio_flags = np.zeros(len(a.requests), dtype=np.uint32)

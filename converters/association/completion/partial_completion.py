@@ -367,8 +367,8 @@ def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
     """Return the bios that can be in the request at this event (a D or C), in their order.
 
     The others merge into it later. Returned are bios that overlap the event's range, bios of
-    unknown size, and, since a zone append gets its sector at completion alone, bios that are as
-    long as the event.
+    unknown size and, whatever the operation, bios of exactly the event's length: a zone append gets
+    its sector at completion alone.
     """
     size = a.facts.piece_bytes[bios]
     inside = _overlap(a, event, bios) | (size < 0) | (size == int(a.events.bytes[event]))
@@ -378,7 +378,9 @@ def _lying_in(a: Association, event: int, bios: list[int]) -> list[int]:
 def _overlap(a: Association, event: int, bios: list[int]) -> Bool:
     """Return, per bio, whether its piece shares a sector with the event's range.
 
-    A piece of no bytes does if it lies inside; of unknown size the result is meaningless.
+    The piece is what went to the bio's own request. One of no bytes does if it lies inside, not at
+    the begin or end of the range; likewise for an event of no bytes. Of unknown size the result is
+    meaningless.
     """
     begin = int(a.events.sector[event])
     end = begin + int(a.events.bytes[event]) // SECTOR_BYTES

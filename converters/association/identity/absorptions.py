@@ -62,9 +62,10 @@ def absorptions(a: Association) -> Findings:
 def last_absorbers(absorbed_by: I64, merges: int) -> I64:
     """Return, per request (q,), the last request of its chain of merges, or -1: not absorbed.
 
-    absorbed_by: (q,) request that each one was merged into, or -1. merges: number of merges.
+    absorbed_by: (q,) request that each one was merged into, or -1; not changed, but returned itself
+    where no chain is longer than one merge. merges: number of merges, or more; bounds the passes.
     C merged into B, and B into A, gives A for C. Pointer jumping doubles the path length in each
-    pass, so a cycle of merges terminates too.
+    pass, so a cycle of merges terminates too: its requests get any request of the cycle.
     """
     for _ in range(merges.bit_length()):
         further = take_or(absorbed_by, absorbed_by, -1)

@@ -81,7 +81,9 @@ def _other_device(p: Bios) -> Bool:
 def _outside(p: Bios, outer: I64, inner: I64) -> Bool:
     """Return, per pair (k,), whether events `inner` and `outer` have data and share no sector.
 
-    outer, inner: (k,) events. Where the row before is an m, only `inner` needs data.
+    outer, inner: (k,) the pair's two events, in either order. Where the pair's earlier row is an m
+    (a merge of two requests; `p.before`), only `inner` needs data: an `outer` without data shares a
+    sector if it lies inside of `inner`, not on its border.
     """
     events = p.events
     overlap = ranges_overlap(

@@ -176,11 +176,11 @@ def _unresolved_merges(a: Association) -> dict[int, int]:
 
 
 def _not_issued(a: Association, ends: RequestEnds) -> dict[int, int]:
-    """Return, per device, the first event of the oldest request with data that waits for a D.
+    """Return, per device, the first event of the oldest request with data that still waits for a D.
 
-    {dev: index into `a.events`, or -1 where that request's start was not recorded: it may be older
-    than the log}; a device without such a request is left out. A request waits that has no D, C or
-    m, and whose address was not reused.
+    Still: after the last of `a.events`, without a D, C or m, and its address was not reused. {dev:
+    index into `a.events`, or -1 if any such request's start was not recorded: it may be older than
+    the log, and counts as the oldest}; a device without such a request is left out.
     """
     waits = (ends.issue < 0) & (ends.end < 0) & ~a.requests.superseded
     waits &= a.requests.first(Kind.RQ_MERGE) < 0

@@ -114,8 +114,9 @@ class BioRules:
     def waiting_for_end(self, event: Event, device: Device) -> list[InFlight]:
         """Return the waiting bios that a completion may be of: those with its range and operation.
 
-        If the event has no bytes, those that end at its sector follow: bio_advance has then moved
-        the bio to its end, where bi_size is 0. Oldest first in each of the two.
+        If the event has no bytes, others of its operation that end at its sector follow:
+        bio_advance has then moved the bio to its end, where bi_size is 0. Oldest first in each of
+        the two.
         """
         exact = device.waiting.exact(event.sector, event.end, event.op)
         if event.sector == event.end:

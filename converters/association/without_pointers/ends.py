@@ -167,8 +167,9 @@ class EndRules:
     def _end_of_unknown_flush(self, event: Event, device: Device, waiting: list[InFlight]) -> None:
         """Complete the first of the `waiting` PREFLUSH bios, which gets a new request here.
 
-        Sets `event.request` and `event.bio`, removes the bio from `device.waiting`, and reports the
-        completion to `pairing`. Of several all become ambiguous. The request is not added to the
+        event: a C of no bytes. waiting: oldest first (`_unknown_flushes`); if several, they and the
+        event become ambiguous. Sets request, bio and doubt of the event, removes the bio from
+        `device.waiting`, and reports the completion to `pairing`. The request is not added to the
         device. Without a waiting bio `_complete_unknown` decides.
         """
         bio = self._find.choose(event, waiting)

@@ -208,13 +208,14 @@ class Translator:
     def _fill_payloads(
         self, batch: Batch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
     ) -> None:
-        """Write into `raw` the fields that come from payloads, and all of TASK records.
+        """Write into `raw` the fields that come from payloads, and words 1 to 3 of TASK records.
 
         These are Q's partition (its device) and cgroup, X's new sector, U's depth and whether it
-        was asked for (UNPLUG_IO), and A's source and partition. They are 0 where the payload is too
-        short, but A's partition then is its device. TASK: the pid as tid and tgid, and the first 15
-        bytes of the name. at: rows of the records in the batch. kind, head, raw: per record of
-        `at`, its kind, its header and its record of 8 words, (n, 8) uint64, which is changed.
+        was asked for (UNPLUG_IO), and A's source and partition. Where the payload is too short they
+        stay as they are, but A's partition then is its device. TASK: the pid as tid and tgid, and
+        the first 15 bytes of the name. at: rows of the records in the batch. kind, head, raw: per
+        record of `at`, its kind, its header and its record of 8 words, (n, 8) uint64, which is
+        changed.
         """
         skip = np.where((head["action"] & np.uint64(CGROUP)) != 0, CGROUP_BYTES, 0)
         payload = batch.payload[at] + skip

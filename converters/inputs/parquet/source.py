@@ -49,8 +49,9 @@ class ArchiveSource:
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Open an archive, or a dataset's directory that holds one archive; check its metadata.
 
-        Raises LogFormatError: no archive, cut off or damaged, of another format, or a directory
-        with no archive or with several.
+        path: a stream must be seekable, and stay open for `parts`, which finds damaged events.
+        Raises LogFormatError: not readable, no archive, cut off, footer or metadata damaged, of
+        another format, or a directory with no archive or with several.
         """
         if isinstance(path, str | os.PathLike) and os.path.isdir(path):
             path = only_archive(path)

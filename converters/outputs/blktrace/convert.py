@@ -95,9 +95,9 @@ class _Output:
     def _path(self, dev: int) -> Path:
         """Return the prefix of a device's files. dev: dev_t.
 
-        In the output directory it is the device's name, else the output prefix with `.NAME` behind
-        it. A device without a name in the log's header is named by its numbers, `8_0`; `/` in a
-        name becomes `_`.
+        If the output prefix is an existing directory, it is the device's name in that, else the
+        output prefix with `.NAME` behind it. A device without a name in the log's header is named
+        by its numbers, `8_0`; in a name `/` becomes `_`, and what cannot be printed is escaped.
         """
         entry = self._context.devices.get(dev, {})
         name = shown(str(entry.get("name") or dev_numbers(dev).replace(":", "_"))).replace("/", "_")

@@ -28,7 +28,10 @@ class EventFile:
     """Events of one location. Up to a chunk is in memory; the file is open only during a write."""
 
     def __init__(self, path: Path) -> None:
-        """Begin a file without events; `path` is created at the first full chunk or by `close`."""
+        """Begin a file without events; `path` is created at the first full chunk or by `close`.
+
+        No file may be there before: its bytes would stay in front of the events.
+        """
         self.events = 0
         """Number of events written."""
         self.time: int | None = None

@@ -221,11 +221,12 @@ class Rows:
 
 
 def _fill(matrix: U8, used: Bool, at: int, piece: _Piece) -> bool:
-    """Write a piece into `matrix` at column `at`, and mark in `used` which bytes its rows use.
+    """Write a piece into `matrix` from column `at`, and clear in `used` the bytes that rows lack.
 
-    matrix: uint8 (n, bytes), whose rows have the constant bytes already. used: bool of the same
-    shape, True where nothing is written. piece: constant bytes, followed by a varint or fixed bytes
-    per row. Returns whether any row uses fewer than all of the piece's columns.
+    matrix: uint8 (n, bytes), whose rows have the constant bytes already; a length among them
+    (`piece.length_at`) is filled in. used: bool of the same shape, True in the piece's columns
+    before. piece: constant bytes, followed by a varint or fixed bytes per row; rows outside of
+    `piece.where` use none of them. Returns whether any row uses fewer than all of its columns.
     """
     start = at + len(piece.lead)
     for column, data in enumerate(piece.fixed, start):

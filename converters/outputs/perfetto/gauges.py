@@ -153,7 +153,9 @@ class Gauges:
     def finish(self, end: int) -> dict[str, Samples]:
         """Return, by counter's name, the samples that were held back: (times in ns, values).
 
-        end: the trace's, ns; no sample is later.
+        All four counters are there, some perhaps without samples. end: the trace's, ns; no sample
+        is later: levels that changed after it have their sample at it. To be called once; no
+        `update` may follow.
         """
         return {
             QUEUED: self._queued.finish(end),

@@ -153,11 +153,12 @@ class SliceMaker:
         return slices
 
     def losses(self, table: LossWindows, first: int) -> Slices:
-        """Return a slice per loss window (a full ring lost records), sorted by start.
+        """Return a slice per loss window (records lost, to full rings or damage), sorted by start.
 
         first: number of the first slice, from which on they are numbered. A slice has the kind of
-        record (`unknown` where it is not known), and CPU and count, left out where not known. A
-        start before 0 becomes 0, an end before the start the start. Interns names and texts.
+        record (`unknown` where it is not known), CPU and count, left out where not known, and the
+        host where the trace has several logs. A start before 0 becomes 0, an end before the start
+        the start. Interns names and texts.
         """
         rows = np.argsort(table.start, kind="stable")
         n = len(rows)

@@ -192,7 +192,8 @@ class Tree:
     def counter(self, name: str, dev: int) -> TrackDescriptor:
         """Return the track of a device's counter, below the device's group.
 
-        name: of COUNTERS. dev: dev_t; its group is created if it is new.
+        name: of COUNTERS. dev: dev_t; its group is created if it is new, as a packet for
+        `announcements`. The same name and dev have the same uuid.
         """
         counter = COUNTERS[name]
         return TrackDescriptor(

@@ -66,7 +66,11 @@ class _Writer:
     """Writes bios in the order of Q; a window has the bios that ended in it."""
 
     def __init__(self, context: Context, out: BinaryIO, upper_only: bool) -> None:
-        """Write the iolog's first line, its version. Raises OSError where `out` fails."""
+        """Write the iolog's first line, its version. Raises OSError where `out` fails.
+
+        context: of the log, for the names of devices and operations. upper_only: whether to leave
+        out bios that have a parent, a bio of the upper device that they work for.
+        """
         self._context = context
         self._out = out
         self._upper_only = upper_only

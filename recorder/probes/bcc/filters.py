@@ -116,10 +116,12 @@ def _device(device: DeviceFilter) -> str:
 
 
 def _op(number: int) -> str:
-    """Return a C condition, over the letters a, b and c, for an event of an operation.
+    """Return a C condition, in parentheses, for an event of an operation.
 
-    `number`: the operation's in kernel_names.OPS. The condition is that of _OTHERS, if the
-    operation is there; else its letters in RWBS_OPS are compared, and letters behind do not matter.
+    It is over the letters a, b and c and, for some operations, the struct `said`. `number`: the
+    operation's in kernel_names.OPS, but not DRV_OUT, which has no letters (StopIteration). The
+    condition is that of _OTHERS, if the operation is there; else its letters in RWBS_OPS are
+    compared, and letters behind do not matter.
     """
     name = next(op for op, value in OPS.items() if value == number)
     if name in _OTHERS:
