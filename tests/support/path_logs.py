@@ -94,11 +94,19 @@ class PathLog:
         )
 
     def waits(
-        self, entry: int, out: int, woken: int, run: int, tid: int = 42, *, state: int = 2
+        self,
+        entry: int,
+        out: int,
+        woken: int,
+        run: int,
+        tid: int = 42,
+        *,
+        state: int = 2,
+        **values: int,
     ) -> None:
         """A wait inside a timed call, from `out` until `woken`; the thread runs again at `run`."""
         times = {"blocked": woken - out, "runnable": run - woken}
-        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times)
+        self.add(Kind.WAIT, run, entry=START + entry, tid=tid, state=state, **times, **values)
 
     def request(self, issue: int, end: int, **interrupt: Any) -> None:
         """A bio with a request, completed as the fields of its INTERRUPT record say."""
