@@ -10,7 +10,8 @@ from biotrail.converters.calls.names import name_of_call, name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, WAIT_CAUSE_NAMES, Lifecycles, WaitCause
 from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
-from biotrail.converters.lifecycles.arrow.tables import named, nullable, thread_columns, wall_clock
+from biotrail.converters.lifecycles.arrow.named import named, nullable
+from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
 
 _THREAD = (
     Column("tid", pa.uint32(), "", "thread"),

@@ -50,9 +50,11 @@ class PathLog:
         opf: int = 0,
         dirtied: tuple[int, int, bytes] | None = None,
         foreign: bool = False,
+        args: Sequence[int] = (),
     ) -> None:
         """A bio that no request serves; end None: in flight at the log's end.
 
+        args: the first arguments of its call.
         dirtied: (ns before Q, tid, name) of the task that dirtied its page.
         """
         self.bios += 1
@@ -61,7 +63,8 @@ class PathLog:
         self.add(Kind.Q, at, **bio, **place, bytes=4096, part=DEV, tid=tid, flags=int(own))
         if call is not None:
             begun = {"entry": START + entry if entry >= 0 else 0}
-            self.add(Kind.CALL, at, **bio, **begun, number=call, foreign=foreign)
+            given = {f"arg{place}": value for place, value in enumerate(args)}
+            self.add(Kind.CALL, at, **bio, **begun, **given, number=call, foreign=foreign)
         if dirtied is not None:
             ago, by, comm = dirtied
             self.add(Kind.DIRTIED, at, **bio, ago=ago, tid=by, tgid=by, comm=comm)

@@ -8,12 +8,12 @@ import numpy as np
 
 from biotrail.converters.analysis.report.calls import CALL_PARTS
 from biotrail.converters.analysis.slow.io_details import IO
-from biotrail.converters.calls.arguments import What, argument_of_calls
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import WAIT_CAUSE_NAMES, Tasks, WaitCause
 from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.call_arguments import What, argument_of_calls
 
 _STATES = {0: "R", 1: "S", 2: "D", 4: "T", 8: "t"}
 _KILLABLE, _IDLE, _FREEZABLE = 0x102, 0x402, 0x2000

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import I32, I64, U64, Bool
+from biotrail.recorder.schema.syscalls import call_name
 
 What = Literal["fd", "offset", "length"]
 
@@ -61,7 +61,7 @@ def argument(
     """
     values, known = np.zeros(len(number), dtype=np.int64), np.zeros(len(number), dtype=np.bool_)
     for one in np.unique(number).tolist():
-        place = getattr(PLACES.get(name_of_call(one, False, machine), _NO_PLACES), what)
+        place = getattr(PLACES.get(call_name(one, machine), _NO_PLACES), what)
         if place is None or place >= args.shape[1]:
             continue
         rows = np.flatnonzero((number == one) & ~foreign)
@@ -82,7 +82,7 @@ def argument_of_calls(calls: Calls, machine: str, what: What) -> tuple[I64, Bool
     values, known = argument(args, calls.number, calls.foreign, machine, what)
     lacking = {1, 2} if what == "offset" else {1}
     for one in np.unique(calls.number).tolist():
-        places = PLACES.get(name_of_call(one, False, machine), _NO_PLACES)
+        places = PLACES.get(call_name(one, machine), _NO_PLACES)
         if getattr(places, what) in lacking:
             known &= calls.number != one
     return np.where(known, values, 0), known
