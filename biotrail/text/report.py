@@ -21,7 +21,7 @@ from biotrail.text.report_cells import (
     work,
 )
 from biotrail.text.report_devices import flushes, patterns, queues, stacked, stages
-from biotrail.text.report_path import calls, completions
+from biotrail.text.report_path import call_groups, calls, completions
 from biotrail.text.report_rows import in_order
 from biotrail.text.rows import Order, first
 
@@ -63,6 +63,8 @@ def parts(
         yield stacked(report, width)
     if report.calls:
         yield calls(report, width, most)
+    if report.call_groups:
+        yield call_groups(report, width, most)
     if report.by:
         yield from _chosen(report, width, most)
     else:

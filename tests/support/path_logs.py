@@ -51,6 +51,7 @@ class PathLog:
         dirtied: tuple[int, int, bytes] | None = None,
         foreign: bool = False,
         args: Sequence[int] = (),
+        cgroup: int = 0,
     ) -> None:
         """A bio that no request serves; end None: in flight at the log's end.
 
@@ -60,7 +61,9 @@ class PathLog:
         self.bios += 1
         bio = {"bio": self.bios << 6}
         place = {"sector": 8 * self.bios, "dev": DEV, "opf": opf}
-        self.add(Kind.Q, at, **bio, **place, bytes=4096, part=DEV, tid=tid, flags=int(own))
+        self.add(
+            Kind.Q, at, **bio, **place, bytes=4096, part=DEV, tid=tid, flags=int(own), cgroup=cgroup
+        )
         if call is not None:
             begun = {"entry": START + entry if entry >= 0 else 0}
             given = {f"arg{place}": value for place, value in enumerate(args)}

@@ -15,10 +15,7 @@ from biotrail.converters.analysis.report.tree import CallReport, StageTimes, Sum
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls
-from biotrail.converters.events.tables import (
-    NEVER,
-    Lifecycles,
-)
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 
 CALL_PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
 """Columns of Calls that divide a call's time, in the order in which they are shown."""
@@ -57,6 +54,52 @@ class CallFigures:
             if ns.any():
                 self.parts.setdefault(part, Distribution()).add(ns[ns > 0])
 
+    def merge(self, other: "CallFigures") -> None:
+        """Add the figures of other calls; `other` is not changed, and nothing of it is shared."""
+        self.count += other.count
+        self.bytes += other.bytes
+        self.bios += other.bios
+        self.errors.update(other.errors)
+        self.time.merge(other.time)
+        for part, times in other.parts.items():
+            self.parts.setdefault(part, Distribution()).merge(times)
+
+
+def coded(calls: Calls) -> I64:
+    """Return a code per call of its name and of whether it did I/O: int64 (n,), for `named`.
+
+    A call did I/O if it queued a bio, or waited for its own or other I/O.
+    """
+    did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
+    return (calls.number.astype(np.int64) * 2 + calls.foreign) * 2 + did_io
+
+
+def named(code: int, context: Context) -> tuple[str, bool]:
+    """Return (name of the call, whether it did I/O) of a code of `coded`."""
+    return name_of_call(code >> 2, bool(code & 2), context.machine), bool(code & 1)
+
+
+def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
+    """Return the report of the calls of one name that did I/O (`io`), or of those that did none.
+
+    Shares are of the time of all these calls; a part that none of them has is left out.
+    """
+    return CallReport(
+        call=name,
+        io=io,
+        count=figures.count,
+        failed=sum(figures.errors.values()),
+        errors=dict(sorted(figures.errors.items())),
+        bytes=figures.bytes,
+        bios=figures.bios,
+        time=Summary.of(figures.time),
+        parts=[
+            StageTimes(part, times.sum / max(figures.time.sum, 1), Summary.of(times))
+            for part in CALL_PARTS
+            if (times := figures.parts.get(part)) is not None
+        ],
+    )
+
 
 class CallsByName:
     """Figures of all timed calls, window after window."""
@@ -72,34 +115,16 @@ class CallsByName:
         if window.path is None or not len(window.path.calls):
             return
         calls = window.path.calls
-        did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
-        code_of_call = (calls.number.astype(np.int64) * 2 + calls.foreign) * 2 + did_io
-        for code in np.unique(code_of_call).tolist():
-            name = name_of_call(code >> 2, bool(code & 2), self._context.machine)
-            figures = self._figures.setdefault((name, bool(code & 1)), CallFigures())
-            figures.add(calls.take(code_of_call == code), name)
+        codes = coded(calls)
+        for code in np.unique(codes).tolist():
+            name, io = named(code, self._context)
+            figures = self._figures.setdefault((name, io), CallFigures())
+            figures.add(calls.take(codes == code), name)
 
     def reports(self) -> list[CallReport]:
         """Return a report for each name of a call: those with I/O, then those without.
 
         Both are sorted by the time in total, the longest first.
         """
-        found = [
-            CallReport(
-                call=name,
-                io=io,
-                count=one.count,
-                failed=sum(one.errors.values()),
-                errors=dict(sorted(one.errors.items())),
-                bytes=one.bytes,
-                bios=one.bios,
-                time=Summary.of(one.time),
-                parts=[
-                    StageTimes(part, times.sum / max(one.time.sum, 1), Summary.of(times))
-                    for part in CALL_PARTS
-                    if (times := one.parts.get(part)) is not None
-                ],
-            )
-            for (name, io), one in sorted(self._figures.items())
-        ]
+        found = [report_of(name, io, one) for (name, io), one in sorted(self._figures.items())]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum))

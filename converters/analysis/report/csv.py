@@ -132,15 +132,19 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _path_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of system calls, then those of the ways in which requests were completed.
+    """Yield the lines of calls, by name and by group, then those of the ways of completion.
 
     Calls of one name give a line for their whole time (`stage` is "all") and one for each part of
     it. Column `of` is "calls" or "calls without I/O", or the way of the completion; `ios` is the
     number of calls or requests.
     """
-    for call in report.calls:
+    for section, call in (
+        *(("calls", call) for call in report.calls),
+        *(("call groups", call) for call in report.call_groups),
+    ):
         work = {
-            "section": "calls",
+            "section": section,
+            **call.name,
             "call": call.call,
             "of": "calls" if call.io else "calls without I/O",
             "ios": call.count,

@@ -70,6 +70,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "certainty": report.certainty,
         "loss": {**vars(report.loss)},
         "calls": [_call(one) for one in report.calls],
+        "call_groups": [_call(one) for one in report.call_groups],
         "calls_until_ns": report.calls_until_ns,
     }
 
@@ -199,6 +200,7 @@ def _call(one: CallReport) -> dict[str, Any]:
     (name, share and summary in ns). `errors` is not copied.
     """
     return {
+        **one.name,
         "call": one.call,
         "io": one.io,
         "count": one.count,

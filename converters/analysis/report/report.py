@@ -21,6 +21,7 @@ from biotrail.converters.analysis.distributions.keys import (
 from biotrail.converters.analysis.distributions.keys_files import ByPath
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
+from biotrail.converters.analysis.report.call_groups import OF_CALLS, CallsByGroup
 from biotrail.converters.analysis.report.calls import CallsByName
 from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.analysis.report.flushes import Flushes
@@ -91,6 +92,7 @@ class Reporter:
         self._stacked = Stacked()
         self._tails = Tails()
         self._calls = CallsByName(context)
+        self._call_groups = CallsByGroup(context, by) if by in OF_CALLS else None
         self._completions = Completions()
         self._series: Series[GroupReport] | None = None
         self.begin = -1
@@ -123,6 +125,8 @@ class Reporter:
         self._stacked.add(window)
         self._tails.add(window, bios, self._context)
         self._calls.add(window)
+        if self._call_groups is not None:
+            self._call_groups.add(window)
         self._completions.add(window)
         if self._interval:
             if self._series is None:
@@ -181,6 +185,7 @@ class Reporter:
             percentiles=Percentiles(without=total.bios.counters["unfinished"]),
             tails=self._tails.tails(bios, context),
             calls=self._calls.reports(),
+            call_groups=self._call_groups.reports() if self._call_groups else [],
             calls_until_ns=context.calls_timed_until,
         )
 
