@@ -5,10 +5,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.call_figures import CallFigures, coded, named
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
 from biotrail.converters.analysis.distributions.keys import KEYS, Key, canonical, name_of
 from biotrail.converters.analysis.distributions.samples import of_bios
-from biotrail.converters.analysis.report.calls import CallFigures, coded, named, report_of
+from biotrail.converters.analysis.report.calls import report_of
 from biotrail.converters.analysis.report.tree import CallReport
 from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.events.context import Context

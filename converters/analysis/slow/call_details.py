@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.report.calls import CALL_PARTS
+from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.events.context import Context
