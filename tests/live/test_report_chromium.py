@@ -24,17 +24,20 @@ SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 PATIENCE = 120
 LEAST_FIGURES = 200
+DIVISION = "share of the calls' time by part"
+"""Label of the chart of system calls."""
 SHOWN = {"ns": units.duration, "bytes": units.size, "count": lambda x: units.count(round(x))}
 
 
 class Figures(html.parser.HTMLParser):
-    """What the page shows: figures as (path, value, kind, text), the data, the root's marks."""
+    """What the page shows: figures as (path, value, kind, text), labels of charts, data, marks."""
 
     def __init__(self, dom: str) -> None:
         super().__init__()
         self.figures: list[tuple[str, str, str, str]] = []
         self.root: dict[str, str | None] = {}
         self.tags: list[str] = []
+        self.labels: list[str | None] = []
         self.text = ""
         self._data = ""
         self._within: tuple[str, str, str] | None = None
@@ -45,6 +48,7 @@ class Figures(html.parser.HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.tags.append(tag)
+        self.labels.append(found.get("aria-label"))
         if tag == "html":
             self.root = found
         self._in_data = found.get("id") == "data"
@@ -307,3 +311,35 @@ def test_files_are_listed(tmp_path: Path) -> None:
     }
     for cell in ("/srv/db/table", "(file not known: direct I/O, buffers)", "(vda: metadata, or"):
         assert cell in found.text
+
+
+def test_calls_and_completions_are_shown(tmp_path: Path) -> None:
+    # GIVEN a log with the path
+    log = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
+    # WHEN a browser opens its page
+    found = visit(opened := make(log, tmp_path / "x.html"))
+    # THEN it has the report's calls, the parts of their time, and the steps to the completion
+    check(found, found.data["report"])
+    paths = [path for path, *_ in found.figures]
+    calls = found.data["report"]["calls"]
+    assert {path.split(".")[1] for path in paths if path.startswith("calls.")} == {
+        str(place) for place in range(len(calls))
+    }
+    for place, call in enumerate(calls):
+        assert call["call"] in found.text
+        for part in range(len(call["parts"])):
+            assert f"calls.{place}.parts.{part}.share" in paths
+    assert any(".completions." in path for path in paths)
+    # AND a chart
+    assert DIVISION in found.labels
+    # AND of a chosen device its own completions
+    device = found.data["report"]["devices"][1]["device"]
+    steps = [p for p, *_ in visit(opened, f"device={device}").figures if ".completions." in p]
+    assert {path.split(".")[1] for path in steps} == {"1"}
+
+
+def test_a_log_without_calls_has_no_such_card(page: Path) -> None:
+    # GIVEN the sample's page, which has no path WHEN it is opened THEN there is no card of calls
+    found = visit(page)
+    assert DIVISION not in found.labels
+    assert not [p for p, *_ in found.figures if p.startswith("calls.") or ".completions." in p]
