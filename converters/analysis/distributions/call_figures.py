@@ -2,6 +2,7 @@
 """Figures of timed system calls: of those of one name, or of one name in a group or slot."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,3 +73,14 @@ def coded(calls: Calls) -> I64:
 def named(code: int, context: Context) -> tuple[str, bool]:
     """Return (name of the call, whether it did I/O) of a code of `coded`."""
     return name_of_call(code >> 2, bool(code & 2), context.machine), bool(code & 1)
+
+
+def by_pair(first: I64, second: I64) -> Iterator[tuple[int, int, I64]]:
+    """Yield (value of `first`, value of `second`, rows) for each distinct pair, ascending.
+
+    first, second: (n,). rows: the rows that have both values, ascending.
+    """
+    order = np.lexsort((second, first))
+    new = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
+    for rows in np.split(order, np.flatnonzero(new) + 1) if len(order) else ():
+        yield int(first[rows[0]]), int(second[rows[0]]), rows

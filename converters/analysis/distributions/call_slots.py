@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.call_figures import CallFigures, coded, named
+from biotrail.converters.analysis.distributions.call_figures import (
+    CallFigures,
+    by_pair,
+    coded,
+    named,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 
@@ -33,16 +38,14 @@ class CallSlots:
         if window.path is None:
             return
         calls = window.path.calls
-        slot, name = np.maximum(calls.exit - origin, 0) // width, coded(calls)
-        pairs, place = np.unique(np.stack([name, slot]), axis=1, return_inverse=True)
-        for row, (code, one) in enumerate(pairs.T.tolist()):
-            chosen = calls.take(place.reshape(-1) == row)
+        slot = np.maximum(calls.exit - origin, 0) // width
+        for code, one, rows in by_pair(coded(calls), slot):
             known = named(code, context)
             if known not in self.by_name and len(self.by_name) >= MOST_NAMES:
-                self.left_out += len(chosen)
+                self.left_out += len(rows)
                 continue
             slots = self.by_name.setdefault(known, {})
-            slots.setdefault(one, CallFigures()).add(chosen, known[0])
+            slots.setdefault(one, CallFigures()).add(calls.take(rows), known[0])
 
     def widen(self) -> None:
         """Merge slots 2i and 2i + 1 into slot i."""

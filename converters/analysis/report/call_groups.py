@@ -5,7 +5,12 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.call_figures import CallFigures, coded, named
+from biotrail.converters.analysis.distributions.call_figures import (
+    CallFigures,
+    by_pair,
+    coded,
+    named,
+)
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
 from biotrail.converters.analysis.distributions.keys import KEYS, Key, canonical, name_of
 from biotrail.converters.analysis.distributions.samples import of_bios
@@ -53,12 +58,10 @@ class CallsByGroup:
         stood = replace(window, bios=stand_in, path=None)
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
         group = self._key.codes(stood, of_bios(stand_in, none, self._context))
-        name = coded(calls)
-        pairs = np.unique(np.stack([group, name]), axis=1).T.tolist()
-        for one, what in pairs:
+        for one, what, rows in by_pair(group, coded(calls)):
             known = (one, what) in self._figures or len(self._figures) < MOST_GROUPS
             figures = self._figures.setdefault((one if known else OTHERS, what), CallFigures())
-            figures.add(calls.take((group == one) & (name == what)), named(what, self._context)[0])
+            figures.add(calls.take(rows), named(what, self._context)[0])
 
     def reports(self) -> list[CallReport]:
         """Return a report for each group and name: groups with most time first.
