@@ -40,10 +40,11 @@ def needed(options: RecordOptions) -> set[str]:
 def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     """Return actions to try without privileges, each with the capability to keep if it fails.
 
-    Reading the programs' counters: before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2)
-    requires CAP_BPF even for an open descriptor (CAP_SYS_ADMIN, where this process has no CAP_BPF).
-    Real-time priority: CAP_SYS_NICE. If files are made while recording and the user did not call
-    sudo, making one in the output's directory: CAP_DAC_OVERRIDE. `probes`: attached.
+    Always: reading the programs' counters, CAP_BPF (CAP_SYS_ADMIN, where this process has no
+    CAP_BPF): before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2) requires it even for an
+    open descriptor. Always: checking that real-time priority is permitted, CAP_SYS_NICE. If files
+    are made while recording and the user did not call sudo: making one in the output's directory,
+    CAP_DAC_OVERRIDE. `probes`: attached.
     """
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
     actions = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]

@@ -219,10 +219,11 @@ def start(
 ) -> Running:
     """Start the writer thread and make all that the poll loop works on; report messages so far.
 
-    Returns the recording, whose duration counts from now; its `loop` is not called. `kept`:
-    capabilities that were kept when others were given up; None: none were given up. `on_status`: as
-    in `record`; first called without a message. `stack`, at its end, returns the threads to normal
-    scheduling. Empties `opened.messages`.
+    Returns the recording, whose duration counts from now. The caller has to run its `loop`, then
+    `finish`, which ends the log and the thread; the end of `stack` only returns the threads to
+    normal scheduling. `kept`: capabilities that were kept when others were given up; None: none
+    were given up. `on_status`: as in `record`; first called without a message. Empties
+    `opened.messages`.
     """
     prepared, clock = opened.prepared, opened.header["clocks"]
     options, probes = prepared.options, prepared.probes
