@@ -74,8 +74,8 @@ class Running:
     def __post_init__(self) -> None:
         """Set `periodic`: every action first one period after the beginning.
 
-        Cost, losses of rings, losses of programs, notes of devices and the like, user stacks,
-        status; each with its own period, from 0.1 s (cost, stacks) to 1 s.
+        Cost, losses of rings, losses of programs, notes of devices and the like, user stacks, the
+        budget of timed calls, status; each with its own period, from 0.1 s (cost, stacks) to 1 s.
         """
         actions: list[tuple[int, Callable[[int], None]]] = [
             (TICK_NS, self._watch_cost),
