@@ -127,9 +127,9 @@ class Trace:
     ) -> Iterator[tuple[Events, int]]:
         """Yield (events, end): time-sorted events, and the time (ns) before which all were yielded.
 
-        Each event of the log (or of the span of `restrict`) comes once, with `number`, `stack` and
-        `file`. Events read too late for that are counted in `account.late` and come in the next
-        window. Memory is bounded by the window and MOST_WAITING.
+        Each event of the log (or of the span of `restrict`) comes once, with `number`, `stack`,
+        `file` and `path`. Events read too late for that are counted in `account.late` and come in
+        the next window. Memory is bounded by the window and MOST_WAITING.
 
         window_events: events that are collected before a window is made; the newest of them (see
         HOLD_NS) wait for the next. on_progress: called with the file offset reached (bytes) after
@@ -299,7 +299,7 @@ class Trace:
         self._apply_notes()
 
     def _complete_columns(self, events: Events) -> Events:
-        """Set `number`, `stack` and `file` of the events, in place, and return the same object.
+        """Set `number`, `stack`, `file` and `path` of the events, in place; return the same object.
 
         Numbers count on through all calls, which must be in the log's order. Adds file names to
         `context.files`, and counts stacks that were not captured in `stacks.refused`.
