@@ -163,7 +163,7 @@ def events_of(a: Association, bios: Bool, requests: Bool) -> Bool:
 
 
 def plain(events: Events) -> Bool:
-    """Return the mask of events of no lifecycle: names, stacks, files and plugging."""
+    """Return the mask of events of no lifecycle: names, stacks, files, the path, plugging."""
     names = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
     path = (Kind.CALL, Kind.RETURN, Kind.WAIT, Kind.INTERRUPT, Kind.DIRTIED)
     return np.isin(events.kind, [*names, Kind.STACK, Kind.FILE, *path, Kind.P, Kind.U])

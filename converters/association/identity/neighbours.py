@@ -77,7 +77,11 @@ class Neighbours:
         return {}
 
     def rows(self, roles: Roles, after: Roles) -> I64:
-        """Return the indices of the rows in `roles` whose row before is in `after`, ascending."""
+        """Return the indices (int64) of the rows in `roles` whose row before is in `after`,
+        ascending.
+
+        Kept for the next call with these arguments, so not to be changed.
+        """
         row = self._rows.get((roles, after))
         if row is None:
             row = np.flatnonzero(_chosen(roles, after)[self._code])
