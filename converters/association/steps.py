@@ -38,8 +38,7 @@ class Associated:
 
 
 def associate(events: Events, context: Context, reused: ReusedAddresses) -> Associated:
-    """Return one window's bios, requests and links, and how each request and each bio's piece
-    ended.
+    """Return one window's bios, requests and links, and how requests and pieces of bios ended.
 
     By identity first, then by ranges (implicit splits, cut chains, upper bios), then the ends; last
     come upper bios of loop devices, which need the ends, and upper requests of dm clones. events:

@@ -55,8 +55,7 @@ def wholes(a: Association, ends: BioEnds, requeues: I64) -> Whole:
 
     ends: end of each bio generation's own piece. requeues: (q,) number of R of each request. A bio
     ends with its own c, or the last of its pieces if all have ended and have all its bytes (or its
-    size is not known); with the later one of the two. COMPLETION_LOST_RULES say whose end was not
-    recorded.
+    size is not known), whichever is later. COMPLETION_LOST_RULES say whose end was not recorded.
     """
     gen = np.flatnonzero(a.root == np.arange(len(a.bios)))
     row_of_gen = np.searchsorted(gen, a.root)
