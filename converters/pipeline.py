@@ -213,9 +213,10 @@ class Trace:
         window_events: new events that are collected before a window is made. on_progress: called
         with the file offset reached (bytes). on_window: called with (result, window) before each
         window is yielded; the result has the association, for callers that need the events behind
-        the tables (`histories`). Windows that end before the span are left out.
-        small: split windows that would hold twice `window_events` or more; the same I/Os end, but
-        less is known of open bios that were split, so counters can differ. Fills `account`.
+        the tables (`histories`). Windows that end before the span are left out. small: split
+        windows that would hold twice `window_events` or more; the same I/Os end, but less is known
+        of open bios that were split, so counters can differ. Fills `account`. Raises as `events`
+        does.
         """
         events = self.events(window_events, on_progress, margin=MARGIN_NS, small=small)
         first = -1 if self.span is None else self.span.begin
@@ -352,9 +353,10 @@ class Trace:
     def _close_window(self, result: Result, begin: int, end: int) -> Lifecycles:
         """Return the window of a result, and add its ended rows and closed events to `account`.
 
-        begin, end: ns, of the window; its `loss` are those met since the last call. Rows in flight
-        during any loss so far become LOST, in the tables of `result` itself. Left out are rows that
-        ended before the span, events before it and, unless `own_io`, the recording's own I/O.
+        begin, end: ns, of the window; its `loss` are those met since the last call. Ended rows that
+        were in flight during any loss so far become LOST, in the tables of `result` itself. Left
+        out are rows that ended before the span, events before it and, unless `own_io`, the
+        recording's own I/O.
         """
         loss = self._all_loss()
         mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)

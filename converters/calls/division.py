@@ -226,8 +226,10 @@ _Spans = tuple[I64, I64, I64]
 def _spans(keys: Keys, before: _Unreturned, closed: CallBios, still: CallBios) -> "list[_Spans]":
     """Return the spans in flight of all bios of calls, and of those not the recording's own.
 
-    The bios that ended in earlier windows are one span for each call, which starts at NEVER: its
-    thread queued them all before whatever it does in this window.
+    Each is (key of the call, Q, end), int64 (n,); end is FAR for bios in flight. The bios that
+    ended in earlier windows (`before`) are one span for each call, which starts at NEVER: its
+    thread queued them all before whatever it does in this window. keys: in the order of
+    `CallDivider.divide`.
     """
     key_before, key_closed, key_still = keys.of[:3]
     found = []

@@ -165,9 +165,9 @@ class WallClock:
     def fit(cls, taken: Iterable[Reading]) -> "WallClock":
         """Return REALTIME as a line over BOOTTIME, by one or more clock readings in any order.
 
-        Drawn by those after the last step, through first and last; without a drift that exceeds
-        their uncertainty it is level, at the one of them of least uncertainty. All fields are set:
-        `span`, `width`, `strayed` and `rate_uncertainty` by the readings before the step as well.
+        Drawn by those after the last step, through first and last; without a drift between these
+        (`_rate`) it is level, at the one of them of least uncertainty. All fields are set: `span`,
+        `width`, `strayed` and `rate_uncertainty` by the readings before the step as well.
         """
         known = sorted(taken, key=lambda r: r.boottime)
         steps = [

@@ -237,7 +237,7 @@ class LogSource:
             yield self.part(chunk)
 
     def part(self, chunk: Chunk) -> Part:
-        """Return a chunk as a Part, complete to its clock reading.
+        """Return a chunk decoded as a Part; `complete_to` is its clock reading's "monotonic" (ns).
 
         Adds to `parts_read`, `unknown` and `unreadable_bytes`.
         """

@@ -355,7 +355,8 @@ def _tags(a: Association, index: I64, name: str) -> U16:
 def _starts(a: Association, ends: RequestEnds) -> I64:
     """Return the start (ns, int64) of each request: its s, else its first event or an earlier G.
 
-    That is the earliest first G among its bios, without those that came with an absorbed request.
+    The G is the earliest first one among its bios, without those that came with an absorbed
+    request.
     """
     birth = times(a, a.requests.birth) if len(a.requests) else np.zeros(0, np.int64)
     got = a.bios.first(Kind.G)

@@ -101,8 +101,9 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
 def waits_of(events: Events, tasks: TaskNames) -> Waits:
     """Return a row for each WAIT record of a window, in order of time.
 
-    entry is NEVER where the record has none; task is the row in `tasks` of the thread's name when
-    it ran again, -1 unknown. `cause` and `own`, which `converters.calls` sets, are 0.
+    The record's time is `run`; `woken` is that less its ns runnable, `out` is `woken` less its ns
+    blocked. entry is NEVER where the record has none; task is the row in `tasks` of the thread's
+    name at `run`, -1 unknown. `cause` and `own`, which `converters.calls` sets, are 0.
     """
     rows = events.rows(Kind.WAIT)
     records = events.fields(Kind.WAIT, rows)
